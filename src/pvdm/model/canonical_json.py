@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Final, NoReturn, TypeAlias
 
-from pvdm.errors import Code, InputError
+from pvdm.errors import Code
 
 Value: TypeAlias = "bool | int | str | Sequence[Value] | Mapping[str, Value] | None"
 
@@ -27,25 +27,25 @@ def parse(data: bytes, *, size_max_bytes: int) -> Value:
     try:
         value: Value = json.loads(
             data.decode(),
-            object_pairs_hook=_distinct,
-            parse_float=_no_float,
-            parse_constant=_no_float,
+            object_pairs_hook=_build_object,
+            parse_float=_refuse_float,
+            parse_constant=_refuse_float,
         )
     except UnicodeDecodeError as error:
-        raise _malformed("UTF-8", error.reason) from None
+        raise Code.DOCUMENT_MALFORMED(expected="UTF-8", got=error.reason) from None
     except RecursionError:
-        raise _malformed(f"at most {DOCUMENT_DEPTH_MAX} levels", "more") from None
+        raise Code.DOCUMENT_MALFORMED(expected=f"at most {DOCUMENT_DEPTH_MAX} levels", got="more") from None
     except ValueError as error:
-        raise _malformed("one JSON value", str(error)) from None
+        raise Code.DOCUMENT_MALFORMED(expected="one JSON value", got=str(error)) from None
     if dump(value) != data:
-        raise _malformed("canonical JSON", "another spelling of the same value")
+        raise Code.DOCUMENT_MALFORMED(expected="canonical JSON", got="another spelling of the same value")
     return value
 
 
 def _canonical(value: Value, depth: int) -> Value:
     """The value with its keys in order, checked in one pass for speed: documents can be large."""
     if depth > DOCUMENT_DEPTH_MAX:
-        raise _malformed(f"at most {DOCUMENT_DEPTH_MAX} levels", "more")
+        raise Code.DOCUMENT_MALFORMED(expected=f"at most {DOCUMENT_DEPTH_MAX} levels", got="more")
     match value:
         case str():
             return _require_unicode(value)
@@ -53,21 +53,23 @@ def _canonical(value: Value, depth: int) -> Value:
             return value
         case int():
             if abs(value) > INTEGER_MAX:
-                raise _malformed("integers up to 2^53 - 1; larger ones as strings", str(value)[:40])
+                expected = "integers up to 2^53 - 1; larger ones as strings"
+                raise Code.DOCUMENT_MALFORMED(expected=expected, got=str(value)[:40])
             return value
         case dict() | Mapping():
             return {key: _canonical(value[key], depth + 1) for key in _ordered_keys(value)}
         case list() | tuple() | Sequence() if not isinstance(value, bytes | bytearray):
             return [_canonical(inner, depth + 1) for inner in value]
         case _:
-            raise _malformed("null, booleans, integers, strings, arrays and objects", type(value).__name__)
+            expected = "null, booleans, integers, strings, arrays and objects"
+            raise Code.DOCUMENT_MALFORMED(expected=expected, got=type(value).__name__)
 
 
 def _ordered_keys(value: Mapping[str, Value]) -> list[str]:
     ascii_only = True
     for key in value:
         if not isinstance(key, str):
-            raise _malformed("strings as keys", type(key).__name__)
+            raise Code.DOCUMENT_MALFORMED(expected="strings as keys", got=type(key).__name__)
         ascii_only = ascii_only and _require_unicode(key).isascii()
     # For ASCII, the order of code points is that of UTF-16 code units, and nearly every key is ASCII.
     return sorted(value) if ascii_only else sorted(value, key=lambda key: key.encode("utf-16-be"))
@@ -78,20 +80,16 @@ def _require_unicode(text: str) -> str:
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise _malformed("well-formed Unicode", "a lone surrogate") from None
+            raise Code.DOCUMENT_MALFORMED(expected="well-formed Unicode", got="a lone surrogate") from None
     return text
 
 
-def _distinct(pairs: list[tuple[str, Value]]) -> dict[str, Value]:
+def _build_object(pairs: list[tuple[str, Value]]) -> dict[str, Value]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise _malformed("distinct keys", "a key twice")
+        raise Code.DOCUMENT_MALFORMED(expected="distinct keys", got="a key twice")
     return found
 
 
-def _no_float(text: str) -> NoReturn:
-    raise _malformed("no floating-point number", text[:40])
-
-
-def _malformed(expected: str, got: str) -> InputError:
-    return InputError(Code.DOCUMENT_MALFORMED, "the document is not canonical JSON", expected=expected, got=got)
+def _refuse_float(text: str) -> NoReturn:
+    raise Code.DOCUMENT_MALFORMED(expected="no floating-point number", got=text[:40])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -20,7 +21,7 @@ BRANCH_PREFIX: Final = "pvdm_"
 """Only the Steward creates branches with this prefix, one for each attempt."""
 
 _PLAN: Final = "pvdm/chunk-plan/v1"
-_KEPT: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:+-")
+_ID_CHARACTERS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:+-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +43,7 @@ class ChunkDefinition:
             raise invalid("a chunk", "a filter or a list of files", "both or neither")
         size = len(self.to_bytes())
         if size > CHUNK_DEFINITION_MAX_BYTES:
-            raise Code.CHUNK_DEFINITION_TOO_LARGE(
-                expected=f"at most {CHUNK_DEFINITION_MAX_BYTES} bytes",
-                got=str(size),
-                hint="cut the source another way: by fewer values, by ranges, or by files",
-            )
+            raise Code.CHUNK_DEFINITION_TOO_LARGE(expected=f"at most {CHUNK_DEFINITION_MAX_BYTES} bytes", got=str(size))
         if self.files is not None:
             require_sequence(self.files, "the files of a chunk", least=0, most=CHUNK_DEFINITION_MAX_BYTES)
         elif parameters_of(self.expression):
@@ -56,7 +53,7 @@ class ChunkDefinition:
 
     @property
     def expression(self) -> Expression:
-        """The filter, not yet bound; every row for listed files."""
+        """The filter, not bound to a schema. A chunk of listed files has `true`."""
         return parse_expression("true" if self.where is None else self.where)
 
     def to_bytes(self) -> bytes:
@@ -88,11 +85,9 @@ class ChunkPlan:
 
     def __post_init__(self) -> None:
         require_chunks(len(self.chunks), CHUNKS_MAX)
-        seen: set[str] = set()
-        for chunk in self.chunks:
-            if chunk.chunk_id in seen:
-                raise Code.CHUNK_REPEATED(got=ascii(chunk.chunk_id))
-            seen.add(chunk.chunk_id)
+        repeated = [name for name, count in Counter(chunk.chunk_id for chunk in self.chunks).items() if count > 1]
+        if repeated:
+            raise Code.CHUNK_REPEATED(got=ascii(repeated[0]))
 
     def __iter__(self) -> Iterator[ChunkDefinition]:
         return iter(self.chunks)
@@ -119,8 +114,10 @@ def readable_id(text_parts: tuple[tuple[str, str], ...]) -> str:
 
 
 def escaped(text: str) -> str:
-    """The text in the characters of an id. Different texts stay different."""
-    return "".join(each if each in _KEPT else "".join(f"%{byte:02X}" for byte in each.encode()) for each in text)
+    """The text in the characters of an id, others as %XX. Different texts stay different."""
+    return "".join(
+        each if each in _ID_CHARACTERS else "".join(f"%{byte:02X}" for byte in each.encode()) for each in text
+    )
 
 
 def branch_of(attempt_id: str) -> str:
@@ -128,6 +125,6 @@ def branch_of(attempt_id: str) -> str:
     return f"{BRANCH_PREFIX}{attempt_id}"
 
 
-def is_stewards(branch: str) -> bool:
+def is_steward_branch(branch: str) -> bool:
     """Whether only the Steward creates branches of this name."""
     return branch.startswith(BRANCH_PREFIX)

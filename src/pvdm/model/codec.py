@@ -30,8 +30,8 @@ Check: TypeAlias = Callable[[Any, str], None]
 class FieldType:
     """How the values of one type are read, written and checked.
 
-    The key of a field that is not `required` is left out where the value is None. A value that is written as several
-    keys of the object names them in `keys`; then `write` returns an object with these keys.
+    If a field is not `required`, its key is left out for None. A value that takes several keys of the object names
+    them in `keys`; then `write` returns an object with these keys.
     """
 
     read: Callable[[Fields, str], Any]
@@ -62,10 +62,10 @@ def sorted_texts(least: int, most: int, *, each: Check) -> FieldType:
 
 
 def documents(kind: type[Document], least: int = 0, most: int | None = None) -> FieldType:
-    """Documents of one kind, `least` to `most` of them. The number is checked before any is read."""
+    """Documents of one kind, `least` to `most` of them. The number is checked before the documents are read."""
     return FieldType(
         lambda fields, key: tuple(kind.from_json(item) for item in fields.items(key, least=least, most=most)),
-        write_all,
+        lambda items: [item.to_json() for item in items],
     )
 
 
@@ -82,11 +82,6 @@ def one_of(*names: str) -> FieldType:
 def form(name: str) -> Check:
     """The check of a closed alphabet, by the name that `require_form` has for it."""
     return lambda text, what: require_form(text, name, what)
-
-
-def write_all(documents: Sequence[Document]) -> Value:
-    """The documents as a JSON array."""
-    return [document.to_json() for document in documents]
 
 
 def write_decimals(numbers: Sequence[int]) -> Value:
@@ -110,9 +105,9 @@ Pairs: TypeAlias = Annotated[tuple[tuple[str, str | None], ...], FieldType(Field
 
 
 class Document:
-    """A frozen dataclass that is one JSON object, with one key a field.
+    """A frozen dataclass that is written as one JSON object, with a key for each field.
 
-    `title` names it in errors. A `format` is the value of a further key, by which files and their versions are known.
+    `title` names it in errors. `format`, if given, is the value of a further key that identifies files and versions.
     """
 
     __slots__ = ()
@@ -130,19 +125,19 @@ class Document:
         self.require_consistent()
 
     def require_consistent(self) -> None:
-        """Check what concerns several fields."""
+        """Raise if fields contradict each other."""
 
     def to_json(self) -> dict[str, Value]:
         """The JSON object."""
-        found: dict[str, Value] = {"format": self._format} if self._format else {}
+        document: dict[str, Value] = {"format": self._format} if self._format else {}
         for name, kind in field_types(type(self)):
             value = getattr(self, name)
             written: Any = value if kind.write is None else kind.write(value)
             if kind.keys:
-                found.update(written)
+                document.update(written)
             elif kind.required or value is not None:
-                found[name] = written
-        return found
+                document[name] = written
+        return document
 
     def to_bytes(self) -> bytes:
         """The canonical bytes of the JSON object."""
@@ -151,8 +146,8 @@ class Document:
     @classmethod
     def from_json(cls, value: Value) -> Self:
         """The document that `to_json` wrote. Raises for any other key, type or form."""
-        given: Collection[str] = value if isinstance(value, Mapping) else ()
-        kinds = [(name, kind) for name, kind in field_types(cls) if kind.required or name in given]
+        present: Collection[str] = value if isinstance(value, Mapping) else ()
+        kinds = [(name, kind) for name, kind in field_types(cls) if kind.required or name in present]
         keys = [key for name, kind in kinds for key in kind.keys or (name,)]
         fields = Fields(value, cls._title, ["format", *keys] if cls._format else keys)
         if cls._format and fields.text("format") != cls._format:
@@ -189,9 +184,9 @@ def _field_type(hint: Any) -> FieldType:
         found: FieldType = arguments[1]
         return found
     if origin in (Union, UnionType) and arguments[1:] == (NoneType,):
-        return _optional(_field_type(arguments[0]))
+        return _optional_type(_field_type(arguments[0]))
     if origin is tuple:
-        return _items(arguments[0])
+        return _tuple_type(arguments[0])
     if hint is str:
         return FieldType(Fields.text)
     if hint is bool:
@@ -203,7 +198,7 @@ def _field_type(hint: Any) -> FieldType:
     return FieldType(lambda fields, key: hint.from_json(fields.value(key)), lambda document: document.to_json())
 
 
-def _optional(inner: FieldType) -> FieldType:
+def _optional_type(inner: FieldType) -> FieldType:
     write = inner.write
     return FieldType(
         lambda fields, key: None if fields.value(key) is None else inner.read(fields, key),
@@ -212,7 +207,7 @@ def _optional(inner: FieldType) -> FieldType:
     )
 
 
-def _items(kind: Any) -> FieldType:
+def _tuple_type(kind: Any) -> FieldType:
     if kind is str:
         return FieldType(Fields.texts, list)
     if issubclass(kind, Enum):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
+from types import NoneType
 from typing import Final, TypeVar
 
 from pvdm.errors import Code, InputError
@@ -19,6 +20,13 @@ CLOCK_SKEW_MAX_SECONDS: Final = 60
 _E = TypeVar("_E", bound=Enum)
 _HEX: Final = re.compile(r"[0-9a-f]*")
 _DECIMAL: Final = re.compile(r"0|[1-9][0-9]{0,18}")
+_JSON_TYPES: Final[tuple[tuple[type, str], ...]] = (
+    (NoneType, "null"),
+    (bool, "a boolean"),  # before int, whose subclass it is
+    (int, "an integer"),
+    (str, "a string"),
+    (Mapping, "an object"),
+)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _FORMS: Final = {
     "id": re.compile(r"[A-Za-z0-9._-]{1,128}"),
@@ -36,7 +44,7 @@ class Fields:
     def __init__(self, value: Value, what: str, keys: Iterable[str]) -> None:
         self._what = what
         if not isinstance(value, Mapping):
-            raise invalid(what, "an object", kind(value))
+            raise invalid(what, "an object", _json_type(value))
         wanted = set(keys)
         if missing := sorted(wanted - set(value)):
             raise InputError(Code.DOCUMENT_KEY_MISSING, f"{what} lacks a key", expected=missing[0], got="no such key")
@@ -53,21 +61,21 @@ class Fields:
         """A string."""
         found = self._found[key]
         if not isinstance(found, str):
-            raise invalid(f"{key} of {self._what}", "a string", kind(found))
+            raise invalid(f"{key} of {self._what}", "a string", _json_type(found))
         return found
 
     def number(self, key: str) -> int:
         """An integer written as a JSON number."""
         found = self._found[key]
         if not isinstance(found, int) or isinstance(found, bool):
-            raise invalid(f"{key} of {self._what}", "an integer", kind(found))
+            raise invalid(f"{key} of {self._what}", "an integer", _json_type(found))
         return found
 
     def boolean(self, key: str) -> bool:
         """True or false."""
         found = self._found[key]
         if not isinstance(found, bool):
-            raise invalid(f"{key} of {self._what}", "a boolean", kind(found))
+            raise invalid(f"{key} of {self._what}", "a boolean", _json_type(found))
         return found
 
     def decimal(self, key: str) -> int:
@@ -91,7 +99,7 @@ class Fields:
         """An array with `least` to `most` items."""
         found = self._found[key]
         if not isinstance(found, Sequence) or isinstance(found, str):
-            raise invalid(f"{key} of {self._what}", "an array", kind(found))
+            raise invalid(f"{key} of {self._what}", "an array", _json_type(found))
         if len(found) < least or (most is not None and len(found) > most):
             raise invalid(f"{key} of {self._what}", f"{least} to {most}", str(len(found)))
         return found
@@ -101,7 +109,7 @@ class Fields:
         found = []
         for item in self.items(key):
             if not isinstance(item, str):
-                raise invalid(f"{key} of {self._what}", "strings", kind(item))
+                raise invalid(f"{key} of {self._what}", "strings", _json_type(item))
             found.append(item)
         return tuple(found)
 
@@ -109,45 +117,33 @@ class Fields:
         """An object of strings or nulls, in order of its keys."""
         found = self._found[key]
         if not isinstance(found, Mapping):
-            raise invalid(f"{key} of {self._what}", "an object", kind(found))
+            raise invalid(f"{key} of {self._what}", "an object", _json_type(found))
         pairs: list[tuple[str, str | None]] = []
         for name in sorted(found):
             inner = found[name]
             if inner is not None and not isinstance(inner, str):
-                raise invalid(f"{key} of {self._what}", "strings or null", kind(inner))
+                raise invalid(f"{key} of {self._what}", "strings or null", _json_type(inner))
             pairs.append((name, inner))
         return tuple(pairs)
 
     def choice(self, key: str, choices: type[_E]) -> _E:
         """One of an enumeration's values."""
-        return self._chosen(key, self.text(key), choices)
+        return self._choose(key, self.text(key), choices)
 
     def choices(self, key: str, choices: type[_E]) -> tuple[_E, ...]:
         """An array of an enumeration's values."""
-        return tuple(self._chosen(key, text, choices) for text in self.texts(key))
+        return tuple(self._choose(key, text, choices) for text in self.texts(key))
 
-    def _chosen(self, key: str, text: str, choices: type[_E]) -> _E:
+    def _choose(self, key: str, text: str, choices: type[_E]) -> _E:
         for choice in choices:
             if choice.value == text:
                 return choice
         raise invalid(f"{key} of {self._what}", "one of " + ", ".join(str(c.value) for c in choices), repr(text[:64]))
 
 
-def kind(value: object) -> str:
-    """The name of the JSON type. The value is not shown, because it may be anything."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case int():
-            return "an integer"
-        case str():
-            return "a string"
-        case Mapping():
-            return "an object"
-        case _:
-            return "an array"
+def _json_type(value: object) -> str:
+    """The name of the JSON type, for errors. They do not show the value, which may be secret or large."""
+    return next((name for kind, name in _JSON_TYPES if isinstance(value, kind)), "an array")
 
 
 def invalid(what: str, expected: str, got: str) -> InputError:

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
-from pvdm.model.canonical_json import Value
 from pvdm.model.codec import NOT_STORED, Count, Document, FieldType
 from pvdm.model.fields import Fields, invalid
 from pvdm.model.printable import counted, place, quoted
@@ -31,19 +30,18 @@ def _read_key(fields: Fields, key: str) -> tuple[tuple[str, str | None], ...]:
     return tuple((part.text("column"), part.optional_text("value")) for part in parts)
 
 
-def _write_key(key: Iterable[tuple[str, str | None]]) -> Value:
-    return [{"column": column, "value": value} for column, value in key]
+_KEY: Final = FieldType(_read_key, lambda key: [{"column": column, "value": value} for column, value in key])
 
 
 @dataclass(frozen=True, slots=True)
 class SampleKey(Document, title="a sample key"):
     """One key of a class: its values as text in the table's order, its number of rows, and where it was first seen.
 
-    `file` is the staged file, or for a missing row the source's. `fields` are those that differ in the first modified
-    row of the key, None if that is not known.
+    `file` is the staged file, for a missing row the source's. `fields` are the columns that differ in the first
+    modified row of the key; None if they are unknown.
     """
 
-    key: Annotated[tuple[tuple[str, str | None], ...], FieldType(_read_key, _write_key)]
+    key: Annotated[tuple[tuple[str, str | None], ...], _KEY]
     rows: Count
     file: str
     partition: str | None
@@ -66,7 +64,7 @@ class LocatedClass(Document, title="a located class"):
     samples: tuple[SampleKey, ...] = ()
 
     def require_consistent(self) -> None:
-        """Rows can have the class, and there is one."""
+        """Rows can have this class, and there is at least one row."""
         if self.failure not in ROW_CLASSES or self.rows < 1:
             raise invalid("a located class", "rows of a class that rows have", f"{self.rows} {self.failure.value}")
 
@@ -75,9 +73,8 @@ class LocatedClass(Document, title="a located class"):
 class WrongRows(Document, title="what was located"):
     """Every class of wrong rows, or the code and message of the problem that prevented locating them.
 
-    `fields` are the columns that differ in modified rows, with the number of such rows among the `compared` ones.
-    Two fields are not stored: `withheld` says that the caller may not see all of it, and `keys_for` has the roles that
-    may see keys.
+    `fields` are the columns that differ in modified rows, with the number of such rows; `compared` rows were compared.
+    Not stored: `withheld` says that the caller may not see everything, `keys_for` are the roles that may see keys.
     """
 
     classes: tuple[LocatedClass, ...] = ()
@@ -89,7 +86,7 @@ class WrongRows(Document, title="what was located"):
     keys_for: Annotated[tuple[Role, ...], NOT_STORED] = ()
 
     def require_consistent(self) -> None:
-        """There are classes, or a problem."""
+        """There are either classes or a problem."""
         if bool(self.classes) == (self.problem_code is not None):
             raise invalid("what was located", "classes, or why there are none", "both or neither")
 
@@ -107,7 +104,7 @@ class WrongRows(Document, title="what was located"):
         """The number of rows of a class."""
         return next((each.rows for each in self.classes if each.failure is failure), 0)
 
-    def seen_by(self, role: Role, sample_keys: Collection[Role], profile: Profile) -> WrongRows | None:
+    def view_for(self, role: Role, sample_keys: Collection[Role], profile: Profile) -> WrongRows | None:
         """The view of a role: everything for `sample_keys`, otherwise counts; None for producers under Profile T."""
         view = replace(self, keys_for=tuple(sorted(sample_keys)))
         if role is Role.STEWARD or role in sample_keys:
@@ -125,12 +122,13 @@ class WrongRows(Document, title="what was located"):
 
 def _without_names(each: LocatedClass) -> LocatedClass:
     """The class without names of data: source files and partitions are named after values, staged files are not."""
-    own = each.failure is not FailureClass.MISSING
-    return LocatedClass(each.failure, each.rows, each.files if own else (), each.files_more if own else 0)
+    if each.failure is FailureClass.MISSING:
+        return LocatedClass(each.failure, each.rows)
+    return LocatedClass(each.failure, each.rows, each.files, each.files_more)
 
 
 def largest(found: Iterable[tuple[str, int]], listed: int) -> tuple[tuple[RowsIn, ...], int]:
-    """The names with the most rows, and the number of names left out."""
+    """The `listed` names with the most rows, and the number of other names."""
     ordered = sorted(found, key=lambda each: (-each[1], each[0]))
     return tuple(RowsIn(name, rows) for name, rows in ordered[:listed]), max(0, len(ordered) - listed)
 
@@ -155,14 +153,14 @@ def first_keys(each: LocatedClass, *, named: int = _KEYS_NAMED) -> str:
     return f"first {each.failure.value} {head}: {', '.join(_key(key) for key in each.samples[:named])}{more}"
 
 
-def rest_of_keys(located: WrongRows, workload_id: str) -> str | None:
+def explain_more_keys(located: WrongRows, workload_id: str) -> str | None:
     """How to see the keys that `first_keys` leaves out; None if it names all."""
     if all(len(each.samples) <= _KEYS_NAMED for each in located.classes):
         return None
     return f"all keys that are kept: `pvdm status --workload-id {workload_id} --json`"
 
 
-def who_sees(located: WrongRows) -> str | None:
+def explain_hidden_keys(located: WrongRows) -> str | None:
     """Which roles may see keys, if the caller saw none; otherwise None."""
     if not located.classes or any(each.samples for each in located.classes):
         return None
@@ -186,16 +184,16 @@ def describe(located: WrongRows) -> Iterator[str]:
         yield f"{counted(each.rows, 'row')} {each.failure.value}"
         if keys := first_keys(each):
             yield f"  {keys}"
-        of = "source files" if each.failure is FailureClass.MISSING else "files"
-        yield from _file_lines(of, _places(each.files, each.files_more))
+        label = "source files" if each.failure is FailureClass.MISSING else "files"
+        yield from _file_lines(label, _places(each.files, each.files_more))
         if partitions := ", ".join(_places(each.partitions, each.partitions_more)):
             yield f"  partitions: {partitions}"
     if fields := fields_that_differ(located):
         modified = located.rows(FailureClass.MODIFIED)
         of = "" if located.compared == modified else f" in {located.compared:,} of {modified:,} rows that were compared"
         yield f"fields that differ{of}: {fields}"
-    if who := who_sees(located):
-        yield who
+    if explanation := explain_hidden_keys(located):
+        yield explanation
 
 
 def fields_that_differ(located: WrongRows) -> str:
@@ -203,18 +201,18 @@ def fields_that_differ(located: WrongRows) -> str:
     return ", ".join(f"{quoted(field.name)} ({field.rows:,})" for field in located.fields)
 
 
-def _file_lines(of: str, files: list[str]) -> Iterator[str]:
-    """One file on the same line, several on a line each, because paths are long."""
+def _file_lines(label: str, files: list[str]) -> Iterator[str]:
+    """One file on the line of the label, several on a line each, because paths are long."""
     if len(files) > 1:
-        yield f"  {of}:"
+        yield f"  {label}:"
         yield from (f"    {each}" for each in files)
     elif files:
-        yield f"  {of}: {files[0]}"
+        yield f"  {label}: {files[0]}"
 
 
-def _places(found: tuple[RowsIn, ...], left: int) -> list[str]:
+def _places(found: tuple[RowsIn, ...], not_listed: int) -> list[str]:
     named = [f"{place(each.name)} ({each.rows:,})" for each in found[:_PLACES_NAMED]]
-    rest = max(0, len(found) - _PLACES_NAMED) + left
+    rest = max(0, len(found) - _PLACES_NAMED) + not_listed
     return [*named, f"and {rest:,} more"] if rest else named
 
 

@@ -19,7 +19,7 @@ _LISTED: Final = 20
 
 def printable(text: str) -> str:
     """The text with control, bidirectional and other invisible characters escaped."""
-    return text if text.isprintable() else "".join(map(_escaped, text))
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def utc_time(micros: int) -> str:
@@ -40,17 +40,13 @@ def quoted(value: str | None) -> str:
 
 
 def place(name: str) -> str:
-    """A file or partition in a sentence: bare if it is plain, otherwise quoted and escaped."""
+    """A file or partition in a sentence: bare if its characters are plain, otherwise quoted and escaped."""
     return name if _PATH.fullmatch(name) and name.isprintable() else repr(name)
 
 
 def json_printable(document: str) -> str:
     """The same JSON document without characters that control a terminal."""
     return "".join(each if each.isprintable() or each == "\n" else _json_escaped(each) for each in document)
-
-
-def _escaped(character: str) -> str:
-    return character if character.isprintable() else ascii(character)[1:-1]
 
 
 def _json_escaped(character: str) -> str:
@@ -81,7 +77,7 @@ def _plain(name: str, value: object) -> object:
         case _ if is_dataclass(value) or hasattr(type(value), "model_fields"):
             return view_json(value)
         case _:
-            raise TypeError(f"{name} has no place in a result")
+            raise TypeError(f"{name} has a type that cannot be printed as JSON")
 
 
 def list_first(names: Sequence[str]) -> str:

@@ -45,8 +45,9 @@ class AccessToken(Secret):
         del material
         if len(self._material) > TOKEN_MAX_CHARACTERS or not _FORM.fullmatch(self._material):
             expected = f"1 to {TOKEN_MAX_CHARACTERS} characters of a bearer token"
-            message, got = "the token cannot be accepted", "something else"
-            raise InputError(Code.TOKEN_MALFORMED, message, expected=expected, got=got)
+            raise InputError(
+                Code.TOKEN_MALFORMED, "the token cannot be accepted", expected=expected, got="something else"
+            )
 
     @property
     def text(self) -> str:

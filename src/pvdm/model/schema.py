@@ -67,9 +67,8 @@ class DecimalType:
             raise _invalid("declared scale", f"0 to the precision {self.precision}", str(self.declared_scale))
 
     def __str__(self) -> str:
-        return f"decimal({self.precision},{self.scale})" + (
-            "" if self.declared_scale is None else f"@{self.declared_scale}"
-        )
+        declared = "" if self.declared_scale is None else f"@{self.declared_scale}"
+        return f"decimal({self.precision},{self.scale}){declared}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,13 +215,13 @@ class Schema:
     def with_scales(self, scales: Mapping[str, int]) -> Schema:
         """The schema with declared decimal scales, by dotted path (`a.b`, `l.element`, `m.key`, `m.value`)."""
         pending = dict(scales)
-        declared = Schema(tuple(_declare(field.name, field, pending) for field in self.fields))
+        declared = Schema(tuple(_with_scales(field.name, field, pending) for field in self.fields))
         if pending:
             raise _invalid("declared scale", "the path of a decimal", ", ".join(sorted(pending)))
         return declared
 
     def to_json(self) -> dict[str, object]:
-        """JSON value; keys and fields in the fingerprint's order."""
+        """The JSON value, with keys and fields in the order of the fingerprint."""
         return {"fields": _fields_to_json(self.fields), "type": "struct"}
 
     @classmethod
@@ -289,17 +288,17 @@ def _walk(path: str, slot: Field | Inner) -> Iterator[tuple[str, Field | Inner]]
 _Slot = TypeVar("_Slot", Field, Inner)
 
 
-def _declare(path: str, slot: _Slot, pending: dict[str, int]) -> _Slot:
+def _with_scales(path: str, slot: _Slot, pending: dict[str, int]) -> _Slot:
     match slot.type:
         case DecimalType() as decimal if path in pending:
             return replace(slot, type=replace(decimal, declared_scale=pending.pop(path)))
         case StructType(fields):
-            declared = tuple(_declare(f"{path}.{child.name}", child, pending) for child in fields)
+            declared = tuple(_with_scales(f"{path}.{child.name}", child, pending) for child in fields)
             return replace(slot, type=StructType(declared))
         case ListType(element):
-            return replace(slot, type=ListType(_declare(f"{path}.element", element, pending)))
+            return replace(slot, type=ListType(_with_scales(f"{path}.element", element, pending)))
         case MapType(key, value):
-            pair = _declare(f"{path}.key", key, pending), _declare(f"{path}.value", value, pending)
+            pair = _with_scales(f"{path}.key", key, pending), _with_scales(f"{path}.value", value, pending)
             return replace(slot, type=MapType(*pair))
         case _:
             return slot
@@ -347,11 +346,11 @@ def type_from_json(value: object, depth: int = 1) -> Type:
         raise _invalid("type", "a name or an object", type(value).__name__)
     match value:
         case {"type": "struct", "fields": list(fields), **rest} if not rest:
-            return StructType(tuple(_field_from_json(field, depth + 1) for field in fields))
+            return StructType(tuple(Field(**_read_slot(field, depth + 1, named=True)) for field in fields))
         case {"type": "list", "element": element, **rest} if not rest:
-            return ListType(_inner_from_json(element, depth + 1))
+            return ListType(Inner(**_read_slot(element, depth + 1)))
         case {"type": "map", "key": key, "value": map_value, **rest} if not rest:
-            return MapType(_inner_from_json(key, depth + 1), _inner_from_json(map_value, depth + 1))
+            return MapType(Inner(**_read_slot(key, depth + 1)), Inner(**_read_slot(map_value, depth + 1)))
         case {"type": "geometry", "crs": str(crs), **rest} if not rest:
             return GeoType(crs)
         case {"type": "geography", "crs": str(crs), "algorithm": str(algorithm), **rest} if not rest:
@@ -371,25 +370,17 @@ def _named_type(name: str) -> Type:
         raise Code.SCHEMA_TYPE_UNKNOWN(got=repr(name)[:120]) from None
 
 
-def _slot_from_json(value: object, allowed: frozenset[str], depth: int) -> tuple[dict[str, Any], Type]:
+def _read_slot(value: object, depth: int, *, named: bool = False) -> dict[str, Any]:
+    """The arguments of a field (`named`) or of an inner."""
+    allowed = {"id", "name", "required", "type"} if named else {"id", "required", "type"}
     if not isinstance(value, dict) or not value.keys() <= allowed or not {"required", "type"} <= value.keys():
         raise _invalid("field", f"an object with {', '.join(sorted(allowed))}", repr(value)[:120])
-    field_id = value.get("id")
+    field_id, name = value.get("id"), value.get("name")
     if not isinstance(value["required"], bool):
         raise _invalid("required", "true or false", repr(value["required"])[:40])
     if "id" in value and (not isinstance(field_id, int) or isinstance(field_id, bool)):
         raise _invalid("field id", "an integer", repr(field_id)[:40])
-    return value, type_from_json(value["type"], depth)
-
-
-def _field_from_json(value: object, depth: int) -> Field:
-    parts, kind = _slot_from_json(value, frozenset({"id", "name", "required", "type"}), depth)
-    name = parts.get("name")
-    if not isinstance(name, str):
+    if named and not isinstance(name, str):
         raise _invalid("field name", "a string", repr(name)[:40])
-    return Field(name, kind, parts["required"], parts.get("id"))
-
-
-def _inner_from_json(value: object, depth: int) -> Inner:
-    parts, kind = _slot_from_json(value, frozenset({"id", "required", "type"}), depth)
-    return Inner(kind, parts["required"], parts.get("id"))
+    kind = type_from_json(value["type"], depth)
+    return {"type": kind, "required": value["required"], "field_id": field_id, **({"name": name} if named else {})}

@@ -67,9 +67,8 @@ class _EpochKey(Secret):
         # A traceback may show the locals of the frame that raises: the raw bytes must not be among them.
         del material
         if len(self._material) != KEY_BYTES:
-            raise Code.KEY_LENGTH(
-                f"the {self._name} has the wrong length", expected=f"{KEY_BYTES} bytes", got=str(len(self._material))
-            )
+            message, size = f"the {self._name} has the wrong length", len(self._material)
+            raise Code.KEY_LENGTH(message, expected=f"{KEY_BYTES} bytes", got=str(size))
         if not 0 <= epoch <= EPOCH_MAX:
             raise Code.EPOCH_INVALID(expected="0 to 2^63-1", got=str(epoch))
 

@@ -1,4 +1,4 @@
-"""The state machines, from which the code's checks, the database constraints and spec/states.md are made."""
+"""The state machines. The code's checks, the database constraints and spec/states.md are derived from them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from pvdm.errors import Code
 
 ROLLED_BACK_MAX: Final = 100
-"""Attempts at one chunk that may be rolled back. They reveal nothing, so that contracts do not limit them."""
+"""How many attempts at one chunk may be rolled back. Contracts do not limit them, because they reveal no verdict."""
 
 
 class AttemptState(StrEnum):
@@ -131,7 +131,7 @@ WORKLOAD: Final = Machine(
     WorkloadState.OPEN,
     (
         Transition("OPEN", "COMPLETE", "every chunk is published"),
-        Transition("OPEN", "ABANDONED", "given up by its owner or an operator"),
+        Transition("OPEN", "ABANDONED", "abandoned by an operator"),
     ),
 )
 

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 from pvdm.errors import Code, NotAllowedError, VerificationError
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.migration import Migration, Protection
-from pvdm.trust.refusal import refused
+from pvdm.trust.refusal import refused, require_equal
 from pvdm.trust.root import RootKey, RootRole, TrustRoot
 from pvdm.trust.verify import Verified, VerifiedProof, require_role, require_unexpired, verify_statement
 
-Approval: TypeAlias = Migration | Protection
 A = TypeVar("A", Migration, Protection)
 
-VERDICT_UNCHANGED: Final = "nothing was published; the verdict is unchanged"
-_HINTS: Final = {"approval": "nothing was changed", "override": VERDICT_UNCHANGED}
-MAIN_MOVED: Final = (
+VERDICT_UNCHANGED_HINT: Final = "nothing was published; the verdict is unchanged"
+_HINTS: Final = {"approval": "nothing was changed", "override": VERDICT_UNCHANGED_HINT}
+MAIN_MOVED_HINT: Final = (
     "nothing was published; main has moved: sign for a FAIL over the new base. A repair with the same bytes gives one; "
     "where no attempt is left, another workload id does"
 )
@@ -36,17 +35,20 @@ def verify_approval(data: bytes, root: TrustRoot, kind: type[A], *, now: int) ->
 def verify_override(
     data: bytes, root: TrustRoot, *, failed: VerifiedProof, now: int, used: Callable[[str], bool]
 ) -> Verified[BreakGlass]:
-    """The override, signed with a break-glass key for exactly this FAIL proof. It waives check 4 only."""
+    """The override, signed with a break-glass key for exactly this FAIL proof. It waives the gate's check 4 only.
+
+    `used` says whether an override with this nonce was used before.
+    """
     with raise_not_allowed("override"):
         override = verify_statement(data, root, BreakGlass, now=now, check_role=partial(require_own_role, "override"))
-        order = override.predicate
+        statement = override.predicate
         require_failed(failed)
-        require_table(order, failed)
-        require_base(order, failed)
-        require_proof(order, failed)
-        require_files(order, failed)
-        require_unexpired(order.expires_at, now, "override_expired", "the override")
-        require_unused(order, used)
+        require_table(statement, failed)
+        require_equal("override_wrong_base", failed.core.target.base_snapshot_id, statement.base_snapshot_id)
+        require_proof(statement, failed)
+        require_files(statement, failed)
+        require_unexpired(statement.expires_at, now, "override_expired", "the override")
+        require_unused(statement, used)
         return override
 
 
@@ -56,14 +58,14 @@ def raise_not_allowed(what: str) -> Iterator[None]:
     try:
         yield
     except VerificationError as error:
-        code = f"{what}_unsigned" if error.code == Code.ENVELOPE_UNSIGNED else error.reason
+        reason = f"{what}_unsigned" if error.code == Code.ENVELOPE_UNSIGNED else error.reason
         raise NotAllowedError(
-            code, error.message, expected=error.expected, got=error.got, hint=_HINTS[what], **error.details
+            reason, error.message, expected=error.expected, got=error.got, hint=_HINTS[what], **error.details
         ) from None
 
 
 def require_own_role(what: str, key: RootKey, role: RootRole) -> None:
-    """The key of an operator or a break-glass key. The Steward cannot approve its change or waive its verdict."""
+    """The key has this role and is not the Steward's, which must not approve its own change or waive its verdict."""
     require_not_steward(key, what, role)
     require_role(key, role)
 
@@ -81,34 +83,28 @@ def require_failed(failed: VerifiedProof) -> None:
         raise refused("override_of_pass", "a FAIL proof", "PASS")
 
 
-def require_table(order: BreakGlass, failed: VerifiedProof) -> None:
-    """The table of the proof, by UUID, name and catalog."""
+def require_table(override: BreakGlass, failed: VerifiedProof) -> None:
+    """The override names the table of the proof, by UUID, name and catalog."""
     table = failed.core.target.table
-    if order.table != table:
-        raise refused("override_wrong_table", table.uuid, order.table.uuid)
+    if override.table != table:
+        raise refused("override_wrong_table", table.uuid, override.table.uuid)
 
 
-def require_base(order: BreakGlass, failed: VerifiedProof) -> None:
-    """The base snapshot of the verdict."""
-    base = failed.core.target.base_snapshot_id
-    if order.base_snapshot_id != base:
-        raise refused("override_wrong_base", base, order.base_snapshot_id)
+def require_proof(override: BreakGlass, failed: VerifiedProof) -> None:
+    """The override names one of the proofs that were verified together."""
+    if override.fail_proof_id not in failed.proof_ids:
+        raise refused("override_wrong_proof", failed.proof_ids[0], override.fail_proof_id)
 
 
-def require_proof(order: BreakGlass, failed: VerifiedProof) -> None:
-    """One of the proofs that were verified together."""
-    if order.fail_proof_id not in failed.proof_ids:
-        raise refused("override_wrong_proof", failed.proof_ids[0], order.fail_proof_id)
-
-
-def require_files(order: BreakGlass, failed: VerifiedProof) -> None:
-    """The exact bytes that failed."""
+def require_files(override: BreakGlass, failed: VerifiedProof) -> None:
+    """The override names exactly the bytes that failed."""
     hashes = failed.core.files.staged_hashes
-    if order.file_hashes != hashes:
-        raise refused("override_wrong_files", f"{len(hashes)} files of the proof", f"{len(order.file_hashes)} others")
+    if override.file_hashes != hashes:
+        got = f"{len(override.file_hashes)} others"
+        raise refused("override_wrong_files", f"{len(hashes)} files of the proof", got)
 
 
-def require_unused(order: BreakGlass, used: Callable[[str], bool]) -> None:
+def require_unused(override: BreakGlass, used: Callable[[str], bool]) -> None:
     """An override is used once."""
-    if used(order.nonce):
-        raise refused(Code.OVERRIDE_REPLAYED, "a new nonce", order.nonce)
+    if used(override.nonce):
+        raise refused(Code.OVERRIDE_REPLAYED, "a new nonce", override.nonce)

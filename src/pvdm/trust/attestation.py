@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from pvdm.errors import Code
 from pvdm.model.statements.attestation import SourceAttestation
-from pvdm.trust.refusal import refused
+from pvdm.trust.refusal import refused, require_equal
 from pvdm.trust.root import TrustRoot
 from pvdm.trust.verify import Verified, verify_statement
 
 
 @dataclass(frozen=True, slots=True)
-class WantedAttestation:
-    """The requirements of the contract and the pinned source for an attestation."""
+class RequiredAttestation:
+    """What an attestation must say, as its challenge gives it."""
 
     attestors: Collection[str]
     catalog: str
@@ -26,38 +26,30 @@ class WantedAttestation:
 
 
 def verify_attestation(
-    data: bytes, root: TrustRoot, wanted: WantedAttestation, *, now: int
+    data: bytes, root: TrustRoot, wanted: RequiredAttestation, *, now: int
 ) -> Verified[SourceAttestation]:
     """The attestation, if a registered attestor signed it recently for the pinned source snapshot."""
     attestation = verify_statement(data, root, SourceAttestation, now=now)
     found = attestation.predicate
     require_registered(found, wanted)
-    for what, expected, got in (
-        ("source", f"{wanted.catalog} {wanted.table_uuid}", f"{found.table.catalog} {found.table.uuid}"),
-        ("snapshot", wanted.snapshot_id, found.snapshot_id),
-        ("nonce", wanted.nonce, found.nonce),
-        ("epoch", wanted.epoch, found.epoch),
-    ):
-        require_same(f"attestation_wrong_{what}", expected, got)
+    source = f"{found.table.catalog} {found.table.uuid}"
+    require_equal("attestation_wrong_source", f"{wanted.catalog} {wanted.table_uuid}", source)
+    require_equal("attestation_wrong_snapshot", wanted.snapshot_id, found.snapshot_id)
+    require_equal("attestation_wrong_nonce", wanted.nonce, found.nonce)
+    require_equal("attestation_wrong_epoch", wanted.epoch, found.epoch)
     require_fresh(found, wanted, now)
     return attestation
 
 
-def require_registered(found: SourceAttestation, wanted: WantedAttestation) -> None:
-    """The contract names this attestor."""
+def require_registered(found: SourceAttestation, wanted: RequiredAttestation) -> None:
+    """The attestation is signed by an attestor that the challenge names."""
     if found.attestor not in wanted.attestors:
-        known = ", ".join(sorted(wanted.attestors)) or "none"
-        raise refused(Code.ATTESTOR_NOT_REGISTERED, known, found.attestor)
+        registered = ", ".join(sorted(wanted.attestors)) or "none"
+        raise refused(Code.ATTESTOR_NOT_REGISTERED, registered, found.attestor)
 
 
-def require_same(code: str, expected: object, got: object) -> None:
-    """The attestation is for the pinned source snapshot, and answers the challenge of the shared key's epoch."""
-    if expected != got:
-        raise refused(code, expected, got)
-
-
-def require_fresh(found: SourceAttestation, wanted: WantedAttestation, now: int) -> None:
-    """The attestation is not older than the contract allows."""
+def require_fresh(found: SourceAttestation, wanted: RequiredAttestation, now: int) -> None:
+    """The attestation is not older than its challenge allows."""
     age = now - found.issued_at
     if age > wanted.age_max_micros:
         raise refused("attestation_stale", f"at most {wanted.age_max_micros} microseconds", age)

@@ -1,4 +1,4 @@
-"""The offline bundle: proofs with their log proofs, its check, and what the check shows."""
+"""The offline bundle: proofs with their log proofs, the check of it, and what the check proves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pvdm.model.fields import Fields, require_sha256
 from pvdm.trust.log.entry import EntryKind, LogEntry
 from pvdm.trust.log.note import NoteKey
 from pvdm.trust.log.proof import LogProofChecker
-from pvdm.trust.refusal import refused, refusing
+from pvdm.trust.refusal import refuse_input_errors, refused, require_equal
 from pvdm.trust.root import RootRole, TrustRoot
 from pvdm.trust.strict_json import read
 from pvdm.trust.verify import CLOCK_SKEW_MAX_MICROS, NOTARY_ENVELOPES_MAX, VerifiedProof, verify_threshold
@@ -31,15 +31,9 @@ class InclusionChecker(Protocol):
 def _read_envelope(fields: Fields, key: str) -> bytes:
     envelope, sha256 = dump(fields.value(key)), fields.text("envelope_sha256")
     require_sha256(sha256, "the hash of an envelope")
-    require_envelope_hash(envelope, sha256)
+    # With another hash the parts of the bundle belong to different proofs.
+    require_equal("bundle_envelope_mismatch", sha256, hashlib.sha256(envelope).hexdigest())
     return envelope
-
-
-def require_envelope_hash(envelope: bytes, sha256: str) -> None:
-    """The bundle names this envelope by its hash. Otherwise its parts belong to different proofs."""
-    got = hashlib.sha256(envelope).hexdigest()
-    if got != sha256:
-        raise refused("bundle_envelope_mismatch", sha256, got)
 
 
 def _write_envelope(envelope: bytes) -> Value:
@@ -73,7 +67,7 @@ class ProofBundle(Document, title="the bundle", format="pvdm-bundle/v1"):
 
 @dataclass(frozen=True, slots=True)
 class CheckedBundle:
-    """A valid bundle, with sentences about what the check proves and what it does not prove."""
+    """A valid bundle, with one sentence for each thing that the check proves, and for each that it does not prove."""
 
     proof: VerifiedProof
     logged_at: tuple[int, ...]
@@ -84,7 +78,7 @@ class CheckedBundle:
 def parse_bundle(data: bytes) -> ProofBundle:
     """The bundle of these bytes."""
     value = read(data, "the bundle", size_max_bytes=BUNDLE_SIZE_MAX_BYTES)
-    with refusing():
+    with refuse_input_errors():
         return ProofBundle.from_json(value)
 
 
@@ -100,7 +94,7 @@ def check_bundle(data: bytes, root: TrustRoot, log: InclusionChecker, *, thresho
 
 
 def require_logged_before(logged: LoggedEnvelope, now: int) -> None:
-    """The log entry is not in the future beyond the allowed clock skew."""
+    """The log entry is not from the future, clock skew allowed."""
     latest = now + CLOCK_SKEW_MAX_MICROS
     if logged.logged_at > latest:
         raise refused("bundle_logged_in_future", f"at most {latest}", logged.logged_at)
@@ -122,26 +116,22 @@ def _list_not_proved(proof: VerifiedProof) -> tuple[str, ...]:
         "that the digests of intent and staged are equal: only the notary signed that, and the commitments cannot be"
         " compared with the data without the attempt's keys (`pvdm proof open`)",
         "whether anything was published: the receipt shows that",
-        "whether others are shown the same log: a monitor compares that",
+        "whether other readers get the same log: a monitor compares that",
     )
     if any(statement.predicate.notary.isolation.value == "embedded" for statement in proof.statements):
         sentences = (*sentences, "the notary ran embedded in the producer's process: this stops accidents, not malice")
     return sentences
 
 
-def origin_of(root: TrustRoot, origin: str | None) -> str:
+def resolve_log_origin(root: TrustRoot, origin: str | None) -> str:
     """The named log, or the only one in the trust root. Raises `origin_ambiguous`."""
     if origin is not None:
         return origin
-    known = sorted({key.identity for key in root.keys if RootRole.LOG in key.roles})
-    if len(known) != 1:
-        raise Code.ORIGIN_AMBIGUOUS(
-            "it is not clear which log is meant",
-            expected="one log in the trust root, or the origin of one",
-            got=", ".join(known) or "none",
-            hint="name the log: --origin on the command line, `origin` in Python",
-        )
-    return known[0]
+    logs = sorted({key.identity for key in root.keys if RootRole.LOG in key.roles})
+    if len(logs) != 1:
+        hint = "name the log: --origin on the command line, `origin` in Python"
+        raise Code.ORIGIN_AMBIGUOUS(got=", ".join(logs) or "none", hint=hint)
+    return logs[0]
 
 
 def log_checker(root: TrustRoot, *, origin: str) -> LogProofChecker:

@@ -19,21 +19,14 @@ def commit(key: CommitmentKey, digest: Partial) -> str:
     """HMAC-SHA256 over context, rows and sum (spec/proof.md section 5). Equal digests give equal commitments."""
     if key.epoch != digest.epoch:
         raise Code.COMMITMENT_EPOCH_MISMATCH(expected=str(key.epoch), got=str(digest.epoch))
-    context = b"".join(
-        framed(part)
-        for part in (
-            digest.construction.value.encode(),
-            digest.mode.value.encode(),
-            digest.projection.value.encode(),
-            digest.fingerprint,
-        )
-    )
+    names = (digest.construction.value, digest.mode.value, digest.projection.value)
+    context = b"".join(map(framed, (*(name.encode() for name in names), digest.fingerprint)))
     message = _LABEL + context + digest.rows.to_bytes(8, "big") + digest.total.to_bytes(32, "big")
     return hmac.digest(key.reveal(), message, hashlib.sha256).hex()
 
 
-def require_opens(commitment: str, key: CommitmentKey, digest: Partial) -> None:
-    """The commitment is of this digest under this key. Raises `commitment_not_opened`."""
+def require_commitment_to(commitment: str, key: CommitmentKey, digest: Partial) -> None:
+    """The commitment is to this digest, under this key. Raises `commitment_not_opened`."""
     if not hmac.compare_digest(commitment.encode(), commit(key, digest).encode()):
-        message = f"the {digest.projection.value} digest is not the one that was committed to"
+        message = f"the {digest.projection.value} digest is not the one that the proof commits to"
         raise refused(Code.COMMITMENT_NOT_OPENED, "the committed digest", "another one", message=message)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,11 +9,12 @@ from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 
-from pvdm.errors import Code, VerificationError
+from pvdm.errors import Code
 from pvdm.model.canonical_json import Value, dump
 from pvdm.model.fields import Fields, require_sha256
 from pvdm.trust.keys.public import Algorithm, PublicKey, SigningKey
-from pvdm.trust.refusal import refused, refusing
+from pvdm.trust.log.note import decode_base64, encode_base64
+from pvdm.trust.refusal import refuse_input_errors, refused
 from pvdm.trust.strict_json import read
 
 STATEMENT_TYPE: Final = "application/vnd.in-toto+json"
@@ -60,11 +59,9 @@ class Envelope:
     def to_json(self) -> dict[str, Value]:
         """The envelope as a JSON object, as bundles have it."""
         return {
-            "payload": base64.b64encode(self.payload).decode(),
+            "payload": encode_base64(self.payload),
             "payloadType": self.payload_type,
-            "signatures": [
-                {"keyid": each.key_id, "sig": base64.b64encode(each.value).decode()} for each in self.signatures
-            ],
+            "signatures": [{"keyid": each.key_id, "sig": encode_base64(each.value)} for each in self.signatures],
         }
 
     def to_bytes(self) -> bytes:
@@ -79,21 +76,21 @@ def pae(payload_type: str, payload: bytes) -> bytes:
 
 
 def parse_envelope(data: bytes, *, payload_type: str = STATEMENT_TYPE, signatures_max: int = 1) -> Envelope:
-    """The envelope of these bytes. Any other spelling, type, key or number of signatures is refused."""
+    """The envelope in these bytes, which must be canonical, of this type, and have 1 to `signatures_max` signatures."""
     value = read(data, "the envelope", size_max_bytes=ENVELOPE_SIZE_MAX_BYTES)
-    with refusing():
+    with refuse_input_errors():
         fields = Fields(value, "the envelope", ("payload", "payloadType", "signatures"))
-        kind, payload, found = fields.text("payloadType"), fields.text("payload"), fields.items("signatures")
+        kind, payload, values = fields.text("payloadType"), fields.text("payload"), fields.items("signatures")
     require_payload_type(kind, payload_type)
-    require_signed(found)
-    require_not_more_signatures(found, signatures_max)
-    signatures = tuple(_signature(each) for each in found)
+    require_signed(values)
+    require_not_more_signatures(values, signatures_max)
+    signatures = tuple(_read_signature(value) for value in values)
     require_distinct_keys(signatures)
     return Envelope(kind, _decode_base64(payload, "the payload"), signatures)
 
 
-def _signature(value: Value) -> Signature:
-    with refusing():
+def _read_signature(value: Value) -> Signature:
+    with refuse_input_errors():
         fields = Fields(value, "a signature", ("keyid", "sig"))
         key_id, signature = fields.text("keyid"), _decode_base64(fields.text("sig"), "the signature")
         require_sha256(key_id, "the key id")
@@ -102,17 +99,11 @@ def _signature(value: Value) -> Signature:
 
 
 def _decode_base64(text: str, what: str) -> bytes:
-    try:
-        data = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise _base64(what, str(error)) from None
-    if base64.b64encode(data).decode() != text:
-        raise _base64(what, "bits that belong to no byte")
+    data = decode_base64(text)
+    if data is None:
+        message, expected = f"{what} is not base64", "standard base64 with padding, in canonical form"
+        raise refused("envelope_base64_invalid", expected, ascii(text[:80]), message=message)
     return data
-
-
-def _base64(what: str, got: str) -> VerificationError:
-    return refused("envelope_base64_invalid", "standard base64 with padding", got, message=f"{what} is not base64")
 
 
 def require_payload_type(got: str, expected: str) -> None:
@@ -155,12 +146,12 @@ def seal(payload: bytes, signer: SigningKey, *, payload_type: str = STATEMENT_TY
     message = pae(payload_type, payload)
     signature = signer.sign(message)
     if signer.public.algorithm is Algorithm.ECDSA_P256:
-        signature = low_s(signature)
+        signature = _with_low_s(signature)
     require_signature(signer.public, signature, message)
     return Envelope(payload_type, payload, (Signature(signer.public.key_id, signature),))
 
 
-def low_s(signature: bytes) -> bytes:
+def _with_low_s(signature: bytes) -> bytes:
     """The canonical form of a P-256 signature: DER with the smaller of s and n - s."""
     r, s = decode_dss_signature(signature)
     return encode_dss_signature(r, min(s, _P256_ORDER - s))
@@ -173,7 +164,7 @@ def require_signature(key: PublicKey, signature: bytes, message: bytes) -> None:
 
 
 def require_signature_form(algorithm: Algorithm, signature: bytes) -> None:
-    """The signature has the canonical form of the key's algorithm. A second form of a valid one is easily made."""
+    """The signature has the canonical form of the key's algorithm. Anyone can change a valid one to another form."""
     if not _is_canonical(algorithm, signature):
         expected = f"{_ED25519_BYTES} bytes" if algorithm is Algorithm.ED25519 else "DER with the smaller s"
         raise refused("signature_form_invalid", expected, f"{len(signature)} other bytes")
@@ -183,7 +174,7 @@ def _is_canonical(algorithm: Algorithm, signature: bytes) -> bool:
     if algorithm is Algorithm.ED25519:
         return len(signature) == _ED25519_BYTES
     try:
-        return low_s(signature) == signature
+        return _with_low_s(signature) == signature
     except ValueError:
         return False
 

@@ -1,4 +1,4 @@
-"""Refusals of signed documents (exit code 3), whichever package found the fault."""
+"""The errors that refuse a signed document (exit code 3), also for faults that the model found."""
 
 from __future__ import annotations
 
@@ -10,18 +10,14 @@ from pvdm.errors.registry import codes_by_reason
 
 
 @contextmanager
-def refusing() -> Iterator[None]:
+def refuse_input_errors() -> Iterator[None]:
     """Raise an `InputError` of the model about a document as a refusal with the same code and message."""
     try:
         yield
     except InputError as error:
+        wanted, got = error.expected, error.got
         raise VerificationError(
-            error.reason,
-            error.message,
-            expected=error.expected,
-            got=error.got,
-            hint=error.hint,
-            **error.details,
+            error.reason, error.message, expected=wanted, got=got, hint=error.hint, **error.details
         ) from None
 
 
@@ -29,18 +25,20 @@ def refused(
     code: str, expected: object, got: object, *, message: str | None = None, hint: str | None = None
 ) -> VerificationError:
     """A refusal with this code or reason. A message that is not given comes from the registry."""
-    words = message or _registered_message(code)
-    return VerificationError(code, words, expected=str(expected), got=str(got), hint=hint)
+    if message is None:
+        family = Code[codes_by_reason().get(code, code).upper()].entry
+        entry = family.reasons.get(code, family)
+        message = entry.message or entry.when
+    return VerificationError(code, message, expected=str(expected), got=str(got), hint=hint)
 
 
-def _registered_message(reason: str) -> str:
-    code = codes_by_reason().get(reason, reason)
-    family = Code[code.upper()].entry
-    entry = family.reasons.get(reason, family)
-    return entry.message or entry.when
+def require_equal(code: str, expected: object, got: object) -> None:
+    """Refuse a signed document unless both values are equal."""
+    if expected != got:
+        raise refused(code, expected, got)
 
 
 def require_same(code: str, what: str, expected: object, got: object) -> None:
-    """Refuse a proof whose bound fact is not the expected one."""
+    """Refuse a proof that names another `what` than the expected one."""
     if expected != got:
         raise refused(code, expected, got, message=f"the proof is for another {what}")

@@ -1,11 +1,7 @@
-"""The trust root: the trusted keys with their roles and validity, signed and versioned, and its succession.
-
-The first root is pinned by its hash. Each next one is signed by the signers of the one before.
-"""
+"""The trust root: trusted keys with their roles. The first root is pinned by hash, and its signers sign the next."""
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
 from collections.abc import Sequence
@@ -28,8 +24,8 @@ from pvdm.trust.envelope import (
     seal,
 )
 from pvdm.trust.keys.public import Algorithm, PublicKey, SigningKey
-from pvdm.trust.log.note import decode_base64
-from pvdm.trust.refusal import refused, refusing
+from pvdm.trust.log.note import decode_base64, encode_base64
+from pvdm.trust.refusal import refuse_input_errors, refused, require_equal
 from pvdm.trust.strict_json import read
 
 ROOT_SIZE_MAX_BYTES: Final = 1024 * 1024
@@ -48,9 +44,9 @@ class RootRole(Enum):
     ROOT = "root"
 
 
-_ALONE: Final = (RootRole.BREAK_GLASS, RootRole.LOG, RootRole.NOTARY)
-_STEWARD: Final = frozenset({RootRole.LOG, RootRole.NOTARY})
-_APART: Final = frozenset({RootRole.ATTESTOR, RootRole.BREAK_GLASS})
+_SOLE_ROLES: Final = (RootRole.BREAK_GLASS, RootRole.LOG, RootRole.NOTARY)
+_STEWARD_ROLES: Final = frozenset({RootRole.LOG, RootRole.NOTARY})
+_INDEPENDENT_ROLES: Final = frozenset({RootRole.ATTESTOR, RootRole.BREAK_GLASS})
 
 
 def _read_public(fields: Fields, _key: str) -> PublicKey:
@@ -71,7 +67,7 @@ def _write_public(public: PublicKey) -> Value:
     return {
         "key_id": public.key_id,
         "algorithm": public.algorithm.value,
-        "public_key": base64.b64encode(public.der).decode(),
+        "public_key": encode_base64(public.der),
     }
 
 
@@ -99,7 +95,7 @@ class RootKey(Document, title="a key of the trust root"):
     revoked_at: Number | None = None
 
     def require_consistent(self) -> None:
-        """The key has a role, at most one if the role must be alone, and is valid for some time."""
+        """The key has a role, no other beside one that must be the only one, and its validity is not empty."""
         names = [role.value for role in self.roles]
         if not names or names != sorted(set(names)):
             raise invalid("the roles of a key", "at least one, distinct and in order", ", ".join(names))
@@ -114,11 +110,9 @@ class RootKey(Document, title="a key of the trust root"):
 
 @dataclass(frozen=True, slots=True)
 class Thresholds(Document, title="the thresholds"):
-    """How many notaries must sign a proof, and how many root signers the next trust root.
+    """How many notaries must sign a proof, and how many root signers the next trust root."""
 
-    The trust root checks their range, because it depends on the keys.
-    """
-
+    # The trust root checks the range, which depends on its keys.
     notary: Count
     root: Count
 
@@ -144,18 +138,8 @@ class TrustRoot(Document, title="the trust root", format="pvdm-trust-root/v1"):
         require_keys_once(self.keys)
         require_key_order(self.keys)
         require_identities_apart(self.keys)
-        require_reachable(self.keys, RootRole.NOTARY, self.notary_threshold)
-        require_reachable(self.keys, RootRole.ROOT, self.root_threshold)
-
-    @property
-    def notary_threshold(self) -> int:
-        """How many notaries must sign a proof."""
-        return self.thresholds.notary
-
-    @property
-    def root_threshold(self) -> int:
-        """How many root signers must sign the next trust root."""
-        return self.thresholds.root
+        require_reachable(self.keys, RootRole.NOTARY, self.thresholds.notary)
+        require_reachable(self.keys, RootRole.ROOT, self.thresholds.root)
 
     @property
     def sha256(self) -> str:
@@ -180,14 +164,14 @@ def require_key_id(public: PublicKey, key_id: str) -> None:
 
 
 def require_role_alone(key: RootKey) -> None:
-    """A key that signs verdicts, keeps the log or breaks the glass has no other role."""
-    for role in _ALONE:
+    """A key that signs verdicts, checkpoints or overrides has no other role."""
+    for role in _SOLE_ROLES:
         if role in key.roles and len(key.roles) > 1:
             raise inconsistent(Code.TRUST_ROOT_ROLE_SHARED, role.value, ", ".join(each.value for each in key.roles))
 
 
 def require_keys_once(keys: Sequence[RootKey]) -> None:
-    """Every key occurs once. With two names it would count as two signers."""
+    """Every key occurs once. A key with two names would count as two signers."""
     ids = [key.key_id for key in keys]
     for key_id in ids:
         if ids.count(key_id) > 1:
@@ -196,9 +180,9 @@ def require_keys_once(keys: Sequence[RootKey]) -> None:
 
 def require_identities_apart(keys: Sequence[RootKey]) -> None:
     """Attestors and holders of break-glass keys have no Steward key, because they check or overrule the Steward."""
-    steward = {key.identity for key in keys if not _STEWARD.isdisjoint(key.roles)}
+    steward = {key.identity for key in keys if not _STEWARD_ROLES.isdisjoint(key.roles)}
     for key in keys:
-        if key.identity in steward and not _APART.isdisjoint(key.roles):
+        if key.identity in steward and not _INDEPENDENT_ROLES.isdisjoint(key.roles):
             raise inconsistent(Code.TRUST_ROOT_IDENTITY_SHARED, "another identity", key.identity)
 
 
@@ -245,15 +229,16 @@ def advance_root(current: TrustRoot, data: bytes, *, now: int) -> TrustRoot:
     _require_not_behind(root, SeenRoot(current.version, current.sha256))
     if root.version == current.version:
         return current
-    require_next_version(root, current)
-    require_predecessor(root, current)
+    # A skipped version may have revoked a key.
+    require_equal("trust_root_gap", current.version + 1, root.version)
+    require_equal("trust_root_not_successor", current.sha256, root.previous_sha256)
     require_root_signers(current, envelope, now, "trust_root_unsigned")
     require_root_signers(root, envelope, now, "trust_root_self_unsigned")
     return root
 
 
 def follow_roots(envelopes: Sequence[bytes], *, sha256: str, now: int, seen: SeenRoot | None = None) -> TrustRoot:
-    """The newest root of a chain that begins with the pinned one. It must not be older than `seen`."""
+    """The newest root of a chain that begins with the pinned root. It must not be older than `seen`."""
     if not envelopes:
         raise refused("trust_root_missing", "at least one", "none")
     root = pin_root(envelopes[0], sha256=sha256, now=now)
@@ -268,7 +253,7 @@ def follow_roots(envelopes: Sequence[bytes], *, sha256: str, now: int, seen: See
 def _open(data: bytes) -> tuple[Envelope, TrustRoot]:
     envelope = parse_envelope(data, payload_type=TRUST_ROOT_TYPE, signatures_max=ROOT_SIGNATURES_MAX)
     value = read(envelope.payload, "the trust root", size_max_bytes=ROOT_SIZE_MAX_BYTES)
-    with refusing():
+    with refuse_input_errors():
         return envelope, TrustRoot.from_json(value)
 
 
@@ -295,32 +280,21 @@ def require_not_forked(root: TrustRoot, seen: SeenRoot) -> None:
         raise refused("trust_root_forked", seen.sha256, root.sha256)
 
 
-def require_next_version(root: TrustRoot, current: TrustRoot) -> None:
-    """No version is skipped, because it may have revoked a key."""
-    if root.version != current.version + 1:
-        raise refused("trust_root_gap", current.version + 1, root.version)
-
-
-def require_predecessor(root: TrustRoot, current: TrustRoot) -> None:
-    """The new root names the hash of the current one."""
-    if root.previous_sha256 != current.sha256:
-        raise refused("trust_root_not_successor", current.sha256, root.previous_sha256)
-
-
-def require_root_signers(judge: TrustRoot, envelope: Envelope, now: int, code: str) -> None:
-    """Enough root signers of `judge` signed. An invalid signature of one of them is refused at once."""
-    identities = {_signer(judge, envelope, signature, now) for signature in envelope.signatures} - {None}
-    if len(identities) < judge.root_threshold:
-        message = f"too few root signers of version {judge.version} signed the trust root"
+def require_root_signers(trusted: TrustRoot, envelope: Envelope, now: int, code: str) -> None:
+    """Enough root signers that `trusted` names signed. An invalid signature of one of them is refused at once."""
+    identities = {_signer(trusted, envelope, signature, now) for signature in envelope.signatures} - {None}
+    if len(identities) < trusted.thresholds.root:
+        message = f"too few root signers of version {trusted.version} signed the trust root"
         hint = (
-            f"have other root signers of version {judge.version} sign it too: each signs the file that the one before"
+            f"have other root signers of version {trusted.version} sign it too: each signs the file that the one before"
             " wrote, by `pvdm keys root sign FILE --key KEY --out NEXT`; one whom the new root drops adds --previous"
         )
-        raise refused(code, f"{judge.root_threshold} identities", len(identities), message=message, hint=hint)
+        raise refused(code, f"{trusted.thresholds.root} identities", len(identities), message=message, hint=hint)
 
 
-def _signer(judge: TrustRoot, envelope: Envelope, signature: Signature, now: int) -> str | None:
-    key = judge.find(signature.key_id)
+def _signer(trusted: TrustRoot, envelope: Envelope, signature: Signature, now: int) -> str | None:
+    """The identity of a root signer that `trusted` names and whose key is valid now, otherwise None."""
+    key = trusted.find(signature.key_id)
     if key is None or RootRole.ROOT not in key.roles:
         return None
     if not key.valid_from <= now < key.valid_until or (key.revoked_at is not None and key.revoked_at <= now):

@@ -16,7 +16,7 @@ from pvdm.model.statements.migration import Migration, Protection
 from pvdm.model.statements.proof import Proof, WorkloadStatement
 from pvdm.model.statements.receipt import Receipt
 from pvdm.trust.envelope import parse_envelope
-from pvdm.trust.refusal import refused, refusing
+from pvdm.trust.refusal import refuse_input_errors, refused
 from pvdm.trust.root import RootRole
 from pvdm.trust.strict_json import read
 
@@ -81,7 +81,7 @@ def payload_of(predicate: Predicate) -> bytes:
 def read_statement(payload: bytes, kind: type[P]) -> P:
     """The predicate of a statement of this kind. Its subject must follow from it."""
     value = read(payload, "the statement", size_max_bytes=PAYLOAD_SIZE_MAX_BYTES)
-    with refusing():
+    with refuse_input_errors():
         fields = Fields(value, "the statement", ("_type", "subject", "predicateType", "predicate"))
         require_statement_type(fields.text("_type"))
         require_predicate_type(fields.text("predicateType"), FAMILIES[kind].predicate_type)

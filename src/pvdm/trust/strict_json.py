@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from pvdm.errors import InputError, VerificationError
 from pvdm.model.canonical_json import DOCUMENT_DEPTH_MAX, Value, dump
 from pvdm.trust.refusal import refused
 
 
-class _Objects:
-    """Builds objects for the decoder and notes the first repeated key."""
-
-    def __init__(self) -> None:
-        self.repeated: str | None = None
-
-    def __call__(self, pairs: list[tuple[str, Value]]) -> dict[str, Value]:
-        found: dict[str, Value] = {}
-        for key, value in pairs:
-            if key in found and self.repeated is None:
-                self.repeated = key
-            found[key] = value
-        return found
-
-
 def read(data: bytes, what: str, *, size_max_bytes: int) -> Value:
     """The JSON value of these bytes, which must be canonical."""
     require_size(data, what, size_max_bytes)
     text = _decode(data, what)
-    objects = _Objects()
+    repeated: list[str] = []
+
+    def build_object(pairs: list[tuple[str, Value]]) -> dict[str, Value]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            repeated.extend(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        return found
+
     try:
-        value, end = json.JSONDecoder(object_pairs_hook=objects).raw_decode(text)
+        value, end = json.JSONDecoder(object_pairs_hook=build_object).raw_decode(text)
     except RecursionError:
         raise _too_deep(what) from None
     except json.JSONDecodeError as error:
@@ -42,7 +35,7 @@ def read(data: bytes, what: str, *, size_max_bytes: int) -> Value:
         message = f"{what} has no canonical form"
         raise refused("json_not_canonical", "integers of 53 bits", "more", message=message) from None
     require_end(text, end, what)
-    require_distinct_keys(objects.repeated, what)
+    require_distinct_keys(repeated, what)
     require_shallow(value, what)
     require_canonical(data, value, what)
     return value  # type: ignore[no-any-return]
@@ -72,13 +65,13 @@ def require_end(text: str, end: int, what: str) -> None:
     """No bytes follow the value."""
     if end != len(text):
         got = f"{len(text) - end} characters"
-        raise refused("json_trailing_bytes", "none", got, message=f"{what} has bytes behind it")
+        raise refused("json_trailing_bytes", "none", got, message=f"{what} has bytes after its end")
 
 
-def require_distinct_keys(repeated: str | None, what: str) -> None:
+def require_distinct_keys(repeated: Sequence[str], what: str) -> None:
     """No key occurs twice, because readers would differ in the value that they take."""
-    if repeated is not None:
-        raise refused("json_duplicate_key", "each key once", repr(repeated[:64]), message=f"{what} has a key twice")
+    if repeated:
+        raise refused("json_duplicate_key", "each key once", repr(repeated[0][:64]), message=f"{what} has a key twice")
 
 
 def require_shallow(value: Value, what: str) -> None:
@@ -105,9 +98,10 @@ def _too_deep(what: str) -> VerificationError:
 def require_canonical(data: bytes, value: Value, what: str) -> None:
     """The bytes are the canonical form. Floats and large integers have none."""
     try:
-        spelled = dump(value)
+        canonical = dump(value)
     except InputError as error:
         got = error.got or "something else"
         raise refused("json_not_canonical", error.expected, got, message=f"{what} has no canonical form") from None
-    if spelled != data:
-        raise refused("json_not_canonical", "the one spelling", "another", message=f"{what} is not in canonical JSON")
+    if canonical != data:
+        message = f"{what} is not in canonical JSON"
+        raise refused("json_not_canonical", "its canonical bytes", "other bytes", message=message)

@@ -1,4 +1,4 @@
-"""Verification of signed statements: the signer, its key at the time, and k notaries over one core."""
+"""Verification of signed statements: the signer, the validity of its key, and the threshold of notaries."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Verified(Generic[P]):
 
 @dataclass(frozen=True, slots=True)
 class VerifiedProof:
-    """One core that enough distinct notaries signed, with each one's own statement."""
+    """One core that enough distinct notaries signed, with the statement of each notary."""
 
     core: ProofCore
     statements: tuple[Verified[Proof], ...]
 
     @property
     def proof_ids(self) -> tuple[str, ...]:
-        """The id of each notary's proof, in order."""
+        """The id of each notary's proof, sorted."""
         return tuple(sorted(statement.statement_id for statement in self.statements))
 
 
@@ -54,10 +54,7 @@ def sign_statement(predicate: Predicate, signer: SigningKey) -> Envelope:
 def verify_statement(
     data: bytes, root: TrustRoot, kind: type[P], *, now: int, check_role: RoleCheck | None = None
 ) -> Verified[P]:
-    """The statement of this kind, if signature, key, signer's name, epoch and time are valid at `now`.
-
-    `check_role` is the caller's own check of the key's role.
-    """
+    """The statement, if signature, key, signer, epoch and time are valid. `check_role` replaces the role check."""
     require_root_current(root, now)
     envelope = parse_envelope(data)
     key = require_signer(envelope, root, FAMILIES[kind].role, now=now, check_role=check_role)
@@ -90,7 +87,7 @@ def require_key_covers(predicate: Predicate, key: RootKey, now: int) -> None:
 
 def verify_threshold(envelopes: Sequence[bytes], root: TrustRoot, *, threshold: int, now: int) -> VerifiedProof:
     """One core that at least `threshold` distinct notary identities signed, each in a statement of its own."""
-    require_strict_threshold(threshold, root)
+    require_threshold_of_root(threshold, root)
     require_envelope_count(envelopes)
     statements = tuple(verify_statement(data, root, Proof, now=now) for data in envelopes)
     return require_agreed(statements, threshold)
@@ -161,24 +158,24 @@ def require_key_epoch(key: RootKey, epoch: int | None) -> None:
     """The key is trusted for the epoch that the statement names."""
     if epoch is not None and epoch not in key.epochs:
         message = f"the key of {key.identity} is not trusted for this epoch"
-        known = ", ".join(map(str, key.epochs)) or "of no number"
-        raise refused("key_epoch_wrong", f"epoch {known}", epoch, message=message)
+        trusted = ", ".join(map(str, key.epochs))
+        raise refused("key_epoch_wrong", f"epoch {trusted}" if trusted else "no epoch", epoch, message=message)
 
 
 def require_not_from_future(issued_at: int, now: int) -> None:
-    """The statement is not from the future beyond the allowed clock skew."""
+    """The statement is not from the future, clock skew allowed."""
     if issued_at > now + CLOCK_SKEW_MAX_MICROS:
         raise refused("statement_from_future", f"at most {iso_time(now)}", iso_time(issued_at))
 
 
-def require_strict_threshold(threshold: int, root: TrustRoot) -> None:
+def require_threshold_of_root(threshold: int, root: TrustRoot) -> None:
     """The threshold is not below that of the trust root."""
-    if threshold < root.notary_threshold:
-        raise Code.THRESHOLD_TOO_LOW(expected=f"at least {root.notary_threshold}", got=str(threshold))
+    if threshold < root.thresholds.notary:
+        raise Code.THRESHOLD_TOO_LOW(expected=f"at least {root.thresholds.notary}", got=str(threshold))
 
 
 def require_envelope_count(envelopes: Sequence[bytes]) -> None:
-    """There is at least one envelope, and not more than there can be notaries."""
+    """There is at least one envelope, and no more than the limit for notaries."""
     if not 1 <= len(envelopes) <= NOTARY_ENVELOPES_MAX:
         raise refused("envelope_count", f"1 to {NOTARY_ENVELOPES_MAX}", len(envelopes))
 
@@ -198,8 +195,8 @@ def require_equal_cores(statements: Sequence[Verified[Proof]]) -> None:
     for statement in statements[1:]:
         other = statement.predicate.core
         if other.to_bytes() != first.to_bytes():
-            ours, theirs = first.to_json(), other.to_json()
-            field = next(name for name in ours if ours[name] != theirs[name])
+            first_json, other_json = first.to_json(), other.to_json()
+            field = next(name for name in first_json if first_json[name] != other_json[name])
             message = f"notaries disagree about {field}"
             raise refused(Code.CORES_DIFFER, statements[0].key.identity, statement.key.identity, message=message)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import NoneType
 from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
@@ -18,20 +19,15 @@ SIZE: Final = r"^[1-9][0-9]{0,15}(KiB|MiB|GiB|TiB)?$"
 
 
 def _form(value: object) -> str:
-    """Which member of a union a value is meant for, by its kind alone: its errors are then the ones that help."""
-    match value:
-        case None:
-            return "(null)"
-        case bool():
-            return "(boolean)"
-        case int():
-            return "(integer)"
-        case str():
-            return "(text)"
-        case dict() | BaseModel():
-            return "(mapping)"
-        case _:
-            return "(list)"
+    """The member of a union that a value is checked against, chosen by its type alone, so that errors name one form."""
+    forms: tuple[tuple[type | tuple[type, ...], str], ...] = (
+        (NoneType, "(null)"),
+        (bool, "(boolean)"),  # before int, whose subclass it is
+        (int, "(integer)"),
+        (str, "(text)"),
+        ((dict, BaseModel), "(mapping)"),
+    )
+    return next((form for kind, form in forms if isinstance(value, kind)), "(list)")
 
 
 _Null = Annotated[None, Tag("(null)")]
@@ -69,16 +65,16 @@ class Metadata(_Part):
     product: _Label
     """The product's name."""
     owner: Annotated[str, Field(min_length=1, max_length=256)]
-    """Whom to ask."""
+    """The person or team to contact."""
     description: _Words = ""
     """What consumers get."""
 
 
 class Parameter(_Part):
-    """A value that every workload brings; it is bound into its proofs. In filters and partitions it is `${name}`."""
+    """A value that every workload gives; it is bound into its proofs. In filters and partitions it is `${name}`."""
 
     type: Literal["string", "boolean", "int", "long", "date", "timestamp", "timestamptz", "uuid"]
-    """What its text must spell."""
+    """The type of its value."""
     description: _Words = ""
     """What it means."""
 
@@ -125,15 +121,15 @@ _ColumnOrName = Annotated[
 ]
 
 
-def _every(value: object) -> object:
-    """YAML reads a plain `true` as a truth value, and means the filter of that name."""
+def _true_as_text(value: object) -> object:
+    """The filter `true` as text, because YAML reads it as a boolean."""
     return "true" if value is True else value
 
 
 _Filter = Annotated[
     str,
     Field(min_length=1, max_length=EXPRESSION_MAX_CHARACTERS),
-    BeforeValidator(_every),
+    BeforeValidator(_true_as_text),
     WithJsonSchema(
         {"anyOf": [{"type": "string", "minLength": 1, "maxLength": EXPRESSION_MAX_CHARACTERS}, {"const": True}]}
     ),
@@ -156,7 +152,7 @@ class Boundary(_Part):
     partition: Annotated[dict[_Name, _Scalar], Field(max_length=64)] = {}
     """Partition values that the workload stays inside of; `${name}` is a parameter."""
     claim: Claim | None = None
-    """For `append`; without it a workload claims everything, and there can be one only."""
+    """For `append`; without it a workload claims the whole target, so only one workload can be published."""
 
 
 class Chunking(_Part):
@@ -167,7 +163,7 @@ class Chunking(_Part):
     columns: Annotated[list[_Name], Field(max_length=16)] = []
     """For `partition`: a chunk for each combination of these columns' values, and one for everything else."""
     max_size: _Size | None = None
-    """For `files`: most bytes of source files in a chunk, such as 512MiB; a larger file is a chunk alone."""
+    """For `files`: the most bytes of source files in a chunk, such as 512MiB; a larger file is a chunk of its own."""
     column: _Name | None = None
     """For `range`: the column."""
     bounds: Annotated[list[_Bound], Field(max_length=BOUNDS_MAX)] = []
@@ -220,7 +216,7 @@ class Governance(_Part):
 
 
 class Limits(_Part):
-    """What one workload may be at most."""
+    """Upper limits of one workload."""
 
     chunks: Annotated[int, Field(ge=1, le=10_000)] = 10_000
     """Chunks of its plan."""
@@ -246,7 +242,7 @@ class Document(_Part):
         # pydantic would leave names of another form open.
         Field(max_length=64, json_schema_extra={"additionalProperties": False}),
     ] = {}
-    """Values that every workload brings, by name."""
+    """Values that every workload gives, by name."""
     boundary: Boundary
     """What one workload may touch."""
     chunking: Chunking = Chunking(by="none")
@@ -261,19 +257,18 @@ class Document(_Part):
     """Who reads the rows: pvdm's own reader, or the Steward's Spark (`spark`), with `copied` or `sealed`."""
     storage: Literal["open", "copied", "sealed"] = "copied"
     """Which files are published: the Steward's own, with the staged page bodies (`copied`); or the staged ones, which
-    the producer can still write (`open`) or nobody can (`sealed`)."""
+    the producer can still write (`open`), or that are closed for writing (`sealed`)."""
     governance: Governance = Governance()
     """What happens on FAIL, and what a publication needs."""
     limits: Limits = Limits()
-    """What one workload may be at most."""
+    """Upper limits of one workload."""
 
 
 def json_schema() -> dict[str, object]:
     """The published JSON Schema of a contract."""
-    made = Document.model_json_schema(by_alias=True)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": "urn:pvdm:schema:contract:v1",
-        **made,
+        **Document.model_json_schema(by_alias=True),
         "title": "The contract of a data product (pvdm/v1)",
     }

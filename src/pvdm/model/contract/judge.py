@@ -13,14 +13,15 @@ from pydantic import ValidationError
 from pvdm.errors import Code, InputError
 from pvdm.model.contract import types
 from pvdm.model.contract.document import Document
-from pvdm.model.contract.positions import KeyPath, Placed, parse_yaml
-from pvdm.model.contract.refusal import Finding, findings, refusal
+from pvdm.model.contract.positions import KeyPath, ParsedYaml, parse_yaml
+from pvdm.model.contract.refusal import Finding, list_findings, make_error
 from pvdm.model.contract.types import DataProductContract, widened_type
 from pvdm.model.fields import require_text
 from pvdm.model.filter.claim_filter import find_empty_range, is_bounded
 from pvdm.model.filter.expression import Always, Expression, parameters_of, quoted
 from pvdm.model.filter.text import parse_expression
 from pvdm.model.role import Role
+from pvdm.model.schema import Kind
 from pvdm.model.statements.core import ExtractionPath, Operation, Profile
 from pvdm.model.statements.proof import PROOF_LIFETIME_MAX_MICROS, Storage
 
@@ -35,7 +36,7 @@ _NEEDED: Final[dict[str, tuple[str, ...]]] = {
     "files": ("max-size",),
     "range": ("column", "bounds"),
 }
-_LATER: Final = "a later version serves it; nothing is ignored meanwhile"
+_LATER: Final = "a later version will support this setting; until then it is refused"
 
 
 def read_contract(path: Path) -> bytes:
@@ -53,46 +54,43 @@ def parse_contract(data: bytes, name: str = "contract") -> DataProductContract:
     if len(data) > CONTRACT_SIZE_MAX_BYTES:
         most = f"at most {CONTRACT_SIZE_MAX_BYTES} bytes"
         raise Code.CONTRACT_TOO_LARGE(f"{name} is too large", expected=most, got=str(len(data)), file=name)
-    placed = parse_yaml(data, name)
+    parsed = parse_yaml(data, name)
     try:
-        document = Document.model_validate(placed.value)
+        document = Document.model_validate(parsed.value)
     except ValidationError as error:
-        raise refusal(findings(error.errors(include_url=False), placed), name) from None
-    judge = _Judge(document, placed)
+        raise make_error(list_findings(error.errors(include_url=False), parsed), name) from None
+    judge = _Judge(document, parsed)
     contract = judge.contract(hashlib.sha256(data).hexdigest())
     if judge.found:
-        raise refusal(judge.found, name)
+        raise make_error(judge.found, name)
     return contract
 
 
 @dataclass
 class _Judge:
-    """Collects all faults. The contract that it makes is used only if there are none."""
+    """Builds the contract and collects all faults. The contract is used only if there are none."""
 
     given: Document
-    placed: Placed
+    parsed: ParsedYaml
     found: list[Finding] = field(default_factory=list)
 
     def _refuse(self, path: KeyPath, expected: str, got: str, hint: str | None = None) -> None:
-        self.found.append(Finding(self.placed.place(path), path, expected, got, hint))
+        self.found.append(Finding(self.parsed.place(path), path, expected, got, hint))
 
     def contract(self, sha256: str) -> types.DataProductContract:
-        given, named = self.given, self.given.metadata
+        given = self.given
         self._require_served()
         self._require_extraction()
-        self._require_text(("metadata", "owner"), named.owner)
+        self._require_text(("metadata", "owner"), given.metadata.owner)
         boundary = self._boundary()
         self._require_parameters(boundary)
         return types.DataProductContract(
             sha256=sha256,
-            product=types.Product(named.domain, named.product, named.owner, named.description),
-            parameters=tuple(
-                types.Parameter(name, types.ParameterType(each.type), each.description)
-                for name, each in sorted(given.parameters.items())
-            ),
+            product=given.metadata,
+            parameters=tuple(types.Parameter(name, Kind(each.type)) for name, each in sorted(given.parameters.items())),
             boundary=boundary,
             chunking=self._chunking(),
-            projections=self._projections(boundary.mapping),
+            projections=self._projections(boundary.columns),
             profile=Profile(given.profile),
             atomicity=types.Atomicity(given.atomicity),
             extraction=ExtractionPath(given.extraction),
@@ -104,15 +102,14 @@ class _Judge:
     def _require_served(self) -> None:
         """Refuse settings that this version does not serve. Ignoring them would pretend that they apply."""
         given = self.given
-        asked: tuple[tuple[KeyPath, str, tuple[str, ...]], ...] = (
-            (("profile",), given.profile, ("A",)),
-            (("governance", "attestation"), given.governance.attestation, ("none",)),
-            (("governance", "threshold"), str(given.governance.threshold), ("1",)),
+        settings: tuple[tuple[KeyPath, str, str], ...] = (
+            (("profile",), given.profile, "A"),
+            (("governance", "attestation"), given.governance.attestation, "none"),
+            (("governance", "threshold"), str(given.governance.threshold), "1"),
         )
-        for path, value, served in asked:
-            if value not in served:
-                place = self.placed.place(path)
-                self.found.append(Finding(place, path, " or ".join(served), value, _LATER, served_later=True))
+        for path, value, served in settings:
+            if value != served:
+                self.found.append(Finding(self.parsed.place(path), path, served, value, _LATER, served_later=True))
 
     def _require_extraction(self) -> None:
         """Spark reads files by itself, so that they equal the frozen ones only if other parties cannot write them."""
@@ -132,41 +129,41 @@ class _Judge:
             self._refuse(path, error.expected or "", error.got or "")
 
     def _boundary(self) -> types.DomainTransactionBoundary:
-        asked = self.given.boundary
-        source = asked.source
+        given = self.given.boundary
+        source = given.source
         if (source.table is None) == (source.files is None):
             both = source.table is not None
             self._refuse(("boundary", "source"), "a table or files, one of the two", "both" if both else "neither")
         if source.uuid is not None and source.table is None:
             self._refuse(("boundary", "source", "uuid"), "the UUID of a table", "one beside a manifest of files")
-        where = self._where(asked.where)
-        if asked.claim is not None and asked.operation != "append":
-            self._refuse(("boundary", "claim"), "a claim only with operation append", asked.operation)
-        elif asked.claim is not None and where is not None:
-            self._require_claim(asked.claim.column, asked.where, where)
-        if asked.partition and asked.operation == "overwrite":
+        where = self._where(given.where)
+        if given.claim is not None and given.operation != "append":
+            self._refuse(("boundary", "claim"), "a claim only with operation append", given.operation)
+        elif given.claim is not None and where is not None:
+            self._require_claim(given.claim.column, given.where, where)
+        if given.partition and given.operation == "overwrite":
             self._refuse(("boundary", "partition"), "none with operation overwrite: it replaces the whole table", "one")
         return types.DomainTransactionBoundary(
             source=types.Source(source.table, None if source.files is None else source.files.manifest, source.uuid),
             where=Always() if where is None else where,
-            mapping=self._mapping(),
-            target=asked.target,
-            operation=Operation(asked.operation),
+            columns=self._columns(),
+            target=given.target,
+            operation=Operation(given.operation),
             partition=self._partition(),
-            claim=None if asked.claim is None else asked.claim.column,
+            claim=None if given.claim is None else given.claim.column,
         )
 
     def _require_claim(self, column: str, text: str, where: Expression) -> None:
         """The filter bounds the column and, if no parameter decides that, leaves a value of it."""
         if not is_bounded(where, column):
-            self._refuse_claim(column, text)
+            self._refuse_unbounded(column, text)
         elif (empty := find_empty_range(where, column, {})) is not None:
             self._refuse(("boundary", "where"), str(empty.expected), ascii(text[:80]), empty.hint)
 
-    def _refuse_claim(self, column: str, where: str) -> None:
+    def _refuse_unbounded(self, column: str, where: str) -> None:
         """Refuse a filter without both bounds: every workload would claim the same, so that only one could run."""
         path: KeyPath = (
-            ("boundary", "where") if ("boundary", "where") in self.placed.values else ("boundary", "claim", "column")
+            ("boundary", "where") if ("boundary", "where") in self.parsed.values else ("boundary", "claim", "column")
         )
         name = ascii(quoted(column)[:80])[1:-1]
         self._refuse(
@@ -186,13 +183,12 @@ class _Judge:
             self._refuse(("boundary", "where"), str(error.expected), got, error.hint)
             return None
 
-    def _mapping(self) -> types.Mapping:
-        columns = self.given.boundary.columns
-        if columns is None:
-            return types.Mapping(None)
-        made: list[types.Column] = []
-        names: set[str] = set()
-        for position, each in enumerate(columns):
+    def _columns(self) -> tuple[types.Column, ...] | None:
+        given = self.given.boundary.columns
+        if given is None:
+            return None
+        columns: dict[str, types.Column] = {}
+        for position, each in enumerate(given):
             path: KeyPath = ("boundary", "columns", position)
             if isinstance(each, str):
                 column = types.Column(each, each, None)
@@ -204,24 +200,23 @@ class _Judge:
                     except InputError as error:
                         self._refuse((*path, "type"), str(error.expected), str(error.got), error.hint)
                 column = types.Column(each.from_, each.to or each.from_, kind)
-            if column.target in names:
+            if column.target in columns:
                 self._refuse(path, "each column of the target once", f"{column.target[:80]!a} again")
-            names.add(column.target)
-            made.append(column)
-        return types.Mapping(tuple(made))
+            columns[column.target] = column
+        return tuple(columns.values())
 
     def _partition(self) -> tuple[tuple[str, str | types.ParameterRef | None], ...]:
-        made: list[tuple[str, str | types.ParameterRef | None]] = []
+        values: list[tuple[str, str | types.ParameterRef | None]] = []
         for name, value in sorted(self.given.boundary.partition.items()):
             text = _text(value)
             if text is None or "${" not in text:
-                made.append((name, text))
+                values.append((name, text))
             elif (whole := _PLACEHOLDER.fullmatch(text)) is not None:
-                made.append((name, types.ParameterRef(whole[1])))
+                values.append((name, types.ParameterRef(whole[1])))
             else:
                 path = ("boundary", "partition", name)
                 self._refuse(path, "a value, or one parameter as ${name} and nothing beside it", ascii(text[:80]))
-        return tuple(made)
+        return tuple(values)
 
     def _require_parameters(self, boundary: types.DomainTransactionBoundary) -> None:
         declared = set(self.given.parameters)
@@ -235,28 +230,28 @@ class _Judge:
             self._refuse(used[name], f"a parameter {name} under parameters", ", ".join(sorted(declared)) or "none")
         for name in sorted(declared - set(used)):
             path: KeyPath = ("parameters", name)
-            place = self.placed.key_place(path)
+            place = self.parsed.key_place(path)
             self.found.append(Finding(place, path, "a parameter that the boundary uses", "one it does not use"))
 
     def _chunking(self) -> types.Chunking:
-        asked = self.given.chunking
-        needed = _NEEDED[asked.by]
-        there = {"columns": asked.columns, "max-size": asked.max_size, "column": asked.column, "bounds": asked.bounds}
-        for key, value in there.items():
+        given = self.given.chunking
+        needed = _NEEDED[given.by]
+        values = {"columns": given.columns, "max-size": given.max_size, "column": given.column, "bounds": given.bounds}
+        for key, value in values.items():
             if bool(value) != (key in needed):
-                wanted = f"{key if key in needed else f'no {key}'} with chunking by {asked.by}"
+                wanted = f"{key if key in needed else f'no {key}'} with chunking by {given.by}"
                 self._refuse(("chunking", key), wanted, "one" if value else "none")
-        bounds = tuple(_text(each) or "" for each in asked.bounds)
-        self._require_distinct(("chunking", "columns"), tuple(asked.columns), "column")
+        bounds = tuple(_text(each) or "" for each in given.bounds)
+        self._require_distinct(("chunking", "columns"), tuple(given.columns), "column")
         self._require_distinct(("chunking", "bounds"), bounds, "bound")
-        several = asked.by != "none" and self.given.boundary.operation != "append"
+        several = given.by != "none" and self.given.boundary.operation != "append"
         if several and self.given.atomicity != "workload":
             wanted = "atomicity: workload, since chunks of an overwrite could replace each other's rows"
-            given = ("atomicity",) in self.placed.keys
-            got = "atomicity: chunk" if given else "none, which is atomicity: chunk"
-            self._refuse(("atomicity",) if given else ("chunking",), wanted, got)
-        size = None if asked.max_size is None else _bytes(asked.max_size)
-        return types.Chunking(types.ChunkingBy(asked.by), tuple(asked.columns), size, asked.column, bounds)
+            is_set = ("atomicity",) in self.parsed.keys
+            got = "atomicity: chunk" if is_set else "none, which is atomicity: chunk"
+            self._refuse(("atomicity",) if is_set else ("chunking",), wanted, got)
+        size = None if given.max_size is None else _bytes(given.max_size)
+        return types.Chunking(types.ChunkingBy(given.by), tuple(given.columns), size, given.column, bounds)
 
     def _require_distinct(self, path: KeyPath, names: tuple[str, ...], what: str) -> None:
         for position, name in enumerate(names):
@@ -264,46 +259,40 @@ class _Judge:
                 self._refuse((*path, position), f"each {what} once", f"{name[:80]!a} again")
                 return
 
-    def _projections(self, mapping: types.Mapping) -> types.Projections:
-        asked = self.given.projections
-        excluded = tuple((each.column, each.reason) for each in asked.content.exclude)
-        self._require_distinct(("projections", "identity"), tuple(asked.identity), "column")
-        within: KeyPath = ("projections", "content", "exclude")
+    def _projections(self, columns: tuple[types.Column, ...] | None) -> types.Projections:
+        given = self.given.projections
+        excluded = tuple((each.column, each.reason) for each in given.content.exclude)
+        self._require_distinct(("projections", "identity"), tuple(given.identity), "column")
+        paths: list[tuple[KeyPath, str]] = [
+            (("projections", "identity", position), name) for position, name in enumerate(given.identity)
+        ]
         seen: set[str] = set()
         for position, (column, reason) in enumerate(excluded):
-            path = (*within, position)
-            self._require_text((*path, "reason"), reason)
-            if column in asked.identity:
-                self._refuse((*path, "column"), "a column that is no key", ascii(column[:80]))
+            path: KeyPath = ("projections", "content", "exclude", position, "column")
+            self._require_text((*path[:-1], "reason"), reason)
+            if column in given.identity:
+                self._refuse(path, "a column that is no key", ascii(column[:80]))
             if column in seen:
-                self._refuse((*path, "column"), "each column once", f"{column[:80]!a} again")
+                self._refuse(path, "each column once", f"{column[:80]!a} again")
             seen.add(column)
-        self._require_columns(mapping, ("projections", "identity"), tuple(asked.identity))
-        for position, (column, _) in enumerate(excluded):
-            self._require_columns(mapping, (*within, position, "column"), (column,))
-        return types.Projections(tuple(sorted(asked.identity)), tuple(sorted(excluded)))
-
-    def _require_columns(self, mapping: types.Mapping, path: KeyPath, names: tuple[str, ...]) -> None:
-        """If the contract lists the target's columns, only these can be projected."""
-        if mapping.columns is None:
-            return
-        known = {column.target for column in mapping.columns}
-        for position, name in enumerate(names):
-            if name not in known:
-                whole = path if path[-1] == "column" else (*path, position)
-                self._refuse(whole, "a column of the target, as boundary.columns lists them", ascii(name[:80]))
+            paths.append((path, column))
+        # If the contract lists the target's columns, only these can be projected.
+        listed = None if columns is None else {column.target for column in columns}
+        for path, name in paths:
+            if listed is not None and name not in listed:
+                self._refuse(path, "a column of the target, as boundary.columns lists them", ascii(name[:80]))
+        return types.Projections(tuple(sorted(given.identity)), tuple(sorted(excluded)))
 
     def _governance(self) -> types.Governance:
-        asked = self.given.governance
-        seconds = int(asked.proof_lifetime[:-1]) * _SECONDS[asked.proof_lifetime[-1]]
+        given = self.given.governance
+        seconds = int(given.proof_lifetime[:-1]) * _SECONDS[given.proof_lifetime[-1]]
         if seconds * 10**6 > PROOF_LIFETIME_MAX_MICROS:
-            self._refuse(("governance", "proof-lifetime"), "at most 7d", asked.proof_lifetime)
+            self._refuse(("governance", "proof-lifetime"), "at most 7d", given.proof_lifetime)
         return types.Governance(
-            types.OnFail(asked.on_fail),
-            tuple(Role(each) for each in sorted(set(asked.sample_keys))),
-            asked.attestation == "required",
-            asked.threshold,
-            asked.attempts,
+            types.OnFail(given.on_fail),
+            tuple(Role(each) for each in sorted(set(given.sample_keys))),
+            given.threshold,
+            given.attempts,
             seconds,
         )
 

@@ -19,7 +19,7 @@ KeyPath: TypeAlias = tuple[str | int, ...]
 
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,18})", re.ASCII)
 _WORDS: Final = {"null": None, "~": None, "": None, "true": True, "false": False}
-_LONE: Final = re.compile("[\ud800-\udfff]")
+_LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -34,8 +34,8 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """A document as plain values, with the positions of its values and keys."""
+class ParsedYaml:
+    """A YAML document as plain values, with the positions of its values and keys."""
 
     value: Plain
     values: Mapping[KeyPath, Place]
@@ -52,7 +52,7 @@ class Placed:
         return self.keys.get(path) or self.place(path)
 
 
-def parse_yaml(data: bytes, name: str) -> Placed:
+def parse_yaml(data: bytes, name: str) -> ParsedYaml:
     """The only document in these bytes."""
     try:
         text = data.decode("utf-8")
@@ -60,7 +60,7 @@ def parse_yaml(data: bytes, name: str) -> Placed:
         raise unreadable(name, _place_of_byte(data, error.start), "UTF-8", f"byte {error.start + 1} is none") from None
     composer = _Composer(text, name)
     try:
-        return composer.document()
+        return composer.read_document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = Place(1, 1) if mark is None else _place(mark)
@@ -70,17 +70,16 @@ def parse_yaml(data: bytes, name: str) -> Placed:
 
 
 def error_at(
-    code: Code, name: str, place: Place, words: str, *, expected: str, got: str, hint: str | None = None
+    code: Code, name: str, place: Place, message: str, *, expected: str, got: str, hint: str | None = None
 ) -> InputError:
     """The error about a place in a contract's file."""
-    where: dict[str, str | int] = {"file": name, "line": place.line, "column": place.column}
-    return InputError(code, f"{name}:{place}: {words}", expected=expected, got=got, hint=hint, **where)
+    details: dict[str, str | int] = {"file": name, "line": place.line, "column": place.column}
+    return InputError(code, f"{name}:{place}: {message}", expected=expected, got=got, hint=hint, **details)
 
 
 def unreadable(name: str, place: Place, expected: str, got: str) -> InputError:
     """The error for a file that is not YAML, or uses more of YAML than a contract needs."""
-    words = "the contract cannot be read"
-    return error_at(Code.CONTRACT_UNREADABLE, name, place, words, expected=expected, got=got)
+    return error_at(Code.CONTRACT_UNREADABLE, name, place, "the contract cannot be read", expected=expected, got=got)
 
 
 def _place(mark: Any) -> Place:
@@ -108,29 +107,29 @@ class _Composer:
         self._values: dict[KeyPath, Place] = {}
         self._keys: dict[KeyPath, Place] = {}
 
-    def document(self) -> Placed:
+    def read_document(self) -> ParsedYaml:
         loader = self.loader
-        loader.get_event()  # the stream's start
+        loader.get_event()  # the start of the stream
         if loader.check_event(yaml.StreamEndEvent):
             raise unreadable(self._name, Place(1, 1), "one document", "none")
-        loader.get_event()  # the document's
-        value = self._value(())
+        loader.get_event()  # the start of the document
+        value = self._read_value(())
         loader.get_event()
         if not loader.check_event(yaml.StreamEndEvent):
             raise unreadable(self._name, _place(loader.peek_event().start_mark), "one document", "another one")
-        return Placed(value, self._values, self._keys)
+        return ParsedYaml(value, self._values, self._keys)
 
-    def _value(self, path: KeyPath) -> Plain:
+    def _read_value(self, path: KeyPath) -> Plain:
         event = self.loader.get_event()
-        self._judge(event, path)
+        self._require_plain(event, path)
         self._values[path] = _place(event.start_mark)
         if isinstance(event, yaml.MappingStartEvent):
-            return self._mapping(path)
+            return self._read_mapping(path)
         if isinstance(event, yaml.SequenceStartEvent):
-            return self._sequence(path)
-        return self._scalar(event)
+            return self._read_sequence(path)
+        return self._read_scalar(event)
 
-    def _judge(self, event: Any, path: KeyPath) -> None:
+    def _require_plain(self, event: Any, path: KeyPath) -> None:
         place = _place(event.start_mark)
         self._nodes += 1
         if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
@@ -142,42 +141,42 @@ class _Composer:
         if self._nodes > YAML_NODES_MAX:
             raise unreadable(self._name, place, f"at most {YAML_NODES_MAX} keys and values", "more")
 
-    def _mapping(self, path: KeyPath) -> Plain:
+    def _read_mapping(self, path: KeyPath) -> Plain:
         found: dict[str, Plain] = {}
         while not self.loader.check_event(yaml.MappingEndEvent):
             event = self.loader.get_event()
-            self._judge(event, path)
+            self._require_plain(event, path)
             place = _place(event.start_mark)
             if not isinstance(event, yaml.ScalarEvent):
                 raise unreadable(self._name, place, "a plain key", "a list or a mapping")
-            key = self._text(event)
+            key = self._read_text(event)
             if key == "<<" and event.style is None:
                 raise unreadable(self._name, place, "every value written out where it belongs", "a merge key")
             if key in found:
                 raise unreadable(self._name, place, "each key once", f"{key[:80]!a} again")
             self._keys[(*path, key)] = place
-            found[key] = self._value((*path, key))
+            found[key] = self._read_value((*path, key))
         self.loader.get_event()
         return found
 
-    def _sequence(self, path: KeyPath) -> Plain:
+    def _read_sequence(self, path: KeyPath) -> Plain:
         found: list[Plain] = []
         while not self.loader.check_event(yaml.SequenceEndEvent):
-            found.append(self._value((*path, len(found))))
+            found.append(self._read_value((*path, len(found))))
         self.loader.get_event()
         return found
 
-    def _scalar(self, event: Any) -> Plain:
+    def _read_scalar(self, event: Any) -> Plain:
         """Null, true, false and 64-bit integers are typed. Everything else is text, so that `1.5` keeps every digit."""
-        text = self._text(event)
+        text = self._read_text(event)
         if event.style is not None:
             return text
         if text in _WORDS:
             return _WORDS[text]
         return int(text) if _INTEGER.fullmatch(text) else text
 
-    def _text(self, event: Any) -> str:
+    def _read_text(self, event: Any) -> str:
         text = str(event.value)
-        if _LONE.search(text):
-            raise unreadable(self._name, _place(event.start_mark), "well-formed Unicode", "half of a surrogate pair")
+        if _LONE_SURROGATE.search(text):
+            raise unreadable(self._name, _place(event.start_mark), "well-formed Unicode", "a lone surrogate")
         return text

@@ -11,9 +11,9 @@ from pydantic import BaseModel
 
 from pvdm.errors import Code, InputError
 from pvdm.model.contract import document
-from pvdm.model.contract.positions import KeyPath, Place, Placed, Plain, error_at
+from pvdm.model.contract.positions import KeyPath, ParsedYaml, Place, Plain, error_at
 
-_SHOWN: Final = 80
+_SHOWN_CHARACTERS: Final = 80
 PATTERNS: Final = {
     document.TABLE_UUID: "a UUID of lower-case hexadecimal digits",
     document.SIZE: "a number of bytes, plain or with KiB, MiB, GiB or TiB",
@@ -61,36 +61,36 @@ class Finding:
     served_later: bool = False
 
 
-def refusal(found: Iterable[Finding], name: str) -> InputError:
+def make_error(found: Iterable[Finding], name: str) -> InputError:
     """The error for the first fault in the file."""
     first = min(found, key=lambda each: each.place)
-    shown = ".".join(ascii(part)[1:-1] if isinstance(part, str) else str(part) for part in first.path)
+    path = ".".join(ascii(part)[1:-1] if isinstance(part, str) else str(part) for part in first.path)
     code, verb = Code.CONTRACT_INVALID, "cannot be accepted"
     if first.served_later:
         code, verb = Code.CONTRACT_NOT_YET, "is not served yet"
-    words = f"{shown or 'the document'} {verb}"
-    return error_at(code, name, first.place, words, expected=first.expected, got=first.got, hint=first.hint)
+    message = f"{path or 'the document'} {verb}"
+    return error_at(code, name, first.place, message, expected=first.expected, got=first.got, hint=first.hint)
 
 
-def findings(errors: Iterable[Mapping[str, Any]], placed: Placed) -> list[Finding]:
-    """The faults with their positions. Beside an unknown key, a missing one is not reported: it is a misspelling."""
-    found = [(str(each["type"]), _finding(each, placed)) for each in errors]
-    mistyped = {each.path[:-1] for kind, each in found if kind == "extra_forbidden"}
-    return [each for kind, each in found if kind != "missing" or each.path[:-1] not in mistyped]
+def list_findings(errors: Iterable[Mapping[str, Any]], parsed: ParsedYaml) -> list[Finding]:
+    """The faults with their positions. A missing key beside an unknown one is not reported: it was misspelled."""
+    found = [(str(each["type"]), _finding(each, parsed)) for each in errors]
+    misspelled = {each.path[:-1] for kind, each in found if kind == "extra_forbidden"}
+    return [each for kind, each in found if kind != "missing" or each.path[:-1] not in misspelled]
 
 
-def _finding(error: Mapping[str, Any], placed: Placed) -> Finding:
+def _finding(error: Mapping[str, Any], parsed: ParsedYaml) -> Finding:
     kind, given, context = str(error["type"]), error.get("input"), error.get("ctx") or {}
-    path = _path(error["loc"], placed.value)
+    path = _path(error["loc"], parsed.value)
     if path[-1:] == ("[key]",) and kind.startswith("string_"):
         path = path[:-1]
-        return Finding(placed.key_place(path), path, _expected(kind, context), _show(path[-1]))
+        return Finding(parsed.key_place(path), path, _expected(kind, context), _show_value(path[-1]))
     if kind == "missing":
-        return Finding(placed.place(path[:-1]), path, "a value", "none")
+        return Finding(parsed.place(path[:-1]), path, "a value", "none")
     if kind == "extra_forbidden":
-        known = ", ".join(_keys(path[:-1]))
-        return Finding(placed.key_place(path), path, f"one of {known}", "an unknown key")
-    return Finding(placed.place(path), path, _expected(kind, context), _show(given))
+        known = ", ".join(_known_keys(path[:-1]))
+        return Finding(parsed.key_place(path), path, f"one of {known}", "an unknown key")
+    return Finding(parsed.place(path), path, _expected(kind, context), _show_value(given))
 
 
 def _path(given: Iterable[str | int], value: Plain) -> KeyPath:
@@ -140,7 +140,7 @@ _ENTRIES: Final[dict[str, type[BaseModel]]] = {
 }
 
 
-def _keys(path: KeyPath) -> list[str]:
+def _known_keys(path: KeyPath) -> list[str]:
     """The known keys of the mapping at a path."""
     model: type[BaseModel] = document.Document
     if len(path) > 1 and path[-2] in _ENTRIES:
@@ -150,9 +150,9 @@ def _keys(path: KeyPath) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _show(value: object) -> str:
+def _show_value(value: object) -> str:
     if value is None or isinstance(value, int):
         return json.dumps(value)
     if isinstance(value, str):
-        return ascii(value[:_SHOWN])
+        return ascii(value[:_SHOWN_CHARACTERS])
     return "a mapping" if isinstance(value, dict) else "a list"

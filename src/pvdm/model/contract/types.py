@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from collections.abc import Mapping as Pairs
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from pvdm.errors import Code, InputError
+from pvdm.model.contract.document import Metadata
 from pvdm.model.fields import require_pairs
 from pvdm.model.filter.bind import bind
 from pvdm.model.filter.claim_filter import find_empty_range
@@ -51,41 +51,12 @@ class ChunkingBy(Enum):
     RANGE = "range"
 
 
-class ParameterType(Enum):
-    """The type of a parameter's text."""
-
-    STRING = "string"
-    BOOLEAN = "boolean"
-    INT = "int"
-    LONG = "long"
-    DATE = "date"
-    TIMESTAMP = "timestamp"
-    TIMESTAMPTZ = "timestamptz"
-    UUID = "uuid"
-
-    @property
-    def type(self) -> Type:
-        """The type whose literals it takes."""
-        return PrimitiveType(Kind(self.value))
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """The domain, name and owner of the data product."""
-
-    domain: str
-    product: str
-    owner: str
-    description: str
-
-
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A value that every workload brings, bound into its proofs."""
+    """A value that every workload sets, bound into its proofs. Its text is a literal of the type."""
 
     name: str
-    type: ParameterType
-    description: str
+    type: Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,19 +88,12 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Mapping:
-    """The target's columns in order; None takes every source column under its own name."""
-
-    columns: tuple[Column, ...] | None
-
-
-@dataclass(frozen=True, slots=True)
 class DomainTransactionBoundary:
-    """What one workload may touch: source, filter, mapping, target, operation, partition."""
+    """What one workload may touch. `columns` are the target's in order; None takes every source column as it is."""
 
     source: Source
     where: Expression
-    mapping: Mapping
+    columns: tuple[Column, ...] | None
     target: str
     operation: Operation
     partition: tuple[tuple[str, str | ParameterRef | None], ...]
@@ -138,7 +102,7 @@ class DomainTransactionBoundary:
 
 @dataclass(frozen=True, slots=True)
 class Chunking:
-    """How the source is cut into parts that are staged, verified and proved one by one."""
+    """How the source is cut into chunks. Which fields are set depends on `by`."""
 
     by: ChunkingBy
     columns: tuple[str, ...]
@@ -161,7 +125,6 @@ class Governance:
 
     on_fail: OnFail
     sample_keys: tuple[Role, ...]
-    attestation_required: bool
     threshold: int
     attempts_max: int
     proof_lifetime_seconds: int
@@ -179,10 +142,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class DataProductContract:
-    """A valid contract, made only by `parse_contract`. `sha256` is that of the file, which proofs bind."""
+    """A valid contract. Only `parse_contract` creates it. `sha256` is the hash of the file; proofs bind it."""
 
     sha256: str
-    product: Product
+    product: Metadata
     parameters: tuple[Parameter, ...]
     boundary: DomainTransactionBoundary
     chunking: Chunking
@@ -194,11 +157,8 @@ class DataProductContract:
     governance: Governance
     limits: Limits
 
-    def bind(self, given: Pairs[str, str]) -> BoundContract:
-        """The contract for one workload, with a value of its type for each declared parameter.
-
-        Raises `claim_empty` if these values leave no value of the claim column, whatever its type in the source.
-        """
+    def bind(self, given: Mapping[str, str]) -> BoundContract:
+        """The contract with these values of its parameters. Raises `claim_empty` if they leave nothing to claim."""
         declared = {each.name: each for each in self.parameters}
         if set(given) != set(declared):
             wanted = ", ".join(sorted(declared)) or "none"
@@ -232,24 +192,22 @@ class BoundContract:
 
     @property
     def partition(self) -> tuple[tuple[str, str | None], ...]:
-        """The partition values, parameters put in."""
+        """The partition values, with the values of parameters."""
         values = dict(self.parameters)
-        return tuple(
-            (name, values[each.name] if isinstance(each, ParameterRef) else each)
-            for name, each in self.contract.boundary.partition
-        )
+        declared = self.contract.boundary.partition
+        return tuple((name, values[each.name] if isinstance(each, ParameterRef) else each) for name, each in declared)
 
 
 def _canonical(text: str, declared: Parameter) -> str:
-    kind = declared.type.type
+    kind = PrimitiveType(declared.type)
     try:
-        found = literal_text(parse_literal(text, kind), kind)
+        canonical = literal_text(parse_literal(text, kind), kind)
     except InputError as error:
         message = f"parameter {declared.name} cannot be accepted"
         raise Code.PARAMETER_INVALID(message, expected=error.expected, got=error.got, parameter=declared.name) from None
-    if found is None:
+    if canonical is None:
         raise AssertionError("a parsed literal has a canonical text")
-    return found
+    return canonical
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,21 +233,19 @@ def widened_type(text: str) -> Type:
     raise Code.MAPPING_NOT_LOSSLESS(got=ascii(text[:64]))
 
 
-def resolve(mapping: Mapping, source: Schema) -> tuple[MappedColumn, ...]:
+def resolve(columns: Iterable[Column] | None, source: Schema) -> tuple[MappedColumn, ...]:
     """The target's columns in the contract's order, for a source with this schema."""
-    columns = mapping.columns
     if columns is None:
         columns = tuple(Column(name, name, None) for name in source.names)
     return tuple(MappedColumn(each.source, each.target, _mapped_type(each, source)) for each in columns)
 
 
 def columns_read(contract: DataProductContract, target: Iterable[str]) -> frozenset[str]:
-    """Every source column that the contract reads. `target` has the columns of the target."""
+    """Every source column that the contract reads. `target` are the names of the target's columns."""
     boundary, chunking = contract.boundary, contract.chunking
-    columns = boundary.mapping.columns
-    taken = target if columns is None else (each.source for each in columns)
-    cut = (*chunking.columns, *(each for each in (chunking.column, boundary.claim) if each is not None))
-    return frozenset({*taken, *columns_of(boundary.where), *cut})
+    mapped = target if boundary.columns is None else (each.source for each in boundary.columns)
+    others = (*chunking.columns, *(each for each in (chunking.column, boundary.claim) if each is not None))
+    return frozenset({*mapped, *columns_of(boundary.where), *others})
 
 
 def _mapped_type(column: Column, source: Schema) -> Type:

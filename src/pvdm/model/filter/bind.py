@@ -17,7 +17,7 @@ _UNORDERED: Final = (PrimitiveType(Kind.BOOLEAN), PrimitiveType(Kind.UUID))
 _EQUALITY: Final = (ex.Operator.EQUAL, ex.Operator.NOT_EQUAL)
 _NAMES_SHOWN: Final = 20
 _DIGITS: Final = frozenset({Kind.INT, Kind.LONG})
-# Types other than its own, strings aside, whose literals may have the text of a parameter's value.
+# For a parameter's type: other types whose literals can have the same text. Strings can have any text.
 _SAME_TEXT: Final[dict[Kind, frozenset[Kind]]] = {
     Kind.INT: frozenset({Kind.LONG, Kind.FLOAT, Kind.DOUBLE, Kind.BINARY}),
     Kind.LONG: frozenset({Kind.INT, Kind.FLOAT, Kind.DOUBLE, Kind.BINARY}),
@@ -25,17 +25,13 @@ _SAME_TEXT: Final[dict[Kind, frozenset[Kind]]] = {
     Kind.TIMESTAMPTZ: frozenset({Kind.TIMESTAMPTZ_NS}),
 }
 
-_Bound = Callable[[ex.Literal, str, Type], ex.Typed | ex.Parameter]
-"""Converts a literal to a column's type, or raises."""
+_Converter = Callable[[ex.Literal, str, Type], ex.Typed | ex.Parameter]
+"""Converts a literal to the type of the named column, or raises."""
 
 
 def bind(expression: ex.Expression, schema: Schema, parameters: Mapping[str, str]) -> ex.Expression:
     """The filter with typed literals in place of parameters. `str` of it is its canonical text."""
-
-    def typed(literal: ex.Literal, column: str, kind: Type) -> ex.Typed:
-        return parse_typed(literal, column, kind, parameters)
-
-    return _bound(expression, schema, typed)
+    return _bind_with(expression, schema, lambda literal, column, kind: parse_typed(literal, column, kind, parameters))
 
 
 def require_bindable(expression: ex.Expression, schema: Schema, parameters: Mapping[str, Type]) -> None:
@@ -47,7 +43,7 @@ def require_bindable(expression: ex.Expression, schema: Schema, parameters: Mapp
         require_spellable(literal.name, parameters[literal.name], column, kind)
         return literal
 
-    _bound(expression, schema, check_literal)
+    _bind_with(expression, schema, check_literal)
 
 
 def require_spellable(parameter: str, given: Type, column: str, kind: Type) -> None:
@@ -66,16 +62,16 @@ def require_spellable(parameter: str, given: Type, column: str, kind: Type) -> N
     raise Code.PARAMETER_TYPE_DIFFERS(message, expected=wanted, got=got, hint=hint, column=column)
 
 
-def _bound(expression: ex.Expression, schema: Schema, typed: _Bound) -> ex.Expression:
+def _bind_with(expression: ex.Expression, schema: Schema, convert: _Converter) -> ex.Expression:
     match expression:
         case ex.And(parts) | ex.Or(parts):
-            return type(expression)(tuple(_bound(part, schema, typed) for part in parts))
+            return type(expression)(tuple(_bind_with(part, schema, convert) for part in parts))
         case ex.Not(part):
-            return ex.Not(_bound(part, schema, typed))
+            return ex.Not(_bind_with(part, schema, convert))
         case ex.Always():
             return expression
         case _:
-            return _predicate(expression, schema, typed)
+            return _bind_predicate(expression, schema, convert)
 
 
 def column_type(schema: Schema, name: str) -> Type:
@@ -93,13 +89,13 @@ def column_type(schema: Schema, name: str) -> Type:
 
 
 def require_ordered(column: str, kind: Type) -> None:
-    """The type has one order in all engines, so that it can be cut into ranges or compared by `<`."""
+    """The type has the same order in all engines, so that it can be cut into ranges or compared by `<`."""
     require_simple(column, kind)
     if kind in _UNORDERED:
         raise _unsuited(column, "a type with an order", kind)
 
 
-def _predicate(predicate: ex.Predicate, schema: Schema, typed: _Bound) -> ex.Predicate:
+def _bind_predicate(predicate: ex.Predicate, schema: Schema, convert: _Converter) -> ex.Predicate:
     kind = column_type(schema, predicate.column)
     if isinstance(predicate, ex.IsNull):
         return predicate
@@ -108,9 +104,9 @@ def _predicate(predicate: ex.Predicate, schema: Schema, typed: _Bound) -> ex.Pre
         case ex.Compare(column, operator, literal):
             if operator not in _EQUALITY:
                 require_ordered(column, kind)
-            return replace(predicate, literal=typed(literal, column, kind))
+            return replace(predicate, literal=convert(literal, column, kind))
         case ex.OneOf(column, literals, _):
-            return replace(predicate, literals=tuple(typed(each, column, kind) for each in literals))
+            return replace(predicate, literals=tuple(convert(each, column, kind) for each in literals))
         case ex.IsNan(column):
             if kind not in _FLOATS:
                 raise _unsuited(column, "a float or double for `is nan`", kind)
@@ -118,14 +114,14 @@ def _predicate(predicate: ex.Predicate, schema: Schema, typed: _Bound) -> ex.Pre
         case ex.StartsWith(column, prefix, _):
             if kind != PrimitiveType(Kind.STRING):
                 raise _unsuited(column, "a string for `starts with`", kind)
-            return replace(predicate, prefix=typed(prefix, column, kind))
+            return replace(predicate, prefix=convert(prefix, column, kind))
 
 
 def require_simple(column: str, kind: Type) -> None:
     """The type is a simple one, which has literals."""
     simple = isinstance(kind, PrimitiveType | DecimalType | FixedType)
     if not simple or (isinstance(kind, PrimitiveType) and kind.kind in _OPAQUE):
-        raise _unsuited(column, "a simple type; others can only be asked for null", kind)
+        raise _unsuited(column, "a simple type; other types can only be tested for null", kind)
 
 
 def parse_typed(literal: ex.Literal, column: str, kind: Type, parameters: Mapping[str, str]) -> ex.Typed:
@@ -150,7 +146,7 @@ def parse_typed(literal: ex.Literal, column: str, kind: Type, parameters: Mappin
 
 
 def _require_spelling(literal: ex.Text | ex.Number | ex.Boolean, column: str, kind: Type) -> None:
-    """The literal is written as its type needs: a quoted number is a text, and is not converted."""
+    """The literal is written in the form of the column's type. A quoted number, for example, is a text."""
     numeric, boolean = is_numeric(kind), is_boolean(kind)
     if not isinstance(literal, ex.Number if numeric else ex.Boolean if boolean else ex.Text):
         wanted = "a number" if numeric else "true or false" if boolean else "a quoted text"
@@ -159,5 +155,5 @@ def _require_spelling(literal: ex.Text | ex.Number | ex.Boolean, column: str, ki
 
 
 def _unsuited(column: str, expected: str, kind: Type) -> InputError:
-    message = f"column {ascii(column)[1:-1][:80]} cannot be asked this"
+    message = f"column {ascii(column)[1:-1][:80]} does not have this predicate"
     return InputError(Code.PREDICATE_UNSUITED, message, expected=expected, got=str(kind)[:120])

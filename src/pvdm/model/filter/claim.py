@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
-from pvdm.errors import Code, InputError
+from pvdm.errors import Code
 from pvdm.model.filter.literal import literal_text
 from pvdm.model.schema import Kind, PrimitiveType
 
@@ -64,15 +64,12 @@ class Claim:
         after_lower: bool = False,
         after_upper: bool = False,
     ) -> Claim:
-        """The rows from `lower` to just below `upper`, or just after either; None leaves a side open.
-
-        Null is in no range.
-        """
+        """The rows from just before or after `lower` to just before or after `upper`, without null. None: no bound."""
         low = _VALUE if lower is None else edge(column_type, lower, after_lower)
         high = _ABOVE_VALUES if upper is None else edge(column_type, upper, after_upper)
         first, last = value_text(column_type, lower), value_text(column_type, upper)
         if low >= high:
-            raise _invalid("a lower bound below the upper one", f"{first} to {last}")
+            raise Code.CLAIM_INVALID(expected="a lower bound below the upper one", got=f"{first} to {last}")
         above = "" if lower is None else f"{first} {'<' if after_lower else '<='} "
         below = "" if upper is None else f" {'<=' if after_upper else '<'} {last}"
         return cls(column, _kind(column_type), low, high, f"{above}{column}{below}")
@@ -97,7 +94,7 @@ def way_to_publish_rest(claim: str) -> str:
 
 
 def _kind(column_type: str) -> str:
-    """Types with comparable encodings share a kind, so that a widened column keeps its claims."""
+    """The kind of a type's encoding. A widened type has the same kind, so that a widened column keeps its claims."""
     if column_type in ("int", "long"):
         return "integer"
     if found := _DECIMAL.fullmatch(column_type):
@@ -106,7 +103,7 @@ def _kind(column_type: str) -> str:
         return column_type
     if column_type.startswith("fixed["):
         return "binary"
-    raise _invalid("a claim column of a type with one total order", column_type)
+    raise Code.CLAIM_INVALID(expected="a claim column of a type with one total order", got=column_type)
 
 
 def _encode(column_type: str, value: ClaimValue) -> bytes:
@@ -118,7 +115,7 @@ def _encode(column_type: str, value: ClaimValue) -> bytes:
         case "boolean", bool():
             body = b"\x01" if value else b"\x00"
         case _, bool():
-            raise _invalid(column_type, "a boolean")
+            raise Code.CLAIM_INVALID(expected=column_type, got="a boolean")
         case "string", str():
             body = _utf8(value)
         case "uuid", uuid.UUID():
@@ -130,9 +127,9 @@ def _encode(column_type: str, value: ClaimValue) -> bytes:
         case _, int() if kind == "integer" or kind in _INTEGER_TYPES:
             body = _integer(value, 8)
         case _:
-            raise _invalid(f"a value of type {column_type}", type(value).__name__)
+            raise Code.CLAIM_INVALID(expected=f"a value of type {column_type}", got=type(value).__name__)
     if len(body) > CLAIM_VALUE_MAX_BYTES:
-        raise _invalid(f"at most {CLAIM_VALUE_MAX_BYTES} bytes", str(len(body)))
+        raise Code.CLAIM_INVALID(expected=f"at most {CLAIM_VALUE_MAX_BYTES} bytes", got=str(len(body)))
     return _VALUE + body
 
 
@@ -145,21 +142,18 @@ def _integer(value: int, width: int) -> bytes:
     try:
         return (value + (1 << (8 * width - 1))).to_bytes(width, "big")
     except OverflowError:
-        raise _invalid(f"a number of {width} bytes", str(value)[:40]) from None
+        raise Code.CLAIM_INVALID(expected=f"a number of {width} bytes", got=str(value)[:40]) from None
 
 
 def _utf8(value: str) -> bytes:
     try:
         return value.encode()
     except UnicodeEncodeError:
-        raise _invalid("well-formed Unicode", "a lone surrogate") from None
+        raise Code.CLAIM_INVALID(expected="well-formed Unicode", got="a lone surrogate") from None
 
 
 def value_text(column_type: str, value: ClaimValue) -> str:
-    """The value as a filter spells it, for people and for the step log. Text is quoted and escaped.
-
-    A value without a spelling, such as a day after the year 9999, is shown as its number.
-    """
+    """The value as a filter spells it, quoted and escaped; its number if it has no spelling, as in the year 10000."""
     match value:
         case None:
             return "null"
@@ -186,7 +180,3 @@ def successor(column_type: str, value: ClaimValue) -> int | None:
     if not isinstance(value, int) or isinstance(value, bool) or value == _LONG_LAST:
         return None
     return None if _spell(column_type, value + 1) is None else value + 1
-
-
-def _invalid(expected: str, got: str) -> InputError:
-    return InputError(Code.CLAIM_INVALID, "the claim cannot be accepted", expected=expected, got=got)

@@ -1,4 +1,4 @@
-"""Claims of filters: an upper bound of the part of one column that a filter selects."""
+"""Claims of filters: a range of one column that contains every row which a filter selects."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from pvdm.errors import Code, InputError
+from pvdm.errors import Code, InputError, PvdmError
 from pvdm.model.filter import expression as ex
 from pvdm.model.filter.bind import parse_typed
 from pvdm.model.filter.claim import Claim, ClaimValue, edge, successor, value_text
@@ -22,7 +22,7 @@ _TYPES: Final[tuple[Type, ...]] = (
 
 
 def is_bounded(where: ex.Expression, column: str) -> bool:
-    """Whether the form of the filter bounds the column by two values, or to null, whatever the literals are."""
+    """Whether the filter bounds the column on both sides, or to null, whatever the values of its literals are."""
     found = _extent(where, column, lambda _, after: _Cut(b"", None, after))
     return found is not None and found.is_bounded
 
@@ -30,10 +30,7 @@ def is_bounded(where: ex.Expression, column: str) -> bool:
 def read_claim(
     where: ex.Expression, column: str, kind: str, value_of: Callable[[ex.Literal], ex.LiteralValue]
 ) -> Claim:
-    """The claim of a filter that bounds the column, which has this Iceberg type.
-
-    Raises `claim_empty` if no value of the type is between the bounds.
-    """
+    """The claim of a filter that bounds a column of this Iceberg type. Raises `claim_empty` for an empty range."""
 
     def cut(literal: ex.Literal, after: bool) -> _Cut:
         value = _to_claim_value(value_of(literal))
@@ -61,7 +58,7 @@ def read_claim(
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A position between values: just before one, or just after it. Keys have the order of positions."""
+    """A position just before a value, or just after it. The order of `key` is the order of positions."""
 
     key: bytes
     value: ClaimValue
@@ -70,7 +67,7 @@ class _Cut:
 
 @dataclass(frozen=True, slots=True)
 class _Extent:
-    """The values from one cut to the other, open without a cut. With `null` it is null alone."""
+    """The values from one cut to the other. A side without a cut is open. With `null` it is null alone."""
 
     lower: _Cut | None = None
     upper: _Cut | None = None
@@ -86,10 +83,10 @@ class _Extent:
 
 
 def _extent(where: ex.Expression, column: str, cut: Callable[[ex.Literal, bool], _Cut]) -> _Extent | None:
-    """The values of the column in all selected rows; None if nothing is known, so that it may be null too."""
+    """A range with the column's values in all selected rows; None if the filter does not bound them at all."""
     match where:
         case ex.And(parts):
-            return _met([found for part in parts if (found := _extent(part, column, cut)) is not None])
+            return _intersect([found for part in parts if (found := _extent(part, column, cut)) is not None])
         case ex.Or(parts):
             return _hull([_extent(part, column, cut) for part in parts])
         case ex.IsNull(name, negated) if name == column:
@@ -116,8 +113,7 @@ def _compared(operator: ex.Operator, literal: ex.Literal, cut: Callable[[ex.Lite
             return _Extent()
 
 
-def _met(found: list[_Extent]) -> _Extent | None:
-    """The intersection."""
+def _intersect(found: list[_Extent]) -> _Extent | None:
     if not found:
         return None
     if any(each.null for each in found):
@@ -130,7 +126,7 @@ def _met(found: list[_Extent]) -> _Extent | None:
 
 
 def _hull(found: list[_Extent | None]) -> _Extent | None:
-    """The range from the least to the greatest. Null and values have no common range."""
+    """The smallest range that contains all of them; None for null beside values, which have no common range."""
     known = [each for each in found if each is not None]
     if len(known) < len(found) or len({each.null for each in known}) > 1:
         return None
@@ -144,13 +140,12 @@ def _hull(found: list[_Extent | None]) -> _Extent | None:
     )
 
 
-def _empty(column: str, kind: str, lower: _Cut, upper: _Cut) -> InputError:
+def _empty(column: str, kind: str, lower: _Cut, upper: _Cut) -> PvdmError:
     name = ascii(column)[1:-1][:80]
     first, last = (value_text(kind, each.value)[:80] for each in (lower, upper))
     message = f"no row can pass the filter: it leaves no value of the claim column {name}"
     got = f"{name} {'>' if lower.after else '>='} {first} and {name} {'<=' if upper.after else '<'} {last}"
-    hint = "put the lower end below the upper one, in the parameters or in boundary.where"
-    return InputError(Code.CLAIM_EMPTY, message, expected="a range that has a value in it", got=got, hint=hint)
+    return Code.CLAIM_EMPTY(message, got=got)
 
 
 def _to_claim_value(value: ex.LiteralValue) -> ClaimValue:
@@ -171,21 +166,18 @@ def find_empty_range(where: ex.Expression, column: str, parameters: Mapping[str,
 
     None if a type has a value in the range, or if the range depends on a parameter that is not given.
     """
-    judged = [_judge(where, column, kind, parameters) for kind in _TYPES]
-    spelled = [found for is_spelled, found in judged if is_spelled]
-    return spelled[0] if spelled and None not in spelled else None
+    empty: InputError | None = None
+    for kind in _TYPES:
 
+        def value_of(literal: ex.Literal, kind: Type = kind) -> ex.LiteralValue:
+            return parse_typed(literal, column, kind, parameters).value
 
-def _judge(
-    where: ex.Expression, column: str, kind: Type, parameters: Mapping[str, str]
-) -> tuple[bool, InputError | None]:
-    """Whether all literals are of the type, and the refusal if the range is empty then."""
-
-    def value_of(literal: ex.Literal) -> ex.LiteralValue:
-        return parse_typed(literal, column, kind, parameters).value
-
-    try:
-        read_claim(where, column, str(kind), value_of)
-    except InputError as error:
-        return (True, error) if error.code == Code.CLAIM_EMPTY else (False, None)
-    return True, None
+        try:
+            read_claim(where, column, str(kind), value_of)
+        except InputError as error:
+            # With any other error, a literal is not of this type.
+            if error.code == Code.CLAIM_EMPTY:
+                empty = empty or error
+        else:
+            return None
+    return empty

@@ -81,7 +81,7 @@ class Typed:
 Literal = Text | Number | Boolean | Parameter | Typed
 
 
-def typed(literal: Literal) -> Typed:
+def require_typed(literal: Literal) -> Typed:
     """A literal of a bound filter."""
     if not isinstance(literal, Typed):
         raise AssertionError("a filter is bound before it is used")

@@ -1,14 +1,11 @@
-"""Literals by type: parsing of a text, and the canonical text of a value. A text that would lose a digit is refused.
-
-Only floats round, to the nearest value.
-"""
+"""Literals by type: parsing a text, and the canonical text of a value. Only floats round; others lose no digit."""
 
 from __future__ import annotations
 
 import math
 import re
 import struct
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Final
 from uuid import UUID
@@ -42,7 +39,7 @@ def parse_literal(text: str, kind: Type) -> LiteralValue:
     except (ValueError, OverflowError):
         value = None
     if value is None:
-        raise _refused(kind, text)
+        raise _invalid(kind, text)
     return value
 
 
@@ -209,8 +206,8 @@ def _timestamp(text: str, unit: Kind) -> int | None:
 def _offset_seconds(zone: str | None) -> int:
     if zone is None or zone == "Z":
         return 0
-    ahead = int(timedelta(hours=int(zone[1:3]), minutes=int(zone[4:])).total_seconds())
-    return -ahead if zone[0] == "-" else ahead
+    seconds = int(zone[1:3]) * 3600 + int(zone[4:]) * 60
+    return -seconds if zone[0] == "-" else seconds
 
 
 def _stamp_text(value: int, unit: Kind) -> str | None:
@@ -234,9 +231,9 @@ _FORMS: Final = {
 }
 
 
-def _refused(kind: Type, text: str) -> PvdmError:
+def _invalid(kind: Type, text: str) -> PvdmError:
     form = _FORMS.get(kind.kind) if isinstance(kind, PrimitiveType) else None
     if isinstance(kind, FixedType):
         form = _FORMS[Kind.BINARY]
-    expected = f"a value of {kind}" if form is None else f"a value of {kind}, as {form}"
+    expected = f"a value of {kind}" + (f", as {form}" if form else "")
     return Code.LITERAL_INVALID(expected=expected, got=ascii(text[:80]))

@@ -1,4 +1,4 @@
-"""Parses a filter. Every error names the character."""
+"""Parses the text of a filter. Every error has the position of the character."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ def parse_expression(text: str) -> ex.Expression:
     """The filter of this text. Raises `expression_invalid`."""
     if len(text) > EXPRESSION_MAX_CHARACTERS:
         raise Code.EXPRESSION_TOO_LONG(expected=f"at most {EXPRESSION_MAX_CHARACTERS} characters", got=str(len(text)))
-    parser = _Parser(_tokens(text))
-    found = parser.any_of(0)
-    parser.end()
+    parser = _Parser(_tokenize(text))
+    found = parser.parse_or(0)
+    parser.require_end()
     return found
 
 
-def _tokens(text: str) -> list[_Token]:
+def _tokenize(text: str) -> list[_Token]:
     found: list[_Token] = []
     position = 0
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
-            raise _unread(text, position)
+            raise _no_token(text, position)
         kind = str(match.lastgroup)
         if kind == "word" and match[0].lower() in ex.KEYWORDS:
             found.append(_Token("keyword", match[0].lower(), position))
@@ -83,56 +83,56 @@ class _Parser:
         self._at += 1
         return token
 
-    def _is(self, text: str) -> bool:
+    def _is_next(self, text: str) -> bool:
         return self._next.kind in ("keyword", "mark") and self._next.text == text
 
     def _skip(self, text: str) -> bool:
-        found = self._is(text)
+        found = self._is_next(text)
         if found:
             self._at += 1
         return found
 
-    def _want(self, text: str) -> None:
+    def _require(self, text: str) -> None:
         if not self._skip(text):
             raise self._unexpected(f"`{text}`")
 
     def _unexpected(self, expected: str) -> InputError:
         return _invalid(expected, str(self._next), self._next.position)
 
-    def end(self) -> None:
-        """Nothing is left over."""
+    def require_end(self) -> None:
+        """The whole filter was read."""
         if self._next.kind != "end":
             raise self._unexpected("`and`, `or`, or the end")
 
-    def any_of(self, depth: int) -> ex.Expression:
+    def parse_or(self, depth: int) -> ex.Expression:
         """Parts joined by `or`; each part may be joined by `and`."""
-        return self._joined(ex.Or, lambda: self._joined(ex.And, lambda: self._opposite(depth)))
+        return self._parse_joined(ex.Or, lambda: self._parse_joined(ex.And, lambda: self._parse_not(depth)))
 
-    def _joined(self, kind: type[ex.And] | type[ex.Or], read: Callable[[], ex.Expression]) -> ex.Expression:
+    def _parse_joined(self, kind: type[ex.And] | type[ex.Or], read: Callable[[], ex.Expression]) -> ex.Expression:
         parts = [read()]
         while self._skip(kind.word):
             parts.append(read())
         return parts[0] if len(parts) == 1 else kind(tuple(parts))
 
-    def _opposite(self, depth: int) -> ex.Expression:
+    def _parse_not(self, depth: int) -> ex.Expression:
         if depth > EXPRESSION_DEPTH_MAX:
             raise _invalid(f"at most {EXPRESSION_DEPTH_MAX} levels", "more", self._next.position)
         if self._skip("not"):
-            return ex.Not(self._opposite(depth + 1))
+            return ex.Not(self._parse_not(depth + 1))
         if self._skip("("):
-            found = self.any_of(depth + 1)
-            self._want(")")
+            found = self.parse_or(depth + 1)
+            self._require(")")
             return found
         if self._skip("true"):
             return ex.Always()
-        return self._predicate()
+        return self._parse_predicate()
 
-    def _predicate(self) -> ex.Predicate:
-        column = self._column()
+    def _parse_predicate(self) -> ex.Predicate:
+        column = self._parse_column()
         if self._next.kind == "operator":
             sign = self._take().text
             operator = ex.Operator("!=" if sign == "<>" else sign)
-            return ex.Compare(column, operator, self._literal())
+            return ex.Compare(column, operator, self._parse_literal())
         if self._skip("is"):
             negated = self._skip("not")
             if self._skip("null"):
@@ -142,51 +142,51 @@ class _Parser:
             raise self._unexpected("`null` or `nan`")
         negated = self._skip("not")
         if self._skip("in"):
-            return ex.OneOf(column, self._list(), negated)
+            return ex.OneOf(column, self._parse_list(), negated)
         if self._skip("starts"):
-            self._want("with")
-            return ex.StartsWith(column, self._prefix(), negated)
+            self._require("with")
+            return ex.StartsWith(column, self._parse_prefix(), negated)
         raise self._unexpected("a comparison, `is`, `in` or `starts with`")
 
-    def _column(self) -> str:
+    def _parse_column(self) -> str:
         if self._next.kind == "word":
             return self._take().text
         if self._next.kind == "column":
             return self._take().text[1:-1].replace("``", "`")
         raise self._unexpected("a column")
 
-    def _list(self) -> tuple[ex.Literal, ...]:
-        self._want("(")
-        found = [self._literal()]
+    def _parse_list(self) -> tuple[ex.Literal, ...]:
+        self._require("(")
+        found = [self._parse_literal()]
         while self._skip(","):
-            found.append(self._literal())
-        self._want(")")
+            found.append(self._parse_literal())
+        self._require(")")
         return tuple(found)
 
-    def _prefix(self) -> ex.Text | ex.Parameter:
-        found = self._literal()
+    def _parse_prefix(self) -> ex.Text | ex.Parameter:
+        found = self._parse_literal()
         if not isinstance(found, ex.Text | ex.Parameter):
             raise _invalid("a quoted text or a parameter", str(found), self._tokens[self._at - 1].position)
         return found
 
-    def _literal(self) -> ex.Literal:
+    def _parse_literal(self) -> ex.Literal:
         self._literals += 1
         if self._literals > LITERALS_MAX:
             raise _invalid(f"at most {LITERALS_MAX} literals", "more", self._next.position)
         token = self._next
-        made: ex.Literal
+        literal: ex.Literal
         if token.kind == "text":
-            made = ex.Text(token.text[1:-1].replace("''", "'"))
+            literal = ex.Text(token.text[1:-1].replace("''", "'"))
         elif token.kind == "number":
-            made = ex.Number(token.text)
+            literal = ex.Number(token.text)
         elif token.kind == "parameter":
-            made = ex.Parameter(token.text[2:-1])
+            literal = ex.Parameter(token.text[2:-1])
         elif token.kind == "keyword" and token.text in ("true", "false"):
-            made = ex.Boolean(token.text == "true")
+            literal = ex.Boolean(token.text == "true")
         else:
             raise self._unexpected("a literal")
         self._take()
-        return made
+        return literal
 
 
 _GRAMMAR: Final = "the grammar is closed: comparisons, in, is null, is nan, starts with, joined by and, or, not"
@@ -204,8 +204,8 @@ def _invalid(expected: str, got: str, position: int, hint: str = _GRAMMAR) -> In
     )
 
 
-def _unread(text: str, position: int) -> InputError:
-    """The error for text where no token begins, with a guess at the intention."""
+def _no_token(text: str, position: int) -> InputError:
+    """The error for text where no token begins. It names the likely mistake."""
     rest = text[position:]
     if rest.startswith("``"):
         return _invalid("a name in the backquotes", "none", position)

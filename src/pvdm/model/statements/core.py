@@ -75,7 +75,7 @@ class Target(Document, title="the target"):
 
 @dataclass(frozen=True, slots=True)
 class Staged(Document, title="what was staged"):
-    """The attempt's own branch and the snapshot that was verified, None if nothing was staged."""
+    """The attempt's branch, and the snapshot on it that was verified; None if nothing was staged."""
 
     branch: Text
     snapshot_id: Long | None
@@ -131,8 +131,8 @@ class FileSet(Document, title="the files"):
         staged = [file.staged_path for file in self.added]
         require_sequence(published, "the added files", least=0, most=FILES_MAX)
         require_sequence(sorted(staged), "the staged paths", least=0, most=FILES_MAX)
-        if both := sorted(set(self.removed).intersection(published, staged)):
-            raise invalid("the removed files", "none of the added ones", both[0])
+        if removed_and_added := sorted(set(self.removed).intersection(published, staged)):
+            raise invalid("the removed files", "none of the added ones", removed_and_added[0])
 
     @property
     def staged_hashes(self) -> tuple[str, ...]:
@@ -141,7 +141,7 @@ class FileSet(Document, title="the files"):
 
     @property
     def published_hashes(self) -> tuple[str, ...]:
-        """The same of the published files."""
+        """The SHA-256 of each published file, sorted; equal bytes count as often as they occur."""
         return tuple(sorted(file.published_sha256 for file in self.added))
 
 
@@ -172,14 +172,14 @@ def _read_projection(fields: Fields, _key: str) -> Projection:
 
 
 def _require_projection(projection: Projection, what: str) -> None:
-    """Columns and exclusions are in order, have reasons, and no column is both."""
+    """Columns and exclusions are in order, exclusions have reasons, and no excluded column is projected."""
     require_sequence(projection.columns, "the columns of a projection", least=1, most=COLUMNS_MAX)
     excluded = [exclusion.column for exclusion in projection.excluded]
     require_sequence(excluded, "the excluded columns", least=0, most=COLUMNS_MAX)
     for exclusion in projection.excluded:
         require_text(exclusion.reason, "the reason of an exclusion")
-    if both := sorted(set(excluded).intersection(projection.columns)):
-        raise invalid(f"excluded columns in {what}", "none of the projected ones", repr(both[0]))
+    if projected := sorted(set(excluded).intersection(projection.columns)):
+        raise invalid(f"excluded columns in {what}", "none of the projected ones", repr(projected[0]))
 
 
 _PROJECTION: Final = FieldType(_read_projection, Projection.to_json, _require_projection, keys=_PROJECTION_KEYS)

@@ -40,7 +40,7 @@ class TableState(Document, title="a table's state"):
 class Migration(Document, title="the migration"):
     """A protected table goes from one state to another by exactly these updates, and perhaps to another contract.
 
-    `updates` is the JSON text of Iceberg's updates: they hold numbers that no signed document has, so they are text.
+    `updates` is the JSON text of Iceberg's updates. It is text, because canonical JSON does not allow all its numbers.
     """
 
     operator: Identity
@@ -55,7 +55,7 @@ class Migration(Document, title="the migration"):
     expires_at: Number
 
     def require_consistent(self) -> None:
-        """The states differ, and the contract is there if it changes."""
+        """The states differ, and the statement has the new contract if it changes."""
         _require_approval_lifetime(self)
         if self.before == self.after:
             raise invalid("the migration", "two different states", "one state")
@@ -63,14 +63,14 @@ class Migration(Document, title="the migration"):
         if not 0 < size <= MIGRATION_UPDATES_MAX_BYTES:
             raise invalid("the updates", f"1 to {MIGRATION_UPDATES_MAX_BYTES} bytes", str(size))
         changed = self.before.contract_sha256 != self.after.contract_sha256
-        require_contract(self.contract, self.after.contract_sha256, wanted=changed)
+        require_contract(self.contract, self.after.contract_sha256, in_force=changed)
 
 
 @dataclass(frozen=True, slots=True)
 class TableTarget(Document, title="the target"):
-    """A table in the state in which it comes under the state's contract, or leaves it.
+    """A table, with its state when it comes under the state's contract or leaves it.
 
-    `snapshot_id` is the head of `main` at that time, or None. Proofs are required from there on, or no longer.
+    `snapshot_id` is the head of `main` at that time, or None. After it proofs are required, or no longer required.
     """
 
     table: TableRef
@@ -112,10 +112,10 @@ class Protection(Document, title="the protection"):
     expires_at: Number
 
     def require_consistent(self) -> None:
-        """The contract is there if one comes into force."""
+        """The statement has the contract if one comes into force."""
         _require_approval_lifetime(self)
         protects = self.action is ProtectionAction.PROTECT
-        require_contract(self.contract, self.target.contract_sha256, wanted=protects)
+        require_contract(self.contract, self.target.contract_sha256, in_force=protects)
 
 
 def contract_sha256(text: str) -> str:
@@ -123,10 +123,10 @@ def contract_sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def require_contract(text: str | None, sha256: str, *, wanted: bool) -> None:
+def require_contract(text: str | None, sha256: str, *, in_force: bool) -> None:
     """A statement has the text of a contract only if the contract comes into force. The text has the named hash."""
-    if (text is not None) is not wanted:
-        expected = "the contract that comes into force" if wanted else "no contract: none comes into force"
+    if (text is not None) is not in_force:
+        expected = "the contract that comes into force" if in_force else "no contract: none comes into force"
         raise invalid("the contract", expected, "none" if text is None else "one")
     if text is None:
         return
@@ -138,6 +138,6 @@ def require_contract(text: str | None, sha256: str, *, wanted: bool) -> None:
 
 
 def _require_approval_lifetime(approval: Migration | Protection) -> None:
-    """An approval is for the state that its signer saw, so that none is kept for later."""
+    """An approval expires soon, because it is for the state that its signer saw."""
     lifetime = approval.expires_at - approval.issued_at
     require_lifetime(lifetime, APPROVAL_LIFETIME_MAX_MICROS, Code.APPROVAL_LIFETIME_INVALID, "the approval")

@@ -1,7 +1,4 @@
-"""The proof: a core that all notaries must agree on byte for byte, and each notary's own part.
-
-A workload statement binds the proofs of all chunks of one plan, which are published together.
-"""
+"""The proof, with the core that all notaries sign and each notary's part; and the statement of a whole workload."""
 
 from __future__ import annotations
 

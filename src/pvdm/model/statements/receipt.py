@@ -14,10 +14,7 @@ PROOFS_MAX: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Receipt(Document, title="the receipt"):
-    """What became visible: by which proofs, from which snapshot to which, with the hashes of the metadata.
-
-    `override_id` is the break-glass statement that waived the verdict, or None.
-    """
+    """What became visible, and by which proofs. `override_id` is the override that waived the verdict, or None."""
 
     notary: Identity
     epoch: Long

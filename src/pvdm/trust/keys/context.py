@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from enum import Enum
-from typing import ClassVar, Final, TypeAlias
+from typing import Annotated, ClassVar, Final, TypeAlias
 
 from pvdm.digest.plan import Mode, framed
 from pvdm.errors import Code, InputError
 from pvdm.model.canonical_json import Value
-from pvdm.model.fields import LONG_MAX, TEXT_MAX_BYTES
+from pvdm.model.codec import Decimal, Document, FieldType
+from pvdm.model.fields import LONG_MAX, TEXT_MAX_BYTES, Fields
 from pvdm.model.projection import ProjectionName
 
 _COUNTER: Final = b"\x01"
-_ROOT_BYTES: Final = 32
+_HASH_BYTES: Final = 32
 _RANDOM_ID: Final = (re.compile(r"[0-9a-f]{32}"), "32 lower-case hex digits")
 _PATTERNS: Final = {
     "workload_id": (re.compile(r"[A-Za-z0-9._-]{1,128}"), "1 to 128 of A-Z a-z 0-9 . _ -"),
@@ -38,28 +39,45 @@ class Purpose(Enum):
     SOURCE_COMMITMENT = "pvdm/source-commitment/v1"
 
 
-Fingerprints: TypeAlias = tuple[tuple[ProjectionName, bytes], ...]
+def _read_hash(fields: Fields, key: str) -> bytes:
+    return bytes.fromhex(fields.text(key))
+
+
+def _read_fingerprints(fields: Fields, key: str) -> tuple[tuple[ProjectionName, bytes], ...]:
+    found = dict(fields.pairs(key))
+    return tuple((name, bytes.fromhex(found[name.value] or "")) for name in ProjectionName if name.value in found)
+
+
+def _write_fingerprints(fingerprints: tuple[tuple[ProjectionName, bytes], ...]) -> Value:
+    return {name.value: fingerprint.hex() for name, fingerprint in fingerprints}
+
+
+_Hash: TypeAlias = Annotated[bytes, FieldType(_read_hash, bytes.hex)]
+Fingerprints: TypeAlias = Annotated[
+    tuple[tuple[ProjectionName, bytes], ...], FieldType(_read_fingerprints, _write_fingerprints)
+]
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptContext:
-    """Everything that an attempt's keys are bound to. It has the freeze roots, so it exists only after the freeze."""
+class AttemptContext(Document, title="the context of an attempt's keys"):
+    """What an attempt's keys are bound to. Nothing in it is secret. The freeze roots exist only after the freeze."""
 
-    row_hash_purpose: ClassVar = Purpose.ROW_HASH
-    commitment_purpose: ClassVar = Purpose.COMMITMENT
-    holder: ClassVar = "an attempt"
+    row_hash_purpose: ClassVar[Purpose] = Purpose.ROW_HASH
+    commitment_purpose: ClassVar[Purpose] = Purpose.COMMITMENT
+    holder: ClassVar[str] = "an attempt"
 
-    epoch: int
+    epoch: Decimal
     workload_id: str
     chunk_id: str
     attempt_id: str
     nonce: str
     mode: Mode
     fingerprints: Fingerprints
-    intent_root: bytes
-    staged_root: bytes
+    intent_root: _Hash
+    staged_root: _Hash
 
-    def __post_init__(self) -> None:
+    def require_consistent(self) -> None:
+        """Every field can be part of a key."""
         _require_fields(self)
 
     @property
@@ -73,52 +91,25 @@ class AttemptContext:
         named = (self.workload_id.encode(), self.chunk_id.encode(), *attempt)
         return _message(self, purpose, projection, named, (self.intent_root, self.staged_root))
 
-    def to_json(self) -> dict[str, Value]:
-        """The context as a document. Nothing in it is secret."""
-        return {
-            "epoch": str(self.epoch),
-            "workload_id": self.workload_id,
-            "chunk_id": self.chunk_id,
-            "attempt_id": self.attempt_id,
-            "nonce": self.nonce,
-            "mode": self.mode.value,
-            "fingerprints": {name.value: fingerprint.hex() for name, fingerprint in self.fingerprints},
-            "intent_root": self.intent_root.hex(),
-            "staged_root": self.staged_root.hex(),
-        }
-
     @classmethod
-    def from_json(cls, document: Value) -> AttemptContext:
+    def parse(cls, document: Value) -> AttemptContext:
         """The context that `to_json` wrote. Raises `context_invalid` for any other document."""
-        try:
-            match document:
-                case {"fingerprints": Mapping() as prints, **rest} if all(
-                    isinstance(each, str) for each in rest.values()
-                ):
-                    texts = {str(name): str(text) for name, text in rest.items()}
-                    names = [name for name in ProjectionName if name.value in prints]
-                    context = cls(
-                        epoch=int(texts.pop("epoch")),
-                        mode=Mode(texts.pop("mode")),
-                        fingerprints=tuple((name, bytes.fromhex(str(prints[name.value]))) for name in names),
-                        intent_root=bytes.fromhex(texts.pop("intent_root")),
-                        staged_root=bytes.fromhex(texts.pop("staged_root")),
-                        **texts,
-                    )
-                    if context.to_json() == document:
-                        return context
-        except (KeyError, TypeError, ValueError):
-            pass  # a key is missing or unknown, or a value cannot be read
-        raise _invalid("document", "what to_json writes", "another document")
+        context: AttemptContext | None = None
+        with suppress(InputError, ValueError):
+            context = cls.from_json(document)
+        # `bytes.fromhex` accepts more than lower-case digits.
+        if context is None or context.to_json() != document:
+            raise _invalid("document", "what to_json writes", "another document")
+        return context
 
 
 @dataclass(frozen=True, slots=True)
 class SourceContext:
     """Everything that the keys of a source attestation are bound to: source snapshot, attestor and challenge."""
 
-    row_hash_purpose: ClassVar = Purpose.SOURCE_ROW_HASH
-    commitment_purpose: ClassVar = Purpose.SOURCE_COMMITMENT
-    holder: ClassVar = "a source attestation"
+    row_hash_purpose: ClassVar[Purpose] = Purpose.SOURCE_ROW_HASH
+    commitment_purpose: ClassVar[Purpose] = Purpose.SOURCE_COMMITMENT
+    holder: ClassVar[str] = "a source attestation"
 
     epoch: int
     catalog: str
@@ -150,18 +141,12 @@ def _message(
         raise _invalid("purpose", f"a purpose of {context.holder}", purpose.value)
     fingerprint = dict(context.fingerprints).get(projection)
     if fingerprint is None:
-        message = "the context has no such projection"
-        raise Code.PROJECTION_INVALID(
-            message, reason="projection_unknown", expected="one of its own", got=projection.value
-        )
+        message, expected = "the context has no such projection", "one of its own"
+        raise Code.PROJECTION_INVALID(message, reason="projection_unknown", expected=expected, got=projection.value)
     about = (projection.value.encode(), fingerprint, context.mode.value.encode())
-    joined = join_fields(purpose.value.encode(), *named, *about, *roots)
+    # A framed part has its length, so that two different lists never give the same bytes.
+    joined = b"".join(map(framed, (purpose.value.encode(), *named, *about, *roots)))
     return hashlib.sha256(joined).digest() + _COUNTER
-
-
-def join_fields(*fields: bytes) -> bytes:
-    """The framed fields. Each has its length, so that two different lists never give the same bytes."""
-    return b"".join(framed(field) for field in fields)
 
 
 def _require_fields(context: AttemptContext | SourceContext) -> None:
@@ -200,18 +185,17 @@ def _require_text(field: str, text: object) -> None:
 
 
 def _require_hash(field: str, value: object) -> None:
-    if not isinstance(value, bytes) or len(value) != _ROOT_BYTES:
-        raise _invalid(field, f"{_ROOT_BYTES} bytes", f"{type(value).__name__} of another length")
+    if not isinstance(value, bytes) or len(value) != _HASH_BYTES:
+        raise _invalid(field, f"{_HASH_BYTES} bytes", f"{type(value).__name__} of another length")
 
 
 def _require_fingerprints(fingerprints: object) -> None:
     expected = "identity, content or both, in this order"
     if not isinstance(fingerprints, tuple) or not fingerprints:
         raise _invalid("fingerprints", expected, "none")
-    order = list(ProjectionName)
-    places = [order.index(name) if name in order else -1 for name, _ in fingerprints]
-    if -1 in places or places != sorted(set(places)):
-        raise _invalid("fingerprints", expected, ", ".join(str(name) for name, _ in fingerprints)[:160])
+    names = [name for name, _ in fingerprints]
+    if names != [name for name in ProjectionName if name in names]:
+        raise _invalid("fingerprints", expected, ", ".join(map(str, names))[:160])
     for name, fingerprint in fingerprints:
         _require_hash(f"fingerprint of {name.value}", fingerprint)
 

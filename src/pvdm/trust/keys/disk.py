@@ -1,4 +1,4 @@
-"""Files with keys: written atomically, for the owner only, and locked while they change."""
+"""Key files: written atomically, readable by the owner only, and locked while they change."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from typing import Final
 from pvdm import fault
 from pvdm.errors import Code, NotAllowedError, PvdmError
 from pvdm.model.secret import Secret
+from pvdm.trust.log.disk import sync_folder
 
 PRIVATE_MODE: Final = 0o600
 PUBLIC_MODE: Final = 0o644
 
 
 def read_own(path: Path, *, size_max_bytes: int, private: bool = True) -> bytes:
-    """The file, if it is a plain file of this user. The open file is checked, not its name.
+    """The content of a plain file of this user. The opened file is checked, so that its name cannot be swapped.
 
-    A `private` one has mode 0600. Any other may be read by other users, but not written.
+    A `private` file must have mode 0600. Any other may be readable by other users, but not writable.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -33,7 +34,7 @@ def read_own(path: Path, *, size_max_bytes: int, private: bool = True) -> bytes:
             raise _not_plain(path, "a symbolic link") from None
         raise _unavailable(path, error) from None
     try:
-        _judge(path, os.fstat(descriptor), private=private)
+        _require_safe(path, os.fstat(descriptor), private=private)
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             content = file.read(size_max_bytes + 1)
     finally:
@@ -55,7 +56,7 @@ def write(path: Path, content: Secret, *, mode: int, fresh: bool = False) -> Non
         else:
             temporary.replace(path)
     except FileExistsError:
-        raise exists_already(path) from None
+        raise file_exists_error(path) from None
     except OSError as error:
         raise _unavailable(path, error) from None
     finally:
@@ -66,7 +67,7 @@ def write(path: Path, content: Secret, *, mode: int, fresh: bool = False) -> Non
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock of this file against other processes and threads. Leftovers of a crashed writer are removed."""
+    """Hold the lock of this file against other processes and threads. Removes temporary files of a crashed writer."""
     try:
         descriptor = os.open(
             path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_MODE
@@ -75,8 +76,8 @@ def locked(path: Path) -> Iterator[None]:
         raise _unavailable(path, error) from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        for left in path.parent.glob(f"{_prefix(path)}*"):
-            left.unlink(missing_ok=True)
+        for leftover in path.parent.glob(f"{_prefix(path)}*"):
+            leftover.unlink(missing_ok=True)
         yield
     finally:
         os.close(descriptor)
@@ -93,12 +94,12 @@ def stamp(path: Path) -> tuple[int, int, int, int]:
     return found.st_ino, found.st_mtime_ns, found.st_size, found.st_ctime_ns
 
 
-def exists_already(path: Path) -> PvdmError:
-    """The error for a file that is there and is not overwritten."""
+def file_exists_error(path: Path) -> PvdmError:
+    """The error for an existing file, which is not overwritten."""
     return Code.KEY_FILE_REFUSED(f"{path.name} exists already", reason="key_file_exists", got=str(path))
 
 
-def _judge(path: Path, found: os.stat_result, *, private: bool) -> None:
+def _require_safe(path: Path, found: os.stat_result, *, private: bool) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise _not_plain(path, stat.filemode(found.st_mode))
     if found.st_uid != os.geteuid():
@@ -107,8 +108,8 @@ def _judge(path: Path, found: os.stat_result, *, private: bool) -> None:
     mode = stat.S_IMODE(found.st_mode)
     got = f"mode {mode:04o}"
     if private and mode != PRIVATE_MODE:
-        message = f"{path.name} may be read by others or is not as it was made"
-        hint = f"find out who could read it; then chmod 600 {path.name}, or make new keys"
+        message = f"{path.name} does not have the mode with which it was created: others may be able to read it"
+        hint = f"find out who could read it; then chmod 600 {path.name}, or create new keys"
         raise Code.KEY_FILE_REFUSED(message, reason="key_file_mode", expected="mode 0600", got=got, hint=hint)
     if mode & 0o022:
         message, expected = f"{path.name} may be written by others", "no write for group and others"
@@ -122,7 +123,7 @@ def _prefix(path: Path) -> str:
 def _write_synced(path: Path, content: Secret, mode: int) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_MODE)
     with os.fdopen(descriptor, "wb") as file:
-        # The umask may have taken bits away; the mode that is checked on reading is set here.
+        # The umask may have cleared bits of the mode, which `read_own` checks.
         os.fchmod(descriptor, mode)
         file.write(content.reveal())
         file.flush()
@@ -131,18 +132,14 @@ def _write_synced(path: Path, content: Secret, mode: int) -> None:
 
 def _sync_folder(path: Path) -> None:
     try:
-        descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_folder(path.parent)
     except OSError as error:
         message = f"{path.name} was written, but its folder could not be synced"
         raise Code.KEY_FILE_UNSYNCED(message, got=str(error.strerror)) from None
 
 
 def _missing(path: Path) -> PvdmError:
-    return Code.KEY_FILE_MISSING(f"{path.name} is not there", expected=str(path), got="nothing")
+    return Code.KEY_FILE_MISSING(f"{path.name} does not exist", expected=str(path), got="nothing")
 
 
 def _not_plain(path: Path, got: str) -> NotAllowedError:

@@ -1,11 +1,11 @@
-"""Epochs, the generations of the root keys: their stages, the book of all epochs, and its changes."""
+"""Epochs, the generations of the Steward's keys: their stages, the book of all epochs, and its changes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 from pvdm.errors import Code, InputError
 from pvdm.model import canonical_json
@@ -61,7 +61,7 @@ class KeyEntry(Document, title="a key"):
     public: Annotated[PublicKey | None, FieldType(_read_public, _write_public)] = None
 
     def require_consistent(self) -> None:
-        """The reference has a size, and only signing keys have a public half."""
+        """The reference is neither empty nor too long, and only keys that sign have a public half."""
         if not 1 <= len(self.reference.encode()) <= REFERENCE_MAX_BYTES:
             raise _malformed(f"references of 1 to {REFERENCE_MAX_BYTES} bytes", f"{len(self.reference)} characters")
         if self.role.signs != (self.public is not None):
@@ -70,7 +70,7 @@ class KeyEntry(Document, title="a key"):
 
 @dataclass(frozen=True, slots=True)
 class Epoch(Document, title="an epoch"):
-    """One generation: its number, its state and its four keys."""
+    """One epoch: its number, its stage and its four keys."""
 
     number: Decimal
     state: EpochStage
@@ -89,7 +89,7 @@ class Epoch(Document, title="an epoch"):
 
     @property
     def can_sign(self) -> bool:
-        """Whether its keys may still derive and sign."""
+        """Whether its keys may derive and sign."""
         return self.state in (EpochStage.ACTIVE, EpochStage.RETIRED)
 
     def key(self, role: KeyRole) -> KeyEntry:
@@ -97,19 +97,18 @@ class Epoch(Document, title="an epoch"):
         return next(entry for entry in self.keys if entry.role is role)
 
 
-def _write_key_ids(key_ids: Sequence[tuple[KeyRole, str]]) -> Value:
-    return {role.value: key_id for role, key_id in key_ids}
+_KEY_IDS: Final = FieldType(Fields.pairs, lambda key_ids: {role.value: key_id for role, key_id in key_ids})
 
 
 @dataclass(frozen=True, slots=True)
 class EpochChange(Document, title="a change of an epoch"):
-    """One step of one epoch. The caller signs and logs it."""
+    """One change of an epoch's stage. The caller signs and logs it."""
 
     epoch: Decimal
     before: EpochStage | None
     after: EpochStage
     reason: str
-    key_ids: Annotated[tuple[tuple[KeyRole, str], ...], FieldType(Fields.pairs, _write_key_ids)]
+    key_ids: Annotated[tuple[tuple[KeyRole, str], ...], _KEY_IDS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,62 +167,59 @@ class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
         """The next epoch's number: above all of the book and above `above`, because a restored book may be older."""
         return max([above, *(epoch.number for epoch in self.epochs)]) + 1
 
-    def create(self, number: int, keys: tuple[KeyEntry, ...], reason: str) -> tuple[EpochBook, tuple[EpochChange, ...]]:
-        """The book with one more epoch, CREATED."""
-        judge_reason(reason)
+    def create(self, number: int, keys: tuple[KeyEntry, ...], reason: str) -> BookAndChanges:
+        """The book with a further epoch, CREATED."""
+        require_printable_reason(reason)
         if self.epochs and number <= self.epochs[-1].number:
             raise Code.EPOCH_REFUSED(reason="epoch_reused", expected=f"above {self.epochs[-1].number}", got=str(number))
         epoch = Epoch(number, EpochStage.CREATED, keys)
         return EpochBook(self.revision + 1, (*self.epochs, epoch)), (_change(epoch, None, epoch.state, reason),)
 
-    def activate(self, number: int, reason: str) -> tuple[EpochBook, tuple[EpochChange, ...]]:
+    def activate(self, number: int, reason: str) -> BookAndChanges:
         """The book with this epoch ACTIVE. The one that was ACTIVE is RETIRED in the same step."""
-        judge_reason(reason)
-        wanted = self._from(number, EpochStage.CREATED, EpochStage.ACTIVE)
-        steps = [(self.active, EpochStage.RETIRED)] if self.active else []
-        return self._apply_steps([*steps, (wanted, EpochStage.ACTIVE)], reason)
+        require_printable_reason(reason)
+        self._require_stage(number, EpochStage.CREATED)
+        retired = [(self.active.number, EpochStage.RETIRED)] if self.active else []
+        return self._change_stages([*retired, (number, EpochStage.ACTIVE)], reason)
 
-    def retire(self, number: int, reason: str) -> tuple[EpochBook, tuple[EpochChange, ...]]:
+    def retire(self, number: int, reason: str) -> BookAndChanges:
         """The book with this epoch RETIRED and none ACTIVE. No workload can be opened until one is activated."""
-        judge_reason(reason)
-        wanted = self._from(number, EpochStage.ACTIVE, EpochStage.RETIRED)
-        return self._apply_steps([(wanted, EpochStage.RETIRED)], reason)
+        require_printable_reason(reason)
+        self._require_stage(number, EpochStage.ACTIVE)
+        return self._change_stages([(number, EpochStage.RETIRED)], reason)
 
-    def revoke(
-        self, number: int, reason: str, *, keep_a_signing_epoch: bool = False
-    ) -> tuple[EpochBook, tuple[EpochChange, ...]]:
+    def revoke(self, number: int, reason: str, *, keep_a_signing_epoch: bool = False) -> BookAndChanges:
         """The book with this epoch REVOKED. An ACTIVE epoch is RETIRED first, and both changes are returned.
 
         `keep_a_signing_epoch` refuses to revoke the last epoch that can sign, because no key could sign that change.
         """
-        judge_reason(reason)
+        require_printable_reason(reason)
         epoch = self.epoch(number)
         if keep_a_signing_epoch and not any(each.number != number and each.can_sign for each in self.epochs):
             raise Code.EPOCH_LAST(f"epoch {number} is the only one that can sign", got="none")
         if epoch.state is EpochStage.ACTIVE:
-            return self._apply_steps([(epoch, EpochStage.RETIRED), (epoch, EpochStage.REVOKED)], reason)
-        wanted = self._from(number, EpochStage.RETIRED, EpochStage.REVOKED)
-        return self._apply_steps([(wanted, EpochStage.REVOKED)], reason)
+            return self._change_stages([(number, EpochStage.RETIRED), (number, EpochStage.REVOKED)], reason)
+        self._require_stage(number, EpochStage.RETIRED)
+        return self._change_stages([(number, EpochStage.REVOKED)], reason)
 
-    def _from(self, number: int, before: EpochStage, after: EpochStage) -> Epoch:
-        epoch = self.epoch(number)
-        if epoch.state is not before:
-            message, got = f"epoch {number} cannot become {after.value}", epoch.state.value
-            raise Code.EPOCH_REFUSED(message, reason="epoch_transition", expected=before.value, got=got)
-        return epoch
+    def _require_stage(self, number: int, stage: EpochStage) -> None:
+        """Refuse the step to the next stage if the epoch is not in this stage."""
+        got = self.epoch(number).state
+        if got is not stage:
+            message = f"epoch {number} cannot become {_NEXT[stage].value}"
+            raise Code.EPOCH_REFUSED(message, reason="epoch_transition", expected=stage.value, got=got.value)
 
-    def _apply_steps(
-        self, steps: Sequence[tuple[Epoch, EpochStage]], reason: str
-    ) -> tuple[EpochBook, tuple[EpochChange, ...]]:
-        states = {epoch.number: epoch.state for epoch in self.epochs}
+    def _change_stages(self, steps: Sequence[tuple[int, EpochStage]], reason: str) -> BookAndChanges:
+        """The next book, in which each numbered epoch has gone to its new stage, and the changes."""
+        stages = {epoch.number: epoch.state for epoch in self.epochs}
         changes = []
-        for epoch, after in steps:
-            before = states[epoch.number]
+        for number, after in steps:
+            before = stages[number]
             if _NEXT.get(before) is not after:
                 raise AssertionError(f"no step from {before.value} to {after.value}")
-            states[epoch.number] = after
-            changes.append(_change(epoch, before, after, reason))
-        epochs = tuple(replace(epoch, state=states[epoch.number]) for epoch in self.epochs)
+            stages[number] = after
+            changes.append(_change(self.epoch(number), before, after, reason))
+        epochs = tuple(replace(epoch, state=stages[epoch.number]) for epoch in self.epochs)
         return EpochBook(self.revision + 1, epochs), tuple(changes)
 
     @classmethod
@@ -232,12 +228,13 @@ class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
         value = canonical_json.parse(data, size_max_bytes=BOOK_SIZE_MAX_BYTES)
         try:
             return cls.from_json(value)
-        except ValueError:
-            pass
-        except InputError as error:
-            if not error.code.startswith("document_"):
+        except (ValueError, InputError) as error:
+            if isinstance(error, InputError) and not error.code.startswith("document_"):
                 raise
         raise _malformed("what to_json writes", "another document")
+
+
+BookAndChanges: TypeAlias = tuple[EpochBook, tuple[EpochChange, ...]]
 
 
 def _change(epoch: Epoch, before: EpochStage | None, after: EpochStage, reason: str) -> EpochChange:
@@ -245,7 +242,7 @@ def _change(epoch: Epoch, before: EpochStage | None, after: EpochStage, reason: 
     return EpochChange(epoch.number, before, after, reason, key_ids)
 
 
-def judge_reason(reason: str) -> None:
+def require_printable_reason(reason: str) -> None:
     """The reason is printable text of limited length, because it is logged."""
     if not reason.strip() or not reason.isprintable() or len(reason.encode()) > REASON_MAX_BYTES:
         expected = f"1 to {REASON_MAX_BYTES} bytes of printable text"

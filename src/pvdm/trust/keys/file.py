@@ -36,7 +36,7 @@ class _Content:
 
 
 class FileKeystore:
-    """A key home and an epoch store in one file, so that keys and the book that names them change together."""
+    """A key home and an epoch store in one file: keys and the book that names them change in one write."""
 
     __slots__ = ("_content", "_lock", "_path", "_pending", "_seal", "_stamp")
 
@@ -65,7 +65,7 @@ class FileKeystore:
     def open(cls, path: Path, passphrase: Passphrase | None = None) -> FileKeystore:
         """Open an existing keystore. Its mode, owner, form and seal are checked."""
         header = _parse_header(path, disk.read_own(path, size_max_bytes=KEYSTORE_SIZE_MAX_BYTES))
-        store = cls(path, _seal_of(path, header, passphrase))
+        store = cls(path, _open_seal(path, header, passphrase))
         store.load()
         return store
 
@@ -79,11 +79,11 @@ class FileKeystore:
             content = self._current()
             if book.revision != content.book.revision + 1:
                 return False
-            known = {**content.keys, **self._pending}
-            wanted = [entry.reference for epoch in book.epochs for entry in epoch.keys]
-            keys = {reference: _material(known, reference) for reference in wanted}
+            available = {**content.keys, **self._pending}
+            named = [entry.reference for epoch in book.epochs for entry in epoch.keys]
+            keys = {reference: _key_material(available, reference) for reference in named}
             disk.write(self._path, _write_content(_Content(book, keys), self._seal), mode=disk.PRIVATE_MODE)
-            for reference in wanted:
+            for reference in named:
                 self._pending.pop(reference, None)
             return True
 
@@ -102,11 +102,11 @@ class FileKeystore:
 
     def mac(self, entry: KeyEntry, message: bytes) -> bytes:
         """HMAC-SHA256 of the message under a root key."""
-        return hmac.digest(_material(self._current().keys, entry.reference).reveal(), message, hashlib.sha256)
+        return hmac.digest(_key_material(self._current().keys, entry.reference).reveal(), message, hashlib.sha256)
 
     def sign(self, entry: KeyEntry, data: bytes) -> bytes:
         """The Ed25519 signature of the data."""
-        return _private(_material(self._current().keys, entry.reference)).sign(data)
+        return _private(_key_material(self._current().keys, entry.reference)).sign(data)
 
     def close(self) -> None:
         """Forget the keys in memory. The file is not changed."""
@@ -169,18 +169,18 @@ def _write_content(content: _Content, seal: Seal | None) -> Secret:
             }
         )
     )
+    header: Value = None
+    check = ""
     if seal is None:
-        return _frame(None, _check(body), body)
-    header = seal.header()
-    return _frame(header, "", seal.close(body, bound=canonical_json.dump(header)))
+        check = _checksum(body)
+    else:
+        header = seal.header()
+        body = seal.close(body, bound=canonical_json.dump(header))
+    return Secret(canonical_json.dump({"format": _FORMAT, "seal": header, "check": check, "body": body.reveal().hex()}))
 
 
-def _frame(seal: Value, check: str, body: Secret) -> Secret:
-    return Secret(canonical_json.dump({"format": _FORMAT, "seal": seal, "check": check, "body": body.reveal().hex()}))
-
-
-def _check(body: Secret) -> str:
-    # The body holds 256 random bits or nothing secret at all, so its hash tells nothing.
+def _checksum(body: Secret) -> str:
+    # The body has keys of 256 random bits or nothing secret, so its hash reveals nothing.
     return hashlib.sha256(_CHECK_LABEL + body.reveal()).hexdigest()
 
 
@@ -201,25 +201,25 @@ def _try_header(data: bytes) -> _Header | None:
             ):
                 return _Header(seal, check, Secret(bytes.fromhex(body)))
     except (PvdmError, ValueError):
-        return None
+        pass
     return None
 
 
-def _seal_of(path: Path, header: _Header, passphrase: Passphrase | None) -> Seal | None:
+def _open_seal(path: Path, header: _Header, passphrase: Passphrase | None) -> Seal | None:
     if header.seal is None:
         if passphrase is not None:
             raise Code.KEYSTORE_NOT_SEALED(f"{path.name} is not sealed, but a passphrase was given", got="an open one")
         return None
     if passphrase is None:
-        raise Code.PASSPHRASE_MISSING(f"{path.name} is sealed", expected="its passphrase", got="none", hint="give it")
-    return Seal.of(header.seal, passphrase)
+        raise Code.PASSPHRASE_MISSING(f"{path.name} is sealed", got="none", hint="give the passphrase")
+    return Seal.from_header(header.seal, passphrase)
 
 
 def _open_body(header: _Header, seal: Seal | None) -> _Content | None:
-    # No error leaves this function, for the same reason.
+    # No error leaves this function: its frames hold keys, and a traceback may show locals.
     try:
         if seal is None:
-            if header.seal is not None or not hmac.compare_digest(_check(header.body), header.check):
+            if header.seal is not None or not hmac.compare_digest(_checksum(header.body), header.check):
                 return None
             body = header.body
         else:
@@ -233,7 +233,7 @@ def _open_body(header: _Header, seal: Seal | None) -> _Content | None:
                 )
                 return content if _is_consistent(content) else None
     except (PvdmError, ValueError):
-        return None
+        pass
     return None
 
 
@@ -246,12 +246,11 @@ def _is_consistent(content: _Content) -> bool:
     return all(entry.public == _public(content.keys[entry.reference]) for entry in entries if entry.role.signs)
 
 
-def _material(keys: Mapping[str, Secret], reference: str) -> Secret:
-    found = keys.get(reference)
-    if found is None:
+def _key_material(keys: Mapping[str, Secret], reference: str) -> Secret:
+    if reference not in keys:
         message = "the keystore has no such key"
         raise Code.KEY_REFERENCE_UNKNOWN(message, expected="a key of its own book", got=reference)
-    return found
+    return keys[reference]
 
 
 def _private(secret: Secret) -> Ed25519PrivateKey:

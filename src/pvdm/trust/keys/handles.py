@@ -1,4 +1,4 @@
-"""Handles, with which a worker of a verify job gets the job's digest keys: once, after the freeze, before its end."""
+"""Handles: a worker exchanges the handle of a verify job once for the job's digest keys, after the freeze."""
 
 from __future__ import annotations
 
@@ -71,11 +71,10 @@ class Handles:
 
     def issue(self, job_id: str, *, redemptions: int) -> str:
         """A handle for one verify job: 128 random bits as hex. It gives no keys before the freeze."""
-        _judge_name("job_id", job_id)
+        _require_name("job_id", job_id)
         if isinstance(redemptions, bool) or not 1 <= redemptions <= HANDLE_REDEMPTIONS_MAX:
-            raise Code.HANDLE_INVALID(
-                reason="handle_redemptions", expected=f"1 to {HANDLE_REDEMPTIONS_MAX}", got=str(redemptions)
-            )
+            limits = f"1 to {HANDLE_REDEMPTIONS_MAX}"
+            raise Code.HANDLE_INVALID(reason="handle_redemptions", expected=limits, got=str(redemptions))
         handle = secrets.token_hex(_HANDLE_BYTES)
         self._registry.add(HandleRecord(_hash(handle), job_id, redemptions))
         return handle
@@ -86,13 +85,13 @@ class Handles:
 
     def redeem(self, handle: str, *, job_id: str, worker: str) -> dict[ProjectionName, DigestKey]:
         """The job's digest keys for this worker, once. A task that runs again is another worker."""
-        name = _hash(handle) if _matches(handle, _HANDLE) else None
+        handle_sha256 = _hash(handle) if _matches(handle, _HANDLE) else None
         # An error may be shown with the locals of its frames: the handle must not be among them.
         del handle
-        _judge_name("worker", worker)
-        if name is None:
+        _require_name("worker", worker)
+        if handle_sha256 is None:
             raise Code.HANDLE_INVALID(reason="handle_malformed", got="something else")
-        record = self._registry.find(name)
+        record = self._registry.find(handle_sha256)
         if record is None:
             raise Code.HANDLE_UNKNOWN(got="another")
         context = _redeem(record, job_id, worker).context
@@ -102,11 +101,11 @@ class Handles:
         # after it, so that no keys are given without a record.
         keys = {projection: self._keys.row_hash_key(context, projection) for projection in context.projections}
         fault.point("keys.handle.before_record")
-        self._registry.change(name, lambda found: _redeem(found, job_id, worker))
+        self._registry.change(handle_sha256, lambda found: _redeem(found, job_id, worker))
         return keys
 
     def end(self, job_id: str) -> None:
-        """End the job. Its handle gives no keys any more. Ending twice is no error."""
+        """End the job. From now on its handle gives no keys. Ending twice is no error."""
         self._change(job_id, lambda found: replace(found, state=HandleState.ENDED))
 
     def _change(self, job_id: str, step: Callable[[HandleRecord], HandleRecord]) -> None:
@@ -134,8 +133,8 @@ def _redeem(record: HandleRecord, job_id: str, worker: str) -> HandleRecord:
     if worker in record.workers:
         raise Code.HANDLE_REFUSED(reason="handle_redeemed", got=worker)
     if len(record.workers) >= record.redemptions:
-        most = f"at most {record.redemptions}"
-        raise Code.HANDLE_REFUSED(reason="handle_exhausted", expected=most, got="one more")
+        limit = f"at most {record.redemptions} workers"
+        raise Code.HANDLE_REFUSED(reason="handle_exhausted", expected=limit, got="one more")
     return replace(record, workers=record.workers | {worker})
 
 
@@ -147,7 +146,7 @@ def _matches(value: object, pattern: re.Pattern[str]) -> bool:
     return isinstance(value, str) and pattern.fullmatch(value) is not None
 
 
-def _judge_name(field: str, name: str) -> None:
+def _require_name(field: str, name: str) -> None:
     if not _matches(name, _NAME):
         message = f"{field} cannot be accepted"
         raise Code.HANDLE_INVALID(message, reason="handle_name", got=repr(name)[:160], field=field)

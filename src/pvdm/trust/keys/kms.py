@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from pvdm.trust.keys.service import EpochStore, KeyService
 KMS_TRIES_MAX: Final = 10
 KMS_TIMEOUT_MAX_SECONDS: Final = 60
 
-# KMS hashes 1 to this many bytes itself; other data is hashed here and sent as a digest. The signature is the same.
+# KMS itself hashes messages of 1 to this many bytes. Others are hashed here. The signature is the same.
 _RAW_MESSAGE_BYTES: Final = 4_096
 _DELETION_DAYS: Final = 7
 
@@ -31,15 +31,13 @@ class KmsSettings:
     tries: int = 4
 
     def __post_init__(self) -> None:
-        if not 1 <= self.timeout_seconds <= KMS_TIMEOUT_MAX_SECONDS:
-            most, got = f"1 to {KMS_TIMEOUT_MAX_SECONDS}", str(self.timeout_seconds)
-            raise Code.KMS_SETTINGS("timeout_seconds cannot be used", expected=most, got=got)
-        if not 1 <= self.tries <= KMS_TRIES_MAX:
-            raise Code.KMS_SETTINGS("tries cannot be used", expected=f"1 to {KMS_TRIES_MAX}", got=str(self.tries))
+        for name, most in (("timeout_seconds", KMS_TIMEOUT_MAX_SECONDS), ("tries", KMS_TRIES_MAX)):
+            if not 1 <= (value := getattr(self, name)) <= most:
+                raise Code.KMS_SETTINGS(f"{name} cannot be used", expected=f"1 to {most}", got=str(value))
 
 
 class KmsHome:
-    """A key home over one KMS client. A reference is the key's ARN, so that aliases do not matter."""
+    """A key home over one KMS client. A reference is the key's ARN, so that a moved alias changes nothing."""
 
     __slots__ = ("_client",)
 
@@ -49,57 +47,59 @@ class KmsHome:
     def make(self, role: KeyRole) -> KeyEntry:
         """A new KMS key, tagged with its role."""
         usage, spec = ("SIGN_VERIFY", "ECC_NIST_P256") if role.signs else ("GENERATE_VERIFY_MAC", "HMAC_256")
-        answer = self._ask(
+        response = self._call(
             self._client.create_key,
             KeyUsage=usage,
             KeySpec=spec,
             Description=f"pvdm {role.value}",
             Tags=[{"TagKey": "pvdm-role", "TagValue": role.value}],
         )
-        reference = _arn_of(answer)
-        return KeyEntry(role, reference, self._public(reference) if role.signs else None)
+        match response:
+            case {"KeyMetadata": {"Arn": str(reference)}}:
+                return KeyEntry(role, reference, self._public(reference) if role.signs else None)
+        raise _inconsistent("a response with KeyMetadata and Arn", "one without")
 
     def drop(self, entry: KeyEntry) -> None:
         """Let KMS delete the key after its shortest waiting time."""
-        # By its bare id: it is in this account, where it was just made.
+        # The bare id is enough: the key was just created in this account.
         key_id = entry.reference.rpartition("/")[2]
-        self._ask(self._client.schedule_key_deletion, KeyId=key_id, PendingWindowInDays=_DELETION_DAYS)
+        self._call(self._client.schedule_key_deletion, KeyId=key_id, PendingWindowInDays=_DELETION_DAYS)
 
     def mac(self, entry: KeyEntry, message: bytes) -> bytes:
         """HMAC-SHA256 of the message, computed by KMS."""
         key_id, algorithm = entry.reference, "HMAC_SHA_256"
-        answer = self._ask(self._client.generate_mac, KeyId=key_id, MacAlgorithm=algorithm, Message=message)
-        return _blob(key_id, "Mac", answer)
+        response = self._call(self._client.generate_mac, KeyId=key_id, MacAlgorithm=algorithm, Message=message)
+        return _blob(key_id, "Mac", response)
 
     def sign(self, entry: KeyEntry, data: bytes) -> bytes:
         """The ECDSA signature of the data's SHA-256, in DER."""
         raw = 1 <= len(data) <= _RAW_MESSAGE_BYTES
-        answer = self._ask(
+        response = self._call(
             self._client.sign,
             KeyId=entry.reference,
             SigningAlgorithm="ECDSA_SHA_256",
             MessageType="RAW" if raw else "DIGEST",
             Message=data if raw else hashlib.sha256(data).digest(),
         )
-        return _blob(entry.reference, "Signature", answer)
+        return _blob(entry.reference, "Signature", response)
 
     def close(self) -> None:
         """Close the connections."""
         self._client.close()
 
     def _public(self, reference: str) -> PublicKey:
-        answer = self._ask(self._client.get_public_key, KeyId=reference)
-        public = PublicKey.from_der(_blob(reference, "PublicKey", answer))
+        response = self._call(self._client.get_public_key, KeyId=reference)
+        public = PublicKey.from_der(_blob(reference, "PublicKey", response))
         if public.algorithm is not Algorithm.ECDSA_P256:
             raise _inconsistent("an ECDSA key on P-256", public.algorithm.value)
         return public
 
-    def _ask(self, call: Callable[..., Any], **arguments: object) -> Any:
-        # The answer may hold a key and the library's errors may hold the answer: neither is chained to ours, and
-        # ours is raised where no local holds them.
+    def _call(self, operation: Callable[..., Any], **arguments: object) -> Any:
+        # The response may hold a key, and the library's errors may hold the response. So our error is raised outside
+        # the handler: it has neither as its context, and no local of this frame holds them.
         failure: PvdmError | None = None
         try:
-            return call(**arguments)
+            return operation(**arguments)
         except Exception as error:
             failure = _failure(error)
         raise failure
@@ -145,27 +145,19 @@ def _failure(error: Exception) -> PvdmError:
             raise error
 
 
-def _arn_of(answer: Any) -> str:
-    metadata = answer.get("KeyMetadata")
-    arn = metadata.get("Arn") if isinstance(metadata, Mapping) else None
-    if not isinstance(arn, str):
-        raise _inconsistent("an answer with KeyMetadata and Arn", "one without")
-    return arn
-
-
-def _blob(reference: str, name: str, answer: Any) -> bytes:
-    blob, key_id = answer.get(name), answer.get("KeyId")
-    del answer
-    if isinstance(blob, bytes) and isinstance(key_id, str) and reference in {key_id, _arn(reference, key_id)}:
+def _blob(reference: str, name: str, response: Any) -> bytes:
+    blob, key_id = response.get(name), response.get("KeyId")
+    del response
+    # Some versions of the service return the bare id.
+    arn = f"{reference.rpartition('/')[0]}/{key_id}"
+    if isinstance(blob, bytes) and isinstance(key_id, str) and reference in {key_id, arn}:
         return blob
+    # An error may be shown with the locals of its frames: the blob may be a key.
     del blob
-    raise _inconsistent(f"{name} of {reference}", f"an answer about {key_id}"[:160])
-
-
-def _arn(reference: str, key_id: str) -> str:
-    # Some versions of the service answer with the bare id.
-    return f"{reference.rpartition('/')[0]}/{key_id}"
+    raise _inconsistent(f"{name} of {reference}", f"a response about {key_id}"[:160])
 
 
 def _inconsistent(expected: str, got: str) -> UnavailableError:
-    return UnavailableError(Code.KEY_HOME_INCONSISTENT, "KMS gave an unexpected answer", expected=expected, got=got)
+    return UnavailableError(
+        Code.KEY_HOME_INCONSISTENT, "KMS returned an unexpected response", expected=expected, got=got
+    )

@@ -60,14 +60,16 @@ def create_key_pair(
     public = PublicKey.from_loaded(private.public_key())
     public_path = path.with_name(f"{path.name}.pub")
     if public_path.exists():
-        raise disk.exists_already(public_path)
-    disk.write(path, _pem(private, passphrase), mode=disk.PRIVATE_MODE, fresh=True)
+        raise disk.file_exists_error(public_path)
+    encryption = NoEncryption() if passphrase is None else BestAvailableEncryption(passphrase.reveal())
+    pem = Secret(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption))
+    disk.write(path, pem, mode=disk.PRIVATE_MODE, fresh=True)
     disk.write(public_path, Secret(public.to_pem()), mode=disk.PUBLIC_MODE, fresh=True)
     return public
 
 
 def open_key_pair(path: Path, passphrase: Passphrase | None = None) -> OperatorKey:
-    """The key pair of a private key file. Its mode and owner are checked."""
+    """The key pair of a private key file, whose mode and owner are checked."""
     private = _try_load(Secret(disk.read_own(path, size_max_bytes=PRIVATE_KEY_SIZE_MAX_BYTES)), passphrase)
     if private is None:
         raise Code.PRIVATE_KEY_MALFORMED(f"{path.name} cannot be opened", got="something else")
@@ -79,13 +81,8 @@ def read_public_key(path: Path) -> PublicKey:
     return PublicKey.from_pem(disk.read_own(path, size_max_bytes=PRIVATE_KEY_SIZE_MAX_BYTES, private=False))
 
 
-def _pem(private: _Private, passphrase: Passphrase | None) -> Secret:
-    encryption = NoEncryption() if passphrase is None else BestAvailableEncryption(passphrase.reveal())
-    return Secret(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption))
-
-
 def _try_load(pem: Secret, passphrase: Passphrase | None) -> _Private | None:
-    # No error leaves this function: the library's errors may hold what they were given.
+    # No error leaves this function: the library's errors may hold the key or the passphrase.
     try:
         loaded = load_pem_private_key(pem.reveal(), None if passphrase is None else passphrase.reveal())
     except (ValueError, TypeError, UnsupportedAlgorithm):

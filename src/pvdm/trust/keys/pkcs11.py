@@ -22,9 +22,9 @@ from pvdm.trust.keys.service import EpochStore, KeyService
 if TYPE_CHECKING:
     from pkcs11 import Session
 
-_Answer = TypeVar("_Answer")
+_Result = TypeVar("_Result")
 
-# EC_PARAMS as the token wants it: DER of the curve's OID. The library has no name for Edwards curves.
+# The values of EC_PARAMS: DER of the curve's OID. The library has no name for Edwards curves.
 _CURVES: Final = {
     Algorithm.ED25519: bytes.fromhex("06032b6570"),
     Algorithm.ECDSA_P256: bytes.fromhex("06082a8648ce3d030107"),
@@ -53,37 +53,37 @@ class Pkcs11Home:
         """A new key inside the token, under a random id."""
         reference = os.urandom(16).hex()
         if not role.signs:
-            self._ask(lambda session: _make_root(session, role, reference))
+            self._run(lambda session: _make_root(session, role, reference))
             return KeyEntry(role, reference)
         algorithm = self._algorithm
-        point = self._ask(lambda session: _make_pair(session, algorithm, role, reference))
+        point = self._run(lambda session: _make_pair(session, algorithm, role, reference))
         return KeyEntry(role, reference, _public(algorithm, point))
 
     def drop(self, entry: KeyEntry) -> None:
         """Destroy the key in the token."""
-        self._ask(lambda session: _destroy(session, entry.reference))
+        self._run(lambda session: _destroy(session, entry.reference))
 
     def mac(self, entry: KeyEntry, message: bytes) -> bytes:
         """HMAC-SHA256 of the message, computed in the token."""
-        return self._ask(lambda session: _mac(session, entry.reference, message))
+        return self._run(lambda session: _mac(session, entry.reference, message))
 
     def sign(self, entry: KeyEntry, data: bytes) -> bytes:
         """The signature of the data: 64 bytes for Ed25519, DER for ECDSA with SHA-256."""
         public = entry.public
         if public is None:
             raise Code.KEY_REFERENCE_UNKNOWN("this key does not sign", expected="signing or log", got=entry.role.value)
-        return self._ask(lambda session: _sign(session, public.algorithm, entry.reference, data))
+        return self._run(lambda session: _sign(session, public.algorithm, entry.reference, data))
 
     def close(self) -> None:
-        """Leave the token. The last user in this process logs out."""
+        """Stop using the token. The last home in this process that does so logs out."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            _leave(connection)
+            _disconnect(connection)
 
-    def _ask(self, operation: Callable[[Session], _Answer]) -> _Answer:
+    def _run(self, operation: Callable[[Session], _Result]) -> _Result:
         if self._connection is None:
             raise Code.KEY_HOME_CLOSED("the token is closed", got="closed")
-        return self._connection.ask(operation)
+        return self._connection.run(operation)
 
 
 def open_pkcs11_keys(settings: Pkcs11Settings, pin: Passphrase, store: EpochStore) -> KeyService:
@@ -103,8 +103,8 @@ class _Connection:
         self._lock = threading.Lock()
         self._session: Session | None = None
 
-    def ask(self, operation: Callable[[Session], _Answer]) -> _Answer:
-        """Run one operation at a time. An error ends the session, and the next operation opens a new one."""
+    def run(self, operation: Callable[[Session], _Result]) -> _Result:
+        """Run the operation while no other runs. An error ends the session; the next operation opens a new one."""
         failure: PvdmError | None = None
         with self._lock:
             try:
@@ -132,8 +132,7 @@ class _Connection:
         try:
             session.close()
         except PKCS11Error:
-            # It has ended already.
-            return
+            return  # the session has ended already
 
 
 _connections: dict[tuple[str, str], _Connection] = {}
@@ -146,7 +145,7 @@ def _connect(settings: Pkcs11Settings, pin: Passphrase) -> _Connection:
         connection = _connections.get(name)
         if connection is None:
             connection = _Connection(settings, pin)
-            connection.ask(lambda _: None)
+            connection.run(lambda _: None)
             _connections[name] = connection
         elif not hmac.compare_digest(connection.pin.reveal(), pin.reveal()):
             raise Code.PKCS11_PIN_WRONG(got="another")
@@ -154,7 +153,7 @@ def _connect(settings: Pkcs11Settings, pin: Passphrase) -> _Connection:
         return connection
 
 
-def _leave(connection: _Connection) -> None:
+def _disconnect(connection: _Connection) -> None:
     with _connections_lock:
         connection.users -= 1
         if connection.users == 0:
@@ -181,7 +180,7 @@ def _make_root(session: Session, role: KeyRole, reference: str) -> None:
         label=f"pvdm {role.value}",
         store=True,
         capabilities=MechanismFlag.SIGN,
-        template=_guarded(),
+        template=_private_attributes(),
     )
 
 
@@ -198,12 +197,12 @@ def _make_pair(session: Session, algorithm: Algorithm, role: KeyRole, reference:
         label=f"pvdm {role.value}",
         store=True,
         capabilities=MechanismFlag.SIGN | MechanismFlag.VERIFY,
-        private_template=_guarded(),
+        private_template=_private_attributes(),
     )
     return bytes(public[Attribute.EC_POINT])
 
 
-def _guarded() -> dict[Any, Any]:
+def _private_attributes() -> dict[Any, Any]:
     from pkcs11 import Attribute
 
     return {Attribute.SENSITIVE: True, Attribute.EXTRACTABLE: False, Attribute.PRIVATE: True}
@@ -237,7 +236,7 @@ def _sign(session: Session, algorithm: Algorithm, reference: str, data: bytes) -
 def _public(algorithm: Algorithm, point: bytes) -> PublicKey:
     # CKA_EC_POINT is a DER OCTET STRING around the point; both are short, so its header is two bytes.
     if point[:1] != b"\x04" or len(point) < 2 or point[1] != len(point) - 2:
-        message = "the token gave an unexpected point"
+        message = "the token returned a malformed public key"
         raise Code.KEY_HOME_INCONSISTENT(message, expected="a DER octet string", got="something else")
     loaded = (
         ed25519.Ed25519PublicKey.from_public_bytes(point[2:])

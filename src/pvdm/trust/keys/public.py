@@ -40,9 +40,9 @@ class PublicKey:
     def __post_init__(self) -> None:
         loaded = _load(self.der)
         if loaded.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo) != self.der:
-            raise _malformed("the canonical DER of the key", "another spelling")
+            raise _malformed(expected="the canonical DER of the key", got="another spelling")
         if _algorithm(loaded) is not self.algorithm:
-            raise _malformed(self.algorithm.value, _algorithm(loaded).value)
+            raise _malformed(expected=self.algorithm.value, got=_algorithm(loaded).value)
 
     @classmethod
     def from_der(cls, der: bytes) -> PublicKey:
@@ -53,16 +53,17 @@ class PublicKey:
     def from_pem(cls, pem: bytes) -> PublicKey:
         """The key of one PEM block."""
         if len(pem) > 2 * PUBLIC_KEY_SIZE_MAX_BYTES:
-            raise _malformed(f"at most {2 * PUBLIC_KEY_SIZE_MAX_BYTES} bytes", str(len(pem)))
+            most = f"at most {2 * PUBLIC_KEY_SIZE_MAX_BYTES} bytes"
+            raise _malformed(expected=most, got=str(len(pem)))
         try:
             loaded = load_pem_public_key(pem)
         except (ValueError, UnsupportedAlgorithm):
-            raise _malformed("a public key in PEM", "something else") from None
+            raise _malformed(expected="a public key in PEM", got="something else") from None
         return cls.from_loaded(loaded)
 
     @classmethod
     def from_loaded(cls, key: PublicKeyTypes) -> PublicKey:
-        """The key that the cryptography library has loaded or made."""
+        """The key of an object of the cryptography library."""
         return cls.from_der(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
 
     @property
@@ -87,7 +88,7 @@ class PublicKey:
 
 
 class SigningKey(Protocol):
-    """A private key in a key home."""
+    """A private key that can sign, in a key home or in memory."""
 
     @property
     def public(self) -> PublicKey:
@@ -99,23 +100,23 @@ class SigningKey(Protocol):
 
 def _load(der: bytes) -> ed25519.Ed25519PublicKey | ec.EllipticCurvePublicKey:
     if len(der) > PUBLIC_KEY_SIZE_MAX_BYTES:
-        raise _malformed(f"at most {PUBLIC_KEY_SIZE_MAX_BYTES} bytes", str(len(der)))
+        raise _malformed(expected=f"at most {PUBLIC_KEY_SIZE_MAX_BYTES} bytes", got=str(len(der)))
     try:
         loaded = load_der_public_key(der)
     except (ValueError, UnsupportedAlgorithm):
-        raise _malformed("SubjectPublicKeyInfo in DER", "something else") from None
+        raise _malformed(expected="SubjectPublicKeyInfo in DER", got="something else") from None
     match loaded:
         case ed25519.Ed25519PublicKey():
             return loaded
         case ec.EllipticCurvePublicKey() if isinstance(loaded.curve, ec.SECP256R1):
             return loaded
         case _:
-            raise _malformed("Ed25519 or ECDSA on P-256", type(loaded).__name__)
-
-
-def _algorithm(key: ed25519.Ed25519PublicKey | ec.EllipticCurvePublicKey) -> Algorithm:
-    return Algorithm.ED25519 if isinstance(key, ed25519.Ed25519PublicKey) else Algorithm.ECDSA_P256
+            raise _malformed(expected="Ed25519 or ECDSA on P-256", got=type(loaded).__name__)
 
 
 def _malformed(expected: str, got: str) -> InputError:
     return InputError(Code.PUBLIC_KEY_MALFORMED, "the public key cannot be accepted", expected=expected, got=got)
+
+
+def _algorithm(key: ed25519.Ed25519PublicKey | ec.EllipticCurvePublicKey) -> Algorithm:
+    return Algorithm.ED25519 if isinstance(key, ed25519.Ed25519PublicKey) else Algorithm.ECDSA_P256

@@ -12,7 +12,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
-from pvdm.errors import Code, InputError
+from pvdm.errors import Code
 from pvdm.model.canonical_json import Value
 from pvdm.model.secret import Secret
 
@@ -39,11 +39,11 @@ class Passphrase(Secret):
         del text
         if not 1 <= len(self._material) <= PASSPHRASE_MAX_BYTES:
             expected, got = f"1 to {PASSPHRASE_MAX_BYTES} bytes", f"{len(self._material)} bytes"
-            raise Code.PASSPHRASE_INVALID("the passphrase cannot be accepted", expected=expected, got=got)
+            raise Code.PASSPHRASE_INVALID(expected=expected, got=got)
 
 
 class Seal:
-    """The key of one keystore, derived once from its passphrase. Every content gets its own nonce."""
+    """Encrypts with a key that was derived from the keystore's passphrase. Every content gets its own nonce."""
 
     __slots__ = ("_cost_log2", "_key", "_salt")
 
@@ -54,26 +54,26 @@ class Seal:
 
     @classmethod
     def new(cls, passphrase: Passphrase, *, cost_log2: int = SCRYPT_COST_LOG2) -> Seal:
-        """A seal with a salt of its own."""
+        """A seal with a new salt."""
         salt = os.urandom(_SALT_BYTES).hex()
         return cls(_derive(passphrase, salt, cost_log2), salt, cost_log2)
 
     @classmethod
-    def of(cls, header: Value, passphrase: Passphrase) -> Seal:
+    def from_header(cls, header: Value, passphrase: Passphrase) -> Seal:
         """The seal of an existing keystore. Raises `passphrase_wrong`, or `seal_malformed` for a damaged header."""
         match header:
-            case {"salt": str(salt), "cost_log2": int(cost_log2)} if _SALT.fullmatch(salt):
+            case {
+                "kdf": kdf,
+                "cipher": cipher,
+                "salt": str(salt),
+                "cost_log2": int(cost_log2),
+                "check": str(check),
+            } if (kdf, cipher) == (_KDF, _CIPHER) and _SALT.fullmatch(salt):
                 seal = cls(_derive(passphrase, salt, cost_log2), salt, cost_log2)
-            case _:
-                raise _malformed("what this library writes")
-        match header:
-            case {"kdf": str(kdf), "cipher": str(cipher), "check": str(check)} if (kdf, cipher) == (_KDF, _CIPHER):
                 if not hmac.compare_digest(check.encode(), seal._check().encode()):
-                    message = "the passphrase does not open this keystore"
-                    raise Code.PASSPHRASE_WRONG(message, expected="its own", got="another")
-            case _:
-                raise _malformed(f"{_KDF} and {_CIPHER}")
-        return seal
+                    raise Code.PASSPHRASE_WRONG(expected="its own", got="another")
+                return seal
+        raise Code.SEAL_MALFORMED(expected=f"a header for {_KDF} and {_CIPHER}", got="something else")
 
     def header(self) -> dict[str, Value]:
         """The header beside the sealed content."""
@@ -86,7 +86,7 @@ class Seal:
         }
 
     def close(self, content: Secret, *, bound: bytes) -> Secret:
-        """Nonce and ciphertext; `bound` must be the same at opening."""
+        """Nonce and ciphertext of the content. `open` needs the same `bound` bytes, which are authenticated too."""
         nonce = os.urandom(_NONCE_BYTES)
         return Secret(nonce + AESGCM(self._key.reveal()).encrypt(nonce, content.reveal(), bound))
 
@@ -96,7 +96,7 @@ class Seal:
         try:
             return Secret(AESGCM(self._key.reveal()).decrypt(nonce, ciphertext, bound))
         except (InvalidTag, ValueError):
-            raise _malformed("the content as it was sealed") from None
+            raise Code.SEAL_MALFORMED(expected="the content as it was sealed", got="something else") from None
 
     def _check(self) -> str:
         return hmac.digest(self._key.reveal(), _CHECK_LABEL, hashlib.sha256)[:16].hex()
@@ -108,7 +108,3 @@ def _derive(passphrase: Passphrase, salt: str, cost_log2: int) -> Secret:
         raise Code.SCRYPT_COST(expected=expected, got=f"2^{cost_log2}"[:40])
     kdf = Scrypt(salt=bytes.fromhex(salt), length=32, n=2**cost_log2, r=8, p=1)
     return Secret(kdf.derive(passphrase.reveal()))
-
-
-def _malformed(expected: str) -> InputError:
-    return InputError(Code.SEAL_MALFORMED, "the seal cannot be opened", expected=expected, got="something else")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
@@ -11,12 +12,12 @@ from pvdm.errors import Code, InputError, NotAllowedError, PvdmError, Verificati
 from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import KEY_BYTES, CommitmentKey, DigestKey
 from pvdm.trust.keys.context import AttemptContext, SourceContext
-from pvdm.trust.keys.epochs import EpochBook, EpochChange, KeyEntry, KeyRole
+from pvdm.trust.keys.epochs import BookAndChanges, EpochBook, EpochChange, KeyEntry, KeyRole
 from pvdm.trust.keys.public import PublicKey
 
 BOOK_TRIES_MAX: Final = 16
 
-_Step: TypeAlias = Callable[[EpochBook], tuple[EpochBook, tuple[EpochChange, ...]]]
+_Step: TypeAlias = Callable[[EpochBook], BookAndChanges]
 
 
 class KeyHome(Protocol):
@@ -67,7 +68,7 @@ class AttemptKeys:
 
 
 class KeyService:
-    """Derives keys and signs. The home computes, and the epoch book says which keys may be used."""
+    """Derives keys and signs. The home computes with the keys, and the epoch book says which may be used."""
 
     __slots__ = ("_home", "_store")
 
@@ -81,14 +82,14 @@ class KeyService:
 
     def create_epoch(self, reason: str, *, above: int = 0) -> tuple[EpochChange, ...]:
         """Create four new keys as the next epoch, CREATED. `above` is the highest epoch number in the log."""
-        made = self._make()
+        entries = self._make_keys()
         fault.point("keys.after_make")
         try:
-            return self._change(lambda book: book.create(book.next_number(above), made, reason))
+            return self._change(lambda book: book.create(book.next_number(above), entries, reason))
         except PvdmError as error:
-            # After these errors no book names the keys. After any other error a book might, so they stay.
+            # After these errors no book names the keys. After any other error a book may name them, so they stay.
             if isinstance(error, InputError | NotAllowedError) or error.code == Code.EPOCH_CONTENTION:
-                self._drop(made)
+                self._drop(entries)
             raise
 
     def activate_epoch(self, number: int, reason: str) -> tuple[EpochChange, ...]:
@@ -100,10 +101,7 @@ class KeyService:
         return self._change(lambda book: book.retire(number, reason))
 
     def revoke_epoch(self, number: int, reason: str, *, keep_a_signing_epoch: bool = False) -> tuple[EpochChange, ...]:
-        """RETIRED → REVOKED, or ACTIVE → RETIRED → REVOKED. Its keys never derive or sign again.
-
-        `keep_a_signing_epoch` refuses to revoke the last epoch that can sign.
-        """
+        """RETIRED or ACTIVE → REVOKED. `keep_a_signing_epoch` refuses to revoke the last epoch that can sign."""
         return self._change(lambda book: book.revoke(number, reason, keep_a_signing_epoch=keep_a_signing_epoch))
 
     def epoch_for(self, workload_epoch: int | None) -> int:
@@ -133,31 +131,28 @@ class KeyService:
         """Close connections and forget the keys in memory."""
         self._home.close()
 
-    def _make(self) -> tuple[KeyEntry, ...]:
-        made: list[KeyEntry] = []
+    def _make_keys(self) -> tuple[KeyEntry, ...]:
+        entries: list[KeyEntry] = []
         try:
-            made.extend(self._home.make(role) for role in KeyRole)
+            entries.extend(self._home.make(role) for role in KeyRole)
         except BaseException:
-            self._drop(tuple(made))
+            self._drop(entries)
             raise
-        return tuple(made)
+        return tuple(entries)
 
-    def _drop(self, entries: tuple[KeyEntry, ...]) -> None:
+    def _drop(self, entries: Sequence[KeyEntry]) -> None:
         for entry in entries:
-            try:
+            # The first error is the one to report. An unused key does no harm.
+            with suppress(PvdmError):
                 self._home.drop(entry)
-            except PvdmError:
-                # The first error is the one to report. An unused key does no harm.
-                continue
 
     def _change(self, step: _Step) -> tuple[EpochChange, ...]:
         for _ in range(BOOK_TRIES_MAX):
             book, changes = step(self._store.load())
             if self._store.replace(book):
                 return changes
-        raise Code.EPOCH_CONTENTION(
-            expected=f"no other change of the epoch book during {BOOK_TRIES_MAX} tries", got="one each time"
-        )
+        expected = f"no other change of the epoch book during {BOOK_TRIES_MAX} tries"
+        raise Code.EPOCH_CONTENTION(expected=expected, got="one each time")
 
     def _mac(self, role: KeyRole, number: int, message: bytes) -> bytes:
         # The book is read at every use, so that a revocation by another process applies at once.
@@ -179,20 +174,15 @@ class KeyService:
         return signature
 
 
-def attempt_keys(service: KeyService, context: AttemptContext) -> AttemptKeys:
-    """All keys of one attempt, for the Steward itself."""
-    return AttemptKeys(
-        row_hash=tuple((name, service.row_hash_key(context, name)) for name in context.projections),
-        commitment=tuple((name, service.commitment_key(context, name)) for name in context.projections),
-    )
-
-
 def release(service: KeyService, context: AttemptContext, *, ended: bool) -> AttemptKeys:
     """The keys of an ended attempt, for an auditor (`proof open`). They reveal its digests."""
     if ended is not True:
         message = f"attempt {context.attempt_id} has not ended"
         raise Code.ATTEMPT_NOT_CLOSED(message, got="an attempt that may still be published")
-    return attempt_keys(service, context)
+    return AttemptKeys(
+        row_hash=tuple((name, service.row_hash_key(context, name)) for name in context.projections),
+        commitment=tuple((name, service.commitment_key(context, name)) for name in context.projections),
+    )
 
 
 def _public(entry: KeyEntry) -> PublicKey:
@@ -205,6 +195,7 @@ def _require_mac_size(mac: bytes) -> bytes:
     size = len(mac)
     if size == KEY_BYTES:
         return mac
+    # An error may be shown with the locals of its frames: the MAC is a key and must not be among them.
     del mac
     message = "the key home returned a MAC of the wrong length"
     raise Code.KEY_HOME_INCONSISTENT(message, expected=f"{KEY_BYTES} bytes", got=f"{size} bytes")

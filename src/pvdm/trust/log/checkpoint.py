@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Final
 from pvdm.errors import Code
 from pvdm.trust.keys.public import SigningKey
 from pvdm.trust.log.merkle import EMPTY_ROOT, HASH_BYTES, TREE_SIZE_MAX
-from pvdm.trust.log.note import NoteKey, decode_base64, open_note, sign_note, split_note
+from pvdm.trust.log.note import NoteKey, decode_base64, encode_base64, open_note, sign_note, split_note
 from pvdm.trust.refusal import refused
 
 CHECKPOINT_EXTENSIONS_MAX: Final = 16
@@ -29,7 +28,7 @@ class Checkpoint:
 
     def to_text(self) -> str:
         """The note's text."""
-        lines = [self.origin, str(self.size), base64.b64encode(self.root).decode(), *self.extensions]
+        lines = [self.origin, str(self.size), encode_base64(self.root), *self.extensions]
         return "\n".join(lines) + "\n"
 
 
@@ -67,17 +66,17 @@ def parse_text(text: str) -> Checkpoint:
     """Parse the text of a checkpoint. Only the canonical form is accepted."""
     lines = text.split("\n")
     if len(lines) < 4 or lines[-1] != "" or "" in lines[:-1]:
-        message, got = "the checkpoint is malformed", f"{len(lines) - 1} lines"
-        raise refused("checkpoint_malformed", "at least three lines, none empty", got, message=message)
+        got = f"{len(lines) - 1} lines"
+        raise refused("checkpoint_malformed", "at least three lines, none empty", got)
     origin, size, root, *extensions = lines[:-1]
     if _SIZE.fullmatch(size) is None or int(size) > TREE_SIZE_MAX:
         raise Code.CHECKPOINT_INVALID(reason="checkpoint_size_malformed", got=size[:40])
-    raw = decode_base64(root)
-    if raw is None or len(raw) != HASH_BYTES:
+    root_hash = decode_base64(root)
+    if root_hash is None or len(root_hash) != HASH_BYTES:
         raise Code.CHECKPOINT_INVALID(reason="checkpoint_root_malformed", got=root[:80])
-    if int(size) == 0 and raw != EMPTY_ROOT:
-        message = "an empty log has one root"
-        raise refused("checkpoint_root_malformed", EMPTY_ROOT.hex(), raw.hex(), message=message)
+    if int(size) == 0 and root_hash != EMPTY_ROOT:
+        message = "the root is not that of an empty log"
+        raise refused("checkpoint_root_malformed", EMPTY_ROOT.hex(), root_hash.hex(), message=message)
     if len(extensions) > CHECKPOINT_EXTENSIONS_MAX:
         raise refused("checkpoint_extensions_too_many", f"at most {CHECKPOINT_EXTENSIONS_MAX}", len(extensions))
-    return Checkpoint(origin, int(size), raw, tuple(extensions))
+    return Checkpoint(origin, int(size), root_hash, tuple(extensions))

@@ -1,7 +1,4 @@
-"""Atomic and durable files, also after a power loss: write, sync, rename, sync the folder.
-
-In an object store every put is atomic, and it names the version that it replaces.
-"""
+"""Files that stay whole after a power loss: write, sync, rename, sync the folder. Objects are put atomically."""
 
 from __future__ import annotations
 
@@ -34,8 +31,8 @@ def write_atomically(path: FilePath, data: bytes) -> None:
         raise
 
 
-def replace_seen(path: FilePath, seen: bytes | None, data: bytes) -> None:
-    """Replace the file durably, if it still is `seen`. The writer of a local file holds its lock."""
+def replace_if_unchanged(path: FilePath, seen: bytes | None, data: bytes) -> None:
+    """Replace the file durably. An object must still be `seen`. For a local file the caller holds the lock."""
     if isinstance(path, ObjectPath):
         if not path.swap(seen, data):
             raise Code.FILE_OVERTAKEN(got=str(path))
@@ -63,9 +60,9 @@ def make_folders(folder: FilePath) -> None:
     while not folder.is_dir():
         missing.append(folder)
         folder = folder.parent
-    for one in reversed(missing):
-        one.mkdir(exist_ok=True)
-        sync_folder(one.parent)
+    for path in reversed(missing):
+        path.mkdir(exist_ok=True)
+        sync_folder(path.parent)
 
 
 def drop_leftovers(folder: FilePath) -> None:

@@ -1,4 +1,4 @@
-"""The entries of the log: kind, SHA-256 and time of a document. They have no data."""
+"""The entries of the log: the kind, SHA-256 and time of a document, without its content."""
 
 from __future__ import annotations
 
@@ -50,8 +50,7 @@ class LogEntry:
 
 def parse_entry(data: bytes) -> LogEntry:
     """The entry of a leaf. Any other spelling, field or kind is refused."""
-    value = canonical_json.parse(data, size_max_bytes=ENTRY_SIZE_MAX_BYTES)
-    match value:
+    match canonical_json.parse(data, size_max_bytes=ENTRY_SIZE_MAX_BYTES):
         case {"kind": str(kind), "sha256": str(sha256), "time": int(time), **others} if not others:
             if kind not in set(EntryKind):
                 raise _invalid("kind: one that spec/log.md lists", kind[:80])

@@ -11,7 +11,7 @@ from typing import Final
 from pvdm.errors import Code
 from pvdm.lake.stores.stores import FilePath
 from pvdm.trust.log.checkpoint import Checkpoint, read_unverified
-from pvdm.trust.log.disk import drop_leftovers, make_folders, replace_seen, sync_folder, write_atomically
+from pvdm.trust.log.disk import drop_leftovers, make_folders, replace_if_unchanged, sync_folder, write_atomically
 from pvdm.trust.log.log import LogStorage
 from pvdm.trust.log.merkle import Node, root_at
 from pvdm.trust.log.tiles import ENTRIES_LEVEL, TILE_HEIGHT, TILE_WIDTH, Tile, pack_bundle, tile_at, tiles_between
@@ -40,18 +40,18 @@ def export(storage: LogStorage, folder: FilePath, *, verify: bool = False) -> Ex
     target = read_unverified(note).checkpoint
     make_folders(folder)
     drop_leftovers(folder)
-    seen: bytes | None = None
+    old_note: bytes | None = None
     with suppress(FileNotFoundError):
-        seen = (folder / CHECKPOINT_FILE).read_bytes()
-    before = 0 if seen is None else _exported_before(storage, seen, target)
-    new = dict.fromkeys(tiles_between(before, target.size))
-    relied_on = tiles_between(0, target.size) if verify else _edge(target.size)
+        old_note = (folder / CHECKPOINT_FILE).read_bytes()
+    old_size = 0 if old_note is None else _exported_size(storage, old_note, target)
+    new = dict.fromkeys(tiles_between(old_size, target.size))
+    compared = tiles_between(0, target.size) if verify else _right_edge(target.size)
     written = _write_tiles(storage, folder, new, durable=False)
-    written += _write_tiles(storage, folder, (tile for tile in relied_on if tile not in new), durable=True)
-    if seen != note:
-        replace_seen(folder / CHECKPOINT_FILE, seen, note)
+    written += _write_tiles(storage, folder, (tile for tile in compared if tile not in new), durable=True)
+    if old_note != note:
+        replace_if_unchanged(folder / CHECKPOINT_FILE, old_note, note)
         written += 1
-    _drop_partials(folder, before, target.size)
+    _drop_partials(folder, old_size, target.size)
     return ExportResult(target.size, written)
 
 
@@ -64,20 +64,20 @@ def tile_bytes(storage: LogStorage, tile: Tile) -> bytes:
     return b"".join(storage.read_hashes([Node(level, at) for at in range(first, first + tile.width)]))
 
 
-def _exported_before(storage: LogStorage, note: bytes, target: Checkpoint) -> int:
+def _exported_size(storage: LogStorage, note: bytes, target: Checkpoint) -> int:
     """The size of the log in the folder, which must be an earlier state of this log."""
-    seen = read_unverified(note).checkpoint
-    if seen.size > target.size:
-        message = "the folder shows a longer log than the one to be exported"
-        raise refused(Code.LOG_BEHIND_CHECKPOINT, f"at least {seen.size} entries", target.size, message=message)
-    root = root_at(storage, seen.size)
-    if seen.origin != target.origin or not compare_digest(root, seen.root):
-        raise Code.LOG_FORKED("the folder shows another history", expected=f"root {seen.root.hex()}", got=root.hex())
-    return seen.size
+    old = read_unverified(note).checkpoint
+    if old.size > target.size:
+        message = "the folder has a longer log than the one to be exported"
+        raise refused(Code.LOG_BEHIND_CHECKPOINT, f"at least {old.size} entries", target.size, message=message)
+    root = root_at(storage, old.size)
+    if old.origin != target.origin or not compare_digest(root, old.root):
+        raise Code.LOG_FORKED("the folder has another history", expected=f"root {old.root.hex()}", got=root.hex())
+    return old.size
 
 
-def _edge(size: int) -> Iterator[Tile]:
-    """The last tile and bundle of each level, full or not, with which readers of the next checkpoint start."""
+def _right_edge(size: int) -> Iterator[Tile]:
+    """The last tile and bundle of each level, full or not. The tree grows from them."""
     for level in range(ENTRIES_LEVEL, _LEVELS):
         count = size >> (TILE_HEIGHT * max(level, 0))
         if count == 0:
@@ -86,8 +86,8 @@ def _edge(size: int) -> Iterator[Tile]:
 
 
 def _write_tiles(storage: LogStorage, folder: FilePath, tiles: Iterable[Tile], *, durable: bool) -> int:
-    """Write missing tiles and compare the others. `durable` tiles belong to a checkpoint that was synced."""
-    written, touched = 0, set[FilePath]()
+    """Write missing tiles and compare the others. An existing `durable` tile is not synced again."""
+    written, unsynced = 0, set[FilePath]()
     for tile in tiles:
         path, data = folder / tile.path, tile_bytes(storage, tile)
         if not path.exists():
@@ -99,9 +99,9 @@ def _write_tiles(storage: LogStorage, folder: FilePath, tiles: Iterable[Tile], *
                 raise Code.EXPORT_CONFLICT(expected=f"{tile.path} as the log has it", got="other bytes")
             if durable:
                 continue
-        touched.add(path.parent)
+        unsynced.add(path.parent)
     # Also folders of files that a crashed export wrote: their names may not be durable yet.
-    for parent in touched:
+    for parent in unsynced:
         sync_folder(parent)
     return written
 

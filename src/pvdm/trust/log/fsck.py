@@ -47,7 +47,7 @@ class Report:
     files_beyond_checkpoint: int
 
 
-class _Head(NamedTuple):
+class _Checkpoint(NamedTuple):
     origin: str
     size: int
     root: bytes
@@ -55,7 +55,7 @@ class _Head(NamedTuple):
 
 @dataclass(slots=True)
 class _Peaks:
-    """The subtree roots over the leaves seen so far, counted up like a binary number."""
+    """The roots of the complete subtrees over the leaves so far: one for each 1 in the binary count."""
 
     count: int = 0
     roots: list[bytes] = field(default_factory=list)
@@ -63,7 +63,7 @@ class _Peaks:
     def add(self, leaf: bytes) -> None:
         carry, rest = leaf, self.count
         while rest % 2 == 1:
-            carry = _pair(self.roots.pop(), carry)
+            carry = _node_hash(self.roots.pop(), carry)
             rest //= 2
         self.roots.append(carry)
         self.count += 1
@@ -71,35 +71,37 @@ class _Peaks:
     def root(self) -> bytes:
         total = None
         for peak in reversed(self.roots):
-            total = peak if total is None else _pair(peak, total)
+            total = peak if total is None else _node_hash(peak, total)
         return sha256(b"").digest() if total is None else total
 
 
-# Level (-1 for entries), then tile number, then the widths that are there, narrowest first; 256 is the full tile.
-_Shelves = dict[int, dict[int, list[int]]]
+# The widths of the files by level (-1 for entries) and tile number, narrowest first. A full tile has width 256.
+_FileWidths = dict[int, dict[int, list[int]]]
 
 
 def fsck(folder: Path, vkeys: Sequence[str], *, since: bytes | None = None) -> Report:
-    """Check every file of an exported log. The first fault is raised with its code and place.
+    """Check every file of an exported log. Raises for the first fault, with its place.
 
     `vkeys` are the log's verifier keys. `since` is an earlier checkpoint, with which the log must still begin.
     """
     keys = [_parse_vkey(text) for text in vkeys]
-    head = _open_checkpoint(_read(folder, "checkpoint", _NOTE_BYTES), keys, "checkpoint")
-    heads = [head]
+    checkpoint = _open_checkpoint(_read(folder, "checkpoint", _NOTE_BYTES), keys, "checkpoint")
+    checkpoints = [checkpoint]
     if since is not None:
-        heads.insert(0, _open_checkpoint(since, keys, "since"))
-        if heads[0].origin != head.origin:
-            _fail("fsck_origin", "since", "the earlier checkpoint is of another log", head.origin, heads[0].origin)
-        if heads[0].size > head.size:
-            _fail("fsck_behind", "checkpoint", "the log is shorter than it was", str(heads[0].size), str(head.size))
-    shelves = _list_files(folder)
-    covered = _require_complete(shelves, head.size)
-    hashes = _check_leaves(folder, shelves, heads)
+        earlier = _open_checkpoint(since, keys, "since")
+        checkpoints.insert(0, earlier)
+        if earlier.origin != checkpoint.origin:
+            _fail("fsck_origin", "since", "the earlier checkpoint is of another log", checkpoint.origin, earlier.origin)
+        if earlier.size > checkpoint.size:
+            sizes = str(earlier.size), str(checkpoint.size)
+            _fail("fsck_behind", "checkpoint", "the log is shorter than at the earlier checkpoint", *sizes)
+    file_widths = _list_files(folder)
+    covered = _require_complete(file_widths, checkpoint.size)
+    hashes = _check_leaves(folder, file_widths, checkpoints)
     for level in range(1, 64):
-        hashes = _check_level(folder, level, shelves.get(level, {}), hashes)
-    files = sum(len(widths) for shelf in shelves.values() for widths in shelf.values())
-    return Report(head.origin, head.size, head.root.hex(), files + 1, files - covered)
+        hashes = _check_level(folder, level, file_widths.get(level, {}), hashes)
+    files = sum(len(widths) for level_widths in file_widths.values() for widths in level_widths.values())
+    return Report(checkpoint.origin, checkpoint.size, checkpoint.root.hex(), files + 1, files - covered)
 
 
 # The checkpoint.
@@ -137,7 +139,7 @@ def _load_key(raw: bytes) -> Ed25519PublicKey | ec.EllipticCurvePublicKey | None
     return None
 
 
-def _open_checkpoint(note: bytes, keys: Sequence[_Key], place: str) -> _Head:
+def _open_checkpoint(note: bytes, keys: Sequence[_Key], place: str) -> _Checkpoint:
     """Verify the signature, then parse the text."""
     try:
         text, _, block = note.decode().rpartition("\n\n")
@@ -165,11 +167,11 @@ def _open_checkpoint(note: bytes, keys: Sequence[_Key], place: str) -> _Head:
                     _fail("fsck_signature", place, "the log key's signature does not verify", key.name, line[:80])
                 signed.add(signer)
     if not signed:
-        _fail_unknown(text, block, keys, place)
-    return _parse_head(text, {name for name, _ in signed}, place)
+        _fail_unknown_key(text, block, keys, place)
+    return _parse_checkpoint(text, {name for name, _ in signed}, place)
 
 
-def _fail_unknown(text: str, block: str, keys: Sequence[_Key], place: str) -> NoReturn:
+def _fail_unknown_key(text: str, block: str, keys: Sequence[_Key], place: str) -> NoReturn:
     """The error names the known keys, and the log and keys of the note."""
     wanted = dict.fromkeys(f"{key.name}+{key.key_id.hex()}" for key in keys)
     found = (_SIGNATURE.fullmatch(line) for line in block.split("\n")[:-1])
@@ -183,7 +185,7 @@ def _fail_unknown(text: str, block: str, keys: Sequence[_Key], place: str) -> No
     raise Code.FSCK_FAILED(message, reason="fsck_key", expected=expected, got=got, hint=hint, place=place)
 
 
-def _parse_head(text: str, names: set[str], place: str) -> _Head:
+def _parse_checkpoint(text: str, names: set[str], place: str) -> _Checkpoint:
     lines = text.split("\n")
     if len(lines) < 3 or not all(lines) or _NUMBER.fullmatch(lines[1]) is None or int(lines[1]) >= 1 << 63:
         _fail("fsck_checkpoint_malformed", place, "the checkpoint is malformed", "origin, size, root", text[:80])
@@ -195,7 +197,7 @@ def _parse_head(text: str, names: set[str], place: str) -> _Head:
         _fail("fsck_checkpoint_malformed", place, "the checkpoint's root is malformed", "32 bytes", lines[2][:80])
     if lines[0] not in names:
         _fail("fsck_origin", place, "the checkpoint's origin is not the key's name", " or ".join(names), lines[0][:200])
-    return _Head(lines[0], int(lines[1]), root)
+    return _Checkpoint(lines[0], int(lines[1]), root)
 
 
 def _is_signed(key: _Key, signature: bytes, message: bytes) -> bool:
@@ -212,9 +214,9 @@ def _is_signed(key: _Key, signature: bytes, message: bytes) -> bool:
 # The files.
 
 
-def _list_files(folder: Path) -> _Shelves:
-    shelves: _Shelves = {}
-    for parent, folders, files in os.walk(folder, onerror=_raise):
+def _list_files(folder: Path) -> _FileWidths:
+    file_widths: _FileWidths = {}
+    for parent, folders, files in os.walk(folder, onerror=_raise_unreadable):
         folders.sort()
         for name in sorted(folders + files):
             path = Path(parent, name)
@@ -228,30 +230,30 @@ def _list_files(folder: Path) -> _Shelves:
                 _fail("fsck_file_unexpected", place, "this file is no part of a log", "tiles and bundles", place)
             level = _ENTRIES if match[1] == "entries" else int(match[1])
             index = int("".join(re.findall("[0-9]+", match[2])))
-            shelves.setdefault(level, {}).setdefault(index, []).append(int(match[3] or 256))
-    for shelf in shelves.values():
-        for widths in shelf.values():
+            file_widths.setdefault(level, {}).setdefault(index, []).append(int(match[3] or 256))
+    for level_widths in file_widths.values():
+        for widths in level_widths.values():
             widths.sort()
-    return shelves
+    return file_widths
 
 
-def _raise(error: OSError) -> NoReturn:
+def _raise_unreadable(error: OSError) -> NoReturn:
     raise Code.FSCK_FOLDER(f"the folder cannot be read: {error.strerror}", got=str(error.filename))
 
 
-def _require_complete(shelves: _Shelves, size: int) -> int:
+def _require_complete(file_widths: _FileWidths, size: int) -> int:
     """The number of files that the checkpoint covers. Each tile must exist with the width of this size, or full."""
     for level in range(_ENTRIES, 8):
         count = size // 256 ** max(level, 0)
         for index in range((count + 255) // 256):
             wanted = min(256, count - 256 * index)
-            if not {wanted, 256} & set(shelves.get(level, {}).get(index, [])):
+            if not {wanted, 256} & set(file_widths.get(level, {}).get(index, [])):
                 place = _place(level, index, wanted)
                 _fail("fsck_file_missing", place, "the checkpoint needs a file that is not there", place, "nothing")
     covered = 0
-    for level, shelf in shelves.items():
+    for level, level_widths in file_widths.items():
         count = size // 256 ** max(level, 0)
-        covered += sum(1 for index, widths in shelf.items() for width in widths if 256 * index + width <= count)
+        covered += sum(1 for index, widths in level_widths.items() for width in widths if 256 * index + width <= count)
     return covered
 
 
@@ -281,12 +283,12 @@ def _read(folder: Path, place: str, size_max: int) -> bytes:
 # Entries, leaf hashes, and the root.
 
 
-def _check_leaves(folder: Path, shelves: _Shelves, heads: Sequence[_Head]) -> dict[int, bytes]:
+def _check_leaves(folder: Path, file_widths: _FileWidths, checkpoints: Sequence[_Checkpoint]) -> dict[int, bytes]:
     """Hash every entry and compare with the tiles of level 0 and the signed roots. Returns the hashes of full tiles."""
-    bundles, tiles = shelves.get(_ENTRIES, {}), shelves.get(0, {})
+    bundles, tiles = file_widths.get(_ENTRIES, {}), file_widths.get(0, {})
     peaks, full = _Peaks(), dict[int, bytes]()
-    size = heads[-1].size
-    _check_roots(peaks, heads)
+    size = checkpoints[-1].size
+    _check_roots(peaks, checkpoints)
     for index in sorted(bundles | tiles):
         entries = _check_bundle(folder, index, bundles[index]) if index in bundles else []
         stored = _check_tile(folder, 0, index, tiles[index]) if index in tiles else []
@@ -302,18 +304,18 @@ def _check_leaves(folder: Path, shelves: _Shelves, heads: Sequence[_Head]) -> di
                 _fail("fsck_entry_form", place, what, "kind, sha256, time", "other", number)
             if number < size:
                 peaks.add(leaf)
-                _check_roots(peaks, heads)
+                _check_roots(peaks, checkpoints)
         if len(stored) == 256:
-            full[index] = _tree(stored)
+            full[index] = _tree_root(stored)
     return full
 
 
-def _check_roots(peaks: _Peaks, heads: Sequence[_Head]) -> None:
-    for head in heads:
-        if peaks.count == head.size and peaks.root() != head.root:
-            code, place = ("fsck_root", "checkpoint") if head is heads[-1] else ("fsck_forked", "since")
-            what = f"the first {head.size} entries do not have the root that was signed"
-            _fail(code, place, what, head.root.hex(), peaks.root().hex())
+def _check_roots(peaks: _Peaks, checkpoints: Sequence[_Checkpoint]) -> None:
+    for checkpoint in checkpoints:
+        if peaks.count == checkpoint.size and peaks.root() != checkpoint.root:
+            code, place = ("fsck_root", "checkpoint") if checkpoint is checkpoints[-1] else ("fsck_forked", "since")
+            what = f"the first {checkpoint.size} entries do not have the root that was signed"
+            _fail(code, place, what, checkpoint.root.hex(), peaks.root().hex())
 
 
 def _check_bundle(folder: Path, index: int, widths: Sequence[int]) -> list[bytes]:
@@ -351,12 +353,14 @@ def _check_tile(folder: Path, level: int, index: int, widths: Sequence[int]) -> 
     return whole
 
 
-def _check_level(folder: Path, level: int, shelf: dict[int, list[int]], below: dict[int, bytes]) -> dict[int, bytes]:
+def _check_level(
+    folder: Path, level: int, level_widths: dict[int, list[int]], below: dict[int, bytes]
+) -> dict[int, bytes]:
     """Compare each hash with its full tile below. Returns the hashes of this level's full tiles."""
     full = {}
-    for index in sorted(shelf):
-        stored = _check_tile(folder, level, index, shelf[index])
-        place = _place(level, index, shelf[index][-1])
+    for index in sorted(level_widths):
+        stored = _check_tile(folder, level, index, level_widths[index])
+        place = _place(level, index, level_widths[index][-1])
         for at, value in enumerate(stored):
             child = 256 * index + at
             if child not in below:
@@ -366,19 +370,18 @@ def _check_level(folder: Path, level: int, shelf: dict[int, list[int]], below: d
                 what = f"hash {at} is not that of {_place(level - 1, child, 256)}"
                 _fail("fsck_node_hash", place, what, below[child].hex(), value.hex())
         if len(stored) == 256:
-            full[index] = _tree(stored)
+            full[index] = _tree_root(stored)
     return full
 
 
-def _tree(hashes: Sequence[bytes]) -> bytes:
-    """The root over a power of two of hashes."""
-    if len(hashes) == 1:
-        return hashes[0]
-    middle = len(hashes) // 2
-    return _pair(_tree(hashes[:middle]), _tree(hashes[middle:]))
+def _tree_root(hashes: Sequence[bytes]) -> bytes:
+    """The root over hashes, whose number is a power of two."""
+    while len(hashes) > 1:
+        hashes = [_node_hash(hashes[at], hashes[at + 1]) for at in range(0, len(hashes), 2)]
+    return hashes[0]
 
 
-def _pair(left: bytes, right: bytes) -> bytes:
+def _node_hash(left: bytes, right: bytes) -> bytes:
     return sha256(b"\x01" + left + right).digest()
 
 

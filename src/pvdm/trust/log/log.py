@@ -1,4 +1,4 @@
-"""The log: appends entries under a new signed checkpoint and proves inclusion; the ledger implements its storage."""
+"""The log: appends entries under a new signed checkpoint, and proves inclusion. The ledger implements its storage."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ from dataclasses import dataclass
 from hmac import compare_digest
 from typing import Final, Protocol
 
-from pvdm.errors import Code, VerificationError
+from pvdm.errors import Code
 from pvdm.trust.keys.public import SigningKey
 from pvdm.trust.log import merkle
 from pvdm.trust.log.checkpoint import Checkpoint, SignedCheckpoint, read_unverified, sign_checkpoint
 from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.log.merkle import ConsistencyProof, InclusionProof, Node
 from pvdm.trust.log.note import NoteKey
-from pvdm.trust.refusal import refused
 
 APPEND_ENTRIES_MAX: Final = 65_536
 
 
 class LogStorage(merkle.HashReader, Protocol):
-    """The storage of the log. Appended entries are never changed or removed. Hashes are read in one round trip."""
+    """The storage of the log. Its entries are never changed or removed. Hashes are read in one round trip."""
 
     def size(self) -> int:
         """The number of entries."""
@@ -32,12 +31,12 @@ class LogStorage(merkle.HashReader, Protocol):
         """The signed note of the last append; None while the log is empty."""
 
     def append(self, *, at: int, entries: Sequence[bytes], hashes: Mapping[Node, bytes], checkpoint: bytes) -> None:
-        """Store all of it in the caller's transaction. If the size is not `at`, raise `log_moved` and store nothing."""
+        """Store it in the caller's transaction. Raises `log_moved` and stores nothing if the log's size is not `at`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Appended:
-    """Entries in the storage's transaction. They are acknowledged when the outside checkpoint covers them."""
+class AppendedEntries:
+    """Entries that were appended in a transaction. `acknowledge` then has an outside checkpoint cover them."""
 
     index: int
     size: int
@@ -45,7 +44,7 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedAppend:
     """Entries with their hashes and signed checkpoint, for a log of exactly `index` entries, not yet stored."""
 
     index: int
@@ -53,10 +52,10 @@ class Prepared:
     hashes: Mapping[Node, bytes]
     checkpoint: SignedCheckpoint
 
-    def store(self, storage: LogStorage) -> Appended:
+    def store(self, storage: LogStorage) -> AppendedEntries:
         """Store it in the storage's transaction. Raises `log_moved` if the log has grown; then prepare again."""
         storage.append(at=self.index, entries=self.leaves, hashes=self.hashes, checkpoint=self.checkpoint.note)
-        return Appended(self.index, self.index + len(self.leaves), self.checkpoint)
+        return AppendedEntries(self.index, self.index + len(self.leaves), self.checkpoint)
 
 
 class Log:
@@ -84,22 +83,22 @@ class Log:
         """The root over the first `size` entries; None if the log has fewer."""
         return merkle.root_at(self._storage, size) if size <= self._storage.size() else None
 
-    def append(self, entries: Sequence[LogEntry]) -> Appended:
-        """Append entries in order under one new checkpoint: logarithmic reads, about two stored hashes an entry."""
+    def append(self, entries: Sequence[LogEntry]) -> AppendedEntries:
+        """Append entries in order under one new checkpoint. It stores about two hashes an entry."""
         return self.prepare(entries).store(self._storage)
 
-    def prepare(self, entries: Sequence[LogEntry]) -> Prepared:
-        """An append without the writing, so that no transaction waits for the key home to sign."""
+    def prepare(self, entries: Sequence[LogEntry]) -> PreparedAppend:
+        """Everything that an append stores. Signing is done here, so that no transaction waits for the key home."""
         if not 0 < len(entries) <= APPEND_ENTRIES_MAX:
             most = f"1 to {APPEND_ENTRIES_MAX}"
             raise Code.LOG_REQUEST_INVALID(reason="log_append_invalid", expected=most, got=str(len(entries)))
         at = self._storage.size()
-        edge = self._sound_edge(at)
+        edge = self._read_edge(at)
         leaves = tuple(entry.to_bytes() for entry in entries)
         hashes: dict[Node, bytes] = {}
         root = merkle.grow(edge, at, map(merkle.leaf_hash, leaves), hashes.__setitem__)
         signed = sign_checkpoint(Checkpoint(self.origin, at + len(leaves), root), self._signer)
-        return Prepared(at, leaves, hashes, signed)
+        return PreparedAppend(at, leaves, hashes, signed)
 
     def checkpoint(self) -> SignedCheckpoint:
         """The newest stored checkpoint; for an empty log, one that is signed now."""
@@ -107,7 +106,7 @@ class Log:
         if note is not None:
             return read_unverified(note)
         if self._storage.size() != 0:
-            raise _broken("a checkpoint", "none")
+            raise Code.LOG_STORAGE_BROKEN(expected="a checkpoint", got="none")
         return sign_checkpoint(Checkpoint(self.origin, 0, merkle.EMPTY_ROOT), self._signer)
 
     def prove_inclusion(self, index: int, size: int) -> InclusionProof:
@@ -118,26 +117,22 @@ class Log:
         """The proof that the tree of `new_size` begins with the tree of `old_size`."""
         return merkle.prove_consistency(self._storage, old_size=old_size, new_size=self._require_size(new_size))
 
-    def _sound_edge(self, size: int) -> Sequence[bytes]:
-        """The tree's right edge. It must lead to the last signed root, so that nothing is appended to a broken tree."""
+    def _read_edge(self, size: int) -> Sequence[bytes]:
+        """The hashes of the tree's right edge, which must give the last signed root. Nothing is appended otherwise."""
         newest = self.checkpoint().checkpoint
         if newest.origin not in (self.origin, self._continues) or newest.size != size:
-            raise _broken(f"a checkpoint of {self.origin} at {size}", f"{newest.origin} at {newest.size}")
+            raise Code.LOG_STORAGE_BROKEN(
+                expected=f"a checkpoint of {self.origin} at {size}", got=f"{newest.origin} at {newest.size}"
+            )
         nodes = merkle.frontier(size)
         edge = list(self._storage.read_hashes(nodes)) if nodes else []
         if not compare_digest(merkle.fold(edge), newest.root):
-            raise _broken(newest.root.hex(), merkle.fold(edge).hex())
+            raise Code.LOG_STORAGE_BROKEN(expected=newest.root.hex(), got=merkle.fold(edge).hex())
         return edge
 
     def _require_size(self, size: int) -> int:
-        held = self._storage.size()
-        if not 0 <= size <= held:
-            expected = f"a size up to {held}"
+        most = self._storage.size()
+        if not 0 <= size <= most:
+            expected = f"a size up to {most}"
             raise Code.LOG_REQUEST_INVALID(reason="log_sizes_invalid", expected=expected, got=str(size))
         return size
-
-
-def _broken(expected: str, got: str) -> VerificationError:
-    message = "the stored log does not agree with its newest checkpoint"
-    hint = "append nothing; export the log and run `pvdm log fsck`"
-    return refused(Code.LOG_STORAGE_BROKEN, expected, got, message=message, hint=hint)

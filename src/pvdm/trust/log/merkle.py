@@ -1,4 +1,4 @@
-"""RFC 6962 hashes, the shape of the tree, and proofs made from stored hashes."""
+"""The RFC 6962 tree: its hashes and shape, and proofs from stored hashes."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def prove_consistency(reader: HashReader, *, old_size: int, new_size: int) -> Co
 
 
 def grow(edge: Sequence[bytes], size: int, leaves: Iterable[bytes], visit: Callable[[Node, bytes], None]) -> bytes:
-    """Append leaf hashes to a frontier, call `visit` for every completed subtree, and return the root."""
+    """The root after leaf hashes are appended to a frontier. `visit` is called for every completed subtree."""
     stack = list(edge)
     for leaf in leaves:
         node, value = Node(0, size), leaf
@@ -112,7 +112,7 @@ def grow(edge: Sequence[bytes], size: int, leaves: Iterable[bytes], visit: Calla
 
 
 def _cover(part: _Range) -> Iterable[Node]:
-    """The largest complete subtrees from left to right; `part` starts where a subtree of its height may start."""
+    """The complete subtrees of a range, from left to right. A subtree of the range's height may start at its start."""
     start, end = part
     while start < end:
         level = (end - start).bit_length() - 1
@@ -161,6 +161,6 @@ def _read(reader: HashReader, nodes: Sequence[Node]) -> Sequence[bytes]:
         return ()
     hashes = reader.read_hashes(nodes)
     if len(hashes) != len(nodes) or any(len(value) != HASH_BYTES for value in hashes):
-        wanted = f"{len(nodes)} hashes of {HASH_BYTES} bytes"
-        raise Code.LOG_STORAGE_BROKEN(expected=wanted, got=f"{len(hashes)} values")
+        message, wanted = "the log's storage returned other hashes", f"{len(nodes)} hashes of {HASH_BYTES} bytes"
+        raise Code.LOG_STORAGE_BROKEN(message, expected=wanted, got=f"{len(hashes)} values")
     return hashes

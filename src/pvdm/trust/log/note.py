@@ -39,13 +39,13 @@ class NoteKey:
 
     def __post_init__(self) -> None:
         if not is_key_name(self.name) or len(self.name.encode()) > KEY_NAME_MAX_BYTES:
-            raise _key_malformed("a name without spaces and plus signs", self.name[:80])
+            raise Code.NOTE_KEY_MALFORMED(expected="a name without spaces and plus signs", got=self.name[:80])
         if _load(self.der).algorithm is Algorithm.ED25519:
             material = _ED25519 + self.der[-_ED25519_BYTES:]
             hashed = self.name.encode() + b"\n" + material
         else:
             material = _ECDSA + self.der
-            # The specification's exception: for this type the id is that of the key alone, without its name.
+            # For this type the specification hashes the key alone, without its name.
             hashed = self.der
         object.__setattr__(self, "key_id", hashlib.sha256(hashed).digest()[:4])
         object.__setattr__(self, "_material", material)
@@ -55,8 +55,7 @@ class NoteKey:
         try:
             _load(self.der).verify(signature, message)
         except VerificationError:
-            words = "a known key's signature does not verify"
-            raise Code.NOTE_INVALID(words, reason="note_signature_invalid", key=self.to_vkey()) from None
+            raise Code.NOTE_INVALID(reason="note_signature_invalid", key=self.to_vkey()) from None
 
     def to_vkey(self) -> str:
         """The verifier key for other tools: name, id and key, joined by plus signs."""
@@ -73,11 +72,11 @@ def parse_vkey(text: str) -> NoteKey:
     """The key of a verifier key. An id that does not belong to the key is refused."""
     parts = text.split("+", 2)
     if len(parts) != 3 or _VKEY_ID.fullmatch(parts[1]) is None:
-        raise _key_malformed("name+id+key", text[:80])
+        raise Code.NOTE_KEY_MALFORMED(expected="name+id+key", got=text[:80])
     raw = decode_base64(parts[2]) or b""
     key = NoteKey(parts[0], _ed25519_der(raw[1:]) if raw[:1] == _ED25519 else raw[1:])
     if key.to_vkey() != text:
-        raise _key_malformed(key.to_vkey(), text[:200])
+        raise Code.NOTE_KEY_MALFORMED(expected=key.to_vkey(), got=text[:200])
     return key
 
 
@@ -87,12 +86,12 @@ def sign_note(text: str, *, name: str, signer: SigningKey) -> bytes:
     body = text.encode()
     note = body + f"\n{_DASH}{name} {encode_base64(key.key_id + signer.sign(body))}\n".encode()
     if open_note(note, [key]) != text:
-        raise _malformed("a text that a verifier reads back", "another one")
+        raise _malformed("a text that a verifier reads back unchanged", "another text")
     return note
 
 
 def open_note(note: bytes, keys: Iterable[NoteKey]) -> str:
-    """The text of a note that at least one known key signed and no known key signed wrongly."""
+    """The text of a note. At least one known key signed it, and every signature of a known key is valid."""
     text, signatures = split_note(note)
     known = {(key.name, key.key_id): key for key in keys}
     seen: set[tuple[str, bytes]] = set()
@@ -101,8 +100,7 @@ def open_note(note: bytes, keys: Iterable[NoteKey]) -> str:
         if key is None:
             continue
         if (key.name, key.key_id) in seen:
-            message = "one key has signed the note twice"
-            raise Code.NOTE_INVALID(message, reason="note_signature_duplicate", key=key.to_vkey())
+            raise Code.NOTE_INVALID(reason="note_signature_duplicate", key=key.to_vkey())
         seen.add((key.name, key.key_id))
         key.verify(signature.value, text.encode())
     if not seen:
@@ -119,7 +117,7 @@ def split_note(note: bytes) -> tuple[str, Sequence[_Signature]]:
     except UnicodeDecodeError as error:
         raise _malformed("UTF-8", error.reason) from None
     if any(char < " " and char != "\n" for char in whole):
-        raise _malformed("no control character but the newline", "one")
+        raise _malformed("no control character except the newline", "another control character")
     text, gap, block = whole.rpartition("\n\n")
     if not gap or not block.endswith("\n"):
         raise _malformed("text, an empty line, signature lines, each ended by a newline", "something else")
@@ -163,35 +161,31 @@ def _load(der: bytes) -> PublicKey:
     try:
         return PublicKey.from_der(der)
     except InputError as error:
-        raise _key_malformed(error.expected or "", error.got or "") from None
+        raise Code.NOTE_KEY_MALFORMED(expected=error.expected or "", got=error.got or "") from None
 
 
 def _ed25519_der(raw: bytes) -> bytes:
     try:
         key = Ed25519PublicKey.from_public_bytes(raw)
     except ValueError:
-        raise _key_malformed("32 bytes of Ed25519 key", str(len(raw))) from None
+        raise Code.NOTE_KEY_MALFORMED(expected="32 bytes of Ed25519 key", got=str(len(raw))) from None
     return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 def _key_unknown(known: Iterable[tuple[str, bytes]], signatures: Sequence[_Signature], text: str) -> VerificationError:
     """The error names the known keys and those that signed. Its hint depends on whether the log has another name."""
     expected = dict.fromkeys(f"{name}+{key_id.hex()}" for name, key_id in known)
-    signed = dict.fromkeys(f"{one.name}+{one.key_id.hex()}" for one in signatures)
+    signed = dict.fromkeys(f"{signature.name}+{signature.key_id.hex()}" for signature in signatures)
     hint = "perhaps the trust root is older than the key: fetch the newest (`pvdm keys root fetch`)"
     message = "no known key has signed the note"
     names = sorted({name for name, _ in known})
     origin = text.partition("\n")[0][:200]
     if names and origin not in names:
         message = f"the note is of another log, {origin}"
-        hint = f"is the log meant that was {' or '.join(names)[:200]}? A trust root must name it and its keys first"
+        hint = f"if the log was renamed from {' or '.join(names)[:200]}, a trust root must name it and its keys first"
     wanted, got = " or ".join(expected)[:400] or "no key at all", ", ".join(signed)[:400]
     return VerificationError(Code.NOTE_KEY_UNKNOWN, message, expected=wanted, got=got, hint=hint)
 
 
 def _malformed(expected: str, got: str) -> VerificationError:
     return VerificationError("note_malformed", "the signed note is malformed", expected=expected, got=got)
-
-
-def _key_malformed(expected: str, got: str) -> InputError:
-    return InputError(Code.NOTE_KEY_MALFORMED, "the note key cannot be accepted", expected=expected, got=got)

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from hmac import compare_digest
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from pvdm.errors import Code, ConflictError, UnavailableError, VerificationError
 from pvdm.lake.stores.stores import FilePath, ObjectPath
 from pvdm.trust.log.checkpoint import Checkpoint, SignedCheckpoint, open_checkpoint
-from pvdm.trust.log.disk import replace_seen
-from pvdm.trust.log.log import Appended, Log
+from pvdm.trust.log.disk import replace_if_unchanged
+from pvdm.trust.log.log import AppendedEntries, Log
 from pvdm.trust.log.note import NoteKey
 from pvdm.trust.refusal import refused
 
@@ -25,23 +25,11 @@ OUTSIDE_LOCK_MAX_SECONDS: Final = 10
 _TRIES: Final = 16
 
 
-class OutsideCheckpoint(Protocol):
-    """The storage of the newest checkpoint outside the database."""
-
-    def load(self) -> SignedCheckpoint | None:
-        """The newest checkpoint, with its signature verified; None only if none was ever stored."""
-
-    def store(self, newest: SignedCheckpoint) -> None:
-        """Store it durably. Raises `checkpoint_goes_back` for a smaller size, `log_forked` for another root."""
-
-
 @contextmanager
 def locked(path: FilePath) -> Iterator[None]:
-    """Hold the lock of the checkpoint at that path. Raises TimeoutError after too long a wait.
-
-    An object store has no lock: there a write names the version that it replaces.
-    """
+    """Hold the lock of the checkpoint at that path. Raises TimeoutError after too long a wait."""
     if isinstance(path, ObjectPath):
+        # An object store needs no lock: there a write names the version that it replaces.
         yield
         return
     # Only its owner may open it, because every process that opens it can hold the lock.
@@ -69,10 +57,10 @@ def _wait_for(lock: int) -> None:
 
 
 class FileOutsideCheckpoint:
-    """One file, on a disk or in a bucket that does not fail and is not restored together with the database."""
+    """The newest checkpoint in one file, on a disk or in a bucket that does not fail together with the database."""
 
     def __init__(self, path: FilePath, *, origin: str, keys: Callable[[], Iterable[NoteKey]]) -> None:
-        """`keys` is called each time, because a new epoch has a new log key, and old notes keep theirs."""
+        """`keys` returns all log keys, and is called at every use, because a new epoch has a new log key."""
         self._path = path
         self._origin = origin
         self._keys = keys
@@ -80,7 +68,10 @@ class FileOutsideCheckpoint:
         self._memory = threading.Lock()
 
     def load(self) -> SignedCheckpoint | None:
-        """The file's checkpoint. One that is older than what this process has seen is refused."""
+        """The file's checkpoint, with its signature verified; None only if none was ever stored.
+
+        A checkpoint that is older than one which this process has seen is refused.
+        """
         seen = self._seen
         try:
             note = self._path.read_bytes()
@@ -99,10 +90,14 @@ class FileOutsideCheckpoint:
         return found
 
     def store(self, newest: SignedCheckpoint) -> None:
-        """Compare with the stored checkpoint and replace it, under a lock across processes."""
+        """Replace the stored checkpoint durably, under a lock across processes.
+
+        Raises `checkpoint_goes_back` for a smaller size, `log_forked` for another root of the same size.
+        """
         opened = open_checkpoint(newest.note, origin=self._origin, keys=self._keys())
         if opened != newest:
-            raise Code.CHECKPOINT_INVALID(reason="checkpoint_malformed")
+            message = "the note does not say what the checkpoint says"
+            raise Code.CHECKPOINT_INVALID(message, reason="checkpoint_malformed")
         try:
             self._store(newest)
         except OSError as error:
@@ -110,15 +105,15 @@ class FileOutsideCheckpoint:
         self._remember(newest.checkpoint)
 
     def _store(self, newest: SignedCheckpoint) -> None:
-        for left in reversed(range(_TRIES)):
+        for tries_left in reversed(range(_TRIES)):
             with locked(self._path):
                 before = self.load()
                 if before is not None:
                     _require_forward(before.checkpoint, newest.checkpoint)
                 try:
-                    replace_seen(self._path, None if before is None else before.note, newest.note)
+                    replace_if_unchanged(self._path, None if before is None else before.note, newest.note)
                 except ConflictError:
-                    if left == 0:
+                    if tries_left == 0:
                         raise OSError(errno.EAGAIN, "other processes keep writing it") from None
                 else:
                     return
@@ -141,36 +136,33 @@ class FileOutsideCheckpoint:
         )
 
 
-def require_consistent(outside: OutsideCheckpoint, log: Log) -> SignedCheckpoint | None:
-    """The outside checkpoint, if the log still begins with its entries. None on the first start."""
+def require_consistent(outside: FileOutsideCheckpoint, log: Log) -> SignedCheckpoint | None:
+    """The outside checkpoint, which the log must still begin with. None on the first start."""
     newest = outside.load()
     if newest is None:
         if log.size() == 0:
             return None
-        message = "the log has entries, but no checkpoint is kept outside"
-        got = f"none, beside a log of {log.size()} entries"
-        hint = "restore the file; without it a rollback of the database cannot be detected"
-        raise Code.OUTSIDE_CHECKPOINT_MISSING(message, got=got, hint=hint)
+        raise Code.OUTSIDE_CHECKPOINT_MISSING(got=f"none, beside a log of {log.size()} entries")
     _require_begins_with(log, newest.checkpoint)
     return newest
 
 
-def start(outside: OutsideCheckpoint, log: Log) -> SignedCheckpoint:
+def start(outside: FileOutsideCheckpoint, log: Log) -> SignedCheckpoint:
     """Check the log against the outside checkpoint, then update the outside if a crash left it behind."""
     newest = require_consistent(outside, log)
-    held = log.checkpoint()
-    if held.checkpoint.size != log.size() or not compare_digest(held.checkpoint.root, log.root(log.size())):
-        raise _forked(log.root(log.size()), held.checkpoint)
-    if newest is None or newest.checkpoint.size < held.checkpoint.size:
-        outside.store(held)
-        return held
+    stored = log.checkpoint()
+    if stored.checkpoint.size != log.size() or not compare_digest(stored.checkpoint.root, log.root(log.size())):
+        raise _forked(log.root(log.size()), stored.checkpoint)
+    if newest is None or newest.checkpoint.size < stored.checkpoint.size:
+        outside.store(stored)
+        return stored
     return newest
 
 
-def acknowledge(outside: OutsideCheckpoint, log: Log, appended: Appended) -> int:
-    """Make the outside cover the entries, so that their loss would be detected. Returns the size that it covers.
+def acknowledge(outside: FileOutsideCheckpoint, log: Log, appended: AppendedEntries) -> int:
+    """Store a checkpoint outside that covers the entries, so that their loss is detected. Returns its size.
 
-    Called after the transaction is durable, before the caller gets a result.
+    Call this after the transaction is durable and before the result is sent.
     """
     # Entries that were rolled back must not get an outside checkpoint: the log would stay behind it.
     _require_begins_with(log, appended.checkpoint.checkpoint)

@@ -5,7 +5,6 @@ The loops are those of RFC 9162 and share no code with `merkle`, which makes the
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from pvdm.trust.log.merkle import (
     prove_consistency,
     root_at,
 )
-from pvdm.trust.log.note import NOTE_SIZE_MAX_BYTES, NoteKey, decode_base64
+from pvdm.trust.log.note import NOTE_SIZE_MAX_BYTES, NoteKey, decode_base64, encode_base64
 from pvdm.trust.refusal import refused
 
 LOG_PROOF_SIZE_MAX_BYTES: Final = NOTE_SIZE_MAX_BYTES + 4_096
@@ -84,13 +83,13 @@ def verify_consistency(
 def _verify_trivial(proof: ConsistencyProof, old_root: bytes, new_root: bytes) -> None:
     if proof.hashes:
         raise Code.CONSISTENCY_PROOF_INVALID(reason="consistency_length")
-    known = new_root if proof.old_size == proof.new_size else EMPTY_ROOT
-    if not compare_digest(old_root, known):
-        raise refused("consistency_old_root", known.hex(), old_root.hex(), message="the older root is another one")
+    expected = new_root if proof.old_size == proof.new_size else EMPTY_ROOT
+    if not compare_digest(old_root, expected):
+        raise refused("consistency_old_root", expected.hex(), old_root.hex(), message="the older root is wrong")
 
 
 def _run(path: Sequence[bytes], at: int, last: int) -> tuple[bytes, bytes]:
-    """The old and the new root that a proof leads to (RFC 9162 section 2.1.4.2, steps 4 to 6)."""
+    """The old and the new root that the hashes of a proof give (RFC 9162 section 2.1.4.2, steps 4 to 6)."""
     if not path:
         raise Code.CONSISTENCY_PROOF_INVALID(reason="consistency_length")
     while at & 1:
@@ -132,7 +131,7 @@ class LogProof:
 
     def to_bytes(self) -> bytes:
         """The file."""
-        lines = [_HEADER, f"index {self.index}", *(base64.b64encode(value).decode() for value in self.hashes)]
+        lines = [_HEADER, f"index {self.index}", *(encode_base64(value) for value in self.hashes)]
         return "\n".join(lines).encode() + b"\n\n" + self.note
 
 
@@ -180,52 +179,40 @@ def _malformed(expected: str, got: str) -> VerificationError:
     return VerificationError(Code.LOG_PROOF_MALFORMED, "the log proof is malformed", expected=expected, got=got)
 
 
-@dataclass(frozen=True, slots=True)
-class Consistent:
-    """Two checkpoints of one history, with the proof of it."""
-
-    older: SignedCheckpoint
-    newer: SignedCheckpoint
-    proof: ConsistencyProof
-
-
-def compare(first: SignedCheckpoint, second: SignedCheckpoint, tiles: HashReader) -> Consistent:
-    """The proof that both are of one history. Raises `log_forked` if not, `tiles_mismatch` if the tiles are wrong.
+def compare(first: SignedCheckpoint, second: SignedCheckpoint, tiles: HashReader) -> None:
+    """Raise unless both are of one history: `log_forked`, or `tiles_mismatch` if the tiles are wrong.
 
     Both checkpoints were opened with the log's key. `tiles` are those of the larger tree. They are not trusted: their
     hashes must lead to the newer root.
     """
-    older, newer = sorted((first, second), key=lambda one: one.checkpoint.size)
+    older, newer = sorted((first, second), key=lambda signed: signed.checkpoint.size)
     old, new = older.checkpoint, newer.checkpoint
     if old.origin != new.origin:
         raise InputError(Code.CHECKPOINT_ORIGIN, "the checkpoints are of two logs", expected=old.origin, got=new.origin)
     if old.size == new.size:
         if not compare_digest(old.root, new.root):
-            raise _fork(older, newer, old.root)
-        return Consistent(older, newer, ConsistencyProof(old.size, new.size, ()))
+            raise _fork(older, newer, new.root)
+        return
     found = root_at(tiles, new.size)
     if not compare_digest(found, new.root):
         raise _tiles_mismatch(new.root, found)
     proof = prove_consistency(tiles, old_size=old.size, new_size=new.size)
-    genuine = root_at(tiles, old.size)
+    old_root = root_at(tiles, old.size)
     try:
-        verify_consistency(proof, old_size=old.size, old_root=genuine, new_size=new.size, new_root=new.root)
+        verify_consistency(proof, old_size=old.size, old_root=old_root, new_size=new.size, new_root=new.root)
     except VerificationError as error:
         raise _tiles_mismatch(new.root, found) from error
-    if not compare_digest(genuine, old.root):
-        raise _fork(older, newer, genuine)
-    return Consistent(older, newer, proof)
+    if not compare_digest(old_root, old.root):
+        raise _fork(older, newer, old_root)
 
 
-def _fork(older: SignedCheckpoint, newer: SignedCheckpoint, genuine: bytes) -> VerificationError:
-    size, got = older.checkpoint.size, f"{genuine.hex()} in the tree of the newer one"
-    if newer.checkpoint.size == size:
-        got = f"{newer.checkpoint.root.hex()} at {size}"
-    return VerificationError(
-        Code.LOG_FORKED,
+def _fork(older: SignedCheckpoint, newer: SignedCheckpoint, newer_root: bytes) -> PvdmError:
+    """The error for two histories; `newer_root` is the newer tree's root at the older size."""
+    size = older.checkpoint.size
+    return Code.LOG_FORKED(
         f"the log has signed two histories: they differ within the first {size} entries",
         expected=f"root {older.checkpoint.root.hex()} at {size}, as the older checkpoint says",
-        got=got,
+        got=f"{newer_root.hex()} in the tree of the newer one",
         hint="keep both checkpoints: together they prove it",
         older=older.note.decode(),
         newer=newer.note.decode(),

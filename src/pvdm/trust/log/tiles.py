@@ -34,10 +34,8 @@ class Tile:
     @property
     def path(self) -> str:
         """The path of the tile under the log's prefix."""
-        digits = f"{self.index:03d}"
-        digits = digits.rjust(-(-len(digits) // 3) * 3, "0")
-        groups = [digits[at : at + 3] for at in range(0, len(digits), 3)]
-        name = "/".join([*(f"x{group}" for group in groups[:-1]), groups[-1]])
+        *groups, last = f"{self.index:,}".split(",")
+        name = "/".join([*(f"x{group:0>3}" for group in groups), f"{last:0>3}"])
         level = "entries" if self.level == ENTRIES_LEVEL else str(self.level)
         return f"tile/{level}/{name}" + ("" if self.width == TILE_WIDTH else f".p/{self.width}")
 
@@ -71,7 +69,7 @@ def tiles_between(old_size: int, new_size: int) -> Iterator[Tile]:
 
 
 def tile_at(size: int, level: int, index: int) -> Tile:
-    """The tile at this place in a tree of `size` leaves, with its width there."""
+    """The tile with this level and index in a tree of `size` leaves."""
     count = size >> (TILE_HEIGHT * max(level, 0))
     width = min(count - index * TILE_WIDTH, TILE_WIDTH)
     if width <= 0:
@@ -141,7 +139,7 @@ class StaticTiles:
         return _subtree_root([part[i : i + HASH_BYTES] for i in range(0, len(part), HASH_BYTES)])
 
     def _load(self, tile: Tile) -> tuple[bytes, int]:
-        """The file and its width: the width that this tree size gives, or a wider one, which begins alike."""
+        """The file and its width. It may be wider than the tile; then it begins with the tile's bytes."""
         for width in (tile.width, *self._wider(tile), TILE_WIDTH):
             try:
                 return (self._folder / Tile(tile.level, tile.index, width).path).read_bytes(), width
