@@ -1,4 +1,4 @@
-"""Every error that pvdm raises: its class, its code, what was expected, what was got, one next step. Calls no room."""
+"""Every error that pvdm raises: its class, code, expected and actual value, and next step. Calls no other package."""
 
 from pvdm.errors.codes import Code
 from pvdm.errors.kinds import (

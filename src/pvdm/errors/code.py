@@ -1,4 +1,4 @@
-"""What a member of `Code` can do: find its entry in the registry, and make its error."""
+"""The base class of `Code`: a member finds its entry in the registry and creates its errors."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pvdm.errors.registry import Entry, load_section
 
 
 class RegisteredCode(StrEnum):
-    """A code of the registry. Calling it makes the error: `raise Code.TABLE_UNKNOWN(got=name)`."""
+    """A code of the registry. Calling it creates the error: `raise Code.TABLE_UNKNOWN(got=name)`."""
 
     section: str
 
     def __new__(cls, value: str, section: str) -> RegisteredCode:
-        """A member of its section, which names the file of the registry."""
-        made = str.__new__(cls, value)
-        made._value_ = value
-        made.section = section
-        return made
+        """Create a member. `section` is the name of its file in the registry."""
+        member = str.__new__(cls, value)
+        member._value_ = value
+        member.section = section
+        return member
 
     @property
     def entry(self) -> Entry:
@@ -35,10 +35,13 @@ class RegisteredCode(StrEnum):
         hint: str | None = None,
         **details: str | int,
     ) -> PvdmError:
-        """Make the error of this code. The registry gives its class, and the message and hint that are not given."""
-        family = self.entry
-        entry = family if reason is None else family.reasons[reason]
-        words = message or entry.message or entry.when
-        wanted = entry.expected if expected is None else expected
-        make = KINDS[family.kinds[0]]
-        return make(reason or self, words, expected=wanted, got=got, hint=hint or entry.hint, **details)
+        """Create an error of this code. Its class and all texts that are not given come from the registry."""
+        entry = self.entry if reason is None else self.entry.reasons[reason]
+        return KINDS[self.entry.kinds[0]](
+            reason or self,
+            message or entry.message or entry.when,
+            expected=entry.expected if expected is None else expected,
+            got=got,
+            hint=hint or entry.hint,
+            **details,
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from functools import partial
 from typing import Any, ClassVar, Final, Self
 
 from pvdm.errors.registry import codes_by_reason
@@ -12,8 +13,8 @@ from pvdm.errors.registry import codes_by_reason
 class PvdmError(Exception):
     """An error with a stable code. Its class gives the exit code.
 
-    A code may be a family of errors: `reason` then says which of them it is. Otherwise it equals the code. The
-    constructor takes either of the two, and finds the code of a reason in the registry.
+    Where a code has several reasons, `reason` says which of them applies; otherwise it equals the code. The
+    constructor takes a code or a reason. It finds the code of a reason in the registry.
     """
 
     exit_code: ClassVar[int] = 1
@@ -44,25 +45,17 @@ class PvdmError(Exception):
         return number if isinstance(number, int) else None
 
     def __str__(self) -> str:
-        tail = comparison(self.expected, self.got)
-        return f"{self.message}: {tail}" if tail else self.message
+        difference = comparison(self.expected, self.got)
+        return f"{self.message}: {difference}" if difference else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (
-            type(self),
-            self.reason,
-            self.message,
-            self.expected,
-            self.got,
-            self.hint,
-            self.details,
-        )
+        facts: dict[str, Any] = {"expected": self.expected, "got": self.got, "hint": self.hint} | self.details
+        return partial(type(self), self.reason, self.message, **facts), ()
 
     def with_context(self, message: str, *, hint: str | None = None, **details: str | int) -> Self:
-        """The same error with another message, more details, and this hint where it has none."""
-        found = {**self.details, **details}
-        wanted, got, step = self.expected, self.got, self.hint or hint
-        return type(self)(self.reason, message, expected=wanted, got=got, hint=step, **found)
+        """The same error with another message and more details. `hint` is used if the error has none."""
+        facts: dict[str, Any] = {"expected": self.expected, "got": self.got, "hint": self.hint or hint}
+        return type(self)(self.reason, message, **facts | self.details | details)
 
     def to_json(self) -> dict[str, object]:
         """The error envelope, the same in `--json` output and over HTTP."""
@@ -78,66 +71,54 @@ class PvdmError(Exception):
 
 
 def comparison(expected: str | None, got: str | None) -> str:
-    """What was expected and what was got, as far as the error says it; empty where it says neither."""
+    """A phrase with the expected and the actual value; empty if there is neither."""
     if not expected:
         return f"got {got}" if got else ""
     return f"expected {expected}, got {got or 'nothing'}"
 
 
-def _rebuild(
-    cls: type[PvdmError],
-    code: str,
-    message: str,
-    expected: str | None,
-    got: str | None,
-    hint: str | None,
-    details: dict[str, str | int],
-) -> PvdmError:
-    return cls(code, message, expected=expected, got=got, hint=hint, **details)
-
-
 class InputError(PvdmError):
-    """The caller's words, schema or data cannot be accepted as they are."""
+    """The caller's input (arguments, schema or data) cannot be accepted."""
 
     exit_code = 2
 
 
 class VerificationError(PvdmError):
-    """Something that was checked does not hold."""
+    """A check of data, signatures or stored files failed."""
 
     exit_code = 3
 
 
 class RolledBackError(PvdmError):
-    """Work was stopped before its end and undone; it can be taken up again."""
+    """Work was stopped before its end and undone; it can be tried again."""
 
     exit_code = 4
 
 
 class ConflictError(RolledBackError):
-    """Someone else was first: nothing of this happened; read again, then decide."""
+    """Another caller was first. Nothing was changed; read the state again before you retry."""
 
 
 class NotAllowedError(PvdmError):
-    """Role, protection or override do not allow it."""
+    """The caller's role, the table's protection or the override does not allow the operation."""
 
     exit_code = 5
 
 
 class StateUnknownError(PvdmError):
-    """It may have happened or not: read the state before you retry."""
+    """The operation may have happened or not: read the state before you retry."""
 
     exit_code = 6
 
 
 class UnavailableError(PvdmError):
-    """A part that this work needs cannot be reached or is not installed."""
+    """A service, file or package that the operation needs cannot be reached or is not installed."""
 
     exit_code = 7
 
 
 class DevelopmentWarning(UserWarning):
-    """A development Steward was created: its operator's key lies in its own folder."""
+    """A development Steward was created: its operator's key is in the Steward's own folder."""
 
 
 KINDS: Final[Mapping[str, type[PvdmError]]] = {
@@ -150,4 +131,4 @@ KINDS: Final[Mapping[str, type[PvdmError]]] = {
     "unavailable": UnavailableError,
     "bug": PvdmError,
 }
-"""The classes by the names that the registry and the HTTP envelope have for them; a subclass comes before its base."""
+"""The classes by their names in the registry and in HTTP responses; a subclass comes before its base."""

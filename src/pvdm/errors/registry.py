@@ -1,4 +1,4 @@
-"""The registry of errors: for each code its class, when it is raised, and the message and hint that its errors have."""
+"""The registry of errors: for each code its class, when it is raised, and the default texts of its errors."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ SECTIONS: Final = (
     "gate",
     "audit",
 )
-"""The files of the registry, in the order that the page of errors has."""
+"""The files of the registry, in the order of docs/errors.md."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A code of the registry, or one of the reasons of a code.
 
-    `kinds` names several classes where the caller decides which one the error has. A code with reasons is a family:
-    programs act on the code, and the reason says what exactly is wrong.
+    `kinds` names several classes if the code that raises the error chooses one. Programs act on the code; the reason
+    says what exactly is wrong.
     """
 
     kinds: tuple[str, ...]
@@ -47,7 +47,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The codes of one subject, with the heading and the text that the page of errors has for them."""
+    """The codes of one subject, with their heading and introduction in docs/errors.md."""
 
     title: str
     text: str
@@ -56,26 +56,26 @@ class Section:
 
 @functools.cache
 def load_section(name: str) -> Section:
-    """Read one file of the registry; once a process."""
-    text = resources.files("pvdm.errors").joinpath("registry", f"{name}.toml").read_text("utf-8")
-    document: dict[str, Any] = tomllib.loads(text)
-    title, about = document.pop("title"), document.pop("text")
-    return Section(title, about, {code: _entry(table) for code, table in document.items()})
+    """Read one file of the registry, once a process."""
+    content = resources.files("pvdm.errors").joinpath("registry", f"{name}.toml").read_text("utf-8")
+    document: dict[str, Any] = tomllib.loads(content)
+    title, text = document.pop("title"), document.pop("text")
+    return Section(title, text, {code: _read_entry(table) for code, table in document.items()})
 
 
-def _entry(table: dict[str, Any], kinds: tuple[str, ...] = ()) -> Entry:
+def _read_entry(table: dict[str, Any] | str, kinds: tuple[str, ...] = ()) -> Entry:
+    """The entry of a table of the file. A reason can be written as its `when` alone, and has the code's `kinds`."""
+    if isinstance(table, str):
+        return Entry(kinds, table)
     kind = table.get("kind", kinds)
     kinds = (kind,) if isinstance(kind, str) else tuple(kind)
-    found = {name: text for name, text in table.items() if name in {"when", "message", "expected", "hint"}}
-    reasons = table.get("reasons", {})
-    nested = {
-        name: _entry(value if isinstance(value, dict) else {"when": value}, kinds) for name, value in reasons.items()
-    }
-    return Entry(kinds, **found, reasons=nested)
+    texts = {name: text for name, text in table.items() if name in {"when", "message", "expected", "hint"}}
+    reasons = {name: _read_entry(value, kinds) for name, value in table.get("reasons", {}).items()}
+    return Entry(kinds, **texts, reasons=reasons)
 
 
 @functools.cache
 def codes_by_reason() -> dict[str, str]:
     """The code of every reason that is not a code itself."""
-    entries = (each for name in SECTIONS for each in load_section(name).entries.items())
+    entries = (item for name in SECTIONS for item in load_section(name).entries.items())
     return {reason: code for code, entry in entries for reason in entry.reasons}

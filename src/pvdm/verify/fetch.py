@@ -1,4 +1,4 @@
-"""Fetches and freezes files: each is hashed before any key is derived, and fetched once into the Steward's memory."""
+"""Fetches and freezes files. A freeze hashes each file before any key is derived; a fetch reads it into memory once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class HashedFile:
-    """A file as it was hashed, without its bytes; `version` pins the version that the store showed."""
+    """Size and hash of a file. `version` is the store's version of the file, if it was pinned."""
 
     location: str
     size: int
@@ -47,13 +47,9 @@ class Files:
 
     def fetch(self, location: str | Location, *, most: int = FETCH_SIZE_MAX_BYTES) -> Fetched:
         """Read the whole file into memory, once."""
-        place = location if isinstance(location, Location) else parse_location(location)
-        parts, digest = [], hashlib.sha256()
-        version, pieces = self._reading(place, most)
-        for piece in pieces:
-            digest.update(piece)
-            parts.append(piece)
-        return Fetched(b"".join(parts), digest.hexdigest(), version)
+        version, pieces = self._open(location if isinstance(location, Location) else parse_location(location), most)
+        data = b"".join(pieces)
+        return Fetched(data, hashlib.sha256(data).hexdigest(), version)
 
     def fetch_frozen(self, frozen: HashedFile) -> Fetched:
         """Read a frozen file again; raises `file_changed` unless bytes and pinned version are those of the freeze."""
@@ -64,28 +60,28 @@ class Files:
                 raise
             raise _changed(frozen, f"more than {frozen.size} bytes") from None
         if (len(fetched.data), fetched.sha256) != (frozen.size, frozen.sha256):
-            raise _changed(frozen, f"{len(fetched.data)} bytes, SHA-256 {fetched.sha256}")
+            raise _changed(frozen, describe_bytes(len(fetched.data), fetched.sha256))
         if frozen.version is not None and fetched.version != frozen.version:
             raise _changed(frozen, f"version {fetched.version}, not {frozen.version}")
         return fetched
 
     def require_version(self, frozen: HashedFile) -> None:
-        """Require that the store shows the frozen version now; no bytes are read."""
+        """Require that the store still has the frozen version; no bytes are read."""
         place = parse_location(frozen.location)
         with _store_errors(place):
-            shown = self.stores.of(place).facts(place).version
-        if shown != frozen.version:
-            raise _changed(frozen, f"version {shown}, not {frozen.version}")
+            version = self.stores.of(place).facts(place).version
+        if version != frozen.version:
+            raise _changed(frozen, f"version {version}, not {frozen.version}")
 
     def read(self, location: str, *, most: int) -> bytes:
         """Read the bytes of a metadata file of at most `most` bytes."""
-        return b"".join(self._reading(parse_location(location), most)[1])
+        return b"".join(self._open(parse_location(location), most)[1])
 
     def hash(self, location: str, *, pinned: bool = False) -> HashedFile:
-        """Size and SHA-256 of a file, without keeping it; `pinned` adds the version that the store shows."""
+        """Size and SHA-256 of a file, which is not kept in memory. With `pinned`, its version in the store too."""
         place = parse_location(location)
         size, digest = 0, hashlib.sha256()
-        version, pieces = self._reading(place, FETCH_SIZE_MAX_BYTES)
+        version, pieces = self._open(place, FETCH_SIZE_MAX_BYTES)
         for piece in pieces:
             digest.update(piece)
             size += len(piece)
@@ -94,7 +90,7 @@ class Files:
         return HashedFile(location, size, digest.hexdigest(), version if pinned else None)
 
     def make_durable(self, locations: Sequence[str]) -> None:
-        """Sync the files, so that they survive a power loss; a producer may have written them."""
+        """Sync the files, so that they survive a power loss."""
         places = [parse_location(each) for each in locations]
         for scheme in sorted({each.scheme for each in places}):
             of_store = [each for each in places if each.scheme == scheme]
@@ -107,45 +103,51 @@ class Files:
         with _store_errors(place):
             return self.stores.of(place).end(place, size)
 
-    def _reading(self, place: Location, most: int) -> tuple[str | None, Iterator[bytes]]:
+    def _open(self, place: Location, most: int) -> tuple[str | None, Iterator[bytes]]:
+        """The file's version in its store, and its bytes in pieces."""
         with _store_errors(place):
-            found = self.stores.of(place).reading(place)
-        return found.version, self._pieces(place, found.pieces, most)
+            opened = self.stores.of(place).reading(place)
+        return opened.version, self._limit(place, opened.pieces, most)
 
-    def _pieces(self, place: Location, pieces: Iterator[bytes], most: int) -> Iterator[bytes]:
-        seen = 0
+    def _limit(self, place: Location, pieces: Iterator[bytes], most: int) -> Iterator[bytes]:
+        size = 0
         with _store_errors(place):
             for piece in pieces:
-                seen += len(piece)
-                if seen > most:
+                size += len(piece)
+                if size > most:
                     raise Code.FILE_TOO_LARGE(expected=f"at most {most} bytes", got=str(place))
                 yield piece
 
 
 def fetch_source(files: Files, frozen: Iterable[HashedFile]) -> Fetch:
-    """A function that fetches these frozen files of the source; any other location is `source_not_frozen`."""
-    known = {each.location: each for each in frozen}
+    """A function that fetches these frozen files of the source. It raises `source_not_frozen` for any other one."""
+    by_location = {each.location: each for each in frozen}
 
     def fetch(location: str) -> bytes:
-        if location not in known:
+        if location not in by_location:
             raise Code.SOURCE_NOT_FROZEN(got=location)
-        return files.fetch_frozen(known[location]).data
+        return files.fetch_frozen(by_location[location]).data
 
     return fetch
+
+
+def describe_bytes(size: int, sha256: str) -> str:
+    """Size and hash of a file, for an error."""
+    return f"{size} bytes, SHA-256 {sha256}"
 
 
 def _changed(frozen: HashedFile, got: str) -> PvdmError:
     return Code.FILE_MISMATCH(
         f"{frozen.location} was changed after the freeze",
         reason="file_changed",
-        expected=f"{frozen.size} bytes, SHA-256 {frozen.sha256}",
+        expected=describe_bytes(frozen.size, frozen.sha256),
         got=got,
     )
 
 
 @contextlib.contextmanager
 def _store_errors(place: Location) -> Iterator[None]:
-    """Translate errors of a store; a missing file, or one that is not plain, is a fact about the file."""
+    """Translate errors of a store: `file_mismatch` for a file that is missing or not plain, else `file_unreadable`."""
     try:
         yield
     except FileNotFoundError:
@@ -168,10 +170,9 @@ class Freeze:
 
 
 def freeze(locations: Iterable[str], files: Files, *, threads: int = 1) -> Freeze:
-    """Hash every file; two names of one file are refused, since a row would count twice."""
-    listed = _distinct(locations)
-    seen = mapped(threads, files.hash, listed)
-    return Freeze(MappingProxyType({each.location: each for each in seen}), root_of(seen))
+    """Hash every file. Two names of one file are refused, since its rows would count twice."""
+    hashed = mapped(threads, files.hash, _require_distinct(locations))
+    return Freeze(MappingProxyType({each.location: each for each in hashed}), root_of(hashed))
 
 
 def freeze_found(
@@ -179,37 +180,37 @@ def freeze_found(
 ) -> tuple[Freeze, dict[str, VerificationError]]:
     """The freeze of the files that can be hashed, and the error of each other file.
 
-    Two names of one file are refused. `pinned` freezes the version that the store shows as well.
+    Two names of one file are refused. With `pinned` the freeze has the files' versions in the store too.
     """
-    listed = _distinct(locations)
+    refused: dict[str, VerificationError] = {}
 
-    def hashed(location: str) -> HashedFile | VerificationError:
+    def hash_file(location: str) -> HashedFile | None:
         try:
             return files.hash(location, pinned=pinned)
         except VerificationError as error:
-            return error
+            refused[location] = error
+            return None
 
-    found = dict(zip(listed, mapped(threads, hashed, listed), strict=True))
-    seen = {location: each for location, each in found.items() if isinstance(each, HashedFile)}
-    refused = {location: each for location, each in found.items() if isinstance(each, VerificationError)}
-    return Freeze(MappingProxyType(seen), root_of(seen.values())), refused
+    results = mapped(threads, hash_file, _require_distinct(locations))
+    hashed = {each.location: each for each in results if each is not None}
+    return Freeze(MappingProxyType(hashed), root_of(hashed.values())), dict(sorted(refused.items()))
 
 
-def root_of(seen: Iterable[HashedFile]) -> str:
+def root_of(files: Iterable[HashedFile]) -> str:
     """SHA-256 over the files in the order of their locations, each field preceded by its length."""
     digest = hashlib.sha256(_FREEZE_DOMAIN)
-    for each in sorted(seen, key=lambda file: file.location):
-        for field in (each.location.encode(), str(each.size).encode(), bytes.fromhex(each.sha256)):
+    for file in sorted(files, key=lambda each: each.location):
+        for field in (file.location.encode(), str(file.size).encode(), bytes.fromhex(file.sha256)):
             digest.update(len(field).to_bytes(8, "big") + field)
     return digest.hexdigest()
 
 
-def _distinct(locations: Iterable[str]) -> list[str]:
-    """The locations in order; raises where two of them mean one file."""
+def _require_distinct(locations: Iterable[str]) -> list[str]:
+    """The locations in order. Raises if two of them are names of one file."""
     listed = sorted(locations)
-    places: set[str] = set()
+    places: set[Location] = set()
     for location in listed:
-        place = str(parse_location(location))
+        place = parse_location(location)
         if place in places:
             raise Code.FILE_MISMATCH(reason="file_listed_twice", got=location)
         places.add(place)

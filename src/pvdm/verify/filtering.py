@@ -25,22 +25,22 @@ _COMPARISONS: Final[dict[ex.Operator, Callable[..., Any]]] = {
     ex.Operator.GREATER: pc.greater,
     ex.Operator.GREATER_OR_EQUAL: pc.greater_equal,
 }
-_ABOVE: Final = frozenset({ex.Operator.GREATER, ex.Operator.GREATER_OR_EQUAL})
+_GREATER: Final = frozenset({ex.Operator.GREATER, ex.Operator.GREATER_OR_EQUAL})
 _VIEWS: Final[dict[pa.DataType, pa.DataType]] = {
     pa.string_view(): pa.large_string(),
     pa.binary_view(): pa.large_binary(),
 }
 
 
-def kept(batch: pa.RecordBatch, expression: ex.Expression) -> pa.RecordBatch:
-    """The rows for which a bound filter is true, and not unknown."""
+def filter_rows(batch: pa.RecordBatch, expression: ex.Expression) -> pa.RecordBatch:
+    """The rows for which a bound filter is true; false and unknown (null) drop the row."""
     if isinstance(expression, ex.Always):
         return batch
-    return _without_views(batch).filter(mask(batch, expression), null_selection_behavior="drop")
+    return _cast_views(batch).filter(mask(batch, expression), null_selection_behavior="drop")
 
 
-def _without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch without columns of views, which Arrow cannot filter."""
+def _cast_views(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with columns of Arrow's view types cast to plain types, because Arrow cannot filter views."""
     types = [_VIEWS.get(each, each) for each in batch.schema.types]
     if types == batch.schema.types:
         return batch
@@ -49,74 +49,74 @@ def _without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def mask(batch: pa.RecordBatch, expression: ex.Expression) -> Mask:
-    """True, false or null for each row."""
-    found: Mask
+    """The result of a bound filter for each row: true, false, or null for unknown."""
+    result: Mask
     match expression:
         case ex.Always():
-            found = pa.repeat(pa.scalar(True), batch.num_rows)
+            result = pa.repeat(pa.scalar(True), batch.num_rows)
         case ex.And(parts):
-            found = functools.reduce(pc.and_kleene, (mask(batch, part) for part in parts))
+            result = functools.reduce(pc.and_kleene, (mask(batch, part) for part in parts))
         case ex.Or(parts):
-            found = functools.reduce(pc.or_kleene, (mask(batch, part) for part in parts))
+            result = functools.reduce(pc.or_kleene, (mask(batch, part) for part in parts))
         case ex.Not(part):
-            found = pc.invert(mask(batch, part))
+            result = pc.invert(mask(batch, part))
         case _:
-            found = _predicate(_column(batch, expression.column), expression)
-    return found
+            result = _evaluate(expression, _decode_column(batch, expression.column))
+    return result
 
 
-def _predicate(column: _Column, predicate: ex.Predicate) -> Mask:
-    found: Mask
+def _evaluate(predicate: ex.Predicate, column: _Column) -> Mask:
+    result: Mask
     match predicate:
         case ex.IsNull(_, negated):
-            found = pc.is_null(column)
+            result = pc.is_null(column)
         case ex.IsNan(_, negated):
             # Spark's isnan is false for null, so `not` makes it true.
-            found = pc.fill_null(pc.is_nan(column), False)
+            result = pc.fill_null(pc.is_nan(column), False)
         case ex.Compare(_, operator, literal):
-            return _compared(column, operator, literal)
+            return _compare(column, operator, literal)
         case ex.OneOf(_, literals, negated):
-            found = _among(column, literals)
+            result = _is_one_of(column, literals)
         case ex.StartsWith(_, prefix, negated):
-            typed = ex.typed(prefix)
-            found = pc.starts_with(_as(column, typed.type), str(typed.value))
-    return pc.invert(found) if negated else found
+            typed = ex.require_typed(prefix)
+            result = pc.starts_with(_cast(column, typed.type), str(typed.value))
+    return pc.invert(result) if negated else result
 
 
-def _compared(column: _Column, operator: ex.Operator, literal: ex.Literal) -> Mask:
-    typed = ex.typed(literal)
-    column = _as(column, typed.type)
-    found: Mask = _COMPARISONS[operator](column, scalar(typed.value, typed.type))
-    if operator in _ABOVE and pa.types.is_floating(column.type):
-        # NaN is above every number for Spark and Iceberg; Arrow compares it as false.
-        found = pc.or_kleene(found, pc.is_nan(column))
-    return found
+def _compare(column: _Column, operator: ex.Operator, literal: ex.Literal) -> Mask:
+    typed = ex.require_typed(literal)
+    column = _cast(column, typed.type)
+    result: Mask = _COMPARISONS[operator](column, scalar(typed.value, typed.type))
+    if operator in _GREATER and pa.types.is_floating(column.type):
+        # Spark and Iceberg order NaN above every number; Arrow's comparison with NaN is false.
+        result = pc.or_kleene(result, pc.is_nan(column))
+    return result
 
 
-def _among(column: _Column, literals: tuple[ex.Literal, ...]) -> Mask:
-    typed = [ex.typed(each) for each in literals]
-    column = _as(column, typed[0].type)
+def _is_one_of(column: _Column, literals: tuple[ex.Literal, ...]) -> Mask:
+    typed = [ex.require_typed(each) for each in literals]
+    column = _cast(column, typed[0].type)
     if pa.types.is_floating(column.type):
         # Arrow compares bits here; adding zero makes -0.0 equal to 0.0.
         column = pc.add(column, pa.scalar(0.0, column.type))
     # A UUID is compared as its bytes.
-    wanted = pa.array([getattr(each.value, "bytes", each.value) for each in typed], column.type)
-    found = pc.is_in(column, value_set=wanted)
-    masked: Mask = pc.if_else(pc.is_valid(column), found, pa.scalar(None, pa.bool_()))
-    return masked
+    values = pa.array([getattr(each.value, "bytes", each.value) for each in typed], column.type)
+    result: Mask = pc.if_else(pc.is_valid(column), pc.is_in(column, value_set=values), pa.scalar(None, pa.bool_()))
+    return result
 
 
 def plain_column(batch: pa.RecordBatch, name: str, kind: Type) -> _Column:
     """A column of a simple type, decoded, in the Arrow type of its literals."""
-    return _as(_column(batch, name), kind)
+    return _cast(_decode_column(batch, name), kind)
 
 
-def _column(batch: pa.RecordBatch, name: str) -> _Column:
+def _decode_column(batch: pa.RecordBatch, name: str) -> _Column:
     """The column without dictionary, run ends or extension, so that nulls are the array's own."""
-    found = batch.schema.get_all_field_indices(name)
-    if len(found) != 1:
-        raise Code.COLUMN_MISSING(f"the data has no one column {name!r}", got=str(len(found)))
-    column: _Column = batch.column(found[0])
+    indices = batch.schema.get_all_field_indices(name)
+    if len(indices) != 1:
+        message = f"the data does not have exactly one column {name!r}"
+        raise Code.COLUMN_MISSING(message, got=f"{len(indices)} columns of this name")
+    column: _Column = batch.column(indices[0])
     while True:
         if isinstance(column, pa.ExtensionArray):
             column = column.storage
@@ -128,20 +128,21 @@ def _column(batch: pa.RecordBatch, name: str) -> _Column:
             return column
 
 
-def _as(column: _Column, kind: Type) -> _Column:
-    """The column in the Arrow type of its literals; raises where a value would change."""
+def _cast(column: _Column, kind: Type) -> _Column:
+    """The column in the Arrow type of its literals; raises if a value would change."""
     wanted = arrow_type(kind)
     if column.type == wanted:
         return column
-    if _same_meaning(column.type, wanted):
+    if _is_lossless(column.type, wanted):
         try:
             return column.cast(wanted)
         except pa.ArrowInvalid:
-            pass  # a value does not fit
+            pass  # a value is out of the range of the type
     raise Code.FILTER_TYPE_DIFFERS(expected=str(kind), got=str(column.type)[:120])
 
 
-def _same_meaning(given: pa.DataType, wanted: pa.DataType) -> bool:
+def _is_lossless(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether values keep their meaning in the wanted type. A value can still be out of its range."""
     types = pa.types
     if types.is_timestamp(wanted):
         return types.is_timestamp(given) and (given.tz is None) == (wanted.tz is None)

@@ -18,9 +18,9 @@ from pvdm.model.projection import ProjectionName
 from pvdm.model.statements.verdict import FailureClass, Outcome, Verdict
 
 FINDING_TEXT_MAX_CHARACTERS: Final = 400
-# Findings whose `expected` and `got` hold only numbers, ids, types and places. In all others they may hold values of
-# rows, such as a bound or a partition, and only roles that may see values see them. All roles see the message.
-SHOWN_WHOLE: Final = frozenset(
+# Findings whose `expected` and `got` have only numbers, ids, types and paths, so that all roles see them. In all other
+# findings these two may have values of rows, and only roles that may see values see them. All roles see the message.
+SHOWN_TO_ALL_ROLES: Final = frozenset(
     """
     arrow_type_unsupported boundary_moved cast_refused column_duplicate column_missing column_unexpected
     decimal_not_exact decimal_too_wide delete_file_staged deletes_newer extraction_differs field_default_missing
@@ -52,16 +52,14 @@ class Finding(Document, title="a finding"):
     def __post_init__(self) -> None:
         # Producers choose names and values, so texts are made printable and short.
         for name in ("message", "expected", "got", "file"):
-            text = getattr(self, name)
+            text, limit = getattr(self, name), FINDING_TEXT_MAX_CHARACTERS
             if text is not None:
-                limit = FINDING_TEXT_MAX_CHARACTERS
-                cut = text if len(text) <= limit else f"{text[: limit - 1]}…"
-                object.__setattr__(self, name, printable(cut))
+                object.__setattr__(self, name, printable(text if len(text) <= limit else f"{text[: limit - 1]}…"))
 
     def __str__(self) -> str:
-        tail = comparison(self.expected, self.got)
+        difference = comparison(self.expected, self.got)
         place = f" ({self.file})" if self.file else ""
-        return (f"{self.message}: {tail}" if tail else self.message) + place
+        return (f"{self.message}: {difference}" if difference else self.message) + place
 
     @classmethod
     def of(cls, failure: FailureClass, error: PvdmError, file: str | None = None) -> Finding:
@@ -72,57 +70,60 @@ class Finding(Document, title="a finding"):
 def compare(
     intent: Partials | None, staged: Partials | None, findings: Iterable[Finding], located: WrongRows | None = None
 ) -> Verdict:
-    """PASS if every digest matches and there is no finding; a side that is None could not be digested.
+    """PASS if every digest matches and there is no finding. A side is None if it could not be digested.
 
-    Only the digests decide whether rows are wrong. Located rows say in which ways.
+    Only the digests decide whether rows are wrong. Located rows decide the failure classes.
     """
-    classes = {found.failure for found in findings}
+    classes = {finding.failure for finding in findings}
     if intent is not None and staged is not None:
-        rows = rows_class(intent, staged)
-        if rows is not None:
-            classes |= (located.failures if located is not None else None) or {rows}
+        failure = rows_class(intent, staged)
+        if failure is not None:
+            classes |= (located.failures if located is not None else None) or {failure}
     elif not classes:
-        raise Code.DIGEST_MISSING(got="one")
+        raise Code.DIGEST_MISSING(got="at most one")
     return Verdict.failed(*classes) if classes else Verdict(Outcome.PASS)
 
 
 def rows_class(intent: Partials, staged: Partials) -> FailureClass | None:
-    """How the staged rows differ from the intended ones, as far as counts and digests can tell; None if they do not.
+    """The failure class of the staged rows by counts and digests alone; None if both sides are equal.
 
-    Fewer rows are missing ones. More rows are duplicates if every sum is a multiple of the intended sum, else added
-    ones. As many rows with other sums are modified. Located rows tell more.
+    Fewer rows are MISSING. More rows are DUPLICATED if every sum is a multiple of the intended sum, otherwise ADDED.
+    The same number of rows with other sums is MODIFIED.
     """
     if intent.keys() != staged.keys() or not intent:
         raise Code.PARTIAL_MISMATCH(
-            "intent and staged were not digested alike", reason="partial_missing", expected="the same", got="not"
+            "intent and staged were not digested in the same projections",
+            reason="partial_missing",
+            expected=", ".join(name.value for name in intent) or "a projection",
+            got=", ".join(name.value for name in staged) or "none",
         )
     if all(intent[name].matches(staged[name]) for name in intent):
         return None
-    wanted, got = rows_of(intent), rows_of(staged)
-    if got < wanted:
+    intended_rows, staged_rows = rows_of(intent), rows_of(staged)
+    if staged_rows < intended_rows:
         return FailureClass.MISSING
-    if got > wanted:
-        return FailureClass.DUPLICATED if _is_repeated(intent, staged, wanted, got) else FailureClass.ADDED
-    return FailureClass.MODIFIED
+    if staged_rows == intended_rows:
+        return FailureClass.MODIFIED
+    times = staged_rows // intended_rows if intended_rows else 0
+    return FailureClass.DUPLICATED if times and _is_repeated(intent, staged, times) else FailureClass.ADDED
 
 
-def _is_repeated(intent: Partials, staged: Partials, wanted: int, got: int) -> bool:
-    """Whether the staged digests are those of all intended rows, each taken the same number of times."""
-    if not wanted:
-        return False
-    times = got // wanted
-    repeated = {
-        name: replace(each, rows=each.rows * times, total=each.total * times % _MODULUS)
+def _is_repeated(intent: Partials, staged: Partials, times: int) -> bool:
+    """Whether the staged digests are those of all intended rows, each taken so many times."""
+    return all(
+        replace(each, rows=each.rows * times, total=each.total * times % _MODULUS).matches(staged[name])
         for name, each in intent.items()
-    }
-    return all(repeated[name].matches(staged[name]) for name in intent)
+    )
 
 
 def rows_of(partials: Partials) -> int:
-    """The number of rows, which all projections must have counted alike."""
+    """The number of rows. Raises unless all projections counted the same number."""
     counts = {partial.rows for partial in partials.values()}
     if len(counts) != 1:
         raise Code.PARTIAL_MISMATCH(
-            "the projections counted different numbers of rows", reason="partial_missing", expected="one", got="two"
+            "the projections counted different numbers of rows",
+            reason="partial_missing",
+            expected="one number of rows",
+            got=" and ".join(map(str, sorted(counts))) or "no projection",
         )
     return counts.pop()

@@ -1,4 +1,4 @@
-"""Whether source, contract and target fit together, decided by schemas and footers before anything is staged."""
+"""Checks, before anything is staged, that source, contract and target fit together, by schemas and Parquet footers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from pvdm.digest import Plan, default_engine, kernel_engine
 from pvdm.digest.parquet import read_batches
-from pvdm.errors import Code, InputError, PvdmError, VerificationError
+from pvdm.errors import Code, InputError, VerificationError
 from pvdm.lake.format.schema.logical import to_model, type_to_iceberg
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.read.deletes import ScanFile
@@ -28,40 +28,37 @@ from pvdm.model.projection import content
 from pvdm.model.schema import FixedType, GeoType, Kind, PrimitiveType, Schema
 from pvdm.model.statements.core import ExtractionPath
 from pvdm.verify.fetch import Files
-from pvdm.verify.intent import Intent, digest_plan, no_rows, require_mapping
+from pvdm.verify.intent import Intent, digest_plan, empty_batch, require_mapping
 from pvdm.verify.planning import plan_chunks
 from pvdm.verify.source import INT96_HINT, PinnedSource, source_readable, unusable
 
-# Types that Spark's reader gives as another type or not at all, so that digests would differ from the stored values.
+# Types that Spark's reader returns as another type or not at all, so that digests would differ from the stored values.
 _NOT_EXTRACTED: Final = frozenset(
     {Kind.TIME, Kind.TIME_NS, Kind.TIMESTAMP_NS, Kind.TIMESTAMPTZ_NS, Kind.UNKNOWN, Kind.UUID, Kind.VARIANT}
 )
 
 
 def require_extractable(schema: Schema, whose: str) -> None:
-    """Refuse columns that Spark's reader does not give in the table's own type."""
+    """Refuse columns that Spark's reader does not return in the table's own type."""
     for path, slot in schema.walk():
         kind = slot.type
         if isinstance(kind, FixedType | GeoType) or (isinstance(kind, PrimitiveType) and kind.kind in _NOT_EXTRACTED):
             raise Code.EXTRACTION_TYPE_UNSUPPORTED(
-                f"Spark's reader does not give column {path!a} of the {whose} as it is stored",
+                f"Spark's reader does not return column {path!a} of the {whose} as it is stored",
                 got=str(kind),
                 column=path,
             )
 
 
 def require_contract_fit(contract: DataProductContract, source: Schema, target: Schema) -> None:
-    """Refuse a contract under which no workload can be opened, whatever its parameters and the source's rows are.
-
-    It is checked before a contract comes into force and before each workload is opened.
-    """
-    with _name_place("projections", "name a column of the target, in its own spelling"):
+    """Refuse a contract under which no workload can be opened, whatever its parameters and the source's rows are."""
+    with _in_contract("projections", "name a column of the target, in its own spelling"):
         plan = digest_plan(contract, target)
         require_identity(target, contract.projections.identity)
     require_source_fit(contract, source)
-    with _name_place("boundary.columns"):
+    with _in_contract("boundary.columns"):
         mapped = require_mapping(contract, source, plan)
-        engine, batch = default_engine(), no_rows(mapped, source)
+        engine, batch = default_engine(), empty_batch(mapped, source)
         for projection in plan.projections:
             engine.encode(plan, projection.name, batch)
 
@@ -69,29 +66,28 @@ def require_contract_fit(contract: DataProductContract, source: Schema, target: 
 def require_source_fit(contract: DataProductContract, source: Schema) -> None:
     """Refuse a contract that needs columns or types that its source does not have."""
     boundary, chunking = contract.boundary, contract.chunking
-    with _name_place("boundary.columns"):
-        resolve(boundary.mapping, source)
-    with _name_place("boundary.where"):
-        require_bindable(boundary.where, source, {each.name: each.type.type for each in contract.parameters})
+    with _in_contract("boundary.columns"):
+        resolve(boundary.columns, source)
+    with _in_contract("boundary.where"):
+        require_bindable(boundary.where, source, {each.name: PrimitiveType(each.type) for each in contract.parameters})
     if boundary.claim is not None:
-        with _name_place("boundary.claim"):
+        with _in_contract("boundary.claim"):
             Claim.value(boundary.claim, type_to_iceberg(column_type(source, boundary.claim)), None)
-    with _name_place("chunking"):
+    with _in_contract("chunking"):
         if chunking.by is not ChunkingBy.FILES:
-            plan_chunks(chunking, source, values=(), files=(), most=contract.limits.chunks)
+            plan_chunks(chunking, source, most=contract.limits.chunks)
 
 
 def require_extraction_fit(contract: DataProductContract, source: Schema, target: Schema) -> None:
-    """Refuse columns that Spark's reader does not give as stored, under a contract with `extraction: spark`."""
+    """Under `extraction: spark`, refuse columns that Spark's reader does not return as stored."""
     if contract.extraction is not ExtractionPath.SPARK:
         return
     require_extractable(target, "target")
-    wanted = columns_read(contract, target.names) & set(source.names)
-    require_extractable(source.select(wanted), "source")
+    require_extractable(source.select(columns_read(contract, target.names) & set(source.names)), "source")
 
 
 def require_identity(target: Schema, names: Sequence[str]) -> None:
-    """Refuse a variant in the identity, since keys must be comparable and printable."""
+    """Refuse a variant in the identity: keys are compared and printed."""
     for path, slot in target.select(names).walk():
         if slot.type == PrimitiveType(Kind.VARIANT):
             raise Code.IDENTITY_TYPE_UNSUPPORTED(
@@ -102,8 +98,8 @@ def require_identity(target: Schema, names: Sequence[str]) -> None:
 def require_partition_fit(contract: DataProductContract, target: TableMetadata) -> None:
     """Refuse declared partition values that no partition of the target can have."""
     declared = contract.boundary.partition
-    parameters = {each.name: each.type.type for each in contract.parameters}
-    with _name_place("boundary.partition"):
+    parameters = {each.name: PrimitiveType(each.type) for each in contract.parameters}
+    with _in_contract("boundary.partition"):
         types = partition_types(target, [name for name, _ in declared])
         for name, value in declared:
             _, kind = types[name]
@@ -114,36 +110,36 @@ def require_partition_fit(contract: DataProductContract, target: TableMetadata) 
 
 
 @contextlib.contextmanager
-def _name_place(place: str, hint: str | None = None) -> Iterator[None]:
-    """Add the place in the contract to a refusal."""
+def _in_contract(path: str, hint: str | None = None) -> Iterator[None]:
+    """Add the path of the wrong part of the contract to an error that is raised inside."""
     try:
         yield
     except InputError as error:
-        hint = hint or f"correct {place} of the contract"
-        raise error.with_context(f"{place} does not fit: {error.message}", hint=hint, path=place) from None
+        hint = hint or f"correct {path} of the contract"
+        raise error.with_context(f"{path} does not fit: {error.message}", hint=hint, path=path) from None
 
 
 FOOTER_MAX_BYTES: Final = 67_108_864
 _MAGIC: Final = b"PAR1"
-_TAIL: Final = 8
-_map: Final[Any] = pa.map_  # its stubs know no field in the place of a type
+_TAIL_BYTES: Final = 8  # length of the footer, then the magic
+_map_type: Final[Any] = pa.map_  # its stubs accept types only, no fields
 
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """A file's columns as Arrow types with field ids; `int96` are those with timestamps of that deprecated type."""
+    """A file's columns as Arrow types with field ids. `int96` has the names of columns of that deprecated type."""
 
     schema: pa.Schema
     int96: frozenset[str]
 
     @property
     def key(self) -> bytes:
-        """The same for files of the same columns."""
+        """Bytes that are equal for files with the same columns."""
         return bytes(self.schema.serialize()) + repr(sorted(self.int96)).encode()
 
     def sample_file(self) -> bytes:
-        """A Parquet file of one null row with these columns: a reader of it can read the file as well."""
-        schema = pa.schema([_nullable(field) for field in self.schema])
+        """A Parquet file with these columns and one row of nulls, to test whether the columns can be read."""
+        schema = pa.schema([_make_nullable(field) for field in self.schema])
         out = io.BytesIO()
         row = pa.Table.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema)
         pq.write_table(row, out, store_schema=False)
@@ -151,33 +147,33 @@ class Footer:
 
 
 def read_footer(location: str, files: Files) -> Footer:
-    """Read the columns of a file from its end alone; raises `parquet_unreadable`."""
-    tail = files.end(location, _TAIL)
+    """Read the columns of a file; only the end of the file is read. Raises `parquet_unreadable`."""
+    tail = files.end(location, _TAIL_BYTES)
     length = int.from_bytes(tail[:4], "little")
-    if len(tail) < _TAIL or tail[4:] != _MAGIC or length > FOOTER_MAX_BYTES:
-        raise _unreadable(location, "another ending than a Parquet file has")
-    data = _MAGIC + files.end(location, length + _TAIL)
+    if len(tail) < _TAIL_BYTES or tail[4:] != _MAGIC or length > FOOTER_MAX_BYTES:
+        raise _unreadable(location, "a file that does not end with a Parquet footer")
+    data = _MAGIC + files.end(location, length + _TAIL_BYTES)
     try:
-        opened = pq.ParquetFile(pa.BufferReader(data))
-        schema = opened.schema.to_arrow_schema()
-        leaves = [opened.metadata.schema.column(at) for at in range(opened.metadata.num_columns)]
+        parquet = pq.ParquetFile(pa.BufferReader(data))
+        schema = parquet.schema.to_arrow_schema()
+        leaves = [parquet.metadata.schema.column(index) for index in range(parquet.metadata.num_columns)]
     except (pa.ArrowException, OSError) as error:
         raise _unreadable(location, str(error).partition("\n")[0][:200]) from None
-    old = frozenset(each.path.partition(".")[0] for each in leaves if each.physical_type == "INT96")
-    return Footer(schema.remove_metadata(), old)
+    int96 = frozenset(leaf.path.partition(".")[0] for leaf in leaves if leaf.physical_type == "INT96")
+    return Footer(schema.remove_metadata(), int96)
 
 
-def _nullable(field: Any) -> Any:
-    """The same column, nullable at any depth."""
+def _make_nullable(field: Any) -> Any:
+    """The same column, with all its inner fields nullable too."""
     kind = field.type
     if pa.types.is_struct(kind):
-        kind = pa.struct([_nullable(kind.field(at)) for at in range(kind.num_fields)])
+        kind = pa.struct([_make_nullable(kind.field(index)) for index in range(kind.num_fields)])
     elif pa.types.is_map(kind):
-        kind = _map(kind.key_field, _nullable(kind.item_field))
+        kind = _map_type(kind.key_field, _make_nullable(kind.item_field))
     elif pa.types.is_list(kind):
-        kind = pa.list_(_nullable(kind.value_field))
+        kind = pa.list_(_make_nullable(kind.value_field))
     elif pa.types.is_large_list(kind):
-        kind = pa.large_list(_nullable(kind.value_field))
+        kind = pa.large_list(_make_nullable(kind.value_field))
     return field.with_type(kind).with_nullable(True)
 
 
@@ -187,51 +183,50 @@ def _unreadable(location: str, got: str) -> VerificationError:
     )
 
 
-_WHOLE: Final = ChunkDefinition("all", "true", None)
-_CORRECT: Final = "correct the file, or the manifest's schema, and write the manifest again"
+_ALL_ROWS: Final = ChunkDefinition("all", "true", None)
+_CORRECT_FILE: Final = "correct the file, or the manifest's schema, and write the manifest again"
 
 
 def require_usable(bound: BoundContract, source: PinnedSource, target: Schema, files: Files) -> None:
-    """Refuse a source whose columns can never become the target's.
+    """Refuse a source whose columns can never be mapped to the target's.
 
-    Of a set of files every footer is read. Of a table only the schema is checked, since it may have many files.
+    For a set of files every footer is read. For a table only the schema is checked, since it may have many files.
     """
-    kernel_engine()  # raises where it is not installed
+    kernel_engine()  # raises if it is not installed
     try:
         require_contract_fit(bound.contract, source.scan.schema, target)
         plan = digest_plan(bound.contract, target)
-        intent = Intent(bound, source, _WHOLE, plan)
+        intent = Intent(bound, source, _ALL_ROWS, plan)
     except InputError as error:
-        raise unusable(error, _newer_column(error, source)) from None
+        raise unusable(error, _newer_column_hint(error, source)) from None
     require_extraction_fit(bound.contract, source.scan.schema, target)
     if source.scan.named is None:
         return
-    known: set[bytes] = set()
+    checked: set[bytes] = set()
     for file in source.scan.files:
         with source_readable():
             footer = read_footer(file.location, files)
-        if footer.key not in known:
+        if footer.key not in checked:
             _require_columns(intent, plan, file, footer)
-            known.add(footer.key)
+            checked.add(footer.key)
 
 
-def _newer_column(error: InputError, source: PinnedSource) -> str | None:
-    """The hint where the table has the column now, but its pinned snapshot is older than the column."""
+def _newer_column_hint(error: InputError, source: PinnedSource) -> str | None:
+    """A hint, if the error names a column that the source table got after its pinned snapshot."""
     if source.metadata is None:
         return None
-    pinned = set(source.scan.schema.names)
-    newer = [name for name in to_model(source.metadata.current_schema).names if name not in pinned]
-    named = next((name for name in newer if ascii(name) in f"{error.expected} {error.got}"), None)
-    if named is None:
-        return None
-    return (
-        f"{source.ref.name} has a column {named!a} now, but its pinned snapshot {source.snapshot_id} has an older "
-        "schema without it: write to the source once more, so that a snapshot has the column, and open a workload then"
-    )
+    for name in to_model(source.metadata.current_schema).names:
+        if name not in source.scan.schema.names and ascii(name) in f"{error.expected} {error.got}":
+            return (
+                f"{source.ref.name} has a column {name!a} now, but its pinned snapshot {source.snapshot_id} has an "
+                "older schema without it: write to the source once more, so that a snapshot has the column, and then "
+                "open a workload"
+            )
+    return None
 
 
 def _require_columns(intent: Intent, plan: Plan, file: ScanFile, footer: Footer) -> None:
-    """Read a sample file with these columns as the file itself will be read; raises what that will raise."""
+    """Read a sample file with these columns as the file itself will be read, and raise the same errors."""
     try:
         data = footer.sample_file()
     except pa.ArrowException:
@@ -251,7 +246,7 @@ def require_schema(schema: Schema, location: str, footer: Footer) -> None:
             expected="types that Iceberg has",
             got=str(error).partition("\n")[0][:200],
         )
-        raise unusable(refused, _CORRECT) from None
+        raise unusable(refused, _CORRECT_FILE) from None
     file = ScanFile(location, len(data), None)
     scan = Scan(schema, frozenset(), (file,), {}, named=schema)
     _require_accepted(plan, scan_batches(scan, file, lambda _: data, read_batches), location, footer, lambda name: name)
@@ -260,30 +255,28 @@ def require_schema(schema: Schema, location: str, footer: Footer) -> None:
 def _require_accepted(
     plan: Plan, batches: Iterator[pa.RecordBatch], location: str, footer: Footer, source_of: Callable[[str], str]
 ) -> None:
-    """Refuse batches that cannot be read, or whose types the plan refuses; `source_of` gives a column's own name."""
+    """Refuse batches that cannot be read, or whose types the plan refuses.
+
+    `source_of` returns the file's own name of a column of the plan.
+    """
     engine = kernel_engine()
     try:
         for batch in batches:
             for projection in plan.projections:
                 engine.encode(plan, projection.name, batch.slice(0, 0))
     except (VerificationError, InputError) as error:
-        column = source_of(str(error.details.get("column", "")).partition(".")[0])
-        raise _refused(error, column, location, footer) from None
+        column = source_of(str(error.details.get("column", "")).partition(".")[0]).partition(".")[0]
+        if column in footer.int96:
+            raise int96_error(location, column) from None
+        refused = unusable(error, error.hint or _CORRECT_FILE)
+        if location not in refused.message:
+            refused.message = f"{location}: {refused.message}"
+        refused.details["file"] = location
+        raise refused from None
 
 
-def _refused(error: PvdmError, column: str, location: str, footer: Footer) -> InputError:
-    top = column.partition(".")[0]
-    if top in footer.int96:
-        return int96(location, top)
-    found = unusable(error, error.hint or _CORRECT)
-    if location not in found.message:
-        found.message = f"{location}: {found.message}"
-    found.details["file"] = location
-    return found
-
-
-def int96(location: str, column: str) -> InputError:
-    """The error for timestamps of the type that Spark writes by default."""
+def int96_error(location: str, column: str) -> InputError:
+    """The error for timestamps of type INT96, which Spark writes by default."""
     message = f"{location}: column {column[:80]!a} has timestamps of type INT96, which have no exact type"
     expected = "timestamps in microseconds (INT64)"
     return InputError(

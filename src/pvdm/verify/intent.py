@@ -12,7 +12,7 @@ from pvdm.digest import Digester, Keys, Partial, Plan, combine_each, kernel_engi
 from pvdm.errors import Code
 from pvdm.lake.format.schema.logical import type_to_iceberg
 from pvdm.lake.read.deletes import ScanFile
-from pvdm.lake.read.resolve import arrow_type, pc, promoted, repeated
+from pvdm.lake.read.resolve import arrow_type, pc, promote, repeated
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract, DataProductContract, MappedColumn, resolve
 from pvdm.model.filter.expression import Always, And, Expression, Or, columns_of
@@ -20,7 +20,7 @@ from pvdm.model.printable import quoted
 from pvdm.model.projection import ProjectionName, content, identity
 from pvdm.model.schema import ListType, MapType, Schema, StructType
 from pvdm.verify.fetch import Fetch
-from pvdm.verify.filtering import kept, mask
+from pvdm.verify.filtering import filter_rows, mask
 from pvdm.verify.planning import chunk_filter
 from pvdm.verify.source import PinnedSource
 
@@ -32,11 +32,11 @@ def digest_plan(contract: DataProductContract, target: Schema) -> Plan:
 
 
 def require_mapping(contract: DataProductContract, source: Schema, plan: Plan) -> tuple[MappedColumn, ...]:
-    """The contract's mapping over this source; it must fill every hashed column, and only columns of the target."""
-    mapped = resolve(contract.boundary.mapping, source)
-    given = {each.target for each in mapped}
-    wanted = {column for projection in plan.projections for column in projection.columns}
-    missing, unknown = sorted(wanted - given), sorted(given - set(plan.schema.names))
+    """The contract's mapping over this source. It must fill every hashed column, and only columns of the target."""
+    mapped = resolve(contract.boundary.columns, source)
+    filled = {each.target for each in mapped}
+    hashed = {column for projection in plan.projections for column in projection.columns}
+    missing, unknown = sorted(hashed - filled), sorted(filled - set(plan.schema.names))
     if missing or unknown:
         raise Code.MAPPING_TARGET_DIFFERS(
             expected=f"a source for {missing[0]!a}" if missing else "columns of the target",
@@ -48,69 +48,69 @@ def require_mapping(contract: DataProductContract, source: Schema, plan: Plan) -
 
 
 def _unfilled_hint(contract: DataProductContract, column: str) -> str:
-    named, target = quoted(column[:80]), contract.boundary.target
-    source = contract.boundary.source.table or "the source"
-    way = f"add the column to {source} first, then to {target} (docs/schema-changes.md)"
-    if contract.boundary.mapping.columns is not None:
-        way = f"list {named} in boundary.columns of the contract, with the column of {source} that fills it"
-    return f"{way}; or exclude it under projections.content.exclude with a reason"
+    source, target = contract.boundary.source.table or "the source", contract.boundary.target
+    step = f"add the column to {source} first, then to {target} (docs/schema-changes.md)"
+    if contract.boundary.columns is not None:
+        name = quoted(column[:80])
+        step = f"list {name} in boundary.columns of the contract, with the column of {source} that fills it"
+    return f"{step}; or exclude it under projections.content.exclude with a reason"
 
 
 def _unknown_hint(contract: DataProductContract, column: str, mapped: Sequence[MappedColumn]) -> str:
-    named, target = quoted(column[:80]), contract.boundary.target
-    if contract.boundary.mapping.columns is not None:
-        return f"leave {named} out of boundary.columns, or add the column to {target} in the same migration"
+    name, target = quoted(column[:80]), contract.boundary.target
+    if contract.boundary.columns is not None:
+        return f"leave {name} out of boundary.columns, or add the column to {target} in the same migration"
     kind = next(each.type for each in mapped if each.target == column)
-    simple = not isinstance(kind, StructType | ListType | MapType)
-    way = f"--add-column {named}:{type_to_iceberg(kind)}" if simple else "--updates FILE"
+    is_nested = isinstance(kind, StructType | ListType | MapType)
+    option = "--updates FILE" if is_nested else f"--add-column {name}:{type_to_iceberg(kind)}"
     return (
-        f"without boundary.columns a contract takes every column of its source: an operator adds {named} to the target "
-        f"(`pvdm migrate propose {target} {way}`), or lists boundary.columns without it"
+        f"without boundary.columns a contract takes every column of its source: an operator adds {name} to the target "
+        f"(`pvdm migrate propose {target} {option}`), or lists boundary.columns without it"
     )
 
 
 def files_of_chunk(bound: BoundContract, source: PinnedSource, chunk: ChunkDefinition) -> tuple[ScanFile, ...]:
-    """The source's files that may hold rows of the chunk.
+    """The source's files that may have rows of the chunk.
 
-    A file is left out only where the values of its identity partitions rule it out. For Iceberg these are the
-    column's values, and every file that is read is compared with them.
+    A file is left out only if the values of its identity partitions rule it out. In Iceberg these are the column's
+    values, and every file that is read is compared with them.
     """
     schema = source.scan.schema
     where = chunk_filter(bound.where(schema), chunk, schema)
-    files = source.scan.files if chunk.files is None else _named(source, chunk.files)
+    files = source.scan.files if chunk.files is None else _find_files(source, chunk.files)
     groups: dict[frozenset[int], list[int]] = {}
-    for at, file in enumerate(files):
-        groups.setdefault(frozenset(file.constants), []).append(at)
-    held: set[int] = set()
+    for index, file in enumerate(files):
+        groups.setdefault(frozenset(file.constants), []).append(index)
+    chosen: set[int] = set()
     for ids, group in groups.items():
         fields = [field for field in schema.fields if field.field_id in ids]
         if not fields:
-            held.update(group)
+            chosen.update(group)
             continue
         arrays: list[Any] = []
         for field in fields:
-            values = [files[at].constants[field.field_id] for at in group if field.field_id is not None]
-            wanted: Any = arrow_type(field.type)
-            arrays.append(pa.array([getattr(value, "bytes", value) for value in values], wanted))
+            values = [files[index].constants[field.field_id] for index in group if field.field_id is not None]
+            array_type: Any = arrow_type(field.type)
+            arrays.append(pa.array([getattr(value, "bytes", value) for value in values], array_type))
         batch = pa.RecordBatch.from_arrays(arrays, names=[field.name for field in fields])
-        held.update(at for at, may in zip(group, _may_hold(batch, where).to_pylist(), strict=True) if may)
-    return tuple(file for at, file in enumerate(files) if at in held)
+        chosen.update(index for index, may in zip(group, _may_match(batch, where).to_pylist(), strict=True) if may)
+    return tuple(file for index, file in enumerate(files) if index in chosen)
 
 
 class IntentDigest:
-    """Digests of an intent's rows; each thread adds files by its own worker."""
+    """The digests of an intent's rows. Each thread adds files with its own worker."""
 
     def __init__(self, intent: Intent, plan: Plan, keys: Keys) -> None:
         self._intent = intent
         self._plan = plan
         self._keys = keys
         self._digesters: list[Digester] = []
-        # The schema is checked even where a chunk has no files.
-        self._digester().update(intent.empty())
+        # The schema is checked even if a chunk has no files.
+        self._add_digester().update(intent.empty())
 
     def worker(self, fetch: Fetch) -> Callable[[ScanFile], None]:
-        """A function that adds the rows of one file after the other, in one thread."""
-        digester = self._digester()
+        """A function that adds the rows of a file, for use in one thread."""
+        digester = self._add_digester()
 
         def add(file: ScanFile) -> None:
             for batch in self._intent.rows(file, fetch):
@@ -122,13 +122,13 @@ class IntentDigest:
         """The digests of the rows of all workers."""
         return combine_each([digester.partials() for digester in self._digesters])
 
-    def _digester(self) -> Digester:
+    def _add_digester(self) -> Digester:
         self._digesters.append(Digester(self._plan, self._keys, engine=kernel_engine()))
         return self._digesters[-1]
 
 
 class Intent:
-    """The rows that one chunk should publish, in the target's columns, or in the given ones of them."""
+    """The rows that one chunk should publish, in the target's columns, or only in those of `columns`."""
 
     def __init__(
         self,
@@ -143,13 +143,13 @@ class Intent:
         self._mapped = tuple(each for each in mapped if columns is None or each.target in columns)
         self._where = chunk_filter(bound.where(schema), chunk, schema)
         self._targets = [each.target for each in self._mapped]
-        self._as_is: tuple[pa.Schema, list[int]] | None = None
-        taken = {each.source for each in self._mapped}
+        self._unwidened: tuple[pa.Schema, list[int]] | None = None
+        mapped_columns = {each.source for each in self._mapped}
         widened = {each.source for each in self._mapped if each.type != schema.column(each.source).type}
         filtered = set(columns_of(self._where))
-        # Values of the other columns are only digested, so they may stay as stored; given columns are shown.
-        stored = taken - widened - filtered if columns is None else ()
-        self._source = source.reading(taken | filtered, stored=stored)
+        # Values of the other columns are only digested, so they may stay as stored. With `columns` values are shown.
+        stored = mapped_columns - widened - filtered if columns is None else ()
+        self._source = source.select(mapped_columns | filtered, stored=stored)
 
     def rows(self, file: ScanFile, fetch: Fetch) -> Iterator[pa.RecordBatch]:
         """The intended rows of one of the source's files."""
@@ -157,57 +157,56 @@ class Intent:
             yield self.of_batch(batch)
 
     def of_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The intended rows of a batch of the source, which has the columns of `columns`."""
-        return self._mapping(kept(batch, self._where))
+        """The intended rows of a batch of the source, which has the columns `source_columns`."""
+        return self._map_columns(filter_rows(batch, self._where))
 
     @property
-    def columns(self) -> tuple[str, ...]:
+    def source_columns(self) -> tuple[str, ...]:
         """The source's columns that are read."""
         return self._source.scan.schema.names
 
     def source_of(self, target: str) -> str:
-        """The source's name of a target column; any other name is returned as it is."""
+        """The source's name of a target column; any other name is returned unchanged."""
         return next((each.source for each in self._mapped if each.target == target), target)
 
     def empty(self) -> pa.RecordBatch:
         """A batch without rows, in the columns of `rows`."""
-        return no_rows(self._mapped, self._source.scan.schema)
+        return empty_batch(self._mapped, self._source.scan.schema)
 
-    def _mapping(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        given, known = batch.schema, self._as_is
-        if known is not None and given.equals(known[0]):
+    def _map_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self._unwidened is not None and batch.schema.equals(self._unwidened[0]):
             columns = batch.columns
-            return pa.RecordBatch.from_arrays([columns[at] for at in known[1]], names=self._targets)
-        taken: list[Any] = [batch.column(each.source) for each in self._mapped]
-        arrays: list[Any] = [promoted(array, each.type) for array, each in zip(taken, self._mapped, strict=True)]
-        if all(made is array for made, array in zip(arrays, taken, strict=True)):
+            return pa.RecordBatch.from_arrays([columns[index] for index in self._unwidened[1]], names=self._targets)
+        arrays: list[Any] = [batch.column(each.source) for each in self._mapped]
+        widened: list[Any] = [promote(array, each.type) for array, each in zip(arrays, self._mapped, strict=True)]
+        if all(new is old for new, old in zip(widened, arrays, strict=True)):
             # Whether a column is widened depends on its type alone, so the next batch of these types needs no check.
-            self._as_is = given, [given.get_field_index(each.source) for each in self._mapped]
-        return pa.RecordBatch.from_arrays(arrays, names=self._targets)
+            self._unwidened = batch.schema, [batch.schema.get_field_index(each.source) for each in self._mapped]
+        return pa.RecordBatch.from_arrays(widened, names=self._targets)
 
 
-def no_rows(mapped: Sequence[MappedColumn], source: Schema) -> pa.RecordBatch:
+def empty_batch(mapped: Sequence[MappedColumn], source: Schema) -> pa.RecordBatch:
     """A batch without rows, in the mapped columns of a source with this schema."""
-    arrays: list[Any] = [promoted(repeated(None, source.column(each.source).type, 0), each.type) for each in mapped]
+    arrays: list[Any] = [promote(repeated(None, source.column(each.source).type, 0), each.type) for each in mapped]
     return pa.RecordBatch.from_arrays(arrays, names=[each.target for each in mapped])
 
 
-def _named(source: PinnedSource, locations: Sequence[str]) -> tuple[ScanFile, ...]:
-    known = {file.location: file for file in source.scan.files}
+def _find_files(source: PinnedSource, locations: Sequence[str]) -> tuple[ScanFile, ...]:
+    files = {file.location: file for file in source.scan.files}
     for location in locations:
-        if location not in known:
+        if location not in files:
             raise Code.CHUNK_FILE_UNKNOWN(got=ascii(location[:200]))
-    return tuple(known[location] for location in locations)
+    return tuple(files[location] for location in locations)
 
 
-def _may_hold(files: pa.RecordBatch, where: Expression) -> Any:
-    """Whether the filter can keep a row with these partition values."""
+def _may_match(files: pa.RecordBatch, where: Expression) -> Any:
+    """For each row of partition values, whether the filter can be true for a row of that file."""
     if set(columns_of(where)) <= set(files.schema.names):
         return pc.fill_null(mask(files, where), False)
     match where:
         case And(parts):
-            return functools.reduce(pc.and_, (_may_hold(files, part) for part in parts))
+            return functools.reduce(pc.and_, (_may_match(files, part) for part in parts))
         case Or(parts):
-            return functools.reduce(pc.or_, (_may_hold(files, part) for part in parts))
+            return functools.reduce(pc.or_, (_may_match(files, part) for part in parts))
         case _:
             return mask(files, Always())

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -25,12 +24,12 @@ from pvdm.trust.keys.service import KeyService
 from pvdm.verify.fetch import Files, Freeze, HashedFile, freeze, freeze_found
 from pvdm.verify.findings import Finding, rows_class, rows_of
 from pvdm.verify.intent import digest_plan, files_of_chunk
-from pvdm.verify.locate import LocateLimits, Rows, locate
-from pvdm.verify.readers import JobInputs, JobKeys, Reader, SourceOrder, StagedOrder, Threads, Work
+from pvdm.verify.locate import LocateLimits, SideCounts, locate
+from pvdm.verify.readers import JobInputs, JobKeys, Reader, SourceOrder, StagedOrder, ThreadReader, Work
 from pvdm.verify.source import source_readable
 from pvdm.verify.spark.extracting import SparkExtraction, require_extraction
 from pvdm.verify.staged import Rules, StagedFiles, read_staged
-from pvdm.verify.verdict import Digests, Verified, VerifyJob, verdict
+from pvdm.verify.verdict import Digests, Verified, VerifyJob, conclude
 
 __all__ = ["ClusterReader", "Tools", "Verified", "VerifyJob", "verify"]
 
@@ -44,7 +43,7 @@ class ClusterReader(Reader, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What a job works with; `threads` files are in memory at once, and `large` reads chunks that are too large."""
+    """The services that a job uses. At most `threads` files are in memory at once; `large` reads larger chunks."""
 
     files: Files
     handles: Handles
@@ -56,20 +55,20 @@ class Tools:
     extraction: SparkExtraction | None = None
 
     def reader(self, work: Work) -> Reader:
-        """The reader of this work; digests do not depend on it."""
-        found: Reader = Threads(self.files, self.threads)
+        """The reader for this work. The digests do not depend on it."""
+        reader: Reader = ThreadReader(self.files, self.threads)
         if self.large is not None and self.large.takes(work):
-            found = self.large
+            reader = self.large
         if work.inputs.bound.contract.extraction is ExtractionPath.DIRECT:
-            return found
-        return require_extraction(self.extraction).wrap(found)
+            return reader
+        return require_extraction(self.extraction).wrap(reader)
 
 
 def verify(job: VerifyJob, tools: Tools) -> Verified:
-    """The verdict on an attempt; raises where something else than the staged data is wrong, so there is no verdict."""
+    """Verify an attempt. Raises, without a verdict, if something other than the staged data is wrong."""
     kernel_engine()  # raises before anything is read
     plan = digest_plan(job.bound.contract, to_model(job.metadata.current_schema))
-    staged = _staged(job, tools.files)
+    staged = _read_staged(job, tools.files)
     frozen, refused = _freeze_staged(staged, tools, pinned=job.storage is Storage.SEALED)
     with source_readable():
         chosen = files_of_chunk(job.bound, job.source, job.chunk)
@@ -77,17 +76,17 @@ def verify(job: VerifyJob, tools: Tools) -> Verified:
     findings = (*job.found, *staged.findings, *refused, *_sync(job, staged, frozen, tools.files))
     fault.point("verify.after_freeze")
     if findings:
-        # What could not be listed and hashed is never digested: no key is derived for it.
-        return verdict(job, plan, staged, frozen, source, findings, None)
-    work = _work(job, tools, plan, staged, chosen, frozen, source)
+        # No key is derived for files that could not be listed and hashed, and they are not digested.
+        return conclude(job, plan, staged, frozen, source, findings, None)
+    work = _write_orders(job, tools, plan, staged, chosen, frozen, source)
     digests = _digest(job, tools, work, frozen, source)
     fault.point("verify.after_digests")
     located = _locate(tools, work, source, digests)
     fault.point("verify.after_locate")
-    return verdict(job, plan, staged, frozen, source, digests.findings, digests, located)
+    return conclude(job, plan, staged, frozen, source, digests.findings, digests, located)
 
 
-def _staged(job: VerifyJob, files: Files) -> StagedFiles:
+def _read_staged(job: VerifyJob, files: Files) -> StagedFiles:
     if job.found:
         return StagedFiles(None if job.head is None else job.head.snapshot_id, (), (), ())
     rules = Rules(
@@ -112,10 +111,7 @@ def _freeze_staged(staged: StagedFiles, tools: Tools, *, pinned: bool) -> tuple[
 
 
 def _sync(job: VerifyJob, staged: StagedFiles, frozen: Freeze, files: Files) -> list[Finding]:
-    """Sync the files that the gate reads again, since a proved attempt may wait long for other chunks.
-
-    With storage `copied` the gate reads the Steward's copies, which are synced, and no staged data file.
-    """
+    """Sync the files that the gate will read again. With storage `copied` these include no staged data file."""
     data = list(frozen.files) if job.storage is Storage.OPEN else []
     try:
         files.make_durable([*staged.metadata_files, *data])
@@ -124,7 +120,7 @@ def _sync(job: VerifyJob, staged: StagedFiles, frozen: Freeze, files: Files) -> 
     return []
 
 
-def _work(
+def _write_orders(
     job: VerifyJob,
     tools: Tools,
     plan: Plan,
@@ -158,21 +154,23 @@ def _work(
 def _digest(job: VerifyJob, tools: Tools, work: Work, frozen: Freeze, source: Freeze) -> Digests:
     """Digest both sides under the attempt's keys."""
     context = _context(job, work.inputs.plan, frozen, source)
-    reader = tools.reader(work)
-    most = min(1 + reader.redemptions(work), HANDLE_REDEMPTIONS_MAX)
-    with _redeemed_keys(job.job_id, tools.handles, context, most) as held:
-        return Digests(context, reader.read(work, held), tools.keys)
+    reader, handles = tools.reader(work), tools.handles
+    handle = handles.issue(job.job_id, redemptions=min(1 + reader.redemptions(work), HANDLE_REDEMPTIONS_MAX))
+    try:
+        handles.freeze(job.job_id, context)
+        keys = handles.redeem(handle, job_id=job.job_id, worker="steward")
+        return Digests(context, reader.read(work, JobKeys(job.job_id, handle, keys)), tools.keys)
+    finally:
+        handles.end(job.job_id)  # the handle is void from here on
 
 
 def _locate(tools: Tools, work: Work, source: Freeze, digests: Digests) -> WrongRows | None:
-    """The wrong rows, where both sides could be digested and differ; otherwise None."""
-    outcome = digests.outcome
-    if outcome.staged is None or rows_class(outcome.intent, outcome.staged) is None:
+    """The wrong rows, if both sides could be digested and differ."""
+    result, limits = digests.result, tools.locate_limits
+    if result.staged is None or rows_class(result.intent, result.staged) is None:
         return None
-    rows = Rows(rows_of(outcome.intent), rows_of(outcome.staged))
-    return locate(
-        work.inputs, digests.whole, source, tools.files, rows, threads=tools.threads, limits=tools.locate_limits
-    )
+    rows = SideCounts(rows_of(result.intent), rows_of(result.staged))
+    return locate(work.inputs, digests.unchanged, source, tools.files, rows, threads=tools.threads, limits=limits)
 
 
 def _context(job: VerifyJob, plan: Plan, frozen: Freeze, source: Freeze) -> AttemptContext:
@@ -189,14 +187,3 @@ def _context(job: VerifyJob, plan: Plan, frozen: Freeze, source: Freeze) -> Atte
         intent_root=bytes.fromhex(source.root),
         staged_root=bytes.fromhex(frozen.root),
     )
-
-
-@contextlib.contextmanager
-def _redeemed_keys(job_id: str, handles: Handles, context: AttemptContext, redemptions: int) -> Iterator[JobKeys]:
-    """Redeem the keys after the freeze; the handle is void at the end."""
-    handle = handles.issue(job_id, redemptions=redemptions)
-    try:
-        handles.freeze(job_id, context)
-        yield JobKeys(job_id, handle, handles.redeem(handle, job_id=job_id, worker="steward"))
-    finally:
-        handles.end(job_id)

@@ -1,4 +1,4 @@
-"""Writes manifests of source files: the files with sizes and hashes, and a schema that all of them fit."""
+"""Writes a manifest of source files: each file with its size and hash, and the schema that all of them have."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pvdm.lake.format.schema.document import parse_schema
 from pvdm.lake.format.schema.logical import to_iceberg, to_model
 from pvdm.model.schema import Field, Inner, ListType, MapType, Schema, StructType, Type
 from pvdm.verify.fetch import Files
-from pvdm.verify.fit import Footer, int96, read_footer, require_schema
+from pvdm.verify.fit import Footer, int96_error, read_footer, require_schema
 from pvdm.verify.source import SOURCE_FILES_KIND, SOURCE_FILES_MAX
 
 Watch = Callable[[str, int, int], None]
@@ -33,7 +33,10 @@ class Listing:
 
 
 def list_files(locations: Sequence[str], schema: Mapping[str, Json] | None, files: Files, watch: Watch) -> Listing:
-    """The manifest of these files, ordered by name; `schema` is Iceberg's JSON, by default the files' own."""
+    """The manifest of these files, ordered by name. `schema` is Iceberg's JSON; by default it is read from the files.
+
+    `watch` is called with the progress of the hashing: `"hash"`, files done, files in total.
+    """
     if not 0 < len(locations) <= SOURCE_FILES_MAX:
         raise Code.SOURCE_REFUSED(
             reason="source_files_count", expected=f"1 to {SOURCE_FILES_MAX} Parquet files", got=str(len(locations))
@@ -41,19 +44,19 @@ def list_files(locations: Sequence[str], schema: Mapping[str, Json] | None, file
     ordered = sorted(locations)
     with _as_input_error():
         footers = [(each, read_footer(each, files)) for each in ordered]
-    raw = dict(schema) if schema is not None else to_iceberg(_own_schema(footers))
+    raw = dict(schema) if schema is not None else to_iceberg(_common_schema(footers))
     model = to_model(parse_schema(Node(raw, "$")))
-    known: set[bytes] = set()
+    checked: set[bytes] = set()
     for location, footer in footers:
-        if footer.key not in known:
+        if footer.key not in checked:
             require_schema(model, location, footer)
-            known.add(footer.key)
+            checked.add(footer.key)
     listed: list[dict[str, Any]] = []
     for done, location in enumerate(ordered):
         watch("hash", done, len(ordered))
         with _as_input_error():
-            seen = files.hash(location)
-        listed.append({"path": location, "size": seen.size, "sha256": seen.sha256})
+            hashed = files.hash(location)
+        listed.append({"path": location, "size": hashed.size, "sha256": hashed.sha256})
     watch("hash", len(ordered), len(ordered))
     manifest = {"kind": SOURCE_FILES_KIND, "schema": raw, "files": listed}
     data = json.dumps(manifest, ensure_ascii=False, indent=1).encode() + b"\n"
@@ -62,49 +65,52 @@ def list_files(locations: Sequence[str], schema: Mapping[str, Json] | None, file
 
 @contextlib.contextmanager
 def _as_input_error() -> Iterator[None]:
-    """Raise an error about a file as bad input, since there is no verdict here."""
+    """Raise an error about a file as `source_file_unusable`: a wrong file is bad input here, not a FAIL."""
     try:
         yield
     except VerificationError as error:
-        raise _unusable(error, error.message, error.hint) from None
+        raise _file_unusable(error, error.message, error.hint) from None
 
 
-def _unusable(error: PvdmError, message: str, hint: str | None, **details: str) -> PvdmError:
-    expected, got, found = error.expected, error.got, {"cause": error.reason, **details}
-    return Code.SOURCE_REFUSED(message, reason="source_file_unusable", expected=expected, got=got, hint=hint, **found)
+def _file_unusable(error: PvdmError, message: str, hint: str | None, **details: str) -> PvdmError:
+    expected, got, details = error.expected, error.got, {"cause": error.reason, **details}
+    return Code.SOURCE_REFUSED(message, reason="source_file_unusable", expected=expected, got=got, hint=hint, **details)
 
 
-def _own_schema(footers: Sequence[tuple[str, Footer]]) -> Schema:
-    """The schema that all files share; raises where they differ. New ids are given where the files have none."""
-    (first, _), found = footers[0], _file_schema(*footers[0])
+def _common_schema(footers: Sequence[tuple[str, Footer]]) -> Schema:
+    """The schema that all files have; raises if they differ. If the files have no field ids, new ones are assigned."""
+    (first, _), common = footers[0], _file_schema(*footers[0])
     for location, footer in footers[1:]:
         other = _file_schema(location, footer)
-        if other != found:
-            column = next((each.name for each in found.fields if each not in other.fields), None)
-            more = next((each.name for each in other.fields if each not in found.fields), column)
+        if other != common:
+            differing = [field.name for field in common.fields if field not in other.fields]
+            differing += [field.name for field in other.fields if field not in common.fields]
             raise Code.SOURCE_REFUSED(
                 f"{location} has other columns than {first}",
                 reason="source_schemas_differ",
-                got=f"a difference in column {str(column or more)[:80]!a}",
+                got=f"a difference in column {str(next(iter(differing), None))[:80]!a}",
                 file=location,
             )
-    return found if any(each.field_id is not None for each in found.fields) else _numbered(found)
+    return common if any(field.field_id is not None for field in common.fields) else _assign_ids(common)
 
 
 def _file_schema(location: str, footer: Footer) -> Schema:
+    """The schema of one file, with all columns optional: one without nulls here may have nulls in the next file."""
     for column in sorted(footer.int96):
-        raise int96(location, column)
+        raise int96_error(location, column)
     try:
-        found = schema_from_arrow(footer.schema)
+        schema = schema_from_arrow(footer.schema)
     except InputError as error:
         hint = "give a schema with --schema-from, or write the file as an Iceberg table does"
-        raise _unusable(error, f"{location}: {error.message}", hint, file=location) from None
-    # A column without nulls in one file may have some in the next.
-    return Schema(tuple(_rebuild(each, lambda _: {"required": False}) for each in found.fields))
+        raise _file_unusable(error, f"{location}: {error.message}", hint, file=location) from None
+    return Schema(tuple(_rebuild(field, lambda _: {"required": False}) for field in schema.fields))
 
 
 def _rebuild(slot: _Slot, change: Callable[[int], dict[str, Any]], level: int = 0) -> _Slot:
-    """The slot and all slots inside with the changes for their levels, outermost first; map keys stay required."""
+    """The slot and all its inner slots with the changes that `change` returns for their levels.
+
+    The outermost slot comes first. Map keys stay required.
+    """
     changes = change(level)
     match slot.type:
         case StructType(fields):
@@ -119,16 +125,16 @@ def _rebuild(slot: _Slot, change: Callable[[int], dict[str, Any]], level: int = 
     return replace(slot, type=kind, **changes)
 
 
-def _numbered(schema: Schema) -> Schema:
+def _assign_ids(schema: Schema) -> Schema:
     """The schema with ids from 1 on, level by level. Files without ids are read by names, so any ids will do."""
     levels: list[int] = []
 
-    def note(level: int) -> dict[str, Any]:
+    def record_level(level: int) -> dict[str, Any]:
         levels.append(level)
         return {}
 
-    for each in schema.fields:
-        _rebuild(each, note)
-    order = sorted(range(len(levels)), key=levels.__getitem__)
-    ids = iter(sorted(range(len(order)), key=order.__getitem__))
-    return Schema(tuple(_rebuild(each, lambda _: {"field_id": next(ids) + 1}) for each in schema.fields))
+    for field in schema.fields:
+        _rebuild(field, record_level)
+    by_level = sorted(range(len(levels)), key=levels.__getitem__)
+    ranks = iter(sorted(range(len(by_level)), key=by_level.__getitem__))
+    return Schema(tuple(_rebuild(field, lambda _: {"field_id": next(ranks) + 1}) for field in schema.fields))

@@ -1,8 +1,8 @@
 """Locates the wrong rows of a FAIL, in two passes over both sides, linear in time and bounded in memory.
 
 Pass one hashes keys into buckets and computes, per bucket, intent minus staged. Pass two collects the rows of the
-buckets that differ, in memory or beyond it in a spool, sorts them, and finds the missing, added, duplicated and
-modified ones. All hashes are under a key that is drawn here, used once and never disclosed. Row hashes under an
+buckets that differ, in memory or, if there are many, in a spool file. It sorts them, and finds the missing, added,
+duplicated and modified ones. All hashes use a random key that is used once and never disclosed. Row hashes under an
 attempt's key would allow forgeries.
 """
 
@@ -80,7 +80,7 @@ class Side(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LocateLimits:
-    """The limits of locating; `folder` holds its spool, by default the system's folder for temporary files."""
+    """The limits of locating. `folder` is for its spool, by default the system's folder for temporary files."""
 
     memory_bytes: int = LOCATE_MEMORY_MAX_BYTES
     spool_bytes: int = LOCATE_SPOOL_MAX_BYTES
@@ -90,7 +90,7 @@ class LocateLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class SideCounts:
     """The number of rows of each side, as the digests counted them."""
 
     intent: int
@@ -100,8 +100,8 @@ class Rows:
 class KernelSearch:
     """The kernel's search for the wrong rows of one attempt.
 
-    `intent` has a function for each file that gives its rows, each time the same ones in the same order. `staged` has
-    one for each staged file that gives its frozen bytes.
+    `intent` has a function for each source file that returns its rows, in the same order at each call. `staged` has a
+    function for each staged file that returns its frozen bytes.
     """
 
     def __init__(
@@ -124,54 +124,51 @@ class KernelSearch:
         self._files += [(Side.STAGED, at) for at in range(len(staged))]
         self.spooled = False
 
-    def run(self, rows: Rows) -> dict[str, Any]:
-        """What the kernel finds: for each class its rows by file, and the places of the first keys."""
+    def run(self, rows: SideCounts) -> dict[str, Any]:
+        """Run both passes. The result has, for each class, the rows by file, and file and row of the sample keys."""
         from pvdm.digest.kernel import BucketDifferences
 
         key, bits = secrets.token_bytes(_KEY_BYTES), _bits(max(rows.intent, rows.staged))
         buckets = self._read_all([BucketDifferences(self._plan, key, bits) for _ in range(self._threads)])
         with tempfile.TemporaryDirectory(prefix="pvdm-locate-", dir=self._limits.folder) as folder:
-            rows_found = self._read_all(self._collectors(buckets, Path(folder)))
-            self.spooled = rows_found.is_spooled
-            found = rows_found.tally(self._limits.samples)
-        _require_explained(found, rows)
-        return found
+            differing = self._read_all(self._collectors(buckets, Path(folder)))
+            self.spooled = differing.is_spooled
+            result = differing.tally(self._limits.samples)
+        _require_explained(result, rows)
+        return result
 
     def _collectors(self, buckets: BucketDifferences, folder: Path) -> list[DifferingRows]:
-        """The second pass: one collector a thread."""
+        """The collectors of the second pass, one for each thread."""
         limits, columns = self._limits, len(self._plan.projection(ProjectionName.CONTENT).columns)
-        _, suspected = buckets.differing()
-        # Fields are compared only where the spool has room for their hashes.
-        fields = suspected * (_RECORD_BYTES + _FIELD_BYTES * columns) <= limits.spool_bytes
+        _, row_count = buckets.differing()
+        # Fields are compared only if the spool has room for their hashes.
+        compares_fields = row_count * (_RECORD_BYTES + _FIELD_BYTES * columns) <= limits.spool_bytes
         return [
             buckets.differing_rows(
-                fields=fields,
+                fields=compares_fields,
                 memory_bytes=limits.memory_bytes // self._threads,
-                spool=folder / f"rows-{at}",
+                spool=folder / f"rows-{thread}",
                 spool_bytes=limits.spool_bytes // self._threads,
             )
-            for at in range(self._threads)
+            for thread in range(self._threads)
         ]
 
     def _read_all(self, workers: Sequence[_Pass]) -> _Pass:
-        """Give every file once to a free worker, and merge all workers into the first."""
+        """Read every file once, with a free worker, and merge all workers into the first."""
 
-        def reader_for(worker: _Pass) -> Callable[[tuple[Side, int]], None]:
-            def read_file(file: tuple[Side, int]) -> None:
+        def read_file(worker: _Pass, file: tuple[Side, int]) -> None:
+            self.require_time()
+            side, index = file
+            if side is Side.STAGED:
+                worker.read(self._staged[index](), self._request, index)
+                return
+            first_row = 0
+            for batch in self._intent[index]():
                 self.require_time()
-                side, at = file
-                if side is Side.STAGED:
-                    worker.read(self._staged[at](), self._request, at)
-                    return
-                seen = 0
-                for batch in self._intent[at]():
-                    self.require_time()
-                    worker.add(batch, at, seen)
-                    seen += batch.num_rows
+                worker.add(batch, index, first_row)
+                first_row += batch.num_rows
 
-            return read_file
-
-        share(self._files, [reader_for(worker) for worker in workers])
+        share(self._files, [partial(read_file, worker) for worker in workers])
         first = workers[0]
         for other in workers[1:]:
             first.merge(other)
@@ -186,11 +183,11 @@ class KernelSearch:
 
 
 def _bits(rows: int) -> int:
-    """The bits of a bucket number: about four rows a bucket, within the limits."""
+    """The number of bits of a bucket number: about four rows a bucket, within the limits."""
     return min(_BITS_MAX, max(_BITS_MIN, math.ceil(math.log2(rows / 4 + 1))))
 
 
-def _require_explained(found: dict[str, Any], rows: Rows) -> None:
+def _require_explained(found: dict[str, Any], rows: SideCounts) -> None:
     """Require that some rows were found, and that they add up to the difference of the counts."""
     counts = {name: found[name]["rows"] for name in ("missing", "added", "duplicated", "modified")}
     surplus = counts["added"] + counts["duplicated"] - counts["missing"]
@@ -203,14 +200,14 @@ def locate(
     staged: Sequence[ReadFile],
     source: Freeze,
     files: Files,
-    rows: Rows,
+    rows: SideCounts,
     *,
     threads: int,
     limits: LocateLimits,
 ) -> WrongRows:
     """The wrong rows, or the reason why they could not be located. The verdict is FAIL in both cases."""
     try:
-        return fitted(_Locator(inputs, staged, source, files, threads=threads, limits=limits).run(rows))
+        return shorten(_Locator(inputs, staged, source, files, threads=threads, limits=limits).run(rows))
     except PvdmError as error:
         return WrongRows.not_located(error.reason, _writable(str(error)[:_PROBLEM_CHARACTERS]))
     except Exception as error:  # a bug here must not hide a FAIL
@@ -219,12 +216,11 @@ def locate(
         return WrongRows.not_located("locate_failed", f"a bug: {type(error).__name__}; the Steward's log has more")
 
 
-def fitted(located: WrongRows) -> WrongRows:
-    """Drop sample keys until the document is within its limit; if that is not enough, keep counts only."""
+def shorten(located: WrongRows) -> WrongRows:
+    """Drop sample keys until the document is within its size limit. If that is not enough, keep only counts."""
     samples = max((len(each.samples) for each in located.classes), default=0)
     while len(canonical_json.dump(located.to_json())) > LOCATED_MAX_BYTES:
         if not samples:
-            # Names of files and fields alone are too long.
             return located.without_values()
         samples //= 2
         classes = tuple(replace(each, samples=each.samples[:samples]) for each in located.classes)
@@ -238,7 +234,7 @@ def _side_of(failure: FailureClass) -> Side:
 
 
 class _Locator:
-    """Locates the rows of one attempt, and names the files and keys that the kernel gives as numbers."""
+    """Locates the rows of one attempt, and finds the names of the files and keys that the kernel returns as numbers."""
 
     def __init__(
         self,
@@ -262,7 +258,7 @@ class _Locator:
             self._source_files = files_of_chunk(inputs.bound, inputs.source, inputs.chunk)
         self._search = KernelSearch(
             inputs.plan,
-            [partial(self._intended, intent, each) for each in self._source_files],
+            [partial(self._intended_rows, intent, each) for each in self._source_files],
             [partial(self._frozen_bytes, each) for each in staged],
             threads=threads,
             limits=limits,
@@ -274,19 +270,21 @@ class _Locator:
         }
         self._partitions = {
             Side.INTENT: [self._source_partition(each) for each in self._source_files],
-            Side.STAGED: [_partition(header, each.observed.data_file) for each in staged],
+            Side.STAGED: [_partition_text(header, each.observed.data_file) for each in staged],
         }
 
-    def run(self, rows: Rows) -> WrongRows:
+    def run(self, rows: SideCounts) -> WrongRows:
         """Locate the rows. Raises if they cannot be located."""
         found = self._search.run(rows)
-        # Where the contract lets no role see keys, none is read.
-        keys = self._keys(found) if self._inputs.bound.contract.governance.sample_keys else None
-        classes = tuple(self._class(each, found[each.value], keys) for each in ROW_CLASSES if found[each.value]["rows"])
+        # Keys are not read if the contract lets no role see them.
+        keys = self._read_keys(found) if self._inputs.bound.contract.governance.sample_keys else None
+        classes = tuple(
+            self._describe_class(each, found[each.value], keys) for each in ROW_CLASSES if found[each.value]["rows"]
+        )
         differing, _ = largest([(name, count) for name, count in found["fields"]], LOCATED_FIELDS_MAX)
         return WrongRows(classes, differing, found["compared"])
 
-    def _class(
+    def _describe_class(
         self, failure: FailureClass, found: Mapping[str, Any], keys: Mapping[tuple[Side, int, int], Key] | None
     ) -> LocatedClass:
         side = _side_of(failure)
@@ -294,45 +292,41 @@ class _Locator:
         for file, rows in found["files"]:
             if (partition := self._partitions[side][file]) is not None:
                 partitions[partition] += rows
-        named = [(self._names[side][file], rows) for file, rows in found["files"]]
-        files, files_more = largest(named, LOCATED_FILES_MAX)
+        rows_by_file = [(self._names[side][file], rows) for file, rows in found["files"]]
+        files, files_more = largest(rows_by_file, LOCATED_FILES_MAX)
         listed, listed_more = largest(partitions.items(), LOCATED_PARTITIONS_MAX)
-        samples = [] if keys is None else [self._sample(side, each, keys) for each in found["samples"]]
+        samples = [] if keys is None else [self._describe_sample(side, each, keys) for each in found["samples"]]
         return LocatedClass(failure, found["rows"], files, files_more, listed, listed_more, tuple(samples))
 
-    def _sample(self, side: Side, found: Mapping[str, Any], keys: Mapping[tuple[Side, int, int], Key]) -> SampleKey:
-        file, row = found["at"]
-        fields = found["fields"]
-        return SampleKey(
-            keys[side, file, row],
-            found["rows"],
-            self._names[side][file],
-            self._partitions[side][file],
-            None if fields is None else tuple(fields[:LOCATED_FIELDS_MAX]),
-        )
+    def _describe_sample(
+        self, side: Side, found: Mapping[str, Any], keys: Mapping[tuple[Side, int, int], Key]
+    ) -> SampleKey:
+        (file, row), fields = found["at"], found["fields"]
+        shown = None if fields is None else tuple(fields[:LOCATED_FIELDS_MAX])
+        name, partition = self._names[side][file], self._partitions[side][file]
+        return SampleKey(keys[side, file, row], found["rows"], name, partition, shown)
 
-    def _keys(self, found: Mapping[str, Any]) -> dict[tuple[Side, int, int], Key]:
+    def _read_keys(self, found: Mapping[str, Any]) -> dict[tuple[Side, int, int], Key]:
         """The keys of all samples by side, file and row."""
-        wanted: dict[tuple[Side, int], list[int]] = {}
+        rows_of_file: dict[tuple[Side, int], list[int]] = {}
         for failure in ROW_CLASSES:
             for sample in found[failure.value]["samples"]:
                 file, row = sample["at"]
-                wanted.setdefault((_side_of(failure), file), []).append(row)
+                rows_of_file.setdefault((_side_of(failure), file), []).append(row)
         keys: dict[tuple[Side, int, int], Key] = {}
-        for (side, file), rows in wanted.items():
+        for (side, file), rows in rows_of_file.items():
             self._search.require_time()
-            read = keys_at(self._identities(side, file), rows, self._key_columns)
-            keys |= {(side, file, row): key for row, key in read.items()}
+            of_file = read_keys_at(self._identities(side, file), rows, self._key_columns)
+            keys |= {(side, file, row): key for row, key in of_file.items()}
         return keys
 
-    def _intended(self, intent: Intent, file: ScanFile) -> Iterator[pa.RecordBatch]:
+    def _intended_rows(self, intent: Intent, file: ScanFile) -> Iterator[pa.RecordBatch]:
         with source_readable():
             yield from intent.rows(file, self._fetch_source)
 
     def _frozen_bytes(self, file: ReadFile) -> bytes:
         """The bytes of a staged file, read at its published path: the Steward's copy if there is one."""
-        seen = HashedFile(file.added.published_path, *file.added.published_size_and_hash)
-        return self._files.fetch_frozen(seen).data
+        return self._files.fetch_frozen(HashedFile(file.added.published_path, *file.added.published_size_and_hash)).data
 
     def _identities(self, side: Side, file: int) -> Iterator[pa.RecordBatch]:
         """The identity columns of a file's rows."""
@@ -340,18 +334,18 @@ class _Locator:
         if side is Side.INTENT:
             narrow = Plan(plan.schema, (plan.projection(ProjectionName.IDENTITY),), plan.mode, plan.construction)
             intent = Intent(inputs.bound, inputs.source, inputs.chunk, narrow, self._identity.names)
-            return self._intended(intent, self._source_files[file])
-        others = every_id(plan.schema) - every_id(self._identity)
-        return read_batches(self._frozen_bytes(self._staged[file]), self._identity, others)
+            return self._intended_rows(intent, self._source_files[file])
+        other_columns = every_id(plan.schema) - every_id(self._identity)
+        return read_batches(self._frozen_bytes(self._staged[file]), self._identity, other_columns)
 
     def _source_partition(self, file: ScanFile) -> str | None:
         """Values of partition fields with the identity transform; other transforms are not shown."""
         columns = {field.field_id: field for field in self._inputs.source.scan.schema.fields}
-        known = [(columns[at], value) for at, value in file.constants.items() if at in columns]
+        known = [(columns[field_id], value) for field_id, value in file.constants.items() if field_id in columns]
         return _join([(field.name, value_text(field.type, value)) for field, value in known]) if known else None
 
 
-def _partition(header: ManifestHeader, entry: DataFile | None) -> str | None:
+def _partition_text(header: ManifestHeader, entry: DataFile | None) -> str | None:
     fields = header.spec.fields
     if entry is None or not fields:
         return None
@@ -359,27 +353,27 @@ def _partition(header: ManifestHeader, entry: DataFile | None) -> str | None:
     return _join([(field.name, value_text(kind, entry.partition.get(field.field_id))) for field, kind in typed])
 
 
-def keys_at(batches: Iterable[pa.RecordBatch], rows: Iterable[int], identity: Sequence[Field]) -> dict[int, Key]:
-    """The keys of these rows by row number; batches after the last of them are not read."""
-    wanted = sorted(set(rows))
-    found: dict[int, Key] = {}
+def read_keys_at(batches: Iterable[pa.RecordBatch], rows: Iterable[int], identity: Sequence[Field]) -> dict[int, Key]:
+    """The keys of these rows by row number. Batches after the last of them are not read."""
+    ordered = sorted(set(rows))
+    keys: dict[int, Key] = {}
     start = 0
     for batch in batches:
         end = start + batch.num_rows
-        for row in wanted:
+        for row in ordered:
             if start <= row < end:
                 # A column that the file lacks is null in all its rows.
-                given = [field for field in identity if field.name in batch.schema.names]
-                texts = {each.name: text_of(batch.column(each.name)[row - start], each.type) for each in given}
-                found[row] = tuple((field.name, texts.get(field.name)) for field in identity)
-        if not wanted or end > wanted[-1]:
+                present = [field for field in identity if field.name in batch.schema.names]
+                texts = {each.name: text_of(batch.column(each.name)[row - start], each.type) for each in present}
+                keys[row] = tuple((field.name, texts.get(field.name)) for field in identity)
+        if not ordered or end > ordered[-1]:
             break
         start = end
-    return found
+    return keys
 
 
 def text_of(scalar: Any, kind: object = None) -> str | None:
-    """A value as text, cut: bytes in hex, everything else as Arrow writes it."""
+    """A value as shortened text: bytes in hex, everything else as Python writes it."""
     if not scalar.is_valid:
         return None
     try:
@@ -389,7 +383,7 @@ def text_of(scalar: Any, kind: object = None) -> str | None:
         try:
             return _cut(str(scalar.cast(pa.string()).as_py()))
         except pa.ArrowException:
-            return "a value that has no text"
+            return "a value that cannot be shown as text"
     if isinstance(value, bytes):
         is_uuid = kind == PrimitiveType(Kind.UUID) and len(value) == 16
         return _cut(str(uuid.UUID(bytes=value)) if is_uuid else value.hex())
@@ -406,19 +400,21 @@ def _writable(text: str) -> str:
 
 
 def value_text(kind: object, value: object) -> str | None:
-    """A partition value as text; Iceberg counts days and times since 1970."""
-    if value is None or isinstance(value, bytes):
-        return None if value is None else value.hex()
+    """A partition value as text. Iceberg stores dates and timestamps as numbers since 1970."""
+    if value is None:
+        return None
+    if isinstance(value, bytes):
+        return value.hex()
     try:
         if isinstance(value, int) and kind == PrimitiveType(Kind.DATE):
             return str(_EPOCH.date() + datetime.timedelta(days=value))
         if isinstance(value, int) and kind in _TIMES:
             return str(_EPOCH + datetime.timedelta(microseconds=value))
     except OverflowError:
-        pass  # after the year 9999 the number is shown
+        pass  # after the year 9999: show the number
     return _cut(str(value))
 
 
 def _join(pairs: Sequence[tuple[str, str | None]]) -> str:
-    """Names and values in one line, as partitions are written."""
+    """The pairs as one text, in the form of a partition path."""
     return "/".join(f"{quoted(name)}={quoted(value)}" for name, value in pairs)

@@ -39,18 +39,20 @@ def bucket_requests(spec: PartitionSpec) -> tuple[tuple[int, int], ...]:
 
 
 def partition_of(spec: PartitionSpec, schema: Schema, facts: ParquetFacts) -> IdMap[Value]:
-    """The tuple of the one partition that all rows lie in; rows of two partitions, or no rows, are refused."""
-    sources = source_types(schema)
+    """The partition tuple of the file. Raises if it has rows of two partitions, or no rows."""
+    types = source_types(schema)
     bucket_fields = [field for field in spec.fields if field.transform.name == "bucket"]
-    seen = {field.field_id: each for field, each in zip(bucket_fields, facts.buckets, strict=True)}
-    return IdMap([(field.field_id, _value(field, sources, facts, seen.get(field.field_id))) for field in spec.fields])
+    buckets = {field.field_id: each for field, each in zip(bucket_fields, facts.buckets, strict=True)}
+    return IdMap(
+        [(field.field_id, _partition_value(field, types, facts, buckets.get(field.field_id))) for field in spec.fields]
+    )
 
 
-def _value(
-    field: PartitionField, sources: Mapping[int, Type], facts: ParquetFacts, buckets: frozenset[int | None] | None
+def _partition_value(
+    field: PartitionField, types: Mapping[int, Type], facts: ParquetFacts, buckets: frozenset[int | None] | None
 ) -> Value:
     """The value of one partition field. `buckets` are the bucket numbers of a bucket field, otherwise None."""
-    if not field.transform.known or len(field.source_ids) != 1:
+    if not field.transform.is_known or len(field.source_ids) != 1:
         message = f"partition {field.name} has a transform that cannot be applied"
         raise Code.PARTITION_SPEC_INVALID(message, reason="partition_transform_unknown", got=str(field.transform)[:120])
     if field.transform.name == "void":
@@ -60,7 +62,7 @@ def _value(
     if buckets is not None:
         return _require_single(field, *buckets)
     source = field.source_ids[0]
-    return _partition_from_bounds(field, sources[source], facts.leaves[source])
+    return _partition_from_bounds(field, types[source], facts.leaves[source])
 
 
 def _require_single(field: PartitionField, first: Value, *others: Value) -> Value:
@@ -72,17 +74,17 @@ def _require_single(field: PartitionField, first: Value, *others: Value) -> Valu
 
 
 def _partition_from_bounds(field: PartitionField, kind: Type, leaf: LeafFacts) -> Value:
-    """The partition by the least and the greatest value, since every transform but bucket keeps the order."""
+    """The partition of the least and the greatest value, since every transform except bucket keeps the order."""
     if not leaf.present or leaf.nulls == leaf.values:
         return None
-    found: list[Value] = [None] if leaf.nulls else []
+    partitions: list[Value] = [None] if leaf.nulls else []
     if leaf.nans:
-        found.append(math.nan)
+        partitions.append(math.nan)
     if leaf.lower is not None and leaf.upper is not None:
         for data, cut in ((leaf.lower, leaf.lower_cut), (leaf.upper, leaf.upper_cut)):
-            _require_whole(field, cut=cut, size=len(data))
-            found.append(_transform(field, kind, data))
-    return _require_single(field, *found)
+            _require_long_enough(field, cut=cut, size=len(data))
+            partitions.append(_transform(field, kind, data))
+    return _require_single(field, *partitions)
 
 
 def _transform(field: PartitionField, kind: Type, data: bytes) -> Value:
@@ -96,8 +98,8 @@ def _transform(field: PartitionField, kind: Type, data: bytes) -> Value:
         ) from None
 
 
-def _require_whole(field: PartitionField, *, cut: bool, size: int) -> None:
-    """Refuse a cut value, unless the transform needs no more than the prefix that is known."""
+def _require_long_enough(field: PartitionField, *, cut: bool, size: int) -> None:
+    """Refuse a value of which only the first bytes are known (`cut`), unless the transform needs no more of it."""
     width = (field.transform.parameter or 1) * _CODE_POINT_MAX_BYTES
     if cut and not (field.transform.name == "truncate" and width <= size):
         raise Code.PARTITION_MISMATCH(
@@ -115,42 +117,45 @@ def check_claims(
 
     Absent claims are not checked; counts must be equal; bounds must enclose all values.
     """
-    yield from _exact("file_size_lies", "the size of a file", observed.file_size_in_bytes, claimed.file_size_in_bytes)
-    yield from _exact("record_count_lies", "the record count of a file", facts.rows, claimed.record_count)
-    if claimed.split_offsets:
-        yield from _exact(
-            "split_offsets_lie", "the split offsets of a file", facts.split_offsets, claimed.split_offsets
-        )
+    exact = [
+        ("file_size_lies", "the size of a file", observed.file_size_in_bytes, claimed.file_size_in_bytes),
+        ("record_count_lies", "the record count of a file", facts.rows, claimed.record_count),
+    ]
+    for code, what, seen, claim in exact:
+        if seen != claim:
+            yield _wrong_claim(code, what, seen, claim)
+    if claimed.split_offsets and claimed.split_offsets != facts.split_offsets:
+        what = "the split offsets of a file"
+        yield _wrong_claim("split_offsets_lie", what, facts.split_offsets, claimed.split_offsets)
     if tuple_key(claimed.partition) != tuple_key(observed.partition):
-        yield _lie("partition_lies", "the partition of a file", observed.partition, claimed.partition)
+        yield _wrong_claim("partition_lies", "the partition of a file", observed.partition, claimed.partition)
     for field_id, leaf in facts.leaves.items():
-        yield from _counts(claimed, field_id, leaf)
-        yield from _bounds(claimed, field_id, leaf, types[field_id])
+        yield from _check_counts(claimed, field_id, leaf)
+        yield from _check_bounds(claimed, field_id, leaf, types[field_id])
 
 
-def _counts(claimed: DataFile, field_id: int, leaf: LeafFacts) -> Iterator[Finding]:
+def _check_counts(claimed: DataFile, field_id: int, leaf: LeafFacts) -> Iterator[Finding]:
     for code, what, claims, seen in (
         ("value_count_lies", "value", claimed.value_counts, leaf.values),
         ("null_count_lies", "null", claimed.null_value_counts, leaf.nulls),
         ("nan_count_lies", "NaN", claimed.nan_value_counts, leaf.nans or 0),
     ):
         claim = None if claims is None else claims.get(field_id)
-        if claim is not None:
-            yield from _exact(code, f"the {what} count of column {field_id}", seen, claim)
+        if claim is not None and claim != seen:
+            yield _wrong_claim(code, f"the {what} count of column {field_id}", seen, claim)
 
 
-def _bounds(claimed: DataFile, field_id: int, leaf: LeafFacts, kind: Type) -> Iterator[Finding]:
+def _check_bounds(claimed: DataFile, field_id: int, leaf: LeafFacts, kind: Type) -> Iterator[Finding]:
     if isinstance(kind, GeoType) or kind in _UNORDERED:
         return
-    for lower, claims, seen, cut in (
-        (True, claimed.lower_bounds, leaf.lower, leaf.lower_cut),
-        (False, claimed.upper_bounds, leaf.upper, leaf.upper_cut),
+    for side, claims, seen, cut in (
+        ("lower", claimed.lower_bounds, leaf.lower, leaf.lower_cut),
+        ("upper", claimed.upper_bounds, leaf.upper, leaf.upper_cut),
     ):
         claim = None if claims is None else claims.get(field_id)
         # A cut value cannot be compared beyond its known start.
         if claim is None or (cut and seen is not None and claim.startswith(seen)):
             continue
-        side = "lower" if lower else "upper"
         try:
             bound = decode_bound(kind, claim)
         except InputError as error:
@@ -160,20 +165,14 @@ def _bounds(claimed: DataFile, field_id: int, leaf: LeafFacts, kind: Type) -> It
         # A column without values is inside any bounds.
         if seen is not None:
             order = compare(kind, bound, decode_value(kind, seen))
-            is_wrong = order > 0 if lower else order < 0
-            if is_wrong:
-                yield _lie(f"{side}_bound_lies", f"the {side} bound of column {field_id}", seen.hex(), claim.hex())
+            if order > 0 if side == "lower" else order < 0:
+                what = f"the {side} bound of column {field_id}"
+                yield _wrong_claim(f"{side}_bound_lies", what, seen.hex(), claim.hex())
 
 
-def _exact(code: str, what: str, seen: object, claim: object) -> Iterator[Finding]:
-    if seen != claim:
-        yield _lie(code, what, seen, claim)
-
-
-def _lie(code: str, what: str, seen: object, claim: object) -> Finding:
-    return Finding(
-        FailureClass.METADATA, code, f"{what} is not what the manifest says", expected=str(seen), got=str(claim)
-    )
+def _wrong_claim(code: str, what: str, seen: object, claim: object) -> Finding:
+    message = f"{what} is not what the manifest says"
+    return Finding(FailureClass.METADATA, code, message, expected=str(seen), got=str(claim))
 
 
 # Codes of the kernel about columns and their types; all its other codes mean damage.
@@ -194,9 +193,9 @@ _SCHEMA_CODES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FileObservation:
-    """What is in a file; `data_file` is to be published, at its staged path, or None where the file was refused.
+    """What is in a file. `data_file` is the entry to publish, at the staged path, or None if the file was refused.
 
-    `recipe` makes the file to publish out of the staged one, where these differ.
+    `recipe` says how to make the file to publish from the staged one. It is None if both are the same.
     """
 
     data_file: DataFile | None
@@ -213,21 +212,20 @@ def observe(
     rewrite: bool,
     footer_published: bool,
 ) -> FileObservation:
-    """Read every row of the fetched bytes once, into the digester and into the facts of the entry.
+    """Read every row of the fetched bytes once: digest it, and collect the facts of the entry.
 
-    With `rewrite` the entry is that of the file that the Steward makes of the staged one. With `footer_published` the
-    producer's own footer is published, so stricter rules hold. A refused file voids the digester, so each file needs
-    its own.
+    With `rewrite` the entry is for the file that the Steward makes of the staged one. `footer_published` applies the
+    stricter rules for a producer's footer that is published. A refused file makes its digester unusable, so each file
+    needs its own.
     """
     path = entry.data_file.file_path
     spec = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA).spec
     schema = to_model(metadata.current_schema)
-    listed = entry.data_file.record_count
     request = FileRequest(
         schema,
-        needed=_with_default(metadata),
+        needed=_columns_with_default(metadata),
         buckets=bucket_requests(spec),
-        rows_max=listed,
+        rows_max=entry.data_file.record_count,
         names=_names_in_files(metadata) if rewrite else {},
         footer_published=footer_published,
     )
@@ -271,8 +269,8 @@ def _names_in_files(metadata: TableMetadata) -> dict[int, str]:
     return {field_id: named[field_id] for field_id in schema.fields if field_id in named}
 
 
-def _with_default(metadata: TableMetadata) -> tuple[int, ...]:
-    """Columns that a file may not lack: readers would show their defaults, where the digest has null."""
+def _columns_with_default(metadata: TableMetadata) -> tuple[int, ...]:
+    """Columns with an initial default. A file must have them: readers would show the default, but the digest null."""
     return tuple(
         field.field_id for field in metadata.current_schema.fields.values() if field.initial_default is not None
     )
@@ -294,9 +292,9 @@ def _rebuild(
     types: Mapping[int, Type],
     modes: Mapping[int, MetricsMode],
 ) -> DataFile:
-    """The entry by the facts alone; a sort order, row ids and whatever else was not proved are left out."""
+    """The entry, from the observed facts only. Sort order, row ids and all other unproved fields are left out."""
     counted = [(each, leaf) for each, leaf in facts.leaves.items() if leaf.present and modes[each].keeps_counts]
-    bounds = [(each, _ends(leaf, types[each], modes[each])) for each, leaf in counted]
+    bounds = [(each, _make_bounds(leaf, types[each], modes[each])) for each, leaf in counted]
     return DataFile(
         file_path=path,
         file_format="PARQUET",
@@ -315,21 +313,22 @@ def _rebuild(
     )
 
 
-def _ends(leaf: LeafFacts, kind: Type, mode: MetricsMode) -> tuple[bytes | None, bytes | None]:
+def _make_bounds(leaf: LeafFacts, kind: Type, mode: MetricsMode) -> tuple[bytes | None, bytes | None]:
+    """The lower and the upper bound of a column; None if it has none."""
     if leaf.lower is None or leaf.upper is None or not is_ordered(kind):
         return None, None
     # Engines treat -0.0 and +0.0 as equal, but compare them with bounds as different.
-    low = lower_bound(kind, _zero(decode_value(kind, leaf.lower), -0.0), mode)
-    value = _zero(decode_value(kind, leaf.upper), 0.0)
+    low = lower_bound(kind, _replace_zero(decode_value(kind, leaf.lower), -0.0), mode)
+    value = _replace_zero(decode_value(kind, leaf.upper), 0.0)
     if leaf.upper_cut and (mode.length is None or mode.length >= len(value)):
         # Only the start of the value is known. Shorten it by one so that `upper_bound` truncates and increments.
         mode = replace(mode, length=len(value) - 1)
     return low, upper_bound(kind, value, mode)
 
 
-def _zero(value: Value, signed: float) -> Value:
-    """The value, with this zero for both zeros."""
-    return signed if isinstance(value, float) and value == 0 else value
+def _replace_zero(value: Value, zero: float) -> Value:
+    """The value; for -0.0 and +0.0 the given zero."""
+    return zero if isinstance(value, float) and value == 0 else value
 
 
 _T = TypeVar("_T")

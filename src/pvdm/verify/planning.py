@@ -1,11 +1,11 @@
 """Plans the chunks of a workload, so that each row is in exactly one of them, and derives its claims.
 
-A claim is on the id of its column, never on its name. A claim on a proved column of the target is about the target's
-own rows: it names the target's field id, and holds for any source. A claim on another column names the source and the
-column's id there, and cannot be compared with claims of another source.
+A claim names its column by id, never by name. A claim on a proved column of the target names the target's field id, and
+holds for any source. A claim on another column names the source and the column's id there, and cannot be compared with
+claims of another source.
 
-A column that was dropped and added again has another id. Its old claims cannot be compared with new ones, and count as
-overlapping, since rows that were published under the old id show null under the new one.
+A column that was dropped and added again has another id. Claims under the old id count as overlapping with new ones,
+since rows that were published under the old id show null under the new one.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from pvdm.model.filter.claim_filter import read_claim
 from pvdm.model.filter.literal import canonical_literal, literal_text, parse_literal
 from pvdm.model.schema import Kind, PrimitiveType, Schema, Type
 from pvdm.verify.fetch import Fetch
-from pvdm.verify.filtering import kept, plain_column
+from pvdm.verify.filtering import filter_rows, plain_column
 from pvdm.verify.source import PinnedSource
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class _Listed:
-    """A value that has its own chunk: `text` of a literal, or null or NaN (`special`)."""
+class _ChunkValue:
+    """A column's value in the definition of a chunk: the `text` of a literal, or null or NaN (`special`)."""
 
     special: str
     text: str
 
 
-_NULL = _Listed("null", "")
-_NAN = _Listed("nan", "")
+_NULL = _ChunkValue("null", "")
+_NAN = _ChunkValue("nan", "")
 
 
 def plan_chunks(
@@ -64,10 +64,10 @@ def plan_chunks(
     files: Sequence[tuple[str, int]] = (),
     most: int,
 ) -> ChunkPlan:
-    """The plan for a source of this schema.
+    """The plan for a source of this schema, with at most `most` chunks.
 
-    `values`: for chunking by partition, the combinations of its columns' values in the source, in the form of literals
-    (days, microseconds, `Decimal`, `UUID`); all other rows are in the last chunk. `files`: for chunking by files,
+    Chunking by partition needs `values`: the combinations of its columns' values in the source, in the form of literals
+    (days, microseconds, `Decimal`, `UUID`). All other rows are in the last chunk. Chunking by files needs `files`:
     location and size of every data file.
     """
     match chunking.by:
@@ -97,83 +97,84 @@ def _by_partition(
     kinds = [column_type(schema, column) for column in columns]
     for column, kind in zip(columns, kinds, strict=True):
         require_simple(column, kind)
-    found: set[tuple[_Listed, ...]] = set()
-    for each in values:
-        listed = [_listed(value, kind) for value, kind in zip(each, kinds, strict=True)]
-        # A value without a spelling, such as an infinity, is left to the last chunk.
-        if (known := tuple(one for one in listed if one is not None)) and len(known) == len(columns):
-            found.add(known)
-            require_chunks(len(found) + 1, most)
-    wanted = sorted(found)
+    combinations: set[tuple[_ChunkValue, ...]] = set()
+    for row in values:
+        optional = [_chunk_value(value, kind) for value, kind in zip(row, kinds, strict=True)]
+        # A value without a literal, such as an infinity, is left to the last chunk.
+        if (combination := tuple(value for value in optional if value is not None)) and len(combination) == len(row):
+            combinations.add(combination)
+            require_chunks(len(combinations) + 1, most)
+    ordered = sorted(combinations)
     chunks = [
         ChunkDefinition(
-            readable_id(tuple((escaped(name), _shown(one)) for name, one in zip(columns, each, strict=True))),
-            str(_joined(ex.And, [_is(*one) for one in zip(columns, kinds, each, strict=True)])),
+            readable_id(tuple((escaped(name), _id_text(value)) for name, value in zip(columns, each, strict=True))),
+            str(_join(ex.And, [_equals(*column_value) for column_value in zip(columns, kinds, each, strict=True)])),
             None,
         )
-        for each in wanted
+        for each in ordered
     ]
-    rest = _other_than(columns, kinds, wanted)
+    rest = _other_than(columns, kinds, ordered)
     chunks.append(ChunkDefinition(readable_id(tuple((escaped(name), "~other") for name in columns)), str(rest), None))
     return chunks
 
 
-def _listed(value: ex.LiteralValue | None, kind: Type) -> _Listed | None:
+def _chunk_value(value: ex.LiteralValue | None, kind: Type) -> _ChunkValue | None:
     if value is None:
         return _NULL
     if isinstance(value, float) and math.isnan(value):
         return _NAN
     text = literal_text(value, kind)
     # Parsed again, so that two spellings of one value (-0.0, 1.50) are one chunk.
-    return None if text is None else _Listed("", str(literal_text(parse_literal(text, kind), kind)))
+    return None if text is None else _ChunkValue("", str(literal_text(parse_literal(text, kind), kind)))
 
 
-def _shown(one: _Listed) -> str:
-    return f"~{one.special}" if one.special else escaped(one.text)
+def _id_text(value: _ChunkValue) -> str:
+    return f"~{value.special}" if value.special else escaped(value.text)
 
 
-def _spelling(one: _Listed, kind: Type) -> ex.Text | ex.Number | ex.Boolean:
-    made = canonical_literal(parse_literal(one.text, kind), kind)
-    if made is None:
-        raise AssertionError("what a text spells has a spelling")
-    return made
+def _literal_of(text: str, kind: Type) -> ex.Text | ex.Number | ex.Boolean:
+    literal = canonical_literal(parse_literal(text, kind), kind)
+    if literal is None:
+        raise AssertionError("the text was made from a literal")
+    return literal
 
 
-def _is(column: str, kind: Type, one: _Listed) -> ex.Expression:
-    if one == _NULL:
+def _equals(column: str, kind: Type, value: _ChunkValue) -> ex.Expression:
+    if value == _NULL:
         return ex.IsNull(column)
-    return ex.IsNan(column) if one == _NAN else ex.Compare(column, ex.Operator.EQUAL, _spelling(one, kind))
+    return ex.IsNan(column) if value == _NAN else ex.Compare(column, ex.Operator.EQUAL, _literal_of(value.text, kind))
 
 
-def _other_than(columns: tuple[str, ...], kinds: list[Type], listed: list[tuple[_Listed, ...]]) -> ex.Expression:
-    """Every row whose values are not listed (in order); true, and never unknown, for null.
+def _other_than(
+    columns: tuple[str, ...], kinds: list[Type], combinations: list[tuple[_ChunkValue, ...]]
+) -> ex.Expression:
+    """A filter for all rows with another combination of values. For null it is true or false, never unknown.
 
-    `not (a or b)` would be unknown for null. So the first column has another value, or it has a listed one and the
-    other columns differ from those listed beside it.
+    `not (a or b)` would be unknown for null. So the first column has a value of no combination, or it has the value of
+    some, and the other columns differ from those combinations.
     """
-    if not listed:
+    if not combinations:
         return ex.Always()
-    firsts = sorted({each[0] for each in listed})
-    parts = [_none_of(columns[0], kinds[0], firsts)]
+    parts = [_none_of(columns[0], kinds[0], sorted({each[0] for each in combinations}))]
     if len(columns) > 1:
-        for first, group in itertools.groupby(listed, key=lambda each: each[0]):
-            beside = [each[1:] for each in group]
-            parts.append(ex.And((_is(columns[0], kinds[0], first), _other_than(columns[1:], kinds[1:], beside))))
-    return _joined(ex.Or, parts)
+        for first, group in itertools.groupby(combinations, key=lambda each: each[0]):
+            others = _other_than(columns[1:], kinds[1:], [each[1:] for each in group])
+            parts.append(ex.And((_equals(columns[0], kinds[0], first), others)))
+    return _join(ex.Or, parts)
 
 
-def _none_of(column: str, kind: Type, listed: list[_Listed]) -> ex.Expression:
-    literals = tuple(_spelling(one, kind) for one in listed if not one.special)
+def _none_of(column: str, kind: Type, values: list[_ChunkValue]) -> ex.Expression:
+    literals = tuple(_literal_of(value.text, kind) for value in values if not value.special)
     parts: list[ex.Expression] = [ex.IsNull(column, negated=True)]
     if literals:
         parts.append(ex.OneOf(column, literals, negated=True))
-    if _NAN in listed:
+    if _NAN in values:
         parts.append(ex.IsNan(column, negated=True))
-    present = _joined(ex.And, parts)
-    return present if _NULL in listed else ex.Or((ex.IsNull(column), present))
+    not_null = _join(ex.And, parts)
+    return not_null if _NULL in values else ex.Or((ex.IsNull(column), not_null))
 
 
-def _joined(kind: type[ex.And] | type[ex.Or], parts: Sequence[ex.Expression]) -> ex.Expression:
+def _join(kind: type[ex.And] | type[ex.Or], parts: Sequence[ex.Expression]) -> ex.Expression:
     return parts[0] if len(parts) == 1 else kind(tuple(parts))
 
 
@@ -182,32 +183,31 @@ def _by_range(column: str, bounds: tuple[str, ...], schema: Schema, most: int) -
     kind = column_type(schema, column)
     require_ordered(column, kind)
     require_chunks(len(bounds) + 2, most)
-    texts = _rising(bounds, kind)
-    edges = [None, *texts, None]
     chunks = []
-    for lower, upper in itertools.pairwise(edges):
+    for lower, upper in itertools.pairwise([None, *_require_ascending(bounds, kind), None]):
         parts: list[ex.Expression] = []
         if lower is not None:
-            parts.append(ex.Compare(column, ex.Operator.GREATER_OR_EQUAL, _spelling(_Listed("", lower), kind)))
+            parts.append(ex.Compare(column, ex.Operator.GREATER_OR_EQUAL, _literal_of(lower, kind)))
         if upper is not None:
-            parts.append(ex.Compare(column, ex.Operator.LESS, _spelling(_Listed("", upper), kind)))
-        # Escaped values have no brackets and commas, so an empty text differs from no bound.
+            parts.append(ex.Compare(column, ex.Operator.LESS, _literal_of(upper, kind)))
+        # Escaped values have no brackets and commas, so the name of an empty text differs from that of no bound.
         name = f"{'(' if lower is None else '[' + escaped(lower)},{'' if upper is None else escaped(upper)})"
-        where = _joined(ex.And, parts) if parts else ex.IsNull(column, negated=True)
+        where = _join(ex.And, parts) if parts else ex.IsNull(column, negated=True)
         chunks.append(ChunkDefinition(readable_id(((escaped(column), name),)), str(where), None))
     chunks.append(ChunkDefinition(readable_id(((escaped(column), "~null"),)), str(ex.IsNull(column)), None))
     return chunks
 
 
-def _rising(bounds: tuple[str, ...], kind: Type) -> list[str]:
-    found = [parse_literal(text, kind) for text in bounds]
-    for position in range(1, len(found)):
+def _require_ascending(bounds: tuple[str, ...], kind: Type) -> list[str]:
+    """The canonical texts of the bounds. Raises unless each bound is above the one before."""
+    values = [parse_literal(text, kind) for text in bounds]
+    for position in range(1, len(values)):
         # Both are of one type, which has an order; code points of texts are in the order of their UTF-8 bytes.
-        if not found[position - 1] < found[position]:  # type: ignore[operator]
+        if not values[position - 1] < values[position]:  # type: ignore[operator]
             raise Code.CHUNK_BOUNDS_UNORDERED(
                 expected=f"a bound above {bounds[position - 1][:80]!a}", got=ascii(bounds[position][:80])
             )
-    return [str(literal_text(value, kind)) for value in found]
+    return [str(literal_text(value, kind)) for value in values]
 
 
 def _by_files(files: Sequence[tuple[str, int]], max_bytes: int, most: int) -> list[ChunkDefinition]:
@@ -217,88 +217,83 @@ def _by_files(files: Sequence[tuple[str, int]], max_bytes: int, most: int) -> li
         if before == after:
             raise Code.SOURCE_FILE_REPEATED(got=ascii(after[:200]))
     groups: list[list[str]] = [[]]
-    size = listed = 0
+    size = definition_size = 0
     for location, file_size in ordered:
-        written = len(dump(location)) + 1
-        if groups[-1] and (size + file_size > max_bytes or listed + written > CHUNK_DEFINITION_MAX_BYTES - 1_024):
+        entry_size = len(dump(location)) + 1
+        is_full = size + file_size > max_bytes or definition_size + entry_size > CHUNK_DEFINITION_MAX_BYTES - 1_024
+        if groups[-1] and is_full:
             groups.append([])
             require_chunks(len(groups), most)
-            size = listed = 0
+            size = definition_size = 0
         groups[-1].append(location)
-        size, listed = size + file_size, listed + written
-    hashes = [hashlib.sha256(dump(group)).hexdigest()[:16] for group in groups]
+        size, definition_size = size + file_size, definition_size + entry_size
     return [
-        ChunkDefinition(f"files-{at:05d}-{sha256}", None, tuple(group))
-        for at, (group, sha256) in enumerate(zip(groups, hashes, strict=True), start=1)
+        ChunkDefinition(f"files-{number:05d}-{hashlib.sha256(dump(group)).hexdigest()[:16]}", None, tuple(group))
+        for number, group in enumerate(groups, start=1)
     ]
 
 
 def plan_workload(bound: BoundContract, source: PinnedSource, fetch: Fetch) -> ChunkPlan:
-    """Plan the chunks of the filtered source; chunking by partition reads its rows once for their values."""
-    contract = bound.contract
-    chunking, most = contract.chunking, contract.limits.chunks
+    """Plan the chunks of the filtered source. Chunking by partition reads all rows for their values."""
+    chunking, most = bound.contract.chunking, bound.contract.limits.chunks
     schema = source.scan.schema
     where = bound.where(schema)
     values: Iterator[tuple[ex.LiteralValue | None, ...]] = iter(())
     if chunking.by is ChunkingBy.PARTITION:
-        values = _values(chunking.columns, where, source, fetch, most)
+        values = _read_combinations(chunking.columns, where, source, fetch, most)
     files = [(each.location, each.size) for each in source.scan.files]
     return plan_chunks(chunking, schema, values=values, files=files, most=most)
 
 
-def _values(
+def _read_combinations(
     columns: tuple[str, ...], where: ex.Expression, source: PinnedSource, fetch: Fetch, most: int
 ) -> Iterator[tuple[ex.LiteralValue | None, ...]]:
-    """Each combination of the columns' values in the filtered rows, once a file."""
+    """Each combination of the columns' values in the filtered rows, once for each file."""
     kinds = [column_type(source.scan.schema, column) for column in columns]
-    narrow = source.reading({*columns, *ex.columns_of(where)})
-    names = [str(at) for at in range(len(columns))]  # Arrow reads some names of columns as paths
+    narrow = source.select({*columns, *ex.columns_of(where)})
+    names = [str(index) for index in range(len(columns))]  # Arrow reads some names of columns as paths
     for file in narrow.scan.files:
-        seen: pa.Table | None = None
+        distinct: pa.Table | None = None
         for batch in narrow.batches(file, fetch):
-            rows = kept(batch, where)
-            arrays = [_numbers(rows, *each) for each in zip(columns, kinds, strict=True)]
+            rows = filter_rows(batch, where)
+            arrays = [_column_as_numbers(rows, *each) for each in zip(columns, kinds, strict=True)]
             table = pa.Table.from_arrays(arrays, names=names)
-            table = table if seen is None else pa.concat_tables([seen, table])
-            seen = table.group_by(names).aggregate([])
-            # NaNs of several bit patterns, and both zeros, are distinct here, so the plan checks the exact limit.
-            if seen.num_rows > 2 * most + 16:
-                require_chunks(seen.num_rows, most)
-        if seen is None:
+            table = table if distinct is None else pa.concat_tables([distinct, table])
+            distinct = table.group_by(names).aggregate([])
+            # NaNs of several bit patterns, and both zeros, are distinct here. `plan_chunks` checks the exact limit.
+            if distinct.num_rows > 2 * most + 16:
+                require_chunks(distinct.num_rows, most)
+        if distinct is None:
             continue
-        for row in zip(*(each.to_pylist() for each in seen.columns), strict=True):
-            yield tuple(_literal(value, kind) for value, kind in zip(row, kinds, strict=True))
+        for row in zip(*(each.to_pylist() for each in distinct.columns), strict=True):
+            yield tuple(
+                UUID(bytes=value) if value is not None and kind == PrimitiveType(Kind.UUID) else value
+                for value, kind in zip(row, kinds, strict=True)
+            )
 
 
-def _numbers(batch: pa.RecordBatch, column: str, kind: Type) -> Any:
+def _column_as_numbers(batch: pa.RecordBatch, column: str, kind: Type) -> Any:
     """The column, with dates and times as numbers, since Python's dates end at the year 9999."""
     array = plain_column(batch, column, kind)
-    wanted: Any = arrow_type(kind)
-    if pa.types.is_date32(wanted):
+    array_type: Any = arrow_type(kind)
+    if pa.types.is_date32(array_type):
         return array.view(pa.int32())
-    if pa.types.is_temporal(wanted):
+    if pa.types.is_temporal(array_type):
         return array.view(pa.int64())
     return array
 
 
-def _literal(value: Any, kind: Type) -> ex.LiteralValue | None:
-    if value is not None and kind == PrimitiveType(Kind.UUID):
-        return UUID(bytes=value)
-    found: ex.LiteralValue | None = value
-    return found
-
-
 def claim_of(bound: BoundContract, source_schema: Schema) -> Claim:
-    """The claim of the workload by its filter: at least all rows that it can publish."""
+    """The claim of the workload, by its filter. It covers at least all rows that the workload can publish."""
     column = bound.contract.boundary.claim
     if column is None:
         return Claim.everything()
     kind = type_to_iceberg(column_type(source_schema, column))
-    return read_claim(bound.where(source_schema), column, kind, lambda literal: ex.typed(literal).value)
+    return read_claim(bound.where(source_schema), column, kind, lambda literal: ex.require_typed(literal).value)
 
 
 def with_source_column(bound: BoundContract, claim: Claim, source_uuid: str, source: Schema) -> Claim:
-    """The claim on its column of this source; columns of a set of files have names only."""
+    """The claim on its column of this source. A column of a set of files is named by its name."""
     column = bound.contract.boundary.claim
     if column is None:
         return claim
@@ -309,15 +304,15 @@ def with_source_column(bound: BoundContract, claim: Claim, source_uuid: str, sou
 
 
 def with_target_column(bound: BoundContract, claim: Claim, target: Schema) -> Claim:
-    """The claim on the target's column that its source column fills; unchanged where no such column is proved.
+    """The claim on the target's column that its source column fills; unchanged if no such column is proved.
 
-    Of several such columns the one with the lowest id counts.
+    Of several such columns the one with the lowest id is used.
     """
     boundary = bound.contract.boundary
     if boundary.claim is None:
         return claim
-    columns = boundary.mapping.columns
+    columns = boundary.columns
     filled = {boundary.claim} if columns is None else {c.target for c in columns if c.source == boundary.claim}
     filled -= {name for name, _ in bound.contract.projections.excluded}
-    found = [each.field_id for each in target.fields if each.name in filled and each.field_id is not None]
-    return claim.of_column(f"target field {min(found)}") if found else claim
+    field_ids = [each.field_id for each in target.fields if each.name in filled and each.field_id is not None]
+    return claim.of_column(f"target field {min(field_ids)}") if field_ids else claim

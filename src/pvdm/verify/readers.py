@@ -1,6 +1,6 @@
-"""Readers of a job's files: what each file needs to be read, what comes of it, and the reader that uses threads.
+"""The readers of a verify job: the orders that name its files, the results, and the reader that uses threads.
 
-Orders are free of keys, and the same for every reader.
+Orders contain no keys, and are the same for every reader.
 """
 
 from __future__ import annotations
@@ -37,33 +37,33 @@ class StagedOrder:
 
     @property
     def path(self) -> str:
-        """The path that the producer gave it."""
+        """The staged path."""
         return self.entry.data_file.file_path
 
     @property
     def size(self) -> int:
-        """Bytes to fetch."""
+        """The number of bytes to fetch."""
         return self.frozen.size
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOrder:
-    """One file of the source, and everything frozen that must be fetched for it: itself and its delete files."""
+    """One file of the source, and the frozen files to fetch for it: itself and its delete files."""
 
     file: ScanFile
     frozen: tuple[HashedFile, ...]
 
     @property
     def size(self) -> int:
-        """Bytes to fetch."""
+        """The number of bytes to fetch."""
         return sum(each.size for each in self.frozen)
 
 
 @dataclass(frozen=True, slots=True)
 class JobInputs:
-    """What all files of a job are verified with.
+    """The inputs that all files of a job share.
 
-    `rewrites`: the Steward publishes its own files, which it makes of the staged ones.
+    With `rewrites` the Steward publishes its own files, which it makes of the staged ones.
     """
 
     plan: Plan
@@ -78,30 +78,32 @@ class JobInputs:
         return Intent(self.bound, self.source, self.chunk, self.plan)
 
     def intent_digest(self, keys: Keys) -> IntentDigest:
-        """The digests of the intended rows; raises where the source cannot be read as the contract means it."""
+        """The digests of the intended rows. Raises if the source cannot be read as the contract describes it."""
         with source_readable():
             return IntentDigest(self.intent(), self.plan, keys)
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """All files that are read for one verdict; `keep` writes a file to the place that it is published from."""
+    """All files that are read for one verdict.
+
+    `keep` writes the Steward's own file into the vault. It is None if the staged files themselves are published.
+    """
 
     inputs: JobInputs
     staged: tuple[StagedOrder, ...]
     source: tuple[SourceOrder, ...]
     keep: Callable[[StagedOrder, bytes], HashedFile] | None = None
-    """None where the staged files themselves are published."""
 
     @property
     def orders(self) -> list[StagedOrder | SourceOrder]:
-        """The orders of both sides; delete files count with their data files."""
+        """The orders of both sides."""
         return [*self.staged, *self.source]
 
 
 @dataclass(frozen=True, slots=True)
 class JobKeys:
-    """The digest keys of one job, and the handle by which its workers get the same keys."""
+    """The digest keys of one job, and the handle that its workers exchange for the same keys."""
 
     job_id: str
     handle: str = field(repr=False)
@@ -110,17 +112,18 @@ class JobKeys:
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """One staged file: its fetched bytes and where they are published, and what is in them."""
+    """One staged file as the proof lists it, and what was observed in its bytes."""
 
     added: AddedFile
     observed: FileObservation
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """Both sides under one key; the staged side has a digest only if every file could be read to its end.
+class ReadResult:
+    """The digests of both sides under one key. `staged` is None unless every file could be read to its end.
 
-    `read` is in the order of the orders, with a finding for each file whose bytes have changed.
+    `read` has the order of the staged orders, with a finding for each file whose bytes have changed. `found` has
+    further findings. `extractor` is Spark's reader with its version, or None if the kernel read the digested rows.
     """
 
     read: tuple[ReadFile | Finding, ...]
@@ -128,59 +131,58 @@ class Outcome:
     intent: Partials
     found: tuple[Finding, ...] = ()
     extractor: str | None = None
-    """The reader whose rows were digested, with its version; None for the kernel's."""
 
 
 class Reader(Protocol):
-    """Reads all files of a job; digests do not depend on the choice of the reader."""
+    """Reads all files of a job. The digests do not depend on the reader."""
 
     def redemptions(self, work: Work) -> int:
-        """How often others than the Steward itself may redeem the handle."""
+        """How often workers may redeem the handle, the Steward itself not counted."""
 
-    def read(self, work: Work, held: JobKeys) -> Outcome:
+    def read(self, work: Work, job_keys: JobKeys) -> ReadResult:
         """Read every file once, compare it with its freeze, and digest it."""
 
 
 def added_file(work: Work, order: StagedOrder, observed: FileObservation, staged: Callable[[], bytes]) -> AddedFile:
-    """What the proof says of a file. Where the Steward makes the published file, it is made and kept here.
+    """The file as the proof lists it. If the Steward publishes its own file, it is made and written here.
 
-    `staged` returns the bytes that were observed. A file that was refused has none to publish.
+    `staged` returns the bytes that were observed. A refused file is not published.
     """
     frozen = order.frozen
     if work.keep is None or observed.data_file is None:
         return AddedFile.in_place(order.path, frozen.size, frozen.sha256, frozen.version)
-    made = splice(observed.recipe or b"", staged())
-    if len(made) != observed.data_file.file_size_in_bytes:
+    data = splice(observed.recipe or b"", staged())
+    if len(data) != observed.data_file.file_size_in_bytes:
         raise VerificationError(
             Code.RECIPE_INVALID,
             "a recipe does not make the file of its entry",
             expected=f"{observed.data_file.file_size_in_bytes} bytes",
-            got=f"{len(made)} bytes",
+            got=f"{len(data)} bytes",
         )
-    kept = work.keep(order, made)
-    return AddedFile(order.path, frozen.size, frozen.sha256, kept.location, kept.size, kept.sha256, frozen.version)
+    copy = work.keep(order, data)
+    return AddedFile(order.path, frozen.size, frozen.sha256, copy.location, copy.size, copy.sha256, frozen.version)
 
 
 def published_files(read: Iterable[ReadFile | Finding]) -> tuple[DataFile, ...] | None:
     """The entries to publish, in the order of their published paths; None unless every file could be read."""
-    found = []
+    files = []
     for each in read:
         if isinstance(each, Finding) or each.observed.data_file is None:
             return None
-        found.append(replace(each.observed.data_file, file_path=each.added.published_path))
-    return tuple(sorted(found, key=lambda file: file.file_path))
+        files.append(replace(each.observed.data_file, file_path=each.added.published_path))
+    return tuple(sorted(files, key=lambda file: file.file_path))
 
 
-def combine_all(plan: Plan, keys: Keys, seen: Iterable[Partials | None]) -> Partials:
-    """The digest of all rows of these partials, as far as there are any; without any, the digest of no rows."""
-    found = [each for each in seen if each is not None]
-    return combine_each([Digester(plan, keys, engine=kernel_engine()).partials(), *found])
+def combine_all(plan: Plan, keys: Keys, partials: Iterable[Partials | None]) -> Partials:
+    """The digest of all rows of these partials, of which some can be None; the digest of no rows if all are."""
+    present = [each for each in partials if each is not None]
+    return combine_each([Digester(plan, keys, engine=kernel_engine()).partials(), *present])
 
 
 def observe_staged(
     inputs: JobInputs, order: StagedOrder, fetched: Fetched, keys: Keys
 ) -> tuple[FileObservation, Partials | None]:
-    """Read a staged file with its own digester; a file that could not be read to its end has no digest."""
+    """Read a staged file with its own digester. The digest is None if the file could not be read to its end."""
     digester = Digester(inputs.plan, keys, engine=kernel_engine())
     rewrites = inputs.rewrites
     observed = observe(digester, fetched, inputs.metadata, order.entry, rewrite=rewrites, footer_published=not rewrites)
@@ -193,21 +195,21 @@ def observe_staged(
 
 
 @dataclass(frozen=True, slots=True)
-class Threads:
+class ThreadReader:
     """The reader of small chunks: threads of the Steward's process, each with one file at a time."""
 
     files: Files
     count: int = 2
 
     def redemptions(self, work: Work) -> int:
-        """None: threads share the Steward's keys."""
+        """Zero: threads share the Steward's keys."""
         del work
         return 0
 
-    def read(self, work: Work, held: JobKeys) -> Outcome:
-        """Read both sides side by side; a free thread takes the next largest file."""
-        seen = dict[int, tuple[ReadFile, Partials | None] | Finding]()
-        intent = work.inputs.intent_digest(held.keys)
+    def read(self, work: Work, job_keys: JobKeys) -> ReadResult:
+        """Read both sides at once; a free thread takes the largest file that is left."""
+        results = dict[int, tuple[ReadFile, Partials | None] | Finding]()
+        intent = work.inputs.intent_digest(job_keys.keys)
         fetch = fetch_source(self.files, (each for order in work.source for each in order.frozen))
 
         def worker() -> Callable[[StagedOrder | SourceOrder], None]:
@@ -215,7 +217,7 @@ class Threads:
 
             def read_order(order: StagedOrder | SourceOrder) -> None:
                 if isinstance(order, StagedOrder):
-                    seen[order.position] = self._read_staged(work, order, held.keys)
+                    results[order.position] = self._read_staged(work, order, job_keys.keys)
                     return
                 with source_readable():
                     add(order.file)
@@ -224,14 +226,14 @@ class Threads:
 
         orders = sorted(work.orders, key=lambda order: order.size, reverse=True)
         share(orders, [worker() for _ in range(max(1, min(self.count, len(orders))))])
-        found = [seen[order.position] for order in work.staged]
-        read = tuple(each if isinstance(each, Finding) else each[0] for each in found)
-        whole = [each[1] for each in found if not isinstance(each, Finding) and each[1] is not None]
-        staged = combine_all(work.inputs.plan, held.keys, whole) if len(whole) == len(found) else None
-        return Outcome(read, staged, intent.partials())
+        ordered = [results[order.position] for order in work.staged]
+        read = tuple(each if isinstance(each, Finding) else each[0] for each in ordered)
+        partials = [each[1] for each in ordered if not isinstance(each, Finding) and each[1] is not None]
+        staged = combine_all(work.inputs.plan, job_keys.keys, partials) if len(partials) == len(ordered) else None
+        return ReadResult(read, staged, intent.partials())
 
     def _read_staged(self, work: Work, order: StagedOrder, keys: Keys) -> tuple[ReadFile, Partials | None] | Finding:
-        """Fetch one file once: the hashed bytes are decoded, and the published file is made of them."""
+        """Fetch one file once. The same bytes are hashed, decoded and, if needed, rewritten."""
         try:
             fetched = self.files.fetch_frozen(order.frozen)
         except VerificationError as error:

@@ -1,4 +1,4 @@
-"""The pinned source: a snapshot of a table, or a set of files that a manifest lists; and its errors."""
+"""The pinned source, which is a snapshot of a table or a set of files that a manifest lists, and its errors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CATALOG: Final = "files"
 
 @dataclass(frozen=True, slots=True)
 class PinnedSource:
-    """The source of a workload: which table or set of files, which state of it, and how it is read."""
+    """The source of a workload: its table or set of files, the pinned state, and how it is read."""
 
     ref: TableRef
     snapshot_id: int
@@ -48,16 +48,16 @@ class PinnedSource:
     newer_columns: tuple[JsonObject, ...] = ()
     """Columns that the table got after the snapshot; the workload stores them, so that its intent stays the same."""
 
-    def reading(self, names: Iterable[str], *, stored: Iterable[str] = ()) -> PinnedSource:
-        """The same source with these columns only; those of `stored` may have the file's own encoding."""
+    def select(self, names: Iterable[str], *, stored: Iterable[str] = ()) -> PinnedSource:
+        """The same source with these columns only; those of `stored` may keep the encoding of the file."""
         scan = self.scan.select(names)
-        chosen = scan.schema.select(set(stored)).fields
-        ids = frozenset(each.field_id for each in chosen if each.field_id is not None)
+        fields = scan.schema.select(set(stored)).fields
+        ids = frozenset(field.field_id for field in fields if field.field_id is not None)
         return replace(self, scan=replace(scan, stored=ids))
 
     def batches(self, file: ScanFile, fetch: Callable[[str], bytes]) -> Iterator[pa.RecordBatch]:
         """The rows of one of its files, in the source's schema and without deleted ones."""
-        kernel_engine()  # raises where it is not installed
+        kernel_engine()  # raises if it is not installed
         return scan_batches(self.scan, file, fetch, read_batches)
 
 
@@ -79,7 +79,7 @@ def _snapshot(ref: TableRef, metadata: TableMetadata, snapshot_id: int) -> Snaps
 
 
 def pin_files(location: str, data: bytes) -> PinnedSource:
-    """Pin the files that the manifest at this location lists; its hash is the state of the set."""
+    """Pin the files that the manifest at this location lists. The hash of the manifest identifies their state."""
     try:
         return _parse_manifest(location, data)
     except InputError as error:
@@ -100,9 +100,8 @@ def _parse_manifest(location: str, data: bytes) -> PinnedSource:
     table_schema = parse_schema(node.node("schema"))
     if (count := len(node.array("files"))) > SOURCE_FILES_MAX:
         raise _invalid("$.files", f"at most {SOURCE_FILES_MAX} files", str(count))
-    listed = tuple(_file(each) for each in node.nodes("files"))
-    places = {str(parse_location(each.location)) for each in listed}
-    if len(places) != len(listed):
+    listed = tuple(_parse_file(each) for each in node.nodes("files"))
+    if len({parse_location(each.location) for each in listed}) != len(listed):
         raise _invalid("$.files", "each file once", "a file twice")
     ref = TableRef(_CATALOG, str(uuid.uuid5(uuid.NAMESPACE_URL, location)), location)
     schema = to_model(table_schema)
@@ -113,7 +112,7 @@ def _parse_manifest(location: str, data: bytes) -> PinnedSource:
 
 
 def require_descends(metadata: TableMetadata, snapshot_id: int, last_published: int | None) -> None:
-    """Require that the pinned snapshot descends from the one that was published last, so that nothing is undone."""
+    """Require that the pinned snapshot descends from the one that was published last: an older one would undo rows."""
     if last_published is None:
         return
     for snapshot in metadata.ancestry(snapshot_id):
@@ -125,7 +124,7 @@ def require_descends(metadata: TableMetadata, snapshot_id: int, last_published: 
     )
 
 
-def _file(node: Node) -> ScanFile:
+def _parse_file(node: Node) -> ScanFile:
     _require_keys(node, {"path", "size", "sha256"})
     size = node.long("size")
     if size < 0:
@@ -135,7 +134,7 @@ def _file(node: Node) -> ScanFile:
 
 
 def _require_keys(node: Node, wanted: set[str]) -> None:
-    """Refuse unknown keys, which a user would believe to have an effect."""
+    """Require exactly these keys. An unknown key would have no effect."""
     found: set[str] = {str(key) for key in node.raw}
     if found != wanted:
         raise _invalid(node.place, ", ".join(sorted(wanted)), ascii(", ".join(sorted(found))[:200]))
@@ -154,26 +153,24 @@ _CORRECT_SOURCE: Final = (
     "correct the source, or migrate the contract or the target; an open workload keeps its pinned source: "
     "an operator abandons it, and a new workload id pins the source as it is then"
 )
-# The pinned table or snapshot is gone; nothing else about a pinned snapshot can change.
-_GONE: Final = frozenset({Code.SNAPSHOT_SCHEMA_UNKNOWN, Code.SOURCE_GONE, Code.SOURCE_SNAPSHOT_UNKNOWN})
+# The pinned table or snapshot no longer exists.
+_GONE_CODES: Final = frozenset({Code.SNAPSHOT_SCHEMA_UNKNOWN, Code.SOURCE_GONE, Code.SOURCE_SNAPSHOT_UNKNOWN})
 
 
 @contextlib.contextmanager
 def source_readable() -> Iterator[None]:
-    """Translate errors of a source that is read: none of them is a verdict about what was staged.
+    """Translate errors of reading a source, so that none of them counts as a fault of the staged files.
 
-    An error that may pass, such as a missing file, becomes `source_unreadable` and is retried. Columns that do not fit
-    the contract never change in a pinned source: `source_unusable` ends the attempt.
+    An error that may pass, such as a missing file, becomes `source_unreadable` and is retried. An error about columns
+    or values of the pinned rows never passes: it becomes `source_unusable`, which ends the attempt.
     """
     try:
         yield
     except VerificationError as error:
-        # Columns, and a value that is beyond its type, never change in pinned rows.
-        if class_of(error.code) is FailureClass.SCHEMA or error.code == Code.VALUE_OUT_OF_RANGE:
-            raise unusable(error) from None
-        raise _unreadable(error) from None
+        is_permanent = class_of(error.code) is FailureClass.SCHEMA or error.code == Code.VALUE_OUT_OF_RANGE
+        raise unusable(error) if is_permanent else _unreadable(error) from None
     except InputError as error:
-        # Missing configuration of the Steward is no fact about a source.
+        # The Steward's configuration can be corrected.
         raise _unreadable(error) if error.code == Code.STORE_NOT_CONFIGURED else unusable(error) from None
 
 
@@ -181,15 +178,13 @@ def source_readable() -> Iterator[None]:
 def source_found() -> Iterator[None]:
     """Translate errors of loading a pinned source again.
 
-    A snapshot and its manifests never change. So an error comes from the catalog, the store or the configuration, and
-    may pass. Only a table or snapshot that is gone is permanent.
+    A table or snapshot that no longer exists becomes `source_unusable`. A snapshot and its manifests never change, so
+    any other error comes from the catalog, the store or the configuration: it becomes `source_unreadable`.
     """
     try:
         yield
     except (InputError, VerificationError) as error:
-        if error.code in _GONE:
-            raise unusable(error) from None
-        raise _unreadable(error) from None
+        raise unusable(error) if error.code in _GONE_CODES else _unreadable(error) from None
 
 
 def _unreadable(error: PvdmError) -> PvdmError:
@@ -198,18 +193,17 @@ def _unreadable(error: PvdmError) -> PvdmError:
 
 
 def unusable(error: PvdmError, hint: str | None = None) -> InputError:
-    """The error `source_unusable`: the pinned source can never be read as the contract means it."""
+    """The error `source_unusable`: the pinned source can never be read as the contract describes it."""
     if error.code == Code.SOURCE_UNUSABLE and isinstance(error, InputError):
         return error
-    nanoseconds = error.code == Code.CAST_REFUSED and any(
-        word in str(error.got) for word in ("[ns", "Nanosecond", "_ns")
-    )
+    has_nanoseconds = any(word in str(error.got) for word in ("[ns", "Nanosecond", "_ns"))
+    is_int96 = error.code == Code.CAST_REFUSED and has_nanoseconds
     return InputError(
         Code.SOURCE_UNUSABLE,
         f"the source cannot be read as the contract means it: {error.message}",
         expected=error.expected,
         got=error.got,
-        hint=hint or error.hint or (f"{INT96_HINT}; {_CORRECT_SOURCE}" if nanoseconds else _CORRECT_SOURCE),
+        hint=hint or error.hint or (f"{INT96_HINT}; {_CORRECT_SOURCE}" if is_int96 else _CORRECT_SOURCE),
         cause=error.reason,
         **{key: value for key, value in error.details.items() if key in ("file", "column")},
     )

@@ -1,4 +1,4 @@
-"""Reads what an attempt staged from the branch's metadata and manifests, checks it, and finds the branch's base."""
+"""Reads what an attempt staged from the branch's metadata and manifests, and checks it against the attempt's rules."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from pvdm.lake.read.entries import (
     FileReader,
     boundary_files,
     branch_changes,
+    has_partition_values,
     header_of,
-    inside,
     listed_manifests,
 )
 from pvdm.model.contract.types import Limits
@@ -29,14 +29,14 @@ from pvdm.model.statements.core import FILES_MAX, Operation
 from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.findings import Finding
 
-# Hadoop opens no name with a colon. Stars, brackets and braces are patterns. Some engines cut spaces at the ends.
-# DataFusion and Polars decode percent signs of a URL, so they open another file than the listed one.
-_UNSAFE: Final = re.compile(r"""[:*\[\]{}<>|^`"'\\%]|^\s|\s$|[^\S ]""")
+# Hadoop cannot open a name with a colon. Stars, brackets and braces are patterns. Some engines cut spaces at the ends.
+# DataFusion and Polars decode percent signs as in URLs, so they open another file than the listed one.
+_UNSAFE_NAME: Final = re.compile(r"""[:*\[\]{}<>|^`"'\\%]|^\s|\s$|[^\S ]""")
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What an attempt may do: its table and base, its folders, operation, partition and limits."""
+    """What an attempt may do: its table and base, its folders (`places`), operation, partition and limits."""
 
     metadata: TableMetadata
     base_id: int | None
@@ -50,10 +50,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class StagedFiles:
-    """What a branch changes from its base to its head.
-
-    `added` holds only entries whose files may be opened. With findings the verdict is FAIL.
-    """
+    """What a branch changes from its base to its head. `added` has only entries whose files are safe to open."""
 
     snapshot_id: int | None
     added: tuple[ManifestEntry, ...]
@@ -64,7 +61,7 @@ class StagedFiles:
 
 
 def read_staged(rules: Rules, head: Snapshot | None, reader: FileReader) -> StagedFiles:
-    """Read and check the branch's own snapshots; `head` is None where nothing was staged."""
+    """Read and check the branch's own snapshots. `head` is None if nothing was staged."""
     if head is None:
         return _check(rules, (), Changes((), (), ()), reader)
     guarded = _FolderReader(reader, rules.places)
@@ -77,18 +74,18 @@ def read_staged(rules: Rules, head: Snapshot | None, reader: FileReader) -> Stag
 
 
 def _check(rules: Rules, own: Sequence[Snapshot], changes: Changes, reader: FileReader) -> StagedFiles:
-    findings = [*_schemas(rules.metadata, own, changes.headers), *_specs(rules.metadata, changes.headers)]
-    findings += _deletes(changes.deletes)
-    findings += _removals(rules, changes, reader)
-    findings += _limits(rules.limits, changes.added)
-    within = not any(each.code.endswith("_exceed") for each in findings)
+    findings = [*_check_schemas(rules.metadata, own, changes.headers), *_check_specs(rules.metadata, changes.headers)]
+    findings += _check_deletes(changes.deletes)
+    findings += _check_removals(rules, changes, reader)
+    findings += _check_limits(rules.limits, changes.added)
+    is_within_limits = not any(each.code.endswith("_exceed") for each in findings)
     openable: list[ManifestEntry] = []
     places: set[Location] = set()
     columns = frozenset(each.name.casefold() for each in to_model(rules.metadata.current_schema).fields)
-    for entry in changes.added if within else ():
-        wrong = list(_entry(rules, columns, entry, places))
-        findings += wrong
-        openable += [] if wrong else [entry]
+    for entry in changes.added if is_within_limits else ():
+        of_entry = list(_check_entry(rules, columns, entry, places))
+        findings += of_entry
+        openable += [] if of_entry else [entry]
     return StagedFiles(
         own[0].snapshot_id if own else None,
         tuple(openable),
@@ -101,31 +98,33 @@ def _fault(code: str, message: str, expected: str, got: str, file: str | None = 
     return Finding(FailureClass.METADATA, code, message, expected, got, file)
 
 
-def _schemas(metadata: TableMetadata, own: Iterable[Snapshot], headers: Iterable[ManifestHeader]) -> Iterator[Finding]:
+def _check_schemas(
+    metadata: TableMetadata, own: Iterable[Snapshot], headers: Iterable[ManifestHeader]
+) -> Iterator[Finding]:
     current = metadata.current_schema_id
-    named = {each.schema_id for each in own} | {each.schema_id for each in headers}
-    for schema_id in sorted(named - {None, current}, key=str):
+    used = {each.schema_id for each in own} | {each.schema_id for each in headers}
+    for schema_id in sorted(used - {None, current}, key=str):
         message = "the data was staged under another schema than the table's"
         yield Finding(FailureClass.SCHEMA, "schema_id_other", message, str(current), str(schema_id))
 
 
-def _specs(metadata: TableMetadata, headers: Iterable[ManifestHeader]) -> Iterator[Finding]:
-    wanted = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA).spec
-    for spec in {each.spec for each in headers} - {wanted}:
+def _check_specs(metadata: TableMetadata, headers: Iterable[ManifestHeader]) -> Iterator[Finding]:
+    current = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA).spec
+    for spec in {each.spec for each in headers} - {current}:
         message = "files were staged under another partition spec than the table's"
-        expected, got = (f"{each.spec_id}: {each.to_text()}" for each in (wanted, spec))
+        expected, got = (f"{each.spec_id}: {each.to_text()}" for each in (current, spec))
         yield _fault("spec_other", message, expected, got)
 
 
-def _deletes(deletes: Iterable[ManifestEntry]) -> Iterator[Finding]:
+def _check_deletes(deletes: Iterable[ManifestEntry]) -> Iterator[Finding]:
     for entry in deletes:
         if entry.status is EntryStatus.ADDED:
-            expected, file = "data files alone, written copy-on-write", entry.data_file
+            expected, file = "data files only, written copy-on-write", entry.data_file
             got = file.content.name.lower()
             yield _fault("delete_file_staged", "a delete file was staged", expected, got, file.file_path)
 
 
-def _removals(rules: Rules, changes: Changes, reader: FileReader) -> Iterator[Finding]:
+def _check_removals(rules: Rules, changes: Changes, reader: FileReader) -> Iterator[Finding]:
     removed = {entry.data_file.file_path for entry in changes.removed}
     if rules.operation is Operation.APPEND:
         gone = sorted(removed | {each.data_file.file_path for each in changes.deletes if not each.is_live})
@@ -133,17 +132,17 @@ def _removals(rules: Rules, changes: Changes, reader: FileReader) -> Iterator[Fi
             yield _fault("removal_under_append", "an append removes files", "no removal", f"{len(gone)} files", gone[0])
         return
     added = [entry.data_file for entry in changes.added]
-    wanted = boundary_files(rules.metadata, rules.base_id, rules.operation, rules.partition, added, reader)
-    to_replace = f"removal of exactly the {len(wanted)} live files that the workload replaces"
-    if others := sorted(removed - wanted):
+    to_remove = boundary_files(rules.metadata, rules.base_id, rules.operation, rules.partition, added, reader)
+    to_replace = f"removal of exactly the {len(to_remove)} live files that the workload replaces"
+    if extra := sorted(removed - to_remove):
         message = "the branch removes files that the workload does not replace"
-        yield _fault("removal_outside_boundary", message, to_replace, f"{len(others)} others removed too", others[0])
-    if kept := sorted(wanted - removed):
+        yield _fault("removal_outside_boundary", message, to_replace, f"{len(extra)} others removed too", extra[0])
+    if not_removed := sorted(to_remove - removed):
         message = "the branch keeps files that the workload has to replace; the job must overwrite, not append"
-        yield _fault("removal_incomplete", message, to_replace, f"{len(kept)} of them kept", kept[0])
+        yield _fault("removal_incomplete", message, to_replace, f"{len(not_removed)} of them kept", not_removed[0])
 
 
-def _limits(limits: Limits, added: Sequence[ManifestEntry]) -> Iterator[Finding]:
+def _check_limits(limits: Limits, added: Sequence[ManifestEntry]) -> Iterator[Finding]:
     files = [entry.data_file for entry in added]
     for what, most, got in (
         ("files", min(limits.files, FILES_MAX), len(files)),
@@ -154,11 +153,10 @@ def _limits(limits: Limits, added: Sequence[ManifestEntry]) -> Iterator[Finding]
             yield _fault(f"staged_{what}_exceed", f"too many {what} were staged", f"at most {most}", str(got))
 
 
-def _entry(rules: Rules, columns: frozenset[str], entry: ManifestEntry, seen: set[Location]) -> Iterator[Finding]:
-    file = entry.data_file
-    path = file.file_path
+def _check_entry(rules: Rules, columns: frozenset[str], entry: ManifestEntry, seen: set[Location]) -> Iterator[Finding]:
+    file, path = entry.data_file, entry.data_file.file_path
     try:
-        place = _place(path, rules.places)
+        place = _require_inside(path, rules.places)
     except (InputError, VerificationError) as error:
         yield Finding.of(FailureClass.METADATA, error, path)
         return
@@ -166,25 +164,25 @@ def _entry(rules: Rules, columns: frozenset[str], entry: ManifestEntry, seen: se
         yield _fault("file_listed_twice", "a file is listed twice", "each file once", path, path)
     seen.add(place)
     if rules.published_in_place:
-        yield from _names(rules.places, place, path)
-        yield from _folders(rules.metadata, columns, place, file)
+        yield from _check_names(rules.places, place, path)
+        yield from _check_folders(rules.metadata, columns, place, file)
     if file.file_format.lower() != "parquet":
         yield _fault("file_format_other", "a file is of another format", "Parquet", file.file_format, path)
     if file.key_metadata is not None:
         yield _fault("file_encrypted", "a file is encrypted", "a file without encryption", "key metadata", path)
-    if not inside(rules.metadata, rules.partition, file):
+    if not has_partition_values(rules.metadata, rules.partition, file):
         message = "a file lies outside the partition that the workload stays in"
         expected = ", ".join(f"{name}={value}" for name, value in rules.partition)
         yield _fault("file_outside_partition", message, expected, repr(dict(file.partition)), path)
 
 
-def _names(places: Iterable[Location], place: Location, path: str) -> Iterator[Finding]:
+def _check_names(places: Iterable[Location], place: Location, path: str) -> Iterator[Finding]:
     """Refuse a name below the attempt's folder that an engine cannot open, or takes for a pattern.
 
-    Percent signs are refused everywhere: decoded, the name may be a file of another table.
+    Percent signs are refused in the folder's own path too: the decoded path may be that of another table's file.
     """
     folder = next(each for each in places if place.is_under(each))
-    unsafe = [each for each in place.parts[len(folder.parts) :] if _UNSAFE.search(each)]
+    unsafe = [each for each in place.parts[len(folder.parts) :] if _UNSAFE_NAME.search(each)]
     unsafe += [each for each in folder.parts if "%" in each]
     if unsafe:
         message = "a file has a name that not every engine can open"
@@ -192,8 +190,10 @@ def _names(places: Iterable[Location], place: Location, path: str) -> Iterator[F
         yield _fault("file_name_unsafe", message, expected, ascii(unsafe[0][:120]), path)
 
 
-def _folders(metadata: TableMetadata, columns: frozenset[str], place: Location, file: DataFile) -> Iterator[Finding]:
-    """Refuse a folder `column=value` whose value is not the file's: DuckDB shows it in place of the column."""
+def _check_folders(
+    metadata: TableMetadata, columns: frozenset[str], place: Location, file: DataFile
+) -> Iterator[Finding]:
+    """Refuse a folder `column=value` with another value than the file's: DuckDB shows it in place of the column."""
     for folder in place.parts[:-1]:
         name, equals, text = folder.partition("=")
         if equals and name.casefold() in columns and not _is_partition(metadata, file, name, text):
@@ -208,13 +208,13 @@ def _is_partition(metadata: TableMetadata, file: DataFile, name: str, text: str)
     spellings = [None, text] if text == "null" else [text, text.replace("+", " ")]
     for spelling in spellings:
         with contextlib.suppress(InputError, KeyError):  # a file of another spec need not have the partition
-            if inside(metadata, ((name, spelling),), file):
+            if has_partition_values(metadata, ((name, spelling),), file):
                 return True
     return False
 
 
-def _place(text: str, places: Iterable[Location]) -> Location:
-    """The location, inside one of these folders; other spellings and links are refused."""
+def _require_inside(text: str, places: Iterable[Location]) -> Location:
+    """The location, if it is inside one of these folders. Other spellings of a path, and links, are refused."""
     place = parse_location(text)
     plain = str(place)
     if text not in {plain, plain.replace("file:///", "file:/", 1), plain.replace("file:///", "/", 1)}:
@@ -229,7 +229,7 @@ def _place(text: str, places: Iterable[Location]) -> Location:
 
 
 class _FolderReader:
-    """Reads files inside these folders only, since the branch's lists and manifests name their files themselves."""
+    """Reads only files inside these folders. The producer wrote the lists and manifests that name the files."""
 
     def __init__(self, reader: FileReader, places: tuple[Location, ...]) -> None:
         self._reader = reader
@@ -238,17 +238,17 @@ class _FolderReader:
 
     def read(self, location: str, *, most: int) -> bytes:
         """The bytes at that location, at most `most`."""
-        _place(location, self._places)
+        _require_inside(location, self._places)
         self.read_files.append(location)
         return self._reader.read(location, most=most)
 
 
 def base_of(metadata: TableMetadata, head: Snapshot | None) -> int | None:
-    """The newest snapshot that the branch shares with `main`; where nothing was staged, the one that `main` shows."""
+    """The newest snapshot that the branch shares with `main`. If nothing was staged, it is the head of `main`."""
     if head is None:
         return metadata.current_snapshot_id
-    shown = _ancestry(metadata, metadata.current_snapshot_id)
-    return next((each.snapshot_id for each in metadata.ancestry(head.snapshot_id) if each.snapshot_id in shown), None)
+    main = ancestor_ids(metadata, metadata.current_snapshot_id)
+    return next((each.snapshot_id for each in metadata.ancestry(head.snapshot_id) if each.snapshot_id in main), None)
 
 
 def find_overtaken(
@@ -258,14 +258,14 @@ def find_overtaken(
     head: Snapshot | None,
     reader: FileReader,
 ) -> tuple[Finding, ...]:
-    """Findings for an overwrite whose boundary `main` has changed since it was staged; it needs a new attempt.
+    """Findings for an overwrite whose boundary in `main` was changed since it was staged. It needs a new attempt.
 
-    An append, and an overwrite of an unchanged boundary, fit on any later `main`.
+    An append, or an overwrite of an unchanged boundary, can be published on any later `main`.
     """
     base_id, now = base_of(metadata, head), metadata.current_snapshot
     if operation is Operation.APPEND or now is None or now.snapshot_id == base_id:
         return ()
-    newer = _ancestry(metadata, metadata.current_snapshot_id) - _ancestry(metadata, base_id)
+    newer = ancestor_ids(metadata, metadata.current_snapshot_id) - ancestor_ids(metadata, base_id)
     if any(
         listed.added_snapshot_id in newer and listed.content is ManifestContent.DELETES
         for listed in listed_manifests(metadata, now, reader)
@@ -286,5 +286,6 @@ def find_overtaken(
     return (_fault(code, message, base, f"main at {now.snapshot_id}"),)
 
 
-def _ancestry(metadata: TableMetadata, snapshot_id: int | None) -> set[int]:
+def ancestor_ids(metadata: TableMetadata, snapshot_id: int | None) -> set[int]:
+    """The ids of the snapshot and its ancestors; empty for None."""
     return set() if snapshot_id is None else {each.snapshot_id for each in metadata.ancestry(snapshot_id)}

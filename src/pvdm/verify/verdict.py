@@ -37,7 +37,7 @@ from pvdm.trust.keys.context import AttemptContext
 from pvdm.trust.keys.service import KeyService
 from pvdm.verify.fetch import Freeze
 from pvdm.verify.findings import Finding, Partials, compare, rows_of
-from pvdm.verify.readers import Outcome, ReadFile, published_files
+from pvdm.verify.readers import ReadFile, ReadResult, published_files
 from pvdm.verify.source import PinnedSource
 from pvdm.verify.staged import StagedFiles
 
@@ -51,7 +51,7 @@ CHECKS_DIGESTS: Final = {ProjectionName.CONTENT: "digest-content", ProjectionNam
 class VerifyJob:
     """One attempt to verify: its identity, what was intended, and what was staged.
 
-    `found` are faults that were found before any file was read.
+    `found` has the findings from before any file was read.
     """
 
     job_id: str
@@ -78,7 +78,7 @@ class VerifyJob:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The result of a job: the core of the proof, and the entries to publish, where every file could be read."""
+    """The result of a job: the core of the proof, and the entries to publish if every file could be read."""
 
     core: ProofCore
     commitments: tuple[Commitments, ...]
@@ -90,23 +90,23 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Digests:
-    """Both sides under the keys of one context."""
+    """The digests of both sides under the keys of one context."""
 
     context: AttemptContext
-    outcome: Outcome
+    result: ReadResult
     keys: KeyService
 
     @property
-    def whole(self) -> tuple[ReadFile, ...]:
+    def unchanged(self) -> tuple[ReadFile, ...]:
         """The staged files whose bytes have not changed since the freeze."""
-        return tuple(each for each in self.outcome.read if isinstance(each, ReadFile))
+        return tuple(each for each in self.result.read if isinstance(each, ReadFile))
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Faults of bytes, then faults of what they hold."""
-        changed = [each for each in self.outcome.read if isinstance(each, Finding)]
-        seen = (found for each in self.whole for found in each.observed.findings)
-        return (*changed, *seen, *self.outcome.found)
+        """Findings for changed files, then for the content of the others, then those of the reader."""
+        changed = [each for each in self.result.read if isinstance(each, Finding)]
+        content = (finding for each in self.unchanged for finding in each.observed.findings)
+        return (*changed, *content, *self.result.found)
 
 
 def schema_fingerprint(metadata: TableMetadata) -> str:
@@ -114,7 +114,7 @@ def schema_fingerprint(metadata: TableMetadata) -> str:
     return fingerprint(to_model(metadata.current_schema)).hex()
 
 
-def verdict(
+def conclude(
     job: VerifyJob,
     plan: Plan,
     staged: StagedFiles,
@@ -124,11 +124,19 @@ def verdict(
     digests: Digests | None,
     located: WrongRows | None = None,
 ) -> Verified:
-    """The core of the proof and what belongs to it; without digests the verdict is FAIL, by the findings."""
-    intent = None if digests is None else digests.outcome.intent
-    sums = None if digests is None else digests.outcome.staged
-    said = compare(intent, sums, findings, located)
-    added = _frozen_files(frozen) if digests is None else tuple(each.added for each in digests.whole)
+    """The result of a job. Without digests the verdict is FAIL, and the findings say why.
+
+    The core then lists the files that could be hashed, at their staged paths.
+    """
+    intent = None if digests is None else digests.result.intent
+    sums = None if digests is None else digests.result.staged
+    verdict = compare(intent, sums, findings, located)
+    if digests is None:
+        added = [
+            AddedFile.in_place(each.location, each.size, each.sha256, each.version) for each in frozen.files.values()
+        ]
+    else:
+        added = [each.added for each in digests.unchanged]
     core = ProofCore(
         attempt=job.attempt,
         target=Target(
@@ -142,7 +150,7 @@ def verdict(
             job.metadata.format_version,
         ),
         staged=Staged(job.staging_branch, staged.snapshot_id),
-        files=_file_set(job, added, staged.removed, passed=said.passed),
+        files=_file_set(job, added, staged.removed, passed=verdict.passed),
         rows=RowCounts(*(None if each is None else rows_of(each) for each in (intent, sums))),
         sources=(SourceSnapshot(job.source.ref, job.source.snapshot_id, source.root),),
         method=_method(job, plan, digests),
@@ -151,20 +159,20 @@ def verdict(
             for each in sorted(plan.projections, key=lambda each: each.name.value)
         ),
         checks=_checks(plan, digests, sums),
-        verdict=said,
+        verdict=verdict,
     )
     if digests is None:
         return Verified(core, (), None, None, tuple(findings), located)
     # Without a digest of the staged side, not every file could be read to its end.
-    files = None if sums is None else published_files(digests.outcome.read)
+    files = None if sums is None else published_files(digests.result.read)
     return Verified(core, _commitments(digests), digests.context, files, tuple(findings), located)
 
 
 def _file_set(job: VerifyJob, added: Sequence[AddedFile], removed: Sequence[str], *, passed: bool) -> FileSet:
-    """The files that the proof binds; a FAIL whose files are no valid set binds none."""
-    gone = () if job.operation is Operation.APPEND else tuple(sorted(removed))
+    """The files that the proof binds. A FAIL whose files are no valid set binds none."""
+    bound_removals = () if job.operation is Operation.APPEND else tuple(sorted(removed))
     try:
-        return FileSet(tuple(sorted(added, key=lambda each: each.published_path)), gone)
+        return FileSet(tuple(sorted(added, key=lambda each: each.published_path)), bound_removals)
     except InputError:
         if passed:
             raise
@@ -172,36 +180,30 @@ def _file_set(job: VerifyJob, added: Sequence[AddedFile], removed: Sequence[str]
 
 
 def _method(job: VerifyJob, plan: Plan, digests: Digests | None) -> Method:
-    """How the rows were read; the kernel's version where no other reader read them."""
-    extractor = None if digests is None else digests.outcome.extractor
+    """How the rows were read, with the version of Spark's reader, or of the kernel if Spark did not read them."""
+    extractor = None if digests is None else digests.result.extractor
     version = extractor or f"kernel-{importlib.import_module('pvdm_kernel').__version__}"
     contract = job.bound.contract
     return Method(contract.profile, plan.mode.value, plan.construction.value, contract.extraction, version)
 
 
-def _frozen_files(frozen: Freeze) -> tuple[AddedFile, ...]:
-    """The files of a FAIL without digests: those that could be hashed, at their staged places."""
-    return tuple(
-        AddedFile.in_place(seen.location, seen.size, seen.sha256, seen.version) for seen in frozen.files.values()
-    )
-
-
 def _checks(plan: Plan, digests: Digests | None, sums: Partials | None) -> tuple[str, ...]:
-    run = list(CHECKS_FROZEN)
+    """The names of the checks that were run."""
+    names = list(CHECKS_FROZEN)
     if digests is not None:
-        run += CHECKS_READ
+        names += CHECKS_READ
     if sums is not None:
-        run += [CHECKS_DIGESTS[each.name] for each in plan.projections]
-    return tuple(sorted(run))
+        names += [CHECKS_DIGESTS[each.name] for each in plan.projections]
+    return tuple(sorted(names))
 
 
 def _commitments(digests: Digests) -> tuple[Commitments, ...]:
     """Commitments in place of the digests, which would allow forgeries."""
-    intent, staged = digests.outcome.intent, digests.outcome.staged
+    intent, staged = digests.result.intent, digests.result.staged
     if staged is None:
         return ()
-    found = []
+    commitments = []
     for name in sorted(intent, key=lambda each: each.value):
         key = digests.keys.commitment_key(digests.context, name)
-        found.append(Commitments(name, commit(key, intent[name]), commit(key, staged[name])))
-    return tuple(found)
+        commitments.append(Commitments(name, commit(key, intent[name]), commit(key, staged[name])))
+    return tuple(commitments)

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from pvdm.errors import Code
-from pvdm.metadata.audit.carried import NONE_FOUND, check_oldest_snapshot
+from pvdm.metadata.audit.carried import NO_FILES, check_oldest_snapshot
 from pvdm.metadata.audit.evidence import Evidence, HashedFiles, ManifestFiles, table_document
 from pvdm.metadata.audit.gaps import GapJudge, find_unprotected, require_accepted, require_known
 from pvdm.metadata.audit.protection import ProtectionHistory, read_protection
@@ -34,15 +34,11 @@ from pvdm.verify.fetch import Files
 
 @dataclass(frozen=True, slots=True)
 class AuditJudge:
-    """What an audit checks by: a trust root, the origin of the log, and the time."""
+    """What an audit trusts: a trust root, the origin of the log, and the time `at` which it runs."""
 
     root: TrustRoot
     origin: str
     at: int
-
-
-def ignore_progress(part: str, done: int, total: int) -> None:
-    """Report no progress."""
 
 
 def audit(
@@ -50,46 +46,48 @@ def audit(
     files: ManifestFiles,
     judge: AuditJudge,
     *,
-    again: Files | None = None,
+    data_files: Files | None = None,
     accepted: Collection[str] = (),
-    watch: Progress = ignore_progress,
+    watch: Progress = lambda _part, _done, _total: None,
     accept_lost: AbstractSet[int] = frozenset(),
 ) -> AuditReport:
     """Audit the table. The report has every check that failed.
 
-    With `again` the published files are read and hashed too. `accepted` has the ids of accepted gaps in protection.
-    `accept_lost` has snapshots that receipts name and `main` lacks, and that the auditor accepts as lost.
+    With `data_files` the published files are read and hashed. `accepted` has the ids of accepted gaps in protection.
+    `accept_lost` has the snapshots that receipts name, that `main` lacks, and that the auditor accepts as lost.
     """
     metadata = table_document(evidence)
     notes, hashed = Notes(), HashedFiles(files)
     statements = Statements(evidence, judge.root, judge.origin, judge.at, notes)
-    protected, explained = read_protection(evidence, metadata, statements, notes)
+    protected, approvals = read_protection(evidence, metadata, statements, notes)
     walk = Walk(evidence, metadata, hashed, statements, protected, notes)
     walk.judge_expired()
-    before = NONE_FOUND
+    older_files = NO_FILES
     for done, each in enumerate(walk.walked):
         walk.judge(each)
         if done == 0:
-            before = check_oldest_snapshot(walk)  # first, because the oldest snapshot is the next to expire
+            older_files = check_oldest_snapshot(walk)  # first, because the oldest snapshot is the next to expire
         watch("walking the history", done + 1, len(walk.walked))
     walk.judge_head()
     lost = _judge_lost(walk.lost(), statements, notes, accept_lost)
-    gaps, undecided, elsewhere = _gaps(walk, explained, protected, accepted, notes, reads=again is not None)
-    data = (*_data(walk.walked), *elsewhere)
-    rehashed = None if again is None else rehash(data, _manifests(walk.walked, hashed), again, watch)
+    gaps, undecided, of_expired = _judge_gaps(
+        walk, approvals, protected, accepted, notes, rehashes=data_files is not None
+    )
+    data = (*_proved_files(walk.walked), *of_expired)
+    rehashed = None if data_files is None else rehash(data, _manifests(walk.walked, hashed), data_files, watch)
     in_gaps = {snapshot_id for each in gaps for snapshot_id in each.snapshot_ids}
     in_gaps.update(() if undecided is None else undecided.snapshot_ids)
-    snapshots = tuple(_reported(each, in_gaps) for each in walk.walked)
+    snapshots = tuple(_report_snapshot(each, in_gaps) for each in walk.walked)
     return AuditReport(
         evidence.table,
         statements.checkpoint.size,
         snapshots,
-        explained,
+        approvals,
         gaps,
         tuple(notes.findings),
         rehashed,
         tuple(_proved_lines(walk.walked, judge, rehashed)),
-        (*lost, *_unproved_lines(snapshots, gaps, rehashed, before)),
+        (*lost, *_unproved_lines(snapshots, gaps, rehashed, older_files)),
         undecided,
     )
 
@@ -101,17 +99,18 @@ def _judge_lost(
 
     Raises `audit_not_lost` if an accepted snapshot is not missing.
     """
-    found = {receipt.predicate.new_snapshot_id: receipt for receipt in lost}
-    strange = sorted(accepted - found.keys())
-    if strange:
-        known = f"snapshots that a receipt names and main lacks: {', '.join(map(str, sorted(found))) or 'none'}"
-        raise Code.AUDIT_REQUEST_INVALID(reason="audit_not_lost", expected=known, got=", ".join(map(str, strange)))
+    by_snapshot = {receipt.predicate.new_snapshot_id: receipt for receipt in lost}
+    not_lost = sorted(accepted - by_snapshot.keys())
+    if not_lost:
+        missing = f"snapshots that a receipt names and main lacks: {', '.join(map(str, sorted(by_snapshot))) or 'none'}"
+        raise Code.AUDIT_REQUEST_INVALID(reason="audit_not_lost", expected=missing, got=", ".join(map(str, not_lost)))
     sentences = []
-    for snapshot_id, receipt in sorted(found.items()):
+    for snapshot_id, receipt in sorted(by_snapshot.items()):
         workload = f"workload {receipt.predicate.workload_id}"
         if snapshot_id in accepted:
-            published = f"snapshot {snapshot_id}, which {workload} published"
-            sentences.append(f"{published}: main lacks it, and that was accepted")
+            sentences.append(
+                f"snapshot {snapshot_id}, which {workload} published: main lacks it, and that was accepted"
+            )
             continue
         with notes.collect():
             statements.receipt(receipt)
@@ -122,18 +121,18 @@ def _judge_lost(
     return sentences
 
 
-def _gaps(
+def _judge_gaps(
     walk: Walk,
-    explained: Sequence[ApprovalEntry],
+    approvals: Sequence[ApprovalEntry],
     protected: ProtectionHistory,
     accepted: Collection[str],
     notes: Notes,
     *,
-    reads: bool,
+    rehashes: bool,
 ) -> tuple[tuple[Gap, ...], UndecidedGaps | None, tuple[BoundFile, ...]]:
     """The gaps in protection, what may belong to several gaps, and live files that only expired proofs bind."""
-    unprotected = find_unprotected(explained, created_protected=protected.created_protected)
-    if not unprotected and not (reads and walk.has_expired):
+    unprotected = find_unprotected(approvals, created_protected=protected.created_protected)
+    if not unprotected and not (rehashes and walk.has_expired):
         notes.check(require_known, accepted, ())
         return (), None, ()
     judge = GapJudge(walk, unprotected, notes)
@@ -141,10 +140,10 @@ def _gaps(
     for each in gaps:
         notes.check(require_accepted, each)
     notes.check(require_known, accepted, gaps)
-    return gaps, judge.undecided(), tuple(judge.covered_elsewhere(notes))
+    return gaps, judge.undecided(), tuple(judge.files_of_expired_proofs(notes))
 
 
-def _data(walked: Sequence[WalkedSnapshot]) -> Iterator[BoundFile]:
+def _proved_files(walked: Sequence[WalkedSnapshot]) -> Iterator[BoundFile]:
     """The data files that proofs bind and that `main` still shows."""
     live: dict[str, BoundFile] = {}
     for each in walked:
@@ -157,20 +156,20 @@ def _data(walked: Sequence[WalkedSnapshot]) -> Iterator[BoundFile]:
 
 def _manifests(walked: Sequence[WalkedSnapshot], hashed: HashedFiles) -> Iterator[BoundFile]:
     """The lists and manifests that the snapshots since protection wrote, and all manifests that `main` shows."""
-    named: set[str] = set()
+    returned: set[str] = set()
     for each in walked:
-        if not each.judged:
+        if not each.is_judged:
             continue
-        listed = (*each.written, *each.shown)
-        for location in (each.snapshot.manifest_list, *(one.manifest_path for one in listed)):
-            if location is not None and location in hashed.seen and location not in named:
-                named.add(location)
+        manifests = (*each.written, *each.shown)
+        for location in (each.snapshot.manifest_list, *(manifest.manifest_path for manifest in manifests)):
+            if location is not None and location in hashed.seen and location not in returned:
+                returned.add(location)
                 yield BoundFile(location, *hashed.seen[location], each.notes)
 
 
-def _reported(each: WalkedSnapshot, in_gaps: Collection[int]) -> AuditedSnapshot:
+def _report_snapshot(each: WalkedSnapshot, in_gaps: Collection[int]) -> AuditedSnapshot:
     snapshot, receipt = each.snapshot, each.receipt
-    rows_added, rows_removed, files_added, files_removed = _counts(each)
+    rows_added, rows_removed, files_added, files_removed = _count_changes(each)
     return AuditedSnapshot(
         snapshot.snapshot_id,
         snapshot.parent_id,
@@ -190,8 +189,8 @@ def _reported(each: WalkedSnapshot, in_gaps: Collection[int]) -> AuditedSnapshot
     )
 
 
-def _counts(each: WalkedSnapshot) -> tuple[int | None, ...]:
-    """The counts of the manifests; without them those of the snapshot's own summary, unchecked."""
+def _count_changes(each: WalkedSnapshot) -> tuple[int | None, ...]:
+    """Rows added and removed, then files added and removed: by the manifests, else by the summary, unchecked."""
     if each.changed is not None:
         changed = each.changed
         return changed.rows_added, changed.rows_removed, len(changed.added), len(changed.removed)
@@ -210,10 +209,10 @@ def _classify(each: WalkedSnapshot, in_gaps: Collection[int] = ()) -> Standing:
 
 
 def _proved_lines(walked: Sequence[WalkedSnapshot], judge: AuditJudge, rehashed: RehashCounts | None) -> Iterator[str]:
-    good = sum(1 for each in walked if _classify(each) in (Standing.OK, Standing.BREAK_GLASS))
+    valid = sum(1 for each in walked if _classify(each) in (Standing.OK, Standing.BREAK_GLASS))
     have = "has" if len(walked) == 1 else "have"
-    whole = counted(len(walked), "snapshot")
-    yield f"{good:,} of {whole} of main {have} a receipt and proofs that hold, in the log {judge.origin}"
+    total = counted(len(walked), "snapshot")
+    yield f"{valid:,} of {total} of main {have} a receipt and proofs that hold, in the log {judge.origin}"
     yield "each of these adds and removes exactly the files that its proofs bind, and carries on all others"
     if walked and walked[-1].shown:
         listed = counted(len(walked[-1].shown), "manifest")
@@ -225,15 +224,15 @@ def _proved_lines(walked: Sequence[WalkedSnapshot], judge: AuditJudge, rehashed:
 
 
 def _unproved_lines(
-    snapshots: Sequence[AuditedSnapshot], gaps: Sequence[Gap], rehashed: RehashCounts | None, carried: CountedFiles
+    snapshots: Sequence[AuditedSnapshot], gaps: Sequence[Gap], rehashed: RehashCounts | None, older_files: CountedFiles
 ) -> Iterator[str]:
     before = sum(1 for each in snapshots if each.standing is Standing.BEFORE)
     if before:
-        came = counted(before, "snapshot")
-        yield f"anything about the {came} from before the protection: the table began with what they show"
-    if carried.files:
+        older = counted(before, "snapshot")
+        yield f"anything about the {older} from before the protection: the table began with what they show"
+    if older_files.files:
         yield (
-            f"anything about {counted(carried.files, 'file')} that the oldest snapshot shows and no proof binds:"
+            f"anything about {counted(older_files.files, 'file')} that the oldest snapshot shows and no proof binds:"
             " the table had them before the oldest receipt"
         )
     for each in gaps:
@@ -244,4 +243,4 @@ def _unproved_lines(
         "that no statement about this table was left out: the whole log shows it (`pvdm log export`, `pvdm log fsck`)"
     )
     yield "that digests of intent and staged were equal: the notary signed that (`pvdm proof open`)"
-    yield "that others are shown the same log: a monitor compares that"
+    yield "that other readers get the same log: a monitor compares that"

@@ -14,7 +14,7 @@ from pvdm.metadata.audit.statements import added_files, removed_paths
 from pvdm.metadata.audit.walk import Walk, WalkedSnapshot
 from pvdm.trust.refusal import refused
 
-NONE_FOUND = CountedFiles(0, 0)
+NO_FILES = CountedFiles(0, 0)
 
 
 def check_oldest_snapshot(walk: Walk) -> CountedFiles:
@@ -24,19 +24,19 @@ def check_oldest_snapshot(walk: Walk) -> CountedFiles:
     """
     first = walk.walked[0] if walk.walked else None
     if first is None or not walk.has_expired or not walk.older_history_is_clean:
-        return NONE_FOUND
+        return NO_FILES
     live: list[ManifestEntry] = []
     with first.notes.collect(changed=True):
         live.extend(read_live(walk, first, check_receipt=True))
     if first.notes.findings:
-        return NONE_FOUND
+        return NO_FILES
     published = [*walk.expired_proofs, PublicationProofs(first.chunks)]
     proved_entries, others = _divide(walk, first, live, published)
     first.notes.check(require_no_deletes, [entry.data_file for entry in proved_entries])
     first.notes.check(require_files_of_proofs, proved_entries, published)
     first.notes.check(require_rows, proved_entries, published)
-    found = [each.data_file for each in others if each.data_file.content is FileContent.DATA]
-    return CountedFiles(len(found), sum(each.record_count for each in found))
+    older_files = [each.data_file for each in others if each.data_file.content is FileContent.DATA]
+    return CountedFiles(len(older_files), sum(each.record_count for each in older_files))
 
 
 def read_live(walk: Walk, each: WalkedSnapshot, *, check_receipt: bool) -> Iterator[ManifestEntry]:
@@ -44,18 +44,18 @@ def read_live(walk: Walk, each: WalkedSnapshot, *, check_receipt: bool) -> Itera
     snapshot, manifests = each.snapshot, walk.manifests
     listed = manifests.listed(snapshot)
     hashes = checks.require_bound(listed) if check_receipt else {}
-    for one in listed.manifests:
-        entries = manifests.entries(snapshot.snapshot_id, [one])
+    for manifest in listed.manifests:
+        entries = manifests.entries(snapshot.snapshot_id, [manifest])
         if check_receipt:
-            walk.files.read(snapshot.snapshot_id, one.manifest_path, most=MANIFEST_MAX_BYTES)
-            checks.require_manifests(hashes, [(one.manifest_path, walk.files.seen[one.manifest_path][1])])
+            walk.files.read(snapshot.snapshot_id, manifest.manifest_path, most=MANIFEST_MAX_BYTES)
+            checks.require_manifests(hashes, [(manifest.manifest_path, walk.files.seen[manifest.manifest_path][1])])
         yield from (entry for entry in entries if entry.is_live)
 
 
 def _divide(
     walk: Walk, first: WalkedSnapshot, live: Sequence[ManifestEntry], published: Sequence[PublicationProofs]
 ) -> tuple[list[ManifestEntry], list[ManifestEntry]]:
-    """The entries that publications wrote, and older ones. There are none if every expired snapshot has a receipt."""
+    """The entries that publications wrote, and the older ones; none if every expired snapshot has a receipt."""
     if walk.past.first_without_receipt is None:
         return list(live), []
     own = {receipt.predicate.new_snapshot_id for receipt in walk.expired} | {first.snapshot.snapshot_id}
@@ -76,8 +76,8 @@ def require_files_of_proofs(proved_entries: Iterable[ManifestEntry], published: 
             proved.pop(path, None)
         proved |= {file.published_path: file.published_size_bytes for file in added_files(each.chunks)}
     files = (entry.data_file for entry in proved_entries if entry.data_file.content is FileContent.DATA)
-    shown = [(file.file_path, file.file_size_in_bytes) for file in files]
-    checks.require_same_files("audit_files_carried_differ", set(proved.items()), shown)
+    live = [(file.file_path, file.file_size_in_bytes) for file in files]
+    checks.require_same_files("audit_files_carried_differ", set(proved.items()), live)
 
 
 def require_rows(proved_entries: Iterable[ManifestEntry], published: Iterable[PublicationProofs]) -> None:

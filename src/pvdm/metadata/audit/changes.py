@@ -30,12 +30,12 @@ class SnapshotChanges:
 
     @property
     def rows_added(self) -> int:
-        """By the manifests' counts."""
+        """The rows of the added files, by the manifests' counts."""
         return sum(file.record_count for file in self.added)
 
     @property
     def rows_removed(self) -> int:
-        """By the manifests' counts."""
+        """The rows of the removed files, by the manifests' counts."""
         return sum(file.record_count for file in self.removed)
 
 
@@ -64,7 +64,7 @@ class Manifests:
         return found
 
     def found(self, snapshot: Snapshot) -> str:
-        """The checks of a protection on the snapshot, and the hash over its list and manifests."""
+        """Run the checks of a protection on the snapshot, and return the hash over its list and manifests."""
         return check_found(self._metadata, snapshot, _SnapshotReader(self._files, snapshot.snapshot_id))
 
     def entries(self, named_by: int, listed: Sequence[ManifestFile]) -> tuple[ManifestEntry, ...]:
@@ -110,11 +110,10 @@ class Step:
 
 
 def require_listed_once(listed: Sequence[ManifestFile]) -> None:
-    """A manifest that is listed twice would show its files twice."""
-    paths = [each.manifest_path for each in listed]
-    if len(set(paths)) != len(paths):
-        twice = next(path for path in paths if paths.count(path) > 1)
-        raise refused("audit_manifest_twice", "each manifest once", twice)
+    """No manifest is listed twice, since its files would count twice."""
+    path, count = max(Counter(each.manifest_path for each in listed).items(), key=lambda pair: pair[1], default=("", 0))
+    if count > 1:
+        raise refused("audit_manifest_twice", "each manifest once", path)
 
 
 def require_carried(before: Sequence[ManifestFile], kept: Sequence[ManifestFile]) -> tuple[ManifestFile, ...]:
@@ -129,7 +128,7 @@ def require_carried(before: Sequence[ManifestFile], kept: Sequence[ManifestFile]
 
 
 def _comparable(listed: ManifestFile, other: ManifestFile) -> ManifestFile:
-    """The entry without what format 1 leaves open. Old manifests get row ids once, on the upgrade to format 3."""
+    """The entry in a form for comparison: format 1 has no sequence numbers, and format 3 adds row ids once."""
     return replace(
         listed,
         sequence_number=listed.sequence_number or 0,
@@ -173,11 +172,10 @@ def require_no_deletes(added: Iterable[DataFile]) -> None:
             raise refused("audit_delete_file_added", "data files", file.file_path)
 
 
-def require_dangling(data: Iterable[DataFile], gone: Iterable[DataFile]) -> None:
+def require_dangling(data: Iterable[DataFile], removed: Iterable[DataFile]) -> None:
     """A delete file is removed only together with its data file. Otherwise deleted rows would come back."""
     paths = {file.file_path for file in data}
-    for file in gone:
-        about = file.referenced_data_file
-        position = file.content is FileContent.POSITION_DELETES and about in paths
-        if file.content is not FileContent.DATA and not position:
+    for file in removed:
+        is_dangling = file.content is FileContent.POSITION_DELETES and file.referenced_data_file in paths
+        if file.content is not FileContent.DATA and not is_dangling:
             raise refused("audit_delete_file_removed", "delete files of removed data files", file.file_path)

@@ -104,9 +104,9 @@ def require_metadata_known(receipt: Receipt, snapshot: Snapshot, evidence: Evide
     """The receipt's metadata file is in the table's metadata log, as far back as the log goes."""
     log = metadata.metadata_log
     # If the log has an older entry than this snapshot, it must have the snapshot's entry too.
-    remembers = bool(log) and log[0].timestamp_ms < snapshot.timestamp_ms
+    reaches_back = bool(log) and log[0].timestamp_ms < snapshot.timestamp_ms
     known = {evidence.metadata.path, *(entry.metadata_file for entry in log)}
-    if remembers and receipt.metadata_path not in known:
+    if reaches_back and receipt.metadata_path not in known:
         raise refused("audit_metadata_unknown", "one of the table's documents", receipt.metadata_path)
 
 
@@ -118,7 +118,7 @@ def require_workload(receipt: Receipt, chunks: Sequence[ProvedChunk]) -> None:
         if attempt.workload_id != receipt.workload_id:
             raise refused("audit_proof_wrong_workload", receipt.workload_id, attempt.workload_id)
         if attempt.chunk_id in seen:
-            raise refused("audit_chunk_twice", "one a chunk", attempt.chunk_id)
+            raise refused("audit_chunk_twice", "one proof for each chunk", attempt.chunk_id)
         seen.add(attempt.chunk_id)
 
 
@@ -130,10 +130,10 @@ def require_target(core: ProofCore, evidence: Evidence) -> None:
 
 
 def require_contract(core: ProofCore, in_force: Collection[str | None]) -> None:
-    """The contract is the one that the table was protected under when it was published."""
+    """The contract was in force for the table at some time between the proof and the receipt."""
     if core.attempt.contract_sha256 not in in_force:
-        known = " or ".join(sorted(each for each in in_force if each is not None)) or "none: it was not protected"
-        raise refused("audit_proof_wrong_contract", known, core.attempt.contract_sha256)
+        expected = " or ".join(sorted(each for each in in_force if each is not None)) or "none: it was not protected"
+        raise refused("audit_proof_wrong_contract", expected, core.attempt.contract_sha256)
 
 
 def require_logged_before(last_index: int, receipt_index: int) -> None:
@@ -152,7 +152,7 @@ def require_verdict(core: ProofCore, override: BreakGlass | None) -> None:
     hashes = core.files.staged_hashes
     if (override.table.uuid, override.file_hashes) != (core.target.table.uuid, hashes):
         expected = f"{len(override.file_hashes)} files of the override"
-        raise refused("audit_override_for_others", expected, f"{len(hashes)} files, others")
+        raise refused("audit_override_for_others", expected, f"{len(hashes)} other files")
 
 
 def require_override_needed(chunks: Sequence[ProvedChunk], override: BreakGlass | None) -> None:
@@ -185,7 +185,7 @@ def require_same_files(code: str, proved: AbstractSet[FileSize], shown: Sequence
     found = set(shown)
     if len(found) != len(shown) or found != proved:
         expected = _name_paths(proved - found, "every file of the proofs")
-        raise refused(code, expected, _name_paths(found - proved, "no other, but one twice or none of them"))
+        raise refused(code, expected, _name_paths(found - proved, "no other file, but one twice, or some missing"))
 
 
 def require_rows(chunks: Sequence[ProvedChunk], changed: SnapshotChanges) -> None:
@@ -198,9 +198,9 @@ def require_rows(chunks: Sequence[ProvedChunk], changed: SnapshotChanges) -> Non
 
 def require_schema(core: ProofCore, snapshot: Snapshot, fingerprints: Mapping[int, str]) -> None:
     """The snapshot is read with the schema that the rows were verified under."""
-    found = None if snapshot.schema_id is None else fingerprints.get(snapshot.schema_id)
-    if found != core.target.schema_fingerprint:
-        got = found or f"no schema {snapshot.schema_id}"
+    shown = None if snapshot.schema_id is None else fingerprints.get(snapshot.schema_id)
+    if shown != core.target.schema_fingerprint:
+        got = shown or f"no schema {snapshot.schema_id}"
         raise refused("audit_schema_differs", core.target.schema_fingerprint, got)
 
 

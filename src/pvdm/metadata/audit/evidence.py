@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final, Protocol
 
@@ -16,16 +16,16 @@ from pvdm.model.fields import Fields, invalid, require_text
 from pvdm.model.statements.table import TableRef
 from pvdm.trust.log.entry import EntryKind, LogEntry
 from pvdm.trust.log.note import decode_base64, encode_base64
-from pvdm.trust.refusal import refused, refusing
+from pvdm.trust.refusal import refuse_input_errors, refused
 from pvdm.trust.strict_json import read
 
 AUDIT_BUNDLE_MAX_BYTES: Final = 268_435_456
 AUDIT_FILES_MAX: Final = 1_000_000
-_HASHES: Final = 64
+_HASHES_OF_PROOF: Final = 64
 _BEGINNING: Final = b'{"checkpoint":'
 AUDIT_SNAPSHOTS_MAX: Final = 100_000
 AUDIT_STATEMENTS_MAX: Final = 1_000_000
-_LAST: Final = 4
+_CACHED_FILES: Final = 4
 KINDS: Final = (
     EntryKind.RECEIPT,
     EntryKind.PROOF,
@@ -42,16 +42,20 @@ def _read_kind(fields: Fields, key: str) -> EntryKind:
     return kind
 
 
+def _read_envelope(fields: Fields, key: str) -> bytes:
+    return dump(fields.value(key))
+
+
 def _write_envelope(envelope: bytes) -> Value:
     return read(envelope, "the envelope", size_max_bytes=AUDIT_BUNDLE_MAX_BYTES)
 
 
 def _read_hashes(fields: Fields, key: str) -> tuple[bytes, ...]:
-    fields.items(key, most=_HASHES)
+    fields.items(key, most=_HASHES_OF_PROOF)
     return tuple(_decode(text, "a hash of a log proof") for text in fields.texts(key))
 
 
-def _write_hashes(hashes: Sequence[bytes]) -> Value:
+def _write_hashes(hashes: tuple[bytes, ...]) -> Value:
     return [encode_base64(each) for each in hashes]
 
 
@@ -60,7 +64,7 @@ class LoggedStatement(Document, title="a statement"):
     """A signed envelope, and the inclusion path of its log entry in the evidence's checkpoint."""
 
     kind: Annotated[EntryKind, FieldType(_read_kind, str)]
-    envelope: Annotated[bytes, FieldType(lambda fields, key: dump(fields.value(key)), _write_envelope)]
+    envelope: Annotated[bytes, FieldType(_read_envelope, _write_envelope)]
     logged_at: Number
     index: Long
     hashes: Annotated[tuple[bytes, ...], FieldType(_read_hashes, _write_hashes)]
@@ -98,12 +102,8 @@ def _read_statements(fields: Fields, key: str) -> tuple[LoggedStatement, ...]:
     found = tuple(LoggedStatement.from_json(item) for item in fields.items(key, most=AUDIT_STATEMENTS_MAX))
     places = [each.index for each in found]
     if places != sorted(set(places)):
-        raise invalid("the statements", "each place of the log once, in order", "another order, or one twice")
+        raise invalid("the statements", "each log index once, in order", "another order, or one twice")
     return found
-
-
-def _write_statements(statements: Sequence[LoggedStatement]) -> Value:
-    return [each.to_json() for each in sorted(statements, key=lambda each: each.index)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,12 @@ class Evidence(Document, title="the audit bundle"):
     contract_sha256: Sha256 | None
     metadata: MetadataFile
     checkpoint: Annotated[bytes, FieldType(lambda fields, key: fields.text(key).encode(), bytes.decode)]
-    statements: Annotated[tuple[LoggedStatement, ...], FieldType(_read_statements, _write_statements)]
+    statements: Annotated[
+        tuple[LoggedStatement, ...],
+        FieldType(
+            _read_statements, lambda found: [each.to_json() for each in sorted(found, key=lambda each: each.index)]
+        ),
+    ]
 
 
 class ManifestFiles(Protocol):
@@ -153,13 +158,13 @@ class HashedFiles:
         if found is None:
             found = self._last[location] = self._inner.read(snapshot_id, location, most=most)
             self.seen[location] = (len(found), hashlib.sha256(found).hexdigest())
-            if len(self._last) > _LAST:
+            if len(self._last) > _CACHED_FILES:
                 self._last.popitem(last=False)
         return found
 
 
 def table_document(evidence: Evidence) -> TableMetadata:
-    """The parsed metadata file of the evidence. It must belong to the audited table."""
+    """Parse the metadata file of the evidence. It must belong to the audited table."""
     try:
         metadata = TableMetadata.parse(evidence.metadata.data)
     except InputError as error:
@@ -226,7 +231,7 @@ def is_audit_bundle(data: bytes) -> bool:
 def parse_audit_bundle(data: bytes) -> AuditBundle:
     """Parse a bundle. Any other spelling, key, order or hash is refused."""
     value = read(data, "the audit bundle", size_max_bytes=AUDIT_BUNDLE_MAX_BYTES)
-    with refusing():
+    with refuse_input_errors():
         return AuditBundle.from_json(value)
 
 

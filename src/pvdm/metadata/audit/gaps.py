@@ -24,13 +24,13 @@ _DOMAIN: Final = b"pvdm/gap/v1\x00"
 
 @dataclass(frozen=True, slots=True)
 class Unprotected:
-    """A time without protection. `begun` is None while the table is not protected."""
+    """A time without protection: `ended` ended the protection, and `begun` began the next one, if there is one."""
 
     ended: ApprovalEntry
     begun: ApprovalEntry | None
 
     def gap_id(self, head: str) -> str:
-        """The id, from both ends of the gap. An open gap has the head in it: each change needs a new acceptance."""
+        """The id, from both ends of the gap. An open gap ends at the head: each change needs a new acceptance."""
         until = bytes.fromhex(self.begun.statement_id) if self.begun is not None else head.encode()
         message = _DOMAIN + bytes.fromhex(self.ended.statement_id) + until
         return hashlib.sha256(message).hexdigest()[:GAP_ID_HEX_DIGITS]
@@ -38,7 +38,7 @@ class Unprotected:
 
 @dataclass(frozen=True, slots=True)
 class _LiveEntries:
-    """The live entries of one snapshot, data and deletes apart. A file may be listed twice."""
+    """The live entries of one snapshot, data files and delete files separately. A file may be listed twice."""
 
     data: tuple[tuple[EntryFacts, DataFile], ...] = ()
     deletes: tuple[tuple[EntryFacts, DataFile], ...] = ()
@@ -70,7 +70,7 @@ class _ProvedReceipt:
 
 @dataclass(frozen=True, slots=True)
 class _GapContents:
-    """What may belong to one gap: snapshots, places of live files of `main`, and paths of lost files."""
+    """What may belong to one gap: ids of snapshots, indexes of live files of `main`, and paths of lost files."""
 
     snapshots: frozenset[int] = frozenset()
     uncovered: frozenset[int] = frozenset()
@@ -98,7 +98,7 @@ def find_unprotected(approvals: Iterable[ApprovalEntry], *, created_protected: b
 
 
 class GapJudge:
-    """Counts what each gap left without a proof. Undecidable files count as unproved."""
+    """Counts what each gap left without a proof. A file counts as unproved if this cannot be decided."""
 
     def __init__(self, walk: Walk, gaps: Sequence[Unprotected], notes: Notes) -> None:
         """Must run after the walk, because a snapshot with a finding is not used as a reference."""
@@ -116,12 +116,12 @@ class GapJudge:
         """All gaps, oldest first."""
         return tuple(self._count_gap(at, accepted) for at in range(len(self._gaps)))
 
-    def covered_elsewhere(self, notes: Notes) -> Iterator[BoundFile]:
+    def files_of_expired_proofs(self, notes: Notes) -> Iterator[BoundFile]:
         """The live files that only proofs of expired snapshots bind, for the re-hash."""
         walked = {path for each in self._walk.walked for path in each.files}
-        shown = set() if self._now is None else self._now.paths
+        live = set() if self._now is None else self._now.paths
         proved = {file.published_path: file for each in self._published for file in added_files(each.chunks)}
-        for path in sorted((shown & proved.keys()) - walked):
+        for path in sorted((live & proved.keys()) - walked):
             yield BoundFile(path, *proved[path].published_size_and_hash, notes, proved[path].version_id)
 
     def undecided(self) -> UndecidedGaps | None:
@@ -156,12 +156,12 @@ class GapJudge:
             gap.begun,
             self._in_order(own.snapshots),
             snapshots_expired=gap.ended.snapshot_id is not None and gap.ended.snapshot_id not in self._walk.places,
-            same_snapshot=self._is_same(gap),
-            publications_expired=self._expired(gap),
+            same_snapshot=self._is_same_snapshot(gap),
+            publications_expired=self._count_expired(gap),
             uncovered=uncovered,
             bytes_proved=bytes_proved,
             lost=None if now is None else self._count_lost(at, own.lost),
-            delete_files=None if now is None else self._new_deletes(at, now),
+            delete_files=None if now is None else self._count_new_deletes(at, now),
         )
 
     # What is known
@@ -207,8 +207,8 @@ class GapJudge:
         if not self._walk.walked:
             return "none"
         head = self._walk.walked[-1].snapshot
-        seen = self._walk.files.seen.get(head.manifest_list or "")
-        return f"{head.snapshot_id} {'unread' if seen is None else seen[1]}"
+        size_and_hash = self._walk.files.seen.get(head.manifest_list or "")
+        return f"{head.snapshot_id} {'unread' if size_and_hash is None else size_and_hash[1]}"
 
     # What follows from it
 
@@ -216,7 +216,7 @@ class GapJudge:
         snapshots = self._snapshots(self._gaps[at])
         if self._now is None:
             return _GapContents(snapshots)
-        return _GapContents(snapshots, frozenset(self._uncovered(at, self._now)), self._lost(at, self._now))
+        return _GapContents(snapshots, frozenset(self._find_uncovered(at, self._now)), self._find_lost(at, self._now))
 
     def _find_shared(self) -> _GapContents:
         """What may belong to several gaps, because no receipt binds the head when the later gap began."""
@@ -241,13 +241,15 @@ class GapJudge:
         if gap.begun is not None:
             place = self._walk.past.place(gap.begun.snapshot_id)
             end = end if place is None else place
-        free = [each for each in self._walk.walked[first : end + 1] if each.receipt is None and not each.wanted]
-        return frozenset(each.snapshot.snapshot_id for each in free)
+        in_gap = [
+            each for each in self._walk.walked[first : end + 1] if each.receipt is None and not each.needs_receipt
+        ]
+        return frozenset(each.snapshot.snapshot_id for each in in_gap)
 
-    def _is_same(self, gap: Unprotected) -> bool:
+    def _is_same_snapshot(self, gap: Unprotected) -> bool:
         """Whether the gap began and ended with the same snapshot, and a valid receipt binds it."""
-        shown = self._walk.walked[-1].snapshot.snapshot_id if self._walk.walked else None
-        after = shown if gap.begun is None else gap.begun.snapshot_id
+        head = self._walk.walked[-1].snapshot.snapshot_id if self._walk.walked else None
+        after = head if gap.begun is None else gap.begun.snapshot_id
         if after != gap.ended.snapshot_id:
             return False
         place = None if after is None else self._walk.places.get(after)
@@ -256,28 +258,28 @@ class GapJudge:
         each = self._walk.walked[place]
         return each.receipt is not None and not each.notes.findings
 
-    def _expired(self, gap: Unprotected) -> int:
+    def _count_expired(self, gap: Unprotected) -> int:
         """The number of publications before the gap whose snapshots have expired."""
         before = self._published_before(gap)
         return sum(1 for each in before if each.receipt.predicate.new_snapshot_id not in self._walk.places)
 
-    def _after(self, gap: Unprotected) -> list[_ProvedReceipt]:
+    def _published_after(self, gap: Unprotected) -> list[_ProvedReceipt]:
         """The publications since protection began again, in the history of `main`."""
         if gap.begun is None:
             return []
-        seen, index = self._walk.places.keys() | self._walk.past.older, gap.begun.log_index
+        history, index = self._walk.places.keys() | self._walk.past.older, gap.begun.log_index
         return [
             each
             for each in self._published
-            if each.receipt.logged.index > index and each.receipt.predicate.new_snapshot_id in seen
+            if each.receipt.logged.index > index and each.receipt.predicate.new_snapshot_id in history
         ]
 
-    def _uncovered(self, at: int, now: _LiveEntries) -> Iterator[int]:
+    def _find_uncovered(self, at: int, now: _LiveEntries) -> Iterator[int]:
         """Live files that neither a later proof nor the list of the last publication before the gap covers.
 
         Yields places in `now.data`.
         """
-        proved = Counter(_sizes(self._after(self._gaps[at])))
+        proved = Counter(_sizes(self._published_after(self._gaps[at])))
         before = self._before[at]
         kept = before.data_facts if before is not None and not _deletes_changed(before, now) else Counter()
         later = [each.data_facts for each in self._before[at + 1 :] if each is not None]
@@ -296,37 +298,37 @@ class GapJudge:
         if self._now is None:
             return None, None
         proved = set(_sizes(self._published))
-        found = [self._now.data[place][1] for place in sorted(places)]
-        return _count(found), _count([each for each in found if (each.file_path, each.file_size_in_bytes) in proved])
+        files = [self._now.data[place][1] for place in sorted(places)]
+        return _count(files), _count([each for each in files if (each.file_path, each.file_size_in_bytes) in proved])
 
-    def _new_deletes(self, at: int, now: _LiveEntries) -> int:
+    def _count_new_deletes(self, at: int, now: _LiveEntries) -> int:
         before = self._before[at]
         return (now.delete_facts - (Counter() if before is None else before.delete_facts)).total()
 
-    def _lost(self, at: int, now: _LiveEntries) -> frozenset[str]:
+    def _find_lost(self, at: int, now: _LiveEntries) -> frozenset[str]:
         """Files that are gone without a proof, by the last publication's list or, without one, by all proofs."""
-        still = set(now.paths)
-        for each in self._after(self._gaps[at]):
-            still |= removed_paths(each.chunks)
+        not_lost = set(now.paths)
+        for each in self._published_after(self._gaps[at]):
+            not_lost |= removed_paths(each.chunks)
         for later in self._before[at + 1 :]:
-            still |= set() if later is None else later.paths
+            not_lost |= set() if later is None else later.paths
         before = self._before[at]
         if before is not None:
-            return frozenset(before.paths - still)
+            return frozenset(before.paths - not_lost)
         chunks = [chunk for each in self._published_before(self._gaps[at]) for chunk in each.chunks]
-        return frozenset({file.published_path for file in added_files(chunks)} - removed_paths(chunks) - still)
+        return frozenset({file.published_path for file in added_files(chunks)} - removed_paths(chunks) - not_lost)
 
     def _count_lost(self, at: int, lost: Collection[str]) -> CountedFiles:
         """The counts of these files, by the last list before the gap or, without one, by the proofs before it."""
         before = self._before[at]
         if before is not None:
             return _count([file for _, file in before.data if file.file_path in lost])
-        found: list[CountedFiles] = []
+        counts: list[CountedFiles] = []
         for published in self._published_before(self._gaps[at]):
             for chunk in published.chunks:
                 paths = {each.published_path for each in chunk.proof.core.files.added if each.published_path in lost}
-                found.append(CountedFiles(len(paths), _rows_at_most(paths, published, chunk)))
-        return _sum_of(found)
+                counts.append(CountedFiles(len(paths), _rows_at_most(paths, published, chunk)))
+        return _sum_of(counts)
 
     def _published_before(self, gap: Unprotected) -> list[_ProvedReceipt]:
         return [each for each in self._published if each.receipt.logged.index < gap.ended.log_index]
@@ -335,8 +337,8 @@ class GapJudge:
 def require_accepted(gap: Gap) -> None:
     """Raise `audit_protection_gap` unless the gap is accepted."""
     if not gap.accepted:
-        wanted = f"gap {gap.gap_id} named with --accept-gap, or no gap"
-        raise refused("audit_protection_gap", wanted, "a gap that is not accepted")
+        expected = f"gap {gap.gap_id} named with --accept-gap, or no gap"
+        raise refused("audit_protection_gap", expected, "a gap that is not accepted")
 
 
 def require_known(accepted: Iterable[str], gaps: Collection[Gap]) -> None:

@@ -28,7 +28,7 @@ _AFTER_ALL = 2**63
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """The begin or the end of a protection. `snapshot_id` is the head of `main` then, None for an empty table."""
+    """The begin or the end of a protection. `snapshot_id` is the head of `main` at that time, None if it was empty."""
 
     index: int
     begins: bool
@@ -56,16 +56,16 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class RequiredSpans:
-    """The spans of the history whose snapshots must be proved: after the first place, up to the second.
+    """The spans of the history whose snapshots must be proved: after the first place, up to and with the second.
 
-    Publications before the log entry `unseen` may have expired without a trace.
+    The head at the log index `unseen` has expired, so publications before it may have expired without a trace.
     """
 
     spans: tuple[tuple[int, int], ...]
     unseen: int
 
     def at(self, place: int) -> bool:
-        """Whether the snapshot in this place must be proved."""
+        """Whether the snapshot at this place must be proved."""
         return any(begin < place <= end for begin, end in self.spans)
 
 
@@ -105,16 +105,16 @@ def require_begun(edges: Sequence[Edge], at: int, past: Past) -> None:
 
 
 def require_expired(edges: Sequence[Edge], at: int, past: Past) -> None:
-    """A head that is not in the history of `main` has expired.
+    """A head that is not in the history of `main` must have expired; otherwise `main` does not descend from it.
 
-    Receipts lead from the end of a protection back to its begin, however many snapshots have expired. A head is
-    unknown only if its protection ended before a time without one. Nothing newer than a known head has expired.
+    Receipts lead from the end of a protection back to its begin, so its begin is unknown only if its end is. If an
+    older head is known, nothing newer has expired.
     """
-    older_in_sight = any(
+    older_is_known = any(
         each.snapshot_id is not None and past.place(each.snapshot_id) is not None for each in edges[:at]
     )
-    ended_out_of_sight = any(not each.begins and past.place(each.snapshot_id) is None for each in edges[at:])
-    if past.first_without_receipt is None or older_in_sight or not ended_out_of_sight:
+    end_is_unknown = any(not each.begins and past.place(each.snapshot_id) is None for each in edges[at:])
+    if past.first_without_receipt is None or older_is_known or not end_is_unknown:
         message = (
             f"main does not descend from its head at the {'begin' if edges[at].begins else 'end'} of the protection"
         )
@@ -165,12 +165,12 @@ def read_protection(
     entries: list[ApprovalEntry] = []
     state: TableState | None = None
     for approval in own:
-        found, index = approval.predicate, approval.logged.index
-        before, after = _states(found)
+        predicate, index = approval.predicate, approval.logged.index
+        before, after = _states(predicate)
         notes.check(_require_follows, before, state)
         steps.append(_ContractStep(index, None if after is None else after.contract_sha256))
-        if isinstance(found, Protection) and isinstance(found.target, TableTarget):
-            edges.append(Edge(index, found.action is ProtectionAction.PROTECT, found.target.snapshot_id))
+        if isinstance(predicate, Protection) and isinstance(predicate.target, TableTarget):
+            edges.append(Edge(index, predicate.action is ProtectionAction.PROTECT, predicate.target.snapshot_id))
         entries.append(_describe(approval))
         state = after
     notes.check(require_protected, steps)
@@ -182,18 +182,18 @@ def read_protection(
 def _own_approvals(evidence: Evidence, statements: Statements, notes: Notes) -> list[UnverifiedApproval]:
     """The valid approvals of this table."""
     uuid = evidence.table.uuid
-    found: list[UnverifiedApproval] = [
+    approvals: list[UnverifiedApproval] = [
         approval
         for approval in statements.protections
         if isinstance(approval.predicate.target, TableTarget) and approval.predicate.target.table.uuid == uuid
     ]
-    found += [approval for approval in statements.migrations if approval.predicate.table.uuid == uuid]
-    good = []
-    for approval in sorted(found, key=lambda each: each.logged.index):
+    approvals += [approval for approval in statements.migrations if approval.predicate.table.uuid == uuid]
+    valid = []
+    for approval in sorted(approvals, key=lambda each: each.logged.index):
         with notes.collect():
             statements.approval(approval)
-            good.append(approval)
-    return good
+            valid.append(approval)
+    return valid
 
 
 def _creation_contract(
@@ -203,36 +203,37 @@ def _creation_contract(
 
     A table that is unprotected or migrated without an earlier protection was created under the contract.
     """
-    wanted = evidence.contract_sha256
+    contract = evidence.contract_sha256
     if own:
         first = own[0].predicate
         if isinstance(first, Protection) and first.action is ProtectionAction.PROTECT:
             return None
-        wanted = first.before.contract_sha256 if isinstance(first, Migration) else first.target.contract_sha256
-    if wanted is None:
+        contract = first.before.contract_sha256 if isinstance(first, Migration) else first.target.contract_sha256
+    if contract is None:
         return None
     with notes.collect():
         for approval in statements.protections:
-            if _covers(approval.predicate, evidence, wanted):
+            if _covers(approval.predicate, evidence, contract):
                 statements.approval(approval)
-                return wanted
-        expected = f"a protection of {evidence.table.name}, or of its namespace, under {wanted}"
+                return contract
+        expected = f"a protection of {evidence.table.name}, or of its namespace, under {contract}"
         raise refused("audit_protection_missing", expected, "none")
-    return wanted
+    return contract
 
 
 def _covers(approval: Protection, evidence: Evidence, contract_sha256: str) -> bool:
+    """Whether the approval protects the table's namespace under this contract."""
     target = approval.target
     if not isinstance(target, NamespaceTarget) or approval.action is not ProtectionAction.PROTECT:
         return False
-    wanted = (evidence.table.catalog, _parts(evidence.table.name)[:-1], contract_sha256)
-    return (target.namespace.catalog, _parts(target.namespace.name), target.contract_sha256) == wanted
+    expected = (evidence.table.catalog, _parts(evidence.table.name)[:-1], contract_sha256)
+    return (target.namespace.catalog, _parts(target.namespace.name), target.contract_sha256) == expected
 
 
 def _parts(name: str) -> list[str]:
-    """The parts of a name: dotted, or a JSON array where one of them has dots."""
-    found = json.loads(name) if name.startswith("[") else name.split(".")
-    return found if isinstance(found, list) else [name]
+    """The parts of a name, which is dotted, or a JSON array if one of the parts has a dot."""
+    parts = json.loads(name) if name.startswith("[") else name.split(".")
+    return parts if isinstance(parts, list) else [name]
 
 
 def _states(approval: Protection | Migration) -> tuple[TableState | None, TableState | None]:
@@ -244,11 +245,11 @@ def _states(approval: Protection | Migration) -> tuple[TableState | None, TableS
     return approval.target.state, approval.target.state if approval.action is ProtectionAction.PROTECT else None
 
 
-def _require_follows(seen: TableState | None, state: TableState | None) -> None:
-    """The state before an approval is the one after the approval before it, if there is one."""
-    if seen is not None and state is not None and seen != state:
-        got = f"other {name_changes(state, seen)}"
-        raise refused("audit_state_gap", "the state that the approval before led to", got)
+def _require_follows(before: TableState | None, previous: TableState | None) -> None:
+    """The state before an approval is the state after the previous approval, if there is one."""
+    if before is not None and previous is not None and before != previous:
+        got = f"other {name_changes(previous, before)}"
+        raise refused("audit_state_gap", "the state after the previous approval", got)
 
 
 def require_protected(steps: Sequence[_ContractStep]) -> None:
@@ -266,13 +267,13 @@ def require_explained(state: TableState, metadata: TableMetadata, contract_sha25
 
 
 def _describe(approval: UnverifiedApproval) -> ApprovalEntry:
-    found = approval.predicate
-    if isinstance(found, Migration):
-        kind, contract, shown = "migration", found.after.contract_sha256, None
-        changes = tuple(f"{name} {old} → {new}" for name, old, new in state_changes(found.before, found.after))
+    predicate = approval.predicate
+    if isinstance(predicate, Migration):
+        kind, contract, head = "migration", predicate.after.contract_sha256, None
+        changes = tuple(f"{name} {old} → {new}" for name, old, new in state_changes(predicate.before, predicate.after))
     else:
-        kind, contract, changes = found.action.value, found.target.contract_sha256, ()
-        shown = found.target.snapshot_id if isinstance(found.target, TableTarget) else None
-    signed = (found.operator, found.reason)
+        kind, contract, changes = predicate.action.value, predicate.target.contract_sha256, ()
+        head = predicate.target.snapshot_id if isinstance(predicate.target, TableTarget) else None
+    signed = (predicate.operator, predicate.reason)
     logged = (approval.logged.logged_at, approval.logged.index)
-    return ApprovalEntry(kind, approval.statement_id, *logged, *signed, contract, shown, changes)
+    return ApprovalEntry(kind, approval.statement_id, *logged, *signed, contract, head, changes)

@@ -1,4 +1,4 @@
-"""Reads files again: data files against their proofs, manifests against the audited bytes."""
+"""Reads files again, and compares data files with their proofs, and manifests with the audited bytes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
-from pvdm.errors import PvdmError, VerificationError
+from pvdm.errors import VerificationError
 from pvdm.metadata.audit.report import Notes, RehashCounts
 from pvdm.trust.refusal import refused
-from pvdm.verify.fetch import Files, HashedFile
+from pvdm.verify.fetch import Files, HashedFile, describe_bytes
 
 _THREADS: Final = 8
 
@@ -34,35 +34,32 @@ def rehash(
 ) -> RehashCounts:
     """Hash every file. A missing or changed file is noted. An unreachable one ends the audit."""
     data, lists = list(data_files), list(manifests)
+    bound = [*data, *lists]
+
+    def hash_file(file: BoundFile) -> HashedFile | VerificationError:
+        try:
+            return files.hash(file.location, pinned=file.version is not None)
+        except VerificationError as error:
+            return error
+
     total = 0
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
-        wanted = [*data, *lists]
-        for done, (each, seen) in enumerate(zip(wanted, pool.map(lambda one: _hash(one, files), wanted), strict=True)):
-            with each.notes.collect(changed=True):
-                total += require_bytes(each, seen)
-            watch("reading files again", done + 1, len(wanted))
+        for done, (file, hashed) in enumerate(zip(bound, pool.map(hash_file, bound), strict=True), start=1):
+            with file.notes.collect(changed=True):
+                total += require_bytes(file, hashed)
+            watch("reading files again", done, len(bound))
     return RehashCounts(len(data), len(lists), total)
 
 
-def _hash(wanted: BoundFile, files: Files) -> HashedFile | PvdmError:
-    try:
-        return files.hash(wanted.location, pinned=wanted.version is not None)
-    except VerificationError as error:
-        return error
-
-
-def _describe(size_bytes: int, sha256: str) -> str:
-    return f"{size_bytes} bytes, SHA-256 {sha256}"
-
-
-def require_bytes(wanted: BoundFile, seen: HashedFile | PvdmError) -> int:
+def require_bytes(bound: BoundFile, hashed: HashedFile | VerificationError) -> int:
     """The size of the file, if its bytes are those that were published."""
-    if isinstance(seen, PvdmError):
-        raise seen
-    if (seen.size, seen.sha256) != (wanted.size_bytes, wanted.sha256):
-        message, expected = f"{wanted.location} is not what was published", _describe(wanted.size_bytes, wanted.sha256)
-        raise refused("audit_bytes_changed", expected, _describe(seen.size, seen.sha256), message=message)
-    if wanted.version is not None and seen.version != wanted.version:
-        message = f"{wanted.location} was sealed, and was written again since"
-        raise refused("audit_version_changed", f"version {wanted.version}", f"version {seen.version}", message=message)
-    return seen.size
+    if isinstance(hashed, VerificationError):
+        raise hashed
+    if (hashed.size, hashed.sha256) != (bound.size_bytes, bound.sha256):
+        message = f"{bound.location} is not what was published"
+        expected, got = describe_bytes(bound.size_bytes, bound.sha256), describe_bytes(hashed.size, hashed.sha256)
+        raise refused("audit_bytes_changed", expected, got, message=message)
+    if bound.version is not None and hashed.version != bound.version:
+        message = f"{bound.location} was sealed, and was written again since"
+        raise refused("audit_version_changed", f"version {bound.version}", f"version {hashed.version}", message=message)
+    return hashed.size

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Annotated, ParamSpec
 
 from pvdm.errors import InputError, NotAllowedError, VerificationError
+from pvdm.model.canonical_json import Value
 from pvdm.model.codec import NOT_STORED, Count, Decimal, Decimals, Document
 from pvdm.model.statements.table import TableRef
 
@@ -17,9 +18,9 @@ _P = ParamSpec("_P")
 
 
 class Standing(Enum):
-    """The result for a snapshot. The last two have no proof, and none was required.
+    """The result for a snapshot. BEFORE and IN_GAP need no proof.
 
-    BEFORE came before the first protection, IN_GAP while the table was not protected.
+    BEFORE means before the first protection, IN_GAP while the table was not protected later.
     """
 
     OK = "ok"
@@ -48,14 +49,14 @@ class Notes:
         self.findings: list[AuditFinding] = []
 
     def collect(self, *, changed: bool = False) -> _Collector:
-        """Note a refusal that is raised inside. With `changed`, it means that bytes are not those that were published.
+        """Note a refusal that is raised inside, as a finding with this value of `changed`.
 
         Other errors, such as an unreachable store, end the audit.
         """
         return _Collector(self, changed)
 
     def check(self, require: Callable[_P, object], *arguments: _P.args, **named: _P.kwargs) -> None:
-        """Run one check and note its refusal."""
+        """Run one check and note its refusal, if it refuses."""
         with self.collect():
             require(*arguments, **named)
 
@@ -121,7 +122,7 @@ class ApprovalEntry(Document, title="an approval"):
 
 @dataclass(frozen=True, slots=True)
 class CountedFiles(Document, title="counted files"):
-    """Numbers of files and rows, by the manifests' counts. None rows are unknown."""
+    """Numbers of files and rows, by the manifests' counts. `rows` is None if it is unknown."""
 
     files: Count
     rows: Count | None
@@ -172,11 +173,11 @@ class RehashCounts(Document, title="files read again"):
 
 
 @dataclass(frozen=True, slots=True)
-class AuditReport:
+class AuditReport(Document, title="the report of an audit"):
     """The snapshots, oldest first, and the findings about the table as a whole."""
 
     table: TableRef
-    log_size: int
+    log_size: Count
     snapshots: tuple[AuditedSnapshot, ...]
     approvals: tuple[ApprovalEntry, ...]
     gaps: tuple[Gap, ...]
@@ -184,7 +185,7 @@ class AuditReport:
     rehashed: RehashCounts | None
     proved: tuple[str, ...] = ()
     not_proved: tuple[str, ...] = ()
-    undecided: UndecidedGaps | None = None
+    undecided_gaps: UndecidedGaps | None = None
 
     @property
     def holds(self) -> bool:
@@ -197,19 +198,6 @@ class AuditReport:
         found = Counter(each.standing for each in self.snapshots)
         return {standing.value: found[standing] for standing in Standing}
 
-    def to_json(self) -> dict[str, object]:
-        """The report as JSON."""
-        return {
-            "holds": self.holds,
-            "table": self.table.to_json(),
-            "log_size": self.log_size,
-            "counts": self.counts,
-            "snapshots": [each.to_json() for each in self.snapshots],
-            "approvals": [each.to_json() for each in self.approvals],
-            "gaps": [each.to_json() for each in self.gaps],
-            "undecided_gaps": None if self.undecided is None else self.undecided.to_json(),
-            "findings": [each.to_json() for each in self.findings],
-            "rehashed": None if self.rehashed is None else self.rehashed.to_json(),
-            "proved": list(self.proved),
-            "not_proved": list(self.not_proved),
-        }
+    def to_json(self) -> dict[str, Value]:
+        """The JSON object: all fields, `holds` and `counts`."""
+        return {"holds": self.holds, "counts": self.counts, **Document.to_json(self)}

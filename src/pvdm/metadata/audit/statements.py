@@ -72,13 +72,16 @@ class Statements:
         self.migrations: list[UnverifiedStatement[Migration]] = []
         self._proofs: dict[str, LoggedStatement] = {}
         self._overrides: dict[str, LoggedStatement] = {}
-        require_count(evidence.statements)
+        if (count := len(evidence.statements)) > AUDIT_STATEMENTS_MAX:
+            message, most = "the audit has too many statements", f"at most {AUDIT_STATEMENTS_MAX}"
+            raise Code.AUDIT_FAILED(message, reason="audit_too_large", expected=most, got=str(count))
         seen: set[str] = set()
         for logged in evidence.statements:
             with notes.collect():
-                self._sort(logged, seen)
+                self._add(logged, seen)
 
-    def _sort(self, logged: LoggedStatement, seen: set[str]) -> None:
+    def _add(self, logged: LoggedStatement, seen: set[str]) -> None:
+        """Add a statement to the index of its kind. `seen` has the ids of all statements before it."""
         statement_id = parse_envelope(logged.envelope).payload_sha256
         if statement_id in seen:
             raise refused("audit_statement_repeated", "each once", statement_id)
@@ -129,7 +132,7 @@ class Statements:
         for proof_id in proof_ids:
             logged = self._find(self._proofs, proof_id, "audit_proof_missing")
             groups.setdefault(read_signed(logged.envelope, Proof).core.to_bytes(), []).append(logged)
-        return tuple(self._proved(group) for group in groups.values())
+        return tuple(self._verify_chunk(group) for group in groups.values())
 
     def _find(self, known: Mapping[str, LoggedStatement], statement_id: str, code: str) -> LoggedStatement:
         found = known.get(statement_id)
@@ -138,13 +141,13 @@ class Statements:
         self.require_logged(found)
         return found
 
-    def _proved(self, group: Sequence[LoggedStatement]) -> ProvedChunk:
-        """Verified at the time of the log entry, so that keys which have expired since are accepted."""
+    def _verify_chunk(self, group: Sequence[LoggedStatement]) -> ProvedChunk:
+        """Verify proofs at the time of their log entry, so that keys which have expired since are accepted."""
         envelopes = [each.envelope for each in group]
         now = max(each.logged_at for each in group)
-        proof = verify_threshold(envelopes, self._root, threshold=self._root.notary_threshold, now=now)
-        places = [each.index for each in group]
-        return ProvedChunk(proof, min(places), max(places))
+        proof = verify_threshold(envelopes, self._root, threshold=self._root.thresholds.notary, now=now)
+        indexes = [each.index for each in group]
+        return ProvedChunk(proof, min(indexes), max(indexes))
 
     def override(self, override_id: str) -> tuple[Verified[BreakGlass], int]:
         """The override with its FAIL proof, verified at the time of its log entry, and its log index."""
@@ -158,10 +161,3 @@ class Statements:
     def all_receipts(self) -> Iterable[UnverifiedStatement[Receipt]]:
         """Every receipt, unverified."""
         return (statement for group in self.receipts.values() for statement in group)
-
-
-def require_count(statements: Sequence[LoggedStatement]) -> None:
-    """Raise `audit_too_large` for more statements than an audit accepts."""
-    if len(statements) > AUDIT_STATEMENTS_MAX:
-        message, most = "the audit has too many statements", f"at most {AUDIT_STATEMENTS_MAX}"
-        raise Code.AUDIT_FAILED(message, reason="audit_too_large", expected=most, got=str(len(statements)))

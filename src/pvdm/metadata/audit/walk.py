@@ -26,12 +26,12 @@ from pvdm.trust.refusal import refused
 
 @dataclass(slots=True)
 class WalkedSnapshot:
-    """One snapshot of the walk. `receipt` is a valid one."""
+    """One snapshot of the walk. `receipt` is its valid receipt; `needs_receipt` says that it must have one."""
 
     snapshot: Snapshot
     notes: Notes = field(default_factory=Notes)
     receipt: UnverifiedStatement[Receipt] | None = None
-    wanted: bool = False
+    needs_receipt: bool = False
     written: tuple[ManifestFile, ...] = ()
     shown: tuple[ManifestFile, ...] = ()
     changed: SnapshotChanges | None = None
@@ -40,21 +40,21 @@ class WalkedSnapshot:
     files: dict[str, AddedFile] = field(default_factory=dict)
 
     @property
-    def judged(self) -> bool:
+    def is_judged(self) -> bool:
         """Whether the snapshot is checked: it has a receipt, needs one, or has a finding."""
-        return self.receipt is not None or self.wanted or bool(self.notes.findings)
+        return self.receipt is not None or self.needs_receipt or bool(self.notes.findings)
 
 
 def history(metadata: TableMetadata) -> list[Snapshot]:
     """Main's snapshots, oldest first, as far back as the table has them."""
     head = metadata.current_snapshot_id
-    found: list[Snapshot] = []
+    snapshots: list[Snapshot] = []
     for snapshot in () if head is None else metadata.ancestry(head):
-        found.append(snapshot)
-        if len(found) > AUDIT_SNAPSHOTS_MAX:
+        snapshots.append(snapshot)
+        if len(snapshots) > AUDIT_SNAPSHOTS_MAX:
             message, most = "the history has too many snapshots", f"at most {AUDIT_SNAPSHOTS_MAX}"
             raise Code.AUDIT_FAILED(message, reason="audit_too_large", expected=most, got="more")
-    return found[::-1]
+    return snapshots[::-1]
 
 
 class Walk:
@@ -86,10 +86,10 @@ class Walk:
             self._find_receipt(each)
         self.expired: list[UnverifiedStatement[Receipt]] = []
         self.expired_proofs: list[PublicationProofs] = []
-        self._expired_hold = True
+        self._expired_is_valid = True
         self.past = self._find_past()
         self._required = find_required_spans(protected.edges, self.past, notes)
-        self._mark_wanted()
+        self._require_receipts()
 
     def _find_receipt(self, each: WalkedSnapshot) -> None:
         """Set the first valid receipt of the snapshot, or the findings about the first invalid one."""
@@ -117,24 +117,24 @@ class Walk:
         while at is not None and at not in older and at not in self.places:
             older.add(at)
             receipts = self.statements.receipts.get(at, ())
-            good = next((each for each in receipts if not self._check_receipt(each, None).findings), None)
-            if good is None:
+            valid = next((each for each in receipts if not self._check_receipt(each, None).findings), None)
+            if valid is None:
                 return Past(self.places, older, first_without_receipt=at)
-            self.expired.append(good)
-            at = good.predicate.old_snapshot_id
+            self.expired.append(valid)
+            at = valid.predicate.old_snapshot_id
         if at is not None:
             with self._notes.collect():
                 message = "the receipts of snapshots that have expired lead in a circle"
                 raise refused("audit_receipt_wrong_snapshot", "a snapshot that is older", at, message=message)
         return Past(self.places, older, first_without_receipt=None)
 
-    def _mark_wanted(self) -> None:
-        """Mark the snapshots after a head that a protection binds: they need a receipt, whatever their timestamp."""
+    def _require_receipts(self) -> None:
+        """Note each snapshot without a receipt that was added under a protection, whatever its timestamp."""
         for at, each in enumerate(self.walked):
             if each.receipt is not None:
                 continue
-            each.wanted = self._required.at(at)
-            if each.wanted and not each.notes.findings:
+            each.needs_receipt = self._required.at(at)
+            if each.needs_receipt and not each.notes.findings:
                 with each.notes.collect():
                     raise refused("audit_receipt_missing", "a receipt", "none")
 
@@ -143,13 +143,13 @@ class Walk:
 
         Expired ancestors of the oldest snapshot do not count as lost.
         """
-        shown = self.places.keys() | self.past.older
+        history = self.places.keys() | self.past.older
         return [
             receipt
             for receipt in self.statements.all_receipts()
             if receipt.predicate.table.uuid == self._evidence.table.uuid
             and receipt.logged.index > self._required.unseen
-            and receipt.predicate.new_snapshot_id not in shown
+            and receipt.predicate.new_snapshot_id not in history
         ]
 
     def place_before(self, index: int) -> int:
@@ -166,11 +166,11 @@ class Walk:
     def judge_expired(self) -> None:
         """Check the proofs of expired publications that receipts lead back to, oldest first."""
         for receipt in reversed(self.expired):
-            own = Notes()
-            self.expired_proofs.append(self._proofs.judge(receipt, own))
+            notes = Notes()
+            self.expired_proofs.append(self._proofs.judge(receipt, notes))
             where = f"snapshot {receipt.predicate.new_snapshot_id}, which has expired"
-            self._notes.findings += [replace(each, message=f"{where}: {each.message}") for each in own.findings]
-            self._expired_hold = self._expired_hold and not own.findings
+            self._notes.findings += [replace(each, message=f"{where}: {each.message}") for each in notes.findings]
+            self._expired_is_valid = self._expired_is_valid and not notes.findings
 
     @property
     def has_expired(self) -> bool:
@@ -181,11 +181,11 @@ class Walk:
     def older_history_is_clean(self) -> bool:
         """Whether the oldest snapshot and all expired publications before it have no finding so far."""
         first = self.walked[0]
-        return first.receipt is not None and not first.notes.findings and self._expired_hold
+        return first.receipt is not None and not first.notes.findings and self._expired_is_valid
 
     def judge(self, each: WalkedSnapshot) -> None:
         """Check the snapshot's manifests, its changes, and their proofs."""
-        if not each.judged:
+        if not each.is_judged:
             return
         self._read(each)
         if each.receipt is None:
@@ -195,8 +195,8 @@ class Walk:
         each.notes.check(
             checks.require_metadata_known, each.receipt.predicate, each.snapshot, self._evidence, self._metadata
         )
-        rested = self._proofs.judge(each.receipt, each.notes)
-        each.chunks, each.override = rested.chunks, rested.override
+        proofs = self._proofs.judge(each.receipt, each.notes)
+        each.chunks, each.override = proofs.chunks, proofs.override
         for chunk in each.chunks:
             each.notes.check(self._require_base, chunk.proof.core, each)
             each.notes.check(checks.require_schema, chunk.proof.core, each.snapshot, self._fingerprints)
@@ -260,7 +260,7 @@ class Walk:
         if head is None:
             return
         if head.receipt is None:
-            if self._protected.is_protected and not head.judged:
+            if self._protected.is_protected and not head.is_judged:
                 with self._notes.collect():
                     self.manifests.found(head.snapshot)
             return

@@ -26,7 +26,7 @@ from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.proof import ChunkProofs, Proof, Storage, WorkloadStatement
 from pvdm.model.states import NonceState
-from pvdm.trust.approval import MAIN_MOVED, VERDICT_UNCHANGED, verify_override
+from pvdm.trust.approval import MAIN_MOVED_HINT, VERDICT_UNCHANGED_HINT, verify_override
 from pvdm.trust.envelope import Envelope, parse_envelope
 from pvdm.trust.refusal import refused, require_same
 from pvdm.trust.root import RootKey, RootRole, TrustRoot, require_root_current
@@ -53,7 +53,7 @@ _W = TypeVar("_W")
 
 @dataclass(frozen=True, slots=True)
 class TrustState:
-    """The newest trust root, the ids of its chain, and the time at which the statements are checked."""
+    """The newest trust root, the ids of the chain of roots, and the time at which the statements are checked."""
 
     root: TrustRoot
     root_ids: tuple[str, ...]
@@ -61,7 +61,7 @@ class TrustState:
 
     @classmethod
     def read(cls, gate: Gate) -> TrustState:
-        """The state now. The ids come first: check 2 in the transaction finds a root that is accepted in between."""
+        """Read the state. The ids are read first, so that check 2 in the transaction notices a root accepted since."""
         root_ids = gate.trust.ids()
         return cls(gate.trust.current(), root_ids, gate.clock.now_micros())
 
@@ -90,7 +90,7 @@ class SignedChunk:
 
 @dataclass(frozen=True, slots=True)
 class SignedProposal:
-    """A proposal whose statements are signed, and the trust state by which they are."""
+    """A proposal whose statements are signed, and the trust state that was used to check them."""
 
     proposal: Proposal
     chunks: tuple[SignedChunk, ...]
@@ -100,8 +100,8 @@ class SignedProposal:
     @property
     def keys(self) -> tuple[RootKey, ...]:
         """The notary keys of all its statements."""
-        own = () if self.statement is None else (self.statement.key,)
-        return (*(proof.key for chunk in self.chunks for proof in chunk.proof.statements), *own)
+        statement_key = () if self.statement is None else (self.statement.key,)
+        return (*(proof.key for chunk in self.chunks for proof in chunk.proof.statements), *statement_key)
 
     @property
     def override(self) -> Verified[BreakGlass] | None:
@@ -131,16 +131,16 @@ def check_1_envelopes(proposal: Proposal) -> PerStatement[Envelope, Envelope]:
 
 
 def require_complete(proposal: Proposal) -> None:
-    """One chunk of the plan; under atomicity `workload` every chunk once, with a workload statement."""
+    """The proposal has one chunk of the plan; under atomicity `workload` each chunk once, and a workload statement."""
     chunk_ids = [part.attempt.chunk_id for part in proposal.parts]
-    whole = proposal.bound.contract.atomicity is Atomicity.WORKLOAD
-    complete = frozenset(chunk_ids) == proposal.chunk_ids if whole else len(chunk_ids) == 1
+    all_at_once = proposal.bound.contract.atomicity is Atomicity.WORKLOAD
+    complete = frozenset(chunk_ids) == proposal.chunk_ids if all_at_once else len(chunk_ids) == 1
     if not complete or len(set(chunk_ids)) != len(chunk_ids) or not proposal.chunk_ids.issuperset(chunk_ids):
-        wanted = f"all {len(proposal.chunk_ids)} chunks of the plan" if whole else "one chunk of the plan"
-        raise refused(Code.PUBLICATION_NOT_WHOLE, wanted, f"{len(chunk_ids)} chunks")
-    if whole and proposal.statement is None:
+        expected = f"all {len(proposal.chunk_ids)} chunks of the plan" if all_at_once else "one chunk of the plan"
+        raise refused(Code.PUBLICATION_NOT_WHOLE, expected, f"{len(chunk_ids)} chunks")
+    if all_at_once and proposal.statement is None:
         raise Code.WORKLOAD_STATEMENT_MISSING(got="none")
-    if not whole and proposal.statement is not None:
+    if not all_at_once and proposal.statement is not None:
         raise Code.WORKLOAD_STATEMENT_NEEDLESS(got="one")
 
 
@@ -191,7 +191,7 @@ def check_2_notaries(
     proposal: Proposal, statements: PerStatement[Verified[Proof], Verified[WorkloadStatement]], trust: TrustState
 ) -> SignedProposal:
     """Each notary signs in its own name. Enough distinct ones sign byte-equal cores, in the workload's epoch."""
-    threshold = max(proposal.bound.contract.governance.threshold, trust.root.notary_threshold)
+    threshold = max(proposal.bound.contract.governance.threshold, trust.root.thresholds.notary)
     chunks = []
     for part, proofs in zip(proposal.parts, statements.proofs, strict=True):
         with about(part):
@@ -226,8 +226,8 @@ def check_4_verdict(signed: SignedProposal, gate: Gate) -> SignedProposal:
 
     def is_used(nonce: str) -> bool:
         with gate.ledger.read() as unit:
-            held = nonces.find(unit, nonce)
-        return held is None or held.state is not NonceState.RESERVED
+            record = nonces.find(unit, nonce)
+        return record is None or record.state is not NonceState.RESERVED
 
     chunks = []
     for chunk in signed.chunks:
@@ -250,7 +250,7 @@ def verify_waiver(
     failed = verify_threshold(
         [logged.envelope for logged in waiver.failed],
         trust.root,
-        threshold=trust.root.notary_threshold,
+        threshold=trust.root.thresholds.notary,
         now=max(logged.at_micros for logged in waiver.failed),
     )
     override = verify_override(waiver.override.envelope, trust.root, failed=failed, now=trust.now, used=is_used)
@@ -259,18 +259,17 @@ def verify_waiver(
 
 
 def require_waived(override: BreakGlass, failed: ProofCore, core: ProofCore) -> None:
-    """The core is about what the operator saw fail: the same chunk, on the same base, with the same bytes."""
-    tried, now = failed.attempt, core.attempt
+    """The core has the chunk, the base and the bytes of the FAIL that the operator waived."""
     for code, what, expected, got in (
         ("override_wrong_table", "table", override.table.uuid, core.target.table.uuid),
         ("override_wrong_base", "base snapshot", override.base_snapshot_id, core.target.base_snapshot_id),
-        ("override_wrong_chunk", "workload", tried.workload_id, now.workload_id),
-        ("override_wrong_chunk", "chunk", tried.chunk_id, now.chunk_id),
+        ("override_wrong_chunk", "workload", failed.attempt.workload_id, core.attempt.workload_id),
+        ("override_wrong_chunk", "chunk", failed.attempt.chunk_id, core.attempt.chunk_id),
         ("override_wrong_files", "set of files", override.file_hashes, core.files.staged_hashes),
     ):
         if expected != got:
             message = f"the override is for another {what}"
-            hint = MAIN_MOVED if code == "override_wrong_base" else VERDICT_UNCHANGED
+            hint = MAIN_MOVED_HINT if code == "override_wrong_base" else VERDICT_UNCHANGED_HINT
             raise NotAllowedError(code, message, expected=str(expected)[:200], got=str(got)[:200], hint=hint)
 
 
@@ -281,7 +280,7 @@ def require_waived(override: BreakGlass, failed: ProofCore, core: ProofCore) -> 
 def check_5_target(signed: SignedProposal, base: Base, row: TableRow) -> None:
     """The statements name this catalog, table, branch, partition, operation and attempt, and the table's contract.
 
-    `row` is the table's row as the caller sees it. In the transaction it can be newer than the row of `base`.
+    `row` is the table's row. In the transaction it can be newer than the row of `base`.
     """
     for chunk in signed.chunks:
         with about(chunk.part):
@@ -329,33 +328,29 @@ def require_projections(core: ProofCore, bound: BoundContract) -> None:
 
 
 def require_storage(proof: VerifiedProof, declared: Storage) -> None:
-    """The storage is the contract's. A copy by the Steward is accepted for any contract."""
+    """The storage is the contract's, or `copied`, which is accepted for any contract."""
     for each in proof.statements:
-        if each.predicate.notary.storage not in (declared, Storage.COPIED):
-            got = each.predicate.notary.storage.value
-            raise refused("proof_wrong_storage", declared.value, got)
+        storage = each.predicate.notary.storage
+        if storage not in (declared, Storage.COPIED):
+            raise refused("proof_wrong_storage", declared.value, storage.value)
 
 
 def require_bound(statement: WorkloadStatement, signed: SignedProposal) -> None:
     """The workload statement binds this workload, and for each chunk this attempt, nonce and set of proofs."""
     workload, proofs = signed.proposal.workload, [chunk.proof for chunk in signed.chunks]
-    bound = sorted((_chunk_proofs(proof) for proof in proofs), key=lambda chunk: chunk.chunk_id)
+    by_attempt = [(proof.core.attempt, proof.proof_ids) for proof in proofs]
+    bound = [ChunkProofs(each.chunk_id, each.attempt_id, each.nonce, proof_ids) for each, proof_ids in by_attempt]
     for what, expected, got in (
         ("workload", workload.opening.workload_id, statement.workload_id),
         ("contract", workload.opening.contract_hash, statement.contract_sha256),
         ("chunk plan", workload.plan_hash, statement.plan_sha256),
         ("epoch", workload.epoch, statement.epoch),
         ("table", proofs[0].core.target.table.uuid, statement.table.uuid),
-        ("set of proofs", tuple(bound), statement.chunks),
+        ("set of proofs", tuple(sorted(bound, key=lambda chunk: chunk.chunk_id)), statement.chunks),
     ):
         if expected != got:
             message = f"the workload statement is for another {what}"
             raise refused(Code.WORKLOAD_STATEMENT_DIFFERS, f"the {what} of the proofs", "another", message=message)
-
-
-def _chunk_proofs(proof: VerifiedProof) -> ChunkProofs:
-    attempt = proof.core.attempt
-    return ChunkProofs(attempt.chunk_id, attempt.attempt_id, attempt.nonce, proof.proof_ids)
 
 
 # 6 expiry
@@ -363,7 +358,7 @@ def _chunk_proofs(proof: VerifiedProof) -> ChunkProofs:
 
 @check(6)
 def check_6_expiry(signed: SignedProposal, *, now: int) -> None:
-    """No proof has expired, and the workload statement has not."""
+    """Neither a proof nor the workload statement has expired."""
     for chunk in signed.chunks:
         with about(chunk.part):
             require_not_expired(chunk.proof, now)

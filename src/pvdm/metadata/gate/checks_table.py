@@ -40,17 +40,17 @@ from pvdm.model.statements.proof import Storage
 from pvdm.model.states import NonceState, WorkloadState
 from pvdm.trust.bundle import log_checker
 from pvdm.trust.log.entry import EntryKind, LogEntry
-from pvdm.trust.refusal import refused, refusing, require_same
+from pvdm.trust.refusal import refuse_input_errors, refused, require_same
 from pvdm.trust.verify import VerifiedProof
-from pvdm.verify.fetch import Files
+from pvdm.verify.fetch import Files, describe_bytes
+from pvdm.verify.staged import ancestor_ids
 
 FORMATS: Final = (2, 3)
 REHASH_THREADS_MAX: Final = 4
 PUBLISHED: Final = "published"
-"""Kind and subject of the event that holds the facts for a receipt. Its key is `UUID/snapshot`."""
-# These say how `main` and the contract relate. Every other error means that a manifest of `main` cannot be read.
+"""Kind and subject of the event with the facts for a receipt. Its key is `UUID/snapshot`."""
+# Errors about the contract's boundary. Every other error means that a manifest of `main` cannot be read.
 _BOUNDARY_CODES: Final = frozenset({Code.BOUNDARY_UNCLEAR, Code.PARTITION_UNKNOWN})
-_COMPLETE: Final = "every chunk is published"
 
 
 # 7 structure
@@ -71,16 +71,11 @@ def require_structure(core: ProofCore, metadata: TableMetadata) -> None:
     """The structure that one proof names is the table's."""
     schema = to_model(metadata.current_schema)
     require_same(Code.PROOF_WRONG_SCHEMA, "schema", fingerprint(schema).hex(), core.target.schema_fingerprint)
-    require_same("proof_wrong_projection", "set of content columns", set(schema.names), _content_columns(core))
+    content = [each.projection for each in core.projections if each.projection.name is ProjectionName.CONTENT]
+    columns = {name for each in content for name in (*each.columns, *(excluded.column for excluded in each.excluded))}
+    require_same("proof_wrong_projection", "set of content columns", set(schema.names), columns)
     require_same(Code.PROOF_WRONG_SPEC, "partition spec", metadata.default_spec_id, core.target.spec_id)
     require_same(Code.PROOF_WRONG_FORMAT, "format version", metadata.format_version, core.target.format_version)
-
-
-def _content_columns(core: ProofCore) -> set[str]:
-    """The columns that content covers or excludes with a reason."""
-    found = (each.projection for each in core.projections if each.projection.name is ProjectionName.CONTENT)
-    content = next(found, None)
-    return set() if content is None else {*content.columns, *(each.column for each in content.excluded)}
 
 
 # 8 branch
@@ -88,7 +83,7 @@ def _content_columns(core: ProofCore) -> set[str]:
 
 @check(8)
 def check_8_branch(signed: SignedProposal, base: Base) -> None:
-    """Each attempt's branch is at the verified snapshot, which descends from the bound base. `main` has that base."""
+    """Each attempt's branch is at the verified snapshot, which descends from a base in the history of `main`."""
     for chunk in signed.chunks:
         with about(chunk.part):
             require_seen(base.metadata, chunk.core.staged.snapshot_id, upstream=base.row.upstream)
@@ -108,18 +103,14 @@ def require_branch_head(core: ProofCore, metadata: TableMetadata) -> None:
     staged, base_id = core.staged, core.target.base_snapshot_id
     ref = metadata.refs.get(staged.branch)
     head = None if ref is None else ref.snapshot_id
-    history = _ancestors(metadata, metadata.current_snapshot_id)
-    # The Steward creates the branch at the head of main. With nothing staged it is still there, or has no ref at all.
+    history = ancestor_ids(metadata, metadata.current_snapshot_id)
+    # The Steward creates the branch at the head of main. If nothing was staged, it is still there, or has no ref.
     if head != staged.snapshot_id and not (staged.snapshot_id is None and head in history):
         raise refused(Code.BRANCH_MOVED, staged.snapshot_id, head)
     if base_id is not None and base_id not in history:
         raise refused(Code.BASE_LEFT_MAIN, base_id, "another history")
-    if staged.snapshot_id is not None and base_id not in (None, *_ancestors(metadata, staged.snapshot_id)):
+    if staged.snapshot_id is not None and base_id not in (None, *ancestor_ids(metadata, staged.snapshot_id)):
         raise refused("proof_wrong_base", base_id, head)
-
-
-def _ancestors(metadata: TableMetadata, snapshot_id: int | None) -> set[int]:
-    return set() if snapshot_id is None else {each.snapshot_id for each in metadata.ancestry(snapshot_id)}
 
 
 # 9 files
@@ -142,7 +133,7 @@ def check_9_files(signed: SignedProposal, base: Base, gate: Gate) -> None:
 
 def require_bound_files(chunk: SignedChunk, metadata: TableMetadata, reader: FileReader, vault: Location) -> None:
     """The branch adds and removes exactly the bound files, and the verified manifest lists exactly them."""
-    with refusing():
+    with refuse_input_errors():
         require_entries(chunk.core, metadata, reader)
     require_listed(chunk.part, chunk.core)
     for file in chunk.core.files.added:
@@ -156,10 +147,10 @@ def require_entries(core: ProofCore, metadata: TableMetadata, reader: FileReader
     removed: set[str] = set()
     if head is not None:
         _, changes = branch_changes(metadata, head, core.target.base_snapshot_id, reader)
-        # A delete file that the branch removes belonged to a replaced file. The Steward decides which of them go.
-        new = [entry.data_file.file_path for entry in changes.deletes if entry.is_live]
-        if new:
-            raise refused(Code.STAGED_DELETES, "data files only", new[0], message="the branch adds delete files")
+        # Delete files that the branch removes are ignored: the Steward itself removes those of the replaced files.
+        deletes = [entry.data_file.file_path for entry in changes.deletes if entry.is_live]
+        if deletes:
+            raise refused(Code.STAGED_DELETES, "data files only", deletes[0], message="the branch adds delete files")
         added = {entry.data_file.file_path for entry in changes.added}
         removed = {entry.data_file.file_path for entry in changes.removed}
     _require_paths("proof_wrong_files", "added", {file.staged_path for file in core.files.added}, added)
@@ -167,12 +158,14 @@ def require_entries(core: ProofCore, metadata: TableMetadata, reader: FileReader
 
 
 def require_listed(part: Part, core: ProofCore) -> None:
-    """The verified manifest lists exactly the bound data files, with their sizes and as many rows as the proof."""
+    """The verified manifest lists exactly the bound data files, with their sizes and the proof's number of rows."""
     listed = {file.file_path: file.file_size_in_bytes for file in part.files}
     bound = {file.published_path: file.published_size_bytes for file in core.files.added}
     if len(listed) != len(part.files) or listed != bound:
         raise refused(
-            "proof_wrong_files", f"{len(bound)} bound files", f"{len(part.files)} listed ones, of other paths or sizes"
+            "proof_wrong_files",
+            f"{len(bound)} bound files",
+            f"{len(part.files)} listed ones, with other paths or sizes",
         )
     if any(file.content is not FileContent.DATA for file in part.files):
         raise refused(Code.STAGED_DELETES, "data files", "others", message="the verified manifest lists a delete file")
@@ -181,7 +174,7 @@ def require_listed(part: Part, core: ProofCore) -> None:
 
 
 def require_location(file: AddedFile, attempt: Attempt, vault: Location) -> None:
-    """A published file is below the attempt's prefix, or is the Steward's copy for it. No link leads elsewhere."""
+    """A published file is below the attempt's prefix, or is the Steward's copy for it, and not behind a link."""
     place = parse_location(file.published_path)
     home = vault.child(attempt.attempt_id) if place.is_under(vault) else parse_location(attempt.prefix)
     link = place.link_below(home)
@@ -190,49 +183,44 @@ def require_location(file: AddedFile, attempt: Attempt, vault: Location) -> None
 
 
 def require_copies(proof: VerifiedProof, vault: Location) -> None:
-    """Where a proof says `copied`, every published file is a file of the Steward."""
+    """If a proof says `copied`, every published file is in the Steward's vault."""
     if all(each.predicate.notary.storage is not Storage.COPIED for each in proof.statements):
         return
     for file in proof.core.files.added:
         if not parse_location(file.published_path).is_under(vault):
-            message = "the proof says that the Steward's copies are published, and this file is the producer's"
+            message = "the proof says that the Steward's copies are published, but this file is the producer's"
             raise Code.PUBLISHED_PATH_OUTSIDE(message, expected=f"a file below {vault}", got=file.published_path)
 
 
 @check(9)
 def check_9_boundary(signed: SignedProposal, metadata: TableMetadata, reader: FileReader) -> None:
-    """Each proof removes exactly the files that its boundary has at the head of `main`."""
+    """Each proof removes exactly the live files of its boundary at the head of `main`."""
     for chunk in signed.chunks:
         with about(chunk.part):
             require_boundary(chunk.part, chunk.core, metadata, reader)
 
 
 def require_boundary(part: Part, core: ProofCore, metadata: TableMetadata, reader: FileReader) -> None:
-    """The removed files of one chunk, and no delete file that is newer than the verification."""
-    head, target = metadata.current_snapshot, core.target
-    moved = metadata.current_snapshot_id != target.base_snapshot_id
+    """The chunk removes the live files of its boundary, and none of them got deletes after the verification."""
+    head, target, removed = metadata.current_snapshot, core.target, set(core.files.removed)
     if target.operation is Operation.APPEND:
-        _require_paths("proof_wrong_removals", "removed", set(), set(core.files.removed))
+        _require_paths("proof_wrong_removals", "removed", set(), removed)
         return
-    with refusing(), blame_main(except_codes=_BOUNDARY_CODES):
+    with refuse_input_errors(), blame_main(except_codes=_BOUNDARY_CODES):
         live = boundary_files(
             metadata, metadata.current_snapshot_id, target.operation, target.partition, part.files, reader
         )
-    if moved and live != set(core.files.removed):
-        raise Code.BOUNDARY_MOVED(
-            expected=f"{len(core.files.removed)} files, as they were verified", got=f"{len(live)} files"
-        )
-    _require_paths("proof_wrong_removals", "removed", set(live), set(core.files.removed))
-    if moved and core.files.removed and head is not None:
+    main_moved = metadata.current_snapshot_id != target.base_snapshot_id
+    if main_moved and live != removed:
+        raise Code.BOUNDARY_MOVED(expected=f"{len(removed)} files, as they were verified", got=f"{len(live)} files")
+    _require_paths("proof_wrong_removals", "removed", set(live), removed)
+    if main_moved and removed and head is not None:
         base = None if target.base_snapshot_id is None else metadata.snapshot(target.base_snapshot_id)
-        _require_no_newer_deletes(metadata, head, 0 if base is None else base.sequence_number, reader)
-
-
-def _require_no_newer_deletes(metadata: TableMetadata, head: Snapshot, since: int, reader: FileReader) -> None:
-    with blame_main():
-        newer = next(_deletes_since(metadata, head, since, reader), None)
-    if newer is not None:
-        raise Code.DELETES_NEWER(expected=f"no delete file after sequence number {since}", got=newer)
+        since = 0 if base is None else base.sequence_number
+        with blame_main():
+            newer = next(_deletes_since(metadata, head, since, reader), None)
+        if newer is not None:
+            raise Code.DELETES_NEWER(expected=f"no delete file after sequence number {since}", got=newer)
 
 
 def _deletes_since(metadata: TableMetadata, head: Snapshot, since: int, reader: FileReader) -> Iterator[str]:
@@ -274,9 +262,9 @@ def _require_paths(code: str, what: str, expected: set[str], got: set[str]) -> N
 
 @check(10)
 def check_10_bytes(signed: SignedProposal, gate: Gate) -> None:
-    """Every file to be published is hashed again. A sealed file must still be the version that was verified.
+    """Every file to be published is hashed again, and synced, since a producer's file may not be on disk yet.
 
-    A producer's file may not be on disk yet. It is synced before `main` shows it.
+    A sealed file is not read: it must still be the version that was verified.
     """
     for chunk in signed.chunks:
         with about(chunk.part):
@@ -289,34 +277,32 @@ def check_10_bytes(signed: SignedProposal, gate: Gate) -> None:
 
 
 def require_bytes(added: Sequence[AddedFile], files: Files, *, threads: int) -> None:
-    """Each file, read to its end, has the bound size and SHA-256."""
+    """Each file, read to its end, has the bound size and SHA-256. The error names the first file that fails."""
+
+    def require_file(file: AddedFile) -> None:
+        with in_file(file.published_path):
+            hashed = files.hash(file.published_path)
+            if (hashed.size, hashed.sha256) != file.published_size_and_hash:
+                message = f"a file was changed after it was verified: {file.published_path}"
+                expected = describe_bytes(*file.published_size_and_hash)
+                got = describe_bytes(hashed.size, hashed.sha256)
+                raise Code.PUBLISHED_BYTES_CHANGED(message, expected=expected, got=got, file=file.published_path)
+
     with ThreadPoolExecutor(threads) as pool:
-        # In the order of the files, so that the error names the first one that fails.
-        for _ in pool.map(lambda file: _require_bytes(file, files), added):
-            pass
-
-
-def _require_bytes(file: AddedFile, files: Files) -> None:
-    with in_file(file.published_path):
-        seen = files.hash(file.published_path)
-        if (seen.size, seen.sha256) != file.published_size_and_hash:
-            message = f"a file was changed after it was verified: {file.published_path}"
-            expected = f"{file.published_size_bytes} bytes, SHA-256 {file.published_sha256}"
-            got = f"{seen.size} bytes, SHA-256 {seen.sha256}"
-            raise Code.PUBLISHED_BYTES_CHANGED(message, expected=expected, got=got, file=file.published_path)
+        list(pool.map(require_file, added))
 
 
 def require_versions(added: Sequence[AddedFile], prefix: Location, seals: Seals | None) -> None:
-    """The prefix is sealed, and the store shows the verified versions, whose bytes cannot change."""
+    """The prefix is sealed, and the store has the verified versions. The bytes of a version cannot change."""
     if seals is None:
         raise refused(Code.SEAL_UNKNOWN, "a store that can seal", "none")
     seals.close(prefix)
-    shown = seals.versions(prefix)
+    versions = seals.versions(prefix)
     for file in added:
-        found = shown.get(parse_location(file.published_path))
-        if file.version_id is None or found != file.version_id:
-            wanted = f"version {file.version_id} of {file.published_path}"
-            raise Code.SEALED_VERSION_CHANGED(expected=wanted, got=f"version {found}")
+        version = versions.get(parse_location(file.published_path))
+        if file.version_id is None or version != file.version_id:
+            expected = f"version {file.version_id} of {file.published_path}"
+            raise Code.SEALED_VERSION_CHANGED(expected=expected, got=f"version {version}")
 
 
 # 11 log
@@ -356,9 +342,9 @@ def check_12_nonces(signed: SignedProposal, unit: Unit) -> None:
             require_reserved(chunk.core, nonces.find(unit, chunk.core.attempt.nonce))
 
 
-def require_reserved(core: ProofCore, held: Nonce | None) -> None:
+def require_reserved(core: ProofCore, record: Nonce | None) -> None:
     """The ledger's record of the nonce says RESERVED."""
-    if held is None or held.state is not NonceState.RESERVED:
+    if record is None or record.state is not NonceState.RESERVED:
         raise refused(Code.NONCE_REUSED, "a nonce that is still reserved", core.attempt.nonce)
 
 
@@ -375,8 +361,8 @@ def carry_out(unit: Unit, order: Order) -> PublishedSnapshot:
     check_12_claim(unit, shown.workload_id, order.claim)
     if order.override_nonce is not None:
         check_12_override(unit, order.override_nonce, snapshot_id)
-    if chunks.published_count(unit, shown.workload_id) == chunks.count(unit, shown.workload_id):
-        workloads.move(unit, shown.workload_id, WorkloadState.COMPLETE, reason=_COMPLETE)
+    if chunks.count_published(unit, shown.workload_id) == chunks.count(unit, shown.workload_id):
+        workloads.move(unit, shown.workload_id, WorkloadState.COMPLETE, reason="every chunk is published")
     events.note(unit, PUBLISHED, PUBLISHED, f"{shown.table.uuid}/{snapshot_id}", shown.facts())
     return shown
 
@@ -399,7 +385,7 @@ def check_12_source(unit: Unit, workload_id: str, named: Source) -> None:
 
 @check(12)
 def check_12_claim(unit: Unit, workload_id: str, claim: Claim | None) -> None:
-    """No other workload has published what this one claims of the target. Take the claim."""
+    """No other workload has a claim on the target that overlaps this one. Take the claim."""
     if claim is not None:
         target = workloads.get(unit, workload_id).opening.table_uuid
         claims.take(unit, workload_id, target=target, claim=claim)
@@ -420,14 +406,14 @@ def check_14_shown(shown: PublishedSnapshot, gate: Gate) -> None:
     metadata = gate.target.read_back().metadata
     current = metadata.current_snapshot_id
     history = {} if current is None else {each.snapshot_id: each for each in metadata.ancestry(current)}
-    found = history.get(shown.new_snapshot_id)
-    if found is None or found.parent_id != shown.old_snapshot_id or found.manifest_list is None:
-        wanted = f"snapshot {shown.new_snapshot_id} on {shown.old_snapshot_id}"
-        raise Code.PUBLICATION_NOT_SHOWN(expected=wanted, got=f"snapshot {current}")
-    sha256 = hashlib.sha256(gate.files.read(found.manifest_list, most=MANIFEST_LIST_MAX_BYTES)).hexdigest()
+    snapshot = history.get(shown.new_snapshot_id)
+    if snapshot is None or snapshot.parent_id != shown.old_snapshot_id or snapshot.manifest_list is None:
+        expected = f"snapshot {shown.new_snapshot_id} with parent {shown.old_snapshot_id}"
+        raise Code.PUBLICATION_NOT_SHOWN(expected=expected, got=f"snapshot {current}")
+    sha256 = hashlib.sha256(gate.files.read(snapshot.manifest_list, most=MANIFEST_LIST_MAX_BYTES)).hexdigest()
     if sha256 != shown.manifest_list_sha256:
-        wanted = f"a manifest list with SHA-256 {shown.manifest_list_sha256}"
-        raise Code.PUBLICATION_NOT_SHOWN(expected=wanted, got=sha256)
+        expected = f"a manifest list with SHA-256 {shown.manifest_list_sha256}"
+        raise Code.PUBLICATION_NOT_SHOWN(expected=expected, got=sha256)
 
 
 @check(15)

@@ -31,9 +31,9 @@ class Trust(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One table behind the gate.
+    """What the gate of one table uses.
 
-    `log_proof` gives the inclusion proof of a log entry. `witness` signs and logs a receipt and returns its id.
+    `log_proof` returns the inclusion proof of a log entry. `witness` signs and logs a receipt, and returns its id.
     """
 
     ledger: Ledger
@@ -50,7 +50,7 @@ class Gate:
 
 @contextlib.contextmanager
 def check(number: int) -> Iterator[None]:
-    """Give an error raised inside the number of this check (`error.check`). Also usable as a decorator.
+    """Add the number of this check to an error that is raised inside (`error.check`). Also usable as a decorator.
 
     An error that has a number already keeps it.
     """
@@ -63,7 +63,7 @@ def check(number: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def about(part: Part | OrderPart) -> Iterator[None]:
-    """Give an error raised inside the attempt that it is about (`attempt_id`)."""
+    """Add the attempt that an error is about to an error that is raised inside (`attempt_id`)."""
     try:
         yield
     except PvdmError as error:

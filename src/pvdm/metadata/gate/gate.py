@@ -116,7 +116,7 @@ class _Swap:
             found_sha256 = protections.found_sha256(unit, uuid)
         made = publication(
             metadata,
-            self._wanted(),
+            self._plan_change(),
             snapshot_id=_new_id(metadata),
             now_ms=max(self._gate.clock.now_micros() // 1_000, metadata.last_updated_ms),
             place=lambda name: vault.place(uuid, VaultKind.METADATA, name),
@@ -124,7 +124,7 @@ class _Swap:
             found_sha256=found_sha256,
         )
         if made.found_sha256 is not None:
-            # The manifests could be changed since check 9. It must hold for the very bytes that are taken over.
+            # The manifests can have been changed since check 9, which must hold for the bytes that are taken over.
             checks_table.check_9_boundary(self._signed, metadata, steady)
         for file in made.files:
             self._written.append(file.location)
@@ -132,26 +132,26 @@ class _Swap:
         self._tried = base, made
         fault.point("gate.after_files")
         branches = tuple(chunk.core.staged.branch for chunk in self._signed.chunks)
-        gone = BranchRemoval()
+        removal = BranchRemoval()
         if self._gate.target.removes_branches:
             own = BranchRemoval.plan(metadata, branches)
             expired = self._expired = self._expired_history(base)
-            gone = BranchRemoval(own.refs, tuple(sorted({*own.snapshot_ids, *expired})), expired)
+            removal = BranchRemoval(own.refs, tuple(sorted({*own.snapshot_ids, *expired})), expired)
         return Next(
-            (*made.updates, *gone.updates()),
-            lambda after, data: permit_publication(base, made, after, data, gone),
+            (*made.updates, *removal.updates()),
+            lambda after, data: permit_publication(base, made, after, data, removal),
             branches,
         )
 
     def _expired_history(self, base: Base) -> frozenset[int]:
-        """Snapshots beyond the table's retention, older than every publication without a receipt."""
+        """The snapshots beyond the table's retention that are older than every publication without a receipt."""
         now_ms = self._gate.clock.now_micros() // 1_000
         expired = expired_history(base.metadata, now_ms)
         if not expired:
             return expired
         with self._gate.ledger.read() as unit:
-            held = receipts.find_missing(unit, base.row.table_uuid, expired)
-        return expired_history(base.metadata, now_ms, held=held)
+            without_receipt = receipts.find_missing(unit, base.row.table_uuid, expired)
+        return expired_history(base.metadata, now_ms, held=without_receipt)
 
     def check_in_transaction(self, unit: Unit, row: TableRow) -> Order:
         """Checks 2, 5 and 6 again, and the nonces of check 12. The target carries out the order in the transaction."""
@@ -171,7 +171,7 @@ class _Swap:
         # By the columns of the base that is swapped: since the opening, a name can have become another column's.
         claim = with_target_column(bound, signed.proposal.claim, to_model(base.metadata.current_schema))
         return Order(
-            tuple(_order_part(chunk, made) for chunk in signed.chunks),
+            tuple(_make_order_part(chunk, made) for chunk in signed.chunks),
             bound.contract.boundary.source,
             claim_taken([chunk.core for chunk in signed.chunks], claim),
             None if signed.override is None else signed.override.predicate.nonce,
@@ -184,7 +184,7 @@ class _Swap:
         with translate_errors_after_commit():
             self._result = confirm_publication(shown, self._gate)
 
-    def _wanted(self) -> SnapshotChange:
+    def _plan_change(self) -> SnapshotChange:
         signed = self._signed
         added = tuple(file for chunk in signed.chunks for file in chunk.part.files)
         summary = {SUMMARY_WORKLOAD: signed.proposal.workload.opening.workload_id}
@@ -211,13 +211,13 @@ class _Swap:
         )
 
     def _remove_written(self) -> None:
-        """Remove the files of a try that did not commit. One that cannot be removed is left over and does no harm."""
+        """Remove the files of a try that did not commit. A file that cannot be removed is left to a later sweep."""
         while self._written:
             with contextlib.suppress(PvdmError):
                 self._gate.vault.remove(self._written.pop())
 
 
-def _order_part(chunk: SignedChunk, made: Publication) -> OrderPart:
+def _make_order_part(chunk: SignedChunk, made: Publication) -> OrderPart:
     rows = sum(file.record_count for file in chunk.part.files)
     extent = Extent(rows, len(chunk.part.files), made.removed_rows, made.removed_files)
     return OrderPart(chunk.part.attempt.attempt_id, chunk.core.attempt.nonce, extent)

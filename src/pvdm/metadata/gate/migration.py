@@ -16,8 +16,8 @@ from pvdm.metadata.gate.target import Permit
 from pvdm.model.statements.migration import Migration, TableState
 from pvdm.trust.verify import Verified
 
-# The signed states are both derived from the old one, so that signing the same migration again does not help.
-_AGAIN: Final = "propose the change again: `pvdm migrate propose`, then sign that"
+# Both signed states are derived from the old state, so signing the same migration again does not help.
+_PROPOSE_AGAIN: Final = "propose the change again: `pvdm migrate propose`, then sign that"
 
 
 def permit_migration(
@@ -26,7 +26,7 @@ def permit_migration(
     """The permit for the swap from this row to these bytes, if it is what the operator signed."""
     migration = approved.predicate
     require_table(migration.table.uuid, row)
-    require_state(migration.before, before, require_protected(row), again=_AGAIN)
+    require_state(migration.before, before, require_protected(row), next_step=_PROPOSE_AGAIN)
     require_same_table(before, after)
     require_same_data(before, after)
     require_same_defaults(before, after)
@@ -53,21 +53,22 @@ def require_protected(row: TableRow) -> str:
 
 
 def require_state(
-    approved: TableState, metadata: TableMetadata, contract_sha256: str, *, again: str = "sign again"
+    approved: TableState, metadata: TableMetadata, contract_sha256: str, *, next_step: str = "sign again"
 ) -> None:
     """The table is in the state that the operator saw. The error names what has changed since."""
     found = state_of(metadata, contract_sha256)
     if found != approved:
         message = f"the table is not in the state that was approved: other {name_changes(approved, found)}"
-        hint = f"nothing was changed; look at the table as it is now, and {again}"
-        expected, got = _facts_that_differ(approved, found)
+        hint = f"nothing was changed; look at the table as it is now, and {next_step}"
+        expected, got = _describe_differences(approved, found)
         raise Code.APPROVAL_REFUSED(message, reason="approval_stale", expected=expected, got=got, hint=hint)
 
 
-def _facts_that_differ(approved: TableState, found: TableState) -> tuple[str, str]:
-    """The approved and the found facts, each list with the names of the facts."""
-    moved = state_changes(approved, found)
-    return ", ".join(f"{name} {old}" for name, old, _ in moved), ", ".join(f"{name} {new}" for name, _, new in moved)
+def _describe_differences(approved: TableState, found: TableState) -> tuple[str, str]:
+    """The facts that differ, each by its name: first with the approved values, then with the found ones."""
+    changes = state_changes(approved, found)
+    old, new = ([f"{change[0]} {change[side]}" for change in changes] for side in (1, 2))
+    return ", ".join(old), ", ".join(new)
 
 
 def require_same_table(before: TableMetadata, after: TableMetadata) -> None:
@@ -83,10 +84,10 @@ def require_same_table(before: TableMetadata, after: TableMetadata) -> None:
 
 def require_same_data(before: TableMetadata, after: TableMetadata) -> None:
     """A migration changes no snapshot, ref or statistics file. Only proofs change rows."""
-    for (what, old), (_, new) in zip(_data(before), _data(after), strict=True):
+    for (what, old), (_, new) in zip(_data_facts(before), _data_facts(after), strict=True):
         if old != new:
             message, expected = f"a migration cannot change the table's {what}", f"the {what} as before"
-            raise Code.MIGRATION_REFUSED(message, reason="migration_moves_data", expected=expected, got="others")
+            raise Code.MIGRATION_REFUSED(message, reason="migration_moves_data", expected=expected, got=f"other {what}")
 
 
 def require_same_defaults(before: TableMetadata, after: TableMetadata) -> None:
@@ -94,9 +95,9 @@ def require_same_defaults(before: TableMetadata, after: TableMetadata) -> None:
     old, new = _defaults(before), _defaults(after)
     for field_id in sorted(old.keys() & new.keys()):
         if new[field_id] - old[field_id]:
-            message = "a migration cannot change the initial default of a column that is there"
-            expected = f"that of column {field_id} as before"
-            got = "another one, so that rows of older files would show it"
+            message = "a migration cannot change the initial default of an existing column"
+            expected = f"the initial default of column {field_id} as before"
+            got = "another one, which rows of older files would show"
             hint = "nothing was changed; add a new column with that initial default"
             raise Code.MIGRATION_REFUSED(message, reason="migration_moves_data", expected=expected, got=got, hint=hint)
 
@@ -116,12 +117,12 @@ def require_result(approved: TableState, after: TableMetadata) -> None:
     found = state_of(after, approved.contract_sha256)
     if found != approved:
         message = f"the updates lead to another state than was approved: other {name_changes(approved, found)}"
-        expected, got = _facts_that_differ(approved, found)
+        expected, got = _describe_differences(approved, found)
         raise Code.MIGRATION_REFUSED(message, reason="migration_result_differs", expected=expected, got=got)
 
 
-def _data(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
-    """Each part of the data in canonical form. The current snapshot is that of the ref `main`."""
+def _data_facts(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
+    """The parts of the metadata that describe data, each by its name and in a form for comparison."""
     refs: dict[str, Json] = {name: ref.raw for name, ref in metadata.refs.items()}
     log: list[Json] = [[entry.timestamp_ms, entry.snapshot_id] for entry in metadata.snapshot_log]
     yield "snapshots", comparison_text([snapshot.raw for snapshot in metadata.snapshots])

@@ -25,7 +25,7 @@ _KEYS: Final = ("parts", "source", "claim", "override_nonce", "manifest_list", "
 
 @dataclass(frozen=True, slots=True)
 class OrderPart:
-    """One published attempt, the nonce that it uses up, and the counts of its rows and files."""
+    """One attempt to publish, the nonce that it uses up, and the counts of its rows and files."""
 
     attempt_id: str
     nonce: str
@@ -90,10 +90,7 @@ class Order:
 
 
 def claim_taken(cores: Sequence[ProofCore], claim: Claim) -> Claim | None:
-    """The claim of an append that publishes a row; None for other publications.
-
-    An overwrite shows its rows once however often it runs. Without a row nothing can be published twice.
-    """
+    """The claim, if the publication is an append with at least one row. No other one can publish rows twice."""
     takes = any(core.target.operation is Operation.APPEND and core.rows.staged != 0 for core in cores)
     return claim if takes else None
 

@@ -20,7 +20,7 @@ from pvdm.model.filter.claim import Claim
 from pvdm.model.statements.receipt import Receipt
 from pvdm.model.statements.table import TableRef
 
-# Refusals after which the attempt is verified again: the proof expired, or the table moved. The bytes are the same.
+# Refusals after which the same bytes are verified again: the proof has expired, or the table has moved.
 VERIFY_AGAIN_CODES: Final = frozenset(
     {
         Code.PROOF_EXPIRED,

@@ -37,9 +37,10 @@ def publication(
     reader: FileReader,
     found_sha256: str | None,
 ) -> Publication:
-    """The next snapshot of `main`. `place` gives the location in the vault for a file name.
+    """The next snapshot of `main`. `place` returns the location in the vault for a file name.
 
-    `found_sha256` binds the manifests at the time of the protection. A `main` that is taken over must still have it.
+    `found_sha256` is the hash over the manifests when the table was protected. If they are taken over now, they must
+    still have it.
     """
     with blame_main(except_codes=(Code.REMOVED_FILE_NOT_LIVE,)):
         made = next_snapshot(
@@ -63,47 +64,52 @@ def require_as_found(bound: str | None, found: str | None) -> None:
         raise Code.FOUND_MANIFESTS_CHANGED(expected=bound, got=found)
 
 
-def permit_publication(base: Base, made: Publication, after: TableMetadata, data: bytes, gone: BranchRemoval) -> Permit:
+def permit_publication(
+    base: Base, made: Publication, after: TableMetadata, data: bytes, removal: BranchRemoval
+) -> Permit:
     """The permit for the swap from this base to these bytes, if they change only what was made.
 
-    `gone` has the checked branches, which are removed in the same commit.
+    `removal` has the checked branches, which are removed in the same commit.
     """
-    require_only(base.metadata, made, after, gone)
+    require_only(base.metadata, made, after, removal)
     return Permit(base.row.table_uuid, base.row.pointer.sha256, hashlib.sha256(data).hexdigest())
 
 
-def require_only(before: TableMetadata, made: Publication, after: TableMetadata, gone: BranchRemoval) -> None:
+def require_only(before: TableMetadata, made: Publication, after: TableMetadata, removal: BranchRemoval) -> None:
     """The new snapshot is the head of `main`. All other refs, snapshots, statistics and the structure are unchanged.
 
-    `gone` is the exception: staging branches, and snapshots that no other ref holds, with their statistics.
+    Only `removal` is removed: staging branches, and snapshots that no other ref needs, with their statistics.
     """
     update = made.updates[0]
     snapshot = update.get("snapshot") if isinstance(update, dict) else None
     new = after.current_snapshot
-    made_id = (made.snapshot_id,)
-    held = [] if before.current_snapshot_id is None else [before.current_snapshot_id]
-    kept = tuple(None if MAIN not in each.refs else replace(each.refs[MAIN], snapshot_id=0) for each in (before, after))
-    for what, same in (
+    removed_ids, made_id = removal.snapshot_ids, (made.snapshot_id,)
+    head = [] if before.current_snapshot_id is None else [before.current_snapshot_id]
+    main_refs = [replace(each.refs[MAIN], snapshot_id=0) if MAIN in each.refs else None for each in (before, after)]
+    for what, is_as_made in (
         ("snapshot of main", new is not None and new.comparison_text() == comparison_text(snapshot)),
-        ("retention of main", before.current_snapshot is None or kept[0] == kept[1]),
+        ("retention of main", before.current_snapshot is None or main_refs[0] == main_refs[1]),
         ("structure", structure_sha256(before) == structure_sha256(after)),
-        ("set of refs", _same(_refs(before, but=gone.refs), _refs(after))),
-        ("set of snapshots", _same(_snapshots(before, but=gone.snapshot_ids), _snapshots(after, but=made_id))),
-        ("history of main", set(gone.snapshot_ids) & find_reachable(before, held) == gone.expired),
-        ("kept history of main", _is_oldest(before, gone.expired)),
-        ("statistics", _statistics_kept(before.statistics, gone) == after.statistics),
-        ("partition statistics", _statistics_kept(before.partition_statistics, gone) == after.partition_statistics),
+        ("set of refs", _are_equal(_refs(before, but=removal.refs), _refs(after))),
+        ("set of snapshots", _are_equal(_snapshots(before, but=removed_ids), _snapshots(after, but=made_id))),
+        ("history of main", set(removed_ids) & find_reachable(before, head) == removal.expired),
+        ("kept history of main", _are_oldest(before, removal.expired)),
+        ("statistics", _statistics(before.statistics, but=removed_ids) == after.statistics),
+        (
+            "partition statistics",
+            _statistics(before.partition_statistics, but=removed_ids) == after.partition_statistics,
+        ),
     ):
-        if not same:
+        if not is_as_made:
             message = f"the publication would lead to another {what} than it may"
             expected = f"the {what} as the gate made it"
             raise Code.PUBLICATION_CHANGES_MORE(message, expected=expected, got="another")
 
 
-def _is_oldest(before: TableMetadata, expired: frozenset[int]) -> bool:
+def _are_oldest(before: TableMetadata, expired: frozenset[int]) -> bool:
     """Whether these are the oldest snapshots of `main`, without a gap, and without its head."""
-    shown = [] if before.current_snapshot_id is None else list(before.ancestry(before.current_snapshot_id))
-    kept = shown[: len(shown) - len(expired)]
+    history = [] if before.current_snapshot_id is None else list(before.ancestry(before.current_snapshot_id))
+    kept = history[: len(history) - len(expired)]
     return not expired or (bool(kept) and not any(each.snapshot_id in expired for each in kept))
 
 
@@ -115,12 +121,12 @@ def _snapshots(metadata: TableMetadata, *, but: Collection[int] = ()) -> dict[in
     return {each.snapshot_id: each.raw for each in metadata.snapshots if each.snapshot_id not in but}
 
 
-def _statistics_kept(files: Sequence[StatisticsFile], gone: BranchRemoval) -> tuple[StatisticsFile, ...]:
-    return tuple(each for each in files if each.snapshot_id not in gone.snapshot_ids)
+def _statistics(files: Sequence[StatisticsFile], *, but: Collection[int]) -> tuple[StatisticsFile, ...]:
+    return tuple(each for each in files if each.snapshot_id not in but)
 
 
-def _same(old: Mapping[_K, JsonObject], new: Mapping[_K, JsonObject]) -> bool:
-    """Equality of parts. A commit keeps unchanged parts as the same objects, so most need no comparison."""
+def _are_equal(old: Mapping[_K, JsonObject], new: Mapping[_K, JsonObject]) -> bool:
+    """Whether the parts are equal. A commit keeps unchanged parts as the same objects, which need no comparison."""
     return old.keys() == new.keys() and all(
         each is new[key] or comparison_text(each) == comparison_text(new[key]) for key, each in old.items()
     )

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pvdm.errors import Code, InputError
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.roles import Role, Sts, VendingSettings, session_policy
-from pvdm.lake.stores.s3_client import S3Settings, credential_config, open_config
+from pvdm.lake.stores.s3_client import S3Settings, credential_properties, open_config
 
 
 class StoreAccess:
-    """Local files are read by their paths; objects only where the store vends sessions that read.
+    """Vends read-only sessions for objects; local files need none.
 
-    The Steward's own credentials can write, so they are never given away.
+    The Steward's own credentials can write, so Spark never gets them.
     """
 
     def __init__(self, settings: S3Settings | None = None, vending: VendingSettings | None = None) -> None:
@@ -27,7 +27,7 @@ class StoreAccess:
 
     @property
     def config(self) -> Mapping[str, str] | None:
-        """The store's address and options as Iceberg properties; None where nothing is vended."""
+        """The store's address and options as Iceberg properties; None if no sessions are vended."""
         return None if self._settings is None or self._vending is None else open_config(self._settings)
 
     def reaches(self, *sides: Sequence[str]) -> bool:
@@ -38,15 +38,15 @@ class StoreAccess:
         if self._vending is None or not schemes <= {"file", "s3"}:
             return False
         try:
-            session_policy(Role(self._vending.consumer_role), write=(), read=_covering(sides))
+            session_policy(Role(self._vending.consumer_role), write=(), read=_common_folders(sides))
         except InputError:
             return False
         return True
 
     def vended(self, job_id: str, *sides: Iterable[str]) -> dict[str, str] | None:
-        """The store with a session that reads these locations and writes nothing; None where all are local."""
-        places = _covering(sides)
-        if not places:
+        """The store's properties, with a session that can only read these locations; None if all are local."""
+        folders = _common_folders(sides)
+        if not folders:
             return None
         if self._settings is None or self._vending is None:
             raise Code.STORE_NOT_CONFIGURED(
@@ -58,18 +58,18 @@ class StoreAccess:
             if self._sts is None:
                 self._sts = Sts(self._settings, self._vending.sts_endpoint)
         role = Role(self._vending.consumer_role)
-        made = self._sts.assume(
+        session = self._sts.assume(
             role,
             name=f"pvdm-verify-{hashlib.sha256(job_id.encode()).hexdigest()[:16]}",
-            policy=session_policy(role, write=(), read=places),
+            policy=session_policy(role, write=(), read=folders),
             seconds=self._vending.lifetime_seconds,
         )
-        return open_config(self._settings) | credential_config(made.credentials)
+        return open_config(self._settings) | credential_properties(session.credentials)
 
 
-def _covering(sides: Iterable[Iterable[str]]) -> list[Location]:
-    """The deepest folders that hold all objects of each side; a whole bucket is not allowed."""
-    found: dict[Location, None] = {}
+def _common_folders(sides: Iterable[Iterable[str]]) -> list[Location]:
+    """The deepest common folders of the objects of each side. Raises for an object without a folder."""
+    common: dict[Location, None] = {}
     for side in sides:
         groups: dict[tuple[str, str], list[tuple[str, ...]]] = {}
         for each in map(parse_location, side):
@@ -81,5 +81,5 @@ def _covering(sides: Iterable[Iterable[str]]) -> list[Location]:
             groups.setdefault((each.authority, folder[0]), []).append(folder)
         for (bucket, _), folders in groups.items():
             shared = os.path.commonprefix(folders)  # noqa: RUF071 - of tuples it compares part by part
-            found[Location("s3", bucket, tuple(shared))] = None
-    return list(found)
+            common[Location("s3", bucket, tuple(shared))] = None
+    return list(common)

@@ -32,8 +32,8 @@ DRIVER_LOG: Final = "driver.log"
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """A running driver."""
+class RunningDriver:
+    """A running driver process and what it said about itself."""
 
     process: subprocess.Popen[bytes]
     requests: IO[bytes]
@@ -47,7 +47,7 @@ class Started:
 class Table:
     """What Spark's reader reads: columns of a snapshot of the table whose metadata file is in `folder`.
 
-    `store` is the credential for the table's files; None where they are local.
+    `store` is the credential for the table's files; None if they are local.
     """
 
     folder: Path
@@ -62,7 +62,7 @@ class Table:
         return f"{EXTRACTION_CATALOG}.`{self.folder.parent.name}`.`{self.folder.name}`"
 
     def write(self, document: bytes) -> None:
-        """Write the metadata file where a catalog of plain folders looks for it."""
+        """Write the metadata file to the path at which Iceberg's Hadoop catalog looks for it."""
         metadata = self.folder / "metadata"
         metadata.mkdir(mode=0o700, parents=True, exist_ok=True)
         (metadata / "v1.metadata.json").write_bytes(document)
@@ -70,9 +70,9 @@ class Table:
 
 
 class Application:
-    """Runs one driver at a time, in its own process group, so that a signal to it does not reach the notary.
+    """Runs one driver at a time, in its own process group, so that a signal to it does not reach the Steward.
 
-    A job has all cores, so jobs take turns. The next job starts a new driver where the last one has ended.
+    A job uses all cores, so jobs run one after the other. A job starts a new driver if the last one has ended.
     """
 
     def __init__(self, settings: SparkSettings, store: Mapping[str, str] | None = None) -> None:
@@ -80,26 +80,25 @@ class Application:
         self._settings = settings
         self._store = store
         self._turn = threading.Lock()
-        self.started: Started | None = None
-        """The driver, if there is one."""
+        self.started: RunningDriver | None = None
         self._idle: threading.Timer | None = None
 
     def cores(self) -> int:
-        """The number of tasks that run at once; starts the driver."""
+        """The number of tasks that run at once. Starts the driver if needed."""
         with self._driver() as started:
             return started.cores if self._settings.cores is None else self._settings.cores
 
     def run(self, job_id: str, common: bytes, tasks: Sequence[bytes]) -> tuple[list[str | None], list[bytes]]:
-        """Run the tasks: for each its sealed report, or the code of the reason why a worker got no keys."""
+        """Run the tasks. Returns two lists: why a worker got no keys, else None; and the sealed reports."""
         return self._request({"job": job_id}, [common, *tasks])
 
     def extract(self, job_id: str, common: bytes, rows: bytes, table: Table) -> tuple[list[str | None], list[bytes]]:
-        """Digest the table as Spark's reader reads it: a sealed report for each partition."""
+        """Digest the table with Spark's reader. Returns the same two lists, with an item for each Spark partition."""
         head = {"table": table.name, "snapshot": str(table.snapshot_id), "columns": list(table.columns)}
         return self._request({"job": job_id, "tasks": table.tasks} | head, [common, rows], table.store)
 
     def versions(self) -> str:
-        """The versions of Spark and Iceberg, as a proof names them."""
+        """The versions of Spark and Iceberg, in the form of a proof's method."""
         with self._driver() as started:
             return f"spark-{started.spark}-iceberg-{ICEBERG_RUNTIME.rpartition(':')[2]}"
 
@@ -107,7 +106,7 @@ class Application:
         """End the driver and everything that it started, also a running job; a second call does nothing."""
         started = self.started
         if started is not None and self._turn.locked():
-            _kill(started.process)  # a caller that waits for its answer gets `spark_driver_gone`
+            _kill(started.process)  # a caller that waits for a report gets `spark_driver_gone`
         with self._turn:
             self._end()
 
@@ -128,18 +127,18 @@ class Application:
         return list(answer["refused"]), found
 
     @contextmanager
-    def _driver(self) -> Iterator[Started]:
-        """The driver, for one caller at a time; it ends after the idle time."""
+    def _driver(self) -> Iterator[RunningDriver]:
+        """The driver, for one caller at a time. It is ended after the idle time."""
         with self._turn:
             try:
-                yield self._running()
+                yield self._find_or_start()
             finally:
                 if self.started is not None:
                     self._idle = threading.Timer(self._settings.idle_seconds, self.close)
                     self._idle.daemon = True
                     self._idle.start()
 
-    def _running(self) -> Started:
+    def _find_or_start(self) -> RunningDriver:
         if self._idle is not None:
             self._idle.cancel()
         if self.started is not None and self.started.process.poll() is not None:
@@ -148,7 +147,7 @@ class Application:
             self.started = self._start()
         return self.started
 
-    def _start(self) -> Started:
+    def _start(self) -> RunningDriver:
         scratch = self._settings.scratch
         scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in ("local", "tmp", EXTRACTION_FOLDER):
@@ -179,9 +178,9 @@ class Application:
         if "error" in answer:
             _kill(process)
             raise _failed(answer)
-        # A Connect server does not say how many cores it has; the configuration must.
+        # A Connect server does not say how many cores it has, so the configured number is used.
         cores = answer["cores"] or self._settings.cores or 1
-        return Started(process, process.stdin, process.stdout, cores, answer["application"], answer["spark"])
+        return RunningDriver(process, process.stdin, process.stdout, cores, answer["application"], answer["spark"])
 
     def _end(self) -> None:
         if self._idle is not None:

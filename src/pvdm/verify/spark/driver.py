@@ -1,4 +1,4 @@
-"""The driver process of the Steward's Spark application, which never has a key, and its messages with the Steward."""
+"""The driver process of the Steward's Spark application, and its messages with the Steward. It never has a key."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def _exactly(stream: IO[bytes], size: int, ends: float | None) -> bytes:
     parts: list[bytes] = []
     while size > 0:
         if ends is not None and not select.select([stream], [], [], max(0.0, ends - time.monotonic()))[0]:
-            raise driver_gone("silence")
+            raise driver_gone("no answer in time")
         part = os.read(stream.fileno(), min(size, _PIECE))
         if not part:
-            raise driver_gone("its end")
+            raise driver_gone("the end of its output")
         parts.append(part)
         size -= len(part)
     return b"".join(parts)
@@ -88,18 +88,17 @@ def main() -> None:
 
 
 def _start(head: dict[str, Any]) -> tuple[SparkSession, dict[str, Any]]:
-    """The session, its number of cores, which a Connect server does not say, and the application's id."""
+    """The session, its number of cores (unknown for a Connect server), and the application's id."""
     if is_connect(head["master"]):
-        return _connected(head), {"cores": None, "application": ""}
-    wanted = head["settings"]
-    object_store = bool(head["object_store"])
-    spark = spark_session([], app_name="pvdm steward", master=head["master"], config=wanted, object_store=object_store)
+        return _connect(head), {"cores": None, "application": ""}
+    master, config, object_store = head["master"], head["settings"], bool(head["object_store"])
+    spark = spark_session([], app_name="pvdm steward", master=master, config=config, object_store=object_store)
     context = spark.sparkContext
     return spark, {"cores": context.defaultParallelism, "application": context.applicationId}
 
 
-def _connected(head: dict[str, Any]) -> SparkSession:
-    """A session of a Connect server; settings of the server's start cannot be changed here."""
+def _connect(head: dict[str, Any]) -> SparkSession:
+    """A session of a Connect server. Only its SQL settings can be changed from here."""
     from pyspark.sql import SparkSession
 
     spark: SparkSession = SparkSession.builder.remote(head["master"]).create()
@@ -119,7 +118,7 @@ def _serve(spark: SparkSession, requests: IO[bytes], answers: IO[bytes]) -> None
         try:
             answer, found = _extract(spark, head, parts) if "table" in head else _read(spark, parts)
         except Exception as error:
-            over = not _answers(spark)
+            over = not _is_alive(spark)
             send(answers, _error_answer(error) | {"over": over})
             if over:
                 return
@@ -127,8 +126,8 @@ def _serve(spark: SparkSession, requests: IO[bytes], answers: IO[bytes]) -> None
             send(answers, answer, found)
 
 
-def _answers(spark: SparkSession) -> bool:
-    """Whether Spark still works; after its Java process died, or its context was stopped, it never does."""
+def _is_alive(spark: SparkSession) -> bool:
+    """Whether Spark still runs queries. It never does again once its Java process or its context has ended."""
     try:
         return len(spark.sql("select 1").collect()) == 1
     except Exception:
@@ -137,32 +136,26 @@ def _answers(spark: SparkSession) -> bool:
 
 def _extract(spark: SparkSession, head: dict[str, Any], parts: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
     """Read the rows of a snapshot with Iceberg's reader in Spark, by a metadata file that the Steward wrote."""
-    frame = _reading(spark).read.option("versionAsOf", head["snapshot"]).table(head["table"])
+    # An open client looks for a new credential at most once a second. A new session opens the store with this job's.
+    session = spark if is_remote(spark) else spark.newSession()
+    table = session.read.option("versionAsOf", head["snapshot"]).table(head["table"])
     names = ["`" + name.replace("`", "``") + "`" for name in head["columns"]]
-    chosen = frame.select(*names).coalesce(int(head["tasks"]))
-    rows = chosen.mapInArrow(_on_workers("run_extraction", *parts), ANSWER).collect()
+    columns = table.select(*names).coalesce(int(head["tasks"]))
+    rows = columns.mapInArrow(_on_workers("run_extraction", *parts), ANSWER).collect()
     return {"refused": [row["refused"] for row in rows]}, [bytes(row["sealed"] or b"") for row in rows]
 
 
-def _reading(spark: SparkSession) -> SparkSession:
-    """A session that opens its catalog, and the store, with this job's credential.
-
-    An open client looks for a new credential at most once a second, so it might use the last job's.
-    """
-    return spark if is_remote(spark) else spark.newSession()
-
-
 def _read(spark: SparkSession, parts: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
-    """Read files with the kernel, one task each."""
+    """Read files with the kernel: each Spark partition runs one task."""
     common, *tasks = parts
     numbers = spark.range(0, len(tasks), 1, len(tasks))
     rows = numbers.mapInArrow(_on_workers("run_tasks", common, tasks), ANSWER).collect()
-    found = {row["task"]: row for row in rows}
-    refused = [found[at]["refused"] for at in range(len(tasks))]
-    return {"refused": refused}, [bytes(found[at]["sealed"] or b"") for at in range(len(tasks))]
+    by_task = {row["task"]: row for row in rows}
+    ordered = [by_task[number] for number in range(len(tasks))]
+    return {"refused": [row["refused"] for row in ordered]}, [bytes(row["sealed"] or b"") for row in ordered]
 
 
-def _on_workers(name: str, *given: Any) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _on_workers(name: str, *arguments: Any) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function of that name in the workers' module, loaded from the unpacked archive.
 
     Spark pickles functions of a main module by value, so a worker needs no installed pvdm.
@@ -176,7 +169,7 @@ def _on_workers(name: str, *given: Any) -> Callable[[Iterable[pa.RecordBatch]], 
         if folder not in sys.path:
             sys.path.insert(0, folder)
         work = getattr(importlib.import_module("pvdm.verify.spark.worker"), name)
-        yield from work(*given, batches)
+        yield from work(*arguments, batches)
 
     return run
 

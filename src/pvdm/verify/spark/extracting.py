@@ -19,13 +19,13 @@ from pvdm.lake.read.entries import listed_manifests
 from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.fetch import Files
 from pvdm.verify.findings import Finding, Partials, rows_of
-from pvdm.verify.readers import JobInputs, JobKeys, Outcome, Reader, Work, combine_all, published_files
+from pvdm.verify.readers import JobInputs, JobKeys, Reader, ReadResult, Work, combine_all, published_files
 from pvdm.verify.spark.access import StoreAccess
 from pvdm.verify.spark.application import Application, Table
-from pvdm.verify.spark.reader import DoorOf, opened
+from pvdm.verify.spark.reader import DoorOf, open_reports
 from pvdm.verify.spark.report import Report, bound_to
 from pvdm.verify.spark.settings import EXTRACTION_FOLDER, TASK_TRIES_MAX, TASKS_A_CORE_MAX, SparkSettings, is_connect
-from pvdm.verify.spark.task import Common, Rows
+from pvdm.verify.spark.task import Common, RowSelection
 from pvdm.verify.spark.worker import FILE_COLUMN
 
 
@@ -56,44 +56,44 @@ class SparkExtraction:
         return _Extracting(self, direct)
 
 
-def require_extraction(found: SparkExtraction | None) -> SparkExtraction:
+def require_extraction(extraction: SparkExtraction | None) -> SparkExtraction:
     """Require the Steward's Spark application, which a contract with `extraction: spark` needs."""
-    if found is None:
+    if extraction is None:
         raise Code.EXTRACTION_NOT_CONFIGURED(got="none")
-    return found
+    return extraction
 
 
 @dataclass(frozen=True, slots=True)
 class _Extracting:
     """Reads with the direct reader first, which compares bytes with their freeze and builds the entries for Spark.
 
-    Spark's digests of both sides must equal the direct ones. So a file that changed since the freeze, or a row that
-    Spark reads differently, is noticed.
+    Spark's digests of both sides must equal the direct ones. They differ if Spark reads a row differently, or if a
+    file was changed after the direct reader had read it.
     """
 
     spark: SparkExtraction
     direct: Reader
 
     def redemptions(self, work: Work) -> int:
-        """The direct reader's, and one for every try of every task of two more jobs."""
+        """Those of the direct reader, and one for every try of every task of Spark's two jobs, one for each side."""
         return self.direct.redemptions(work) + 2 * TASK_TRIES_MAX * _tasks(self.spark)
 
-    def read(self, work: Work, held: JobKeys) -> Outcome:
-        """Read both sides; where a file could not be read, Spark reads nothing."""
-        direct = self.direct.read(work, held)
+    def read(self, work: Work, job_keys: JobKeys) -> ReadResult:
+        """Read both sides. If the direct reader could not read a file, Spark reads nothing."""
+        direct = self.direct.read(work, job_keys)
         files = published_files(direct.read)
         if direct.staged is None or files is None:
             return direct
-        with job_folder(self.spark.settings.scratch, held.job_id) as folder:
-            staged = extracted_staged(self.spark, work.inputs, files, folder, held)
-            intent = extracted_intent(self.spark, work.inputs, folder, held)
+        with job_folder(self.spark.settings.scratch, job_keys.job_id) as folder:
+            staged = extract_staged(self.spark, work.inputs, files, folder, job_keys)
+            intent = extract_intent(self.spark, work.inputs, folder, job_keys)
         if not _agree(intent, direct.intent):
             raise Code.EXTRACTION_SOURCE_DIFFERS(
                 expected=f"{rows_of(direct.intent)} rows, as they were frozen", got=_rows_text(intent, direct.intent)
             )
         found = () if _agree(staged, direct.staged) else (_difference(staged, direct.staged),)
         changed = tuple(self._versions_changed(work))
-        return Outcome(direct.read, staged, intent, (*found, *changed), self.spark.application.versions())
+        return ReadResult(direct.read, staged, intent, (*found, *changed), self.spark.application.versions())
 
     def _versions_changed(self, work: Work) -> Iterator[Finding]:
         """Findings for files whose version changed while Spark read them, since its reader knows no versions."""
@@ -108,39 +108,38 @@ class _Extracting:
                 yield Finding.of(FailureClass.PHYSICAL, error, order.path)
 
 
-def extracted_staged(
-    spark: SparkExtraction, inputs: JobInputs, files: Sequence[DataFile], folder: Path, held: JobKeys
+def extract_staged(
+    spark: SparkExtraction, inputs: JobInputs, files: Sequence[DataFile], folder: Path, job_keys: JobKeys
 ) -> Partials:
     """Digest the staged rows, read by the entries and from the places that would be published."""
-    store = spark.access.vended(held.job_id, [each.file_path for each in files])
-    snapshot_id = int.from_bytes(hashlib.sha256(held.job_id.encode()).digest()[:7], "big") + 1
-    document = _table_of(plain(inputs.metadata), files, snapshot_id, folder, spark.files)
+    store = spark.access.vended(job_keys.job_id, [each.file_path for each in files])
+    snapshot_id = int.from_bytes(hashlib.sha256(job_keys.job_id.encode()).digest()[:7], "big") + 1
+    document = _with_snapshot(without_properties(inputs.metadata), files, snapshot_id, folder, spark.files)
     columns = tuple(dict.fromkeys(name for each in inputs.plan.projections for name in each.columns))
     table = Table(folder / "staged", snapshot_id, columns, _tasks(spark), store)
     table.write(document.to_bytes())
-    reports = _reports(spark, inputs, Rows(staged=True), table, held)
-    return combine_all(inputs.plan, held.keys, (each.staged for each in reports))
+    reports = _reports(spark, inputs, RowSelection(staged=True), table, job_keys)
+    return combine_all(inputs.plan, job_keys.keys, (each.staged for each in reports))
 
 
-def extracted_intent(spark: SparkExtraction, inputs: JobInputs, folder: Path, held: JobKeys) -> Partials:
+def extract_intent(spark: SparkExtraction, inputs: JobInputs, folder: Path, job_keys: JobKeys) -> Partials:
     """Digest the source's rows as Spark reads them, through filter and mapping."""
-    source, named = inputs.source, inputs.chunk.files
+    source, chunk_files = inputs.source, inputs.chunk.files
     if source.metadata is None:
         raise Code.EXTRACTION_SOURCE_UNSUPPORTED(got=source.ref.name)
-    columns = inputs.intent().columns
-    wanted = columns if named is None else (*columns, FILE_COLUMN)
-    described = described_by(source.metadata, source.snapshot_id, spark.files)
-    store = spark.access.vended(held.job_id, source.scan.locations(), described)
-    table = Table(folder / "source", source.snapshot_id, wanted, _tasks(spark), store)
-    table.write(plain(source.metadata).to_bytes())
-    reports = _reports(spark, inputs, Rows(staged=False, files=named), table, held)
-    return combine_all(inputs.plan, held.keys, (each.intent for each in reports))
+    columns = inputs.intent().source_columns + (() if chunk_files is None else (FILE_COLUMN,))
+    metadata_files = _metadata_locations(source.metadata, source.snapshot_id, spark.files)
+    store = spark.access.vended(job_keys.job_id, source.scan.locations(), metadata_files)
+    table = Table(folder / "source", source.snapshot_id, columns, _tasks(spark), store)
+    table.write(without_properties(source.metadata).to_bytes())
+    reports = _reports(spark, inputs, RowSelection(staged=False, files=chunk_files), table, job_keys)
+    return combine_all(inputs.plan, job_keys.keys, (each.intent for each in reports))
 
 
-def plain(metadata: TableMetadata) -> TableMetadata:
-    """The table without its properties, since Spark would follow them and any writer may set them.
+def without_properties(metadata: TableMetadata) -> TableMetadata:
+    """The table without its properties, which any writer may set and Spark would follow.
 
-    None of them changes the rows. But a split of one byte (`read.split.target-size`), a batch of all rows or a class to
+    No property changes the rows. But a split of one byte (`read.split.target-size`), a batch of all rows or a class to
     be loaded would block the application for other jobs.
     """
     return TableMetadata.from_json({**metadata.raw, "properties": {}})
@@ -150,11 +149,13 @@ def _tasks(spark: SparkExtraction) -> int:
     return TASKS_A_CORE_MAX * spark.application.cores()
 
 
-def _reports(spark: SparkExtraction, inputs: JobInputs, rows: Rows, table: Table, held: JobKeys) -> list[Report]:
-    common = Common.of(inputs, spark.door_of(held.job_id, held.handle)).to_bytes()
+def _reports(
+    spark: SparkExtraction, inputs: JobInputs, rows: RowSelection, table: Table, job_keys: JobKeys
+) -> list[Report]:
+    common = Common.of(inputs, spark.door_of(job_keys.job_id, job_keys.handle)).to_bytes()
     orders = rows.to_bytes()
-    refused, sealed = spark.application.extract(held.job_id, common, orders, table)
-    return opened(refused, sealed, [bound_to(common, orders)] * len(sealed), held)
+    refused, sealed = spark.application.extract(job_keys.job_id, common, orders, table)
+    return open_reports(refused, sealed, [bound_to(common, orders)] * len(sealed), job_keys)
 
 
 @contextlib.contextmanager
@@ -168,11 +169,11 @@ def job_folder(scratch: Path, job_id: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _table_of(
+def _with_snapshot(
     metadata: TableMetadata, files: Sequence[DataFile], snapshot_id: int, folder: Path, reader: Files
 ) -> TableMetadata:
     """The table with one more snapshot, which holds only these files."""
-    made = next_snapshot(
+    snapshot = next_snapshot(
         metadata,
         SnapshotChange(tuple(files), frozenset(), {}),
         branch=f"extraction-{snapshot_id}",
@@ -181,22 +182,21 @@ def _table_of(
         place=lambda name: f"file://{folder / name}",
         reader=reader,
     )
-    for file in made.files:
+    for file in snapshot.files:
         (folder / file.name).write_bytes(file.data)
-    return apply_updates(metadata, list(made.updates), now_ms=metadata.last_updated_ms, previous_location=None)
+    return apply_updates(metadata, list(snapshot.updates), now_ms=metadata.last_updated_ms, previous_location=None)
 
 
-def described_by(metadata: TableMetadata, snapshot_id: int, reader: Files) -> list[str]:
-    """The locations of a snapshot's manifests and of their list, which Spark reads before any file."""
+def _metadata_locations(metadata: TableMetadata, snapshot_id: int, reader: Files) -> list[str]:
+    """The locations of a snapshot's manifest list and manifests, which Spark reads before any data file."""
     snapshot = metadata.snapshot(snapshot_id)
     if snapshot is None:
-        raise AssertionError("a pinned snapshot is there")
-    listed = [each.manifest_path for each in listed_manifests(metadata, snapshot, reader)]
-    return [str(snapshot.manifest_list), *listed]
+        raise AssertionError("the metadata of a pinned source has its pinned snapshot")
+    return [str(snapshot.manifest_list), *(each.manifest_path for each in listed_manifests(metadata, snapshot, reader))]
 
 
-def _agree(mine: Partials, other: Partials) -> bool:
-    return all(mine[name].matches(other[name]) for name in other)
+def _agree(spark: Partials, direct: Partials) -> bool:
+    return all(spark[name].matches(direct[name]) for name in direct)
 
 
 def _rows_text(spark: Partials, direct: Partials) -> str:

@@ -16,8 +16,8 @@ from pvdm.verify.findings import Finding
 from pvdm.verify.readers import (
     JobInputs,
     JobKeys,
-    Outcome,
     ReadFile,
+    ReadResult,
     SourceOrder,
     StagedOrder,
     Work,
@@ -39,8 +39,8 @@ _Each = TypeVar("_Each")
 class SparkReader:
     """Reads with the Steward's Spark application.
 
-    `door_of` gives, by job id and handle, the door at which workers get keys. `threads` copy files in. `access` is how
-    workers read objects of a store.
+    `door_of` returns, for a job id and its handle, where workers get the keys. `access` vends their access to objects.
+    `threads` threads write the published files.
     """
 
     settings: SparkSettings
@@ -53,30 +53,32 @@ class SparkReader:
     def takes(self, work: Work) -> bool:
         """Whether the chunk has enough bytes or files for Spark, and workers can read all of it."""
         size = sum(each.size for each in work.orders)
-        large = size >= self.settings.bytes_least or len(work.orders) >= self.settings.files_least
-        return large and self.access.reaches(*_locations(work))
+        is_large = size >= self.settings.bytes_least or len(work.orders) >= self.settings.files_least
+        return is_large and self.access.reaches(*_locations(work))
 
     def redemptions(self, work: Work) -> int:
-        """One for every try of every task, since a worker process takes at least one task."""
+        """One for every try of every task: each worker process redeems once, and runs at least one task."""
         return TASK_TRIES_MAX * len(_tasks(work, self.application.cores()))
 
-    def read(self, work: Work, held: JobKeys) -> Outcome:
-        """Read by workers, which write nothing: the Steward makes the files that it publishes by their recipes."""
-        store = self.access.vended(held.job_id, *_locations(work))
+    def read(self, work: Work, job_keys: JobKeys) -> ReadResult:
+        """Let workers read the files. They write nothing: the Steward makes published files from their recipes."""
+        store = self.access.vended(job_keys.job_id, *_locations(work))
         tasks = _tasks(work, self.application.cores())
-        reports = self._reports(work.inputs, tasks, held, store)
-        found = {each.position: each for report in reports for each in report.files}
-        if found.keys() != {order.position for order in work.staged}:
-            raise Code.WORKER_REPORT_MALFORMED(expected="one report for every file of the task", got="others")
-        keys = held.keys
+        reports = self._reports(work.inputs, tasks, job_keys, store)
+        by_position = {each.position: each for report in reports for each in report.files}
+        if by_position.keys() != {order.position for order in work.staged}:
+            raise Code.WORKER_REPORT_MALFORMED(expected="a report for each staged file", got="reports for other files")
+        keys = job_keys.keys
         read = tuple(
-            mapped(self.threads, lambda order: self._read(work, order, found[order.position], keys), work.staged)
+            mapped(self.threads, lambda order: self._read(work, order, by_position[order.position], keys), work.staged)
         )
-        whole = all(isinstance(each, ReadFile) for each in read) and all(each.digested for each in found.values())
+        all_read = all(isinstance(each, ReadFile) for each in read) and all(
+            each.digested for each in by_position.values()
+        )
         intent = [report.intent for report in reports if report.intent is not None]
-        return Outcome(
+        return ReadResult(
             read,
-            combine_all(work.inputs.plan, keys, (report.staged for report in reports)) if whole else None,
+            combine_all(work.inputs.plan, keys, (report.staged for report in reports)) if all_read else None,
             # The schema is checked even where a chunk has no files.
             combine_each([work.inputs.intent_digest(keys).partials(), *intent]),
         )
@@ -106,28 +108,28 @@ class SparkReader:
         return ReadFile(added, seen)
 
     def _reports(
-        self, inputs: JobInputs, tasks: Sequence[Task], held: JobKeys, store: Mapping[str, str] | None
+        self, inputs: JobInputs, tasks: Sequence[Task], job_keys: JobKeys, store: Mapping[str, str] | None
     ) -> list[Report]:
         if not tasks:
             return []
-        sealed_store = None if store is None else JobSeal(held.keys, held.job_id).close_store(store)
-        common = Common.of(inputs, self.door_of(held.job_id, held.handle), sealed_store).to_bytes()
+        sealed_store = None if store is None else JobSeal(job_keys.keys, job_keys.job_id).close_store(store)
+        common = Common.of(inputs, self.door_of(job_keys.job_id, job_keys.handle), sealed_store).to_bytes()
         orders = [task.to_bytes() for task in tasks]
-        refused, sealed = self.application.run(held.job_id, common, orders)
+        refused, sealed = self.application.run(job_keys.job_id, common, orders)
         if not len(refused) == len(sealed) == len(orders):
-            raise Code.WORKER_REPORT_MALFORMED(expected="one report for every task", got="others")
-        return opened(refused, sealed, [bound_to(common, order) for order in orders], held)
+            raise Code.WORKER_REPORT_MALFORMED(expected=f"{len(orders)} reports", got=f"{len(sealed)} reports")
+        return open_reports(refused, sealed, [bound_to(common, order) for order in orders], job_keys)
 
 
-def opened(
-    refused: Sequence[str | None], sealed: Sequence[bytes], about: Sequence[bytes], held: JobKeys
+def open_reports(
+    refused: Sequence[str | None], sealed: Sequence[bytes], about: Sequence[bytes], job_keys: JobKeys
 ) -> list[Report]:
-    """Open the reports; each must be about its orders, and the first that has an error raises it."""
-    seal = JobSeal(held.keys, held.job_id)
+    """Open the reports. Each must be bound to its orders. The error of the first report that has one is raised."""
+    seal = JobSeal(job_keys.keys, job_keys.job_id)
     reports = []
-    for why, data, bound in zip(refused, sealed, about, strict=True):
-        if why is not None:
-            raise Code.SPARK_EXTRACTION_FAILED(reason="spark_worker_refused", got=why[:120])
+    for refusal, data, bound in zip(refused, sealed, about, strict=True):
+        if refusal is not None:
+            raise Code.SPARK_EXTRACTION_FAILED(reason="spark_worker_refused", got=refusal[:120])
         report = Report.from_bytes(seal.open(data, bound))
         if report.error is not None:
             raise report.error
@@ -148,20 +150,20 @@ def _tasks(work: Work, cores: int) -> list[Task]:
             tuple(each for each in group if isinstance(each, StagedOrder)),
             tuple(each for each in group if isinstance(each, SourceOrder)),
         )
-        for group in grouped([(each.size, each) for each in work.orders], cores)
+        for group in group_by_size([(each.size, each) for each in work.orders], cores)
     ]
 
 
-def grouped(given: Sequence[tuple[int, _Each]], cores: int) -> list[list[_Each]]:
-    """Things with their sizes in at most four groups a core: the largest first, each to the smallest group.
+def group_by_size(items: Sequence[tuple[int, _Each]], cores: int) -> list[list[_Each]]:
+    """The items, each with its size, in at most four groups a core: largest first, each into the smallest group.
 
-    There are few groups, since a Python task costs as much as a file of some megabytes. An empty file still costs its
-    opening. The result depends on the input only, and no group is empty.
+    There are few groups, since a Python task costs as much as a file of some megabytes. Each item counts one byte more,
+    since opening a file costs time too. The result depends on the input only, and no group is empty.
     """
-    count = min(len(given), TASKS_A_CORE_MAX * max(1, cores))
+    count = min(len(items), TASKS_A_CORE_MAX * max(1, cores))
     groups: list[list[_Each]] = [[] for _ in range(count)]
     loads = [(0, at) for at in range(count)]
-    for size, each in sorted(given, key=lambda pair: -pair[0]):
+    for size, each in sorted(items, key=lambda pair: -pair[0]):
         load, at = heapq.heappop(loads)
         groups[at].append(each)
         heapq.heappush(loads, (load + size + 1, at))

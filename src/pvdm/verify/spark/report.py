@@ -1,7 +1,7 @@
-"""Reports of workers: read strictly and never unpickled, since the Steward holds roots, and sealed on their way.
+"""Reports of workers. They are parsed strictly and never unpickled, since the Steward's process has the root keys.
 
-The seal's key is known to the job alone: sums of row hashes must not lie on any disk. The credential by which workers
-read a store goes the other way, under the same seal.
+A report is sealed: encrypted under a key of its job, because sums of row hashes must not be stored on any disk. The
+credential with which workers read a store is sent to them under the same seal.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class JobSeal:
 
     def open_store(self, sealed: bytes) -> dict[str, str]:
         """The access to a store, on a worker that has the job's keys."""
-        found = parse(self.open(sealed, _STORE), size_max_bytes=_STORE_MAX_BYTES)
-        if not isinstance(found, dict):
+        config = parse(self.open(sealed, _STORE), size_max_bytes=_STORE_MAX_BYTES)
+        if not isinstance(config, dict):
             raise AssertionError("as `close_store` wrote it")
-        return {str(name): str(found[name]) for name in found}
+        return {str(name): str(config[name]) for name in config}
 
     def open(self, sealed: bytes, bound: bytes) -> bytes:
         """The report; raises `worker_report_forged` unless it was made under this job's keys and about `bound`."""
@@ -76,7 +76,7 @@ class JobSeal:
 
 
 def bound_to(common: bytes, task: bytes) -> bytes:
-    """The hash of the orders that a report is about."""
+    """The hash of the orders that a report is bound to."""
     return hashlib.sha256(b"pvdm/worker-orders/v1\0" + framed(common) + framed(task)).digest()
 
 
@@ -88,7 +88,7 @@ _SYNC: Final = bytes(16)
 
 @dataclass(frozen=True, slots=True)
 class FileReport:
-    """One staged file: a finding about its bytes, or what is in them, and whether they were digested."""
+    """One staged file: what was observed in it, or a finding if its bytes have changed; and whether it was digested."""
 
     position: int
     seen: FileObservation | Finding
@@ -122,9 +122,9 @@ class Report:
     @classmethod
     def from_bytes(cls, data: bytes) -> Report:
         """The report that `to_bytes` wrote; raises `worker_report_malformed` for anything else."""
-        found = parse(data, size_max_bytes=REPORT_MAX_BYTES)
+        document = parse(data, size_max_bytes=REPORT_MAX_BYTES)
         try:
-            return cls._read(Fields(found, "a worker's report", ("files", "entries", "staged", "intent", "error")))
+            return cls._read(Fields(document, "a worker's report", ("files", "entries", "staged", "intent", "error")))
         except InputError as error:
             raise Code.WORKER_REPORT_MALFORMED(expected=error.expected, got=error.got) from None
         except (ValueError, zlib.error) as error:
@@ -138,8 +138,8 @@ class Report:
         read = tuple(_FileDocument.from_json(each).report(rebuilt) for each in fields.items("files"))
         if next(rebuilt, None) is not None:
             raise invalid("the entries", "an entry for each file", "more")
-        found = None if error is None else _ErrorDocument.from_json(error).error()
-        return cls(read, _read_sums(fields, "staged"), _read_sums(fields, "intent"), found)
+        worker_error = None if error is None else _ErrorDocument.from_json(error).error()
+        return cls(read, _read_sums(fields, "staged"), _read_sums(fields, "intent"), worker_error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,30 +196,30 @@ def _manifest(metadata: TableMetadata, files: Sequence[DataFile]) -> bytes:
 
 
 def _write_files(reports: Sequence[FileReport]) -> list[Value]:
-    """All files; recipes beyond the limit are left out, and the Steward makes them itself."""
-    found: list[Value] = []
+    """All files. Recipes beyond the size limit are left out, and the Steward computes them itself."""
+    documents: list[Value] = []
     left = RECIPES_MAX_BYTES
     for each in reports:
         seen = each.seen
         if isinstance(seen, Finding):
-            found.append(_FileDocument(each.position, seen).to_json())
+            documents.append(_FileDocument(each.position, seen).to_json())
             continue
         packed = None if seen.recipe is None else base64.b64encode(zlib.compress(seen.recipe, 1)).decode()
         if packed is not None:
             packed, left = (None, left) if len(packed) > left else (packed, left - len(packed))
         is_rebuilt = seen.data_file is not None
         document = _FileDocument(each.position, None, is_rebuilt, each.digested, seen.findings, packed)
-        found.append(document.to_json())
-    return found
+        documents.append(document.to_json())
+    return documents
 
 
 def _unpack(packed: str) -> bytes:
     """The recipe of a published file; `splice` checks it."""
-    opened = zlib.decompressobj()
-    found = opened.decompress(base64.b64decode(packed, validate=True), REPORT_MAX_BYTES)
-    if not opened.eof:
+    decompressor = zlib.decompressobj()
+    recipe = decompressor.decompress(base64.b64decode(packed, validate=True), REPORT_MAX_BYTES)
+    if not decompressor.eof:
         raise invalid("the recipe", "a recipe within the limit", "another")
-    return found
+    return recipe
 
 
 def _write_sums(partials: Partials | None) -> Value:

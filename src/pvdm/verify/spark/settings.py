@@ -68,10 +68,10 @@ def build_archive(folder: Path) -> Path:
     temporary = folder / f".{path.name}.{os.getpid()}"
     with tarfile.open(temporary, "w:gz", compresslevel=1) as archive:
         for name in _PACKAGES:
-            found = importlib.util.find_spec(name)
-            if found is None or found.origin is None:
+            package = importlib.util.find_spec(name)
+            if package is None or package.origin is None:
                 raise Code.KERNEL_MISSING(got=f"no package {name}")
-            folder_of_package = Path(found.origin).parent
+            folder_of_package = Path(package.origin).parent
             archive.add(folder_of_package, name, filter=lambda each: None if "__pycache__" in each.name else each)
     temporary.replace(path)
     return path
@@ -114,19 +114,19 @@ _ENVIRONMENT: Final = ("HOME", "JAVA_HOME", "LANG", "LC_ALL", "PATH", "SPARK_CON
 
 def driver_environment(settings: SparkSettings, store: Mapping[str, str] | None) -> dict[str, str]:
     """The environment of the driver's process; it names the credential file and holds no secret."""
-    found = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    inherited = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     paths = os.pathsep.join(each for each in sys.path if each)
     own = {
         "PYSPARK_PYTHON": settings.python or sys.executable,
         "PYTHONPATH": paths,
         "TMPDIR": str(settings.scratch / "tmp"),
     }
-    return found | own | (_store_environment(settings) if store is not None else {})
+    return inherited | own | (_store_environment(settings) if store is not None else {})
 
 
 def spark_conf(settings: SparkSettings, store: Mapping[str, str] | None, archive: Path | None) -> dict[str, str]:
     """The configuration of Spark, without any secret, since Spark shows it on its pages and in its event log."""
-    found = {
+    conf = {
         "spark.driver.memory": settings.memory,
         "spark.executor.memory": settings.memory,
         "spark.executor.processTreeMetrics.enabled": "false",
@@ -139,22 +139,22 @@ def spark_conf(settings: SparkSettings, store: Mapping[str, str] | None, archive
         "spark.ui.showConsoleProgress": "false",
     }
     for name, value in _catalog(settings, store).items():
-        found[f"spark.sql.catalog.{EXTRACTION_CATALOG}{name and f'.{name}'}"] = value
+        conf[f"spark.sql.catalog.{EXTRACTION_CATALOG}{name and f'.{name}'}"] = value
     if settings.cores is not None:
-        found["spark.cores.max"] = str(settings.cores)
+        conf["spark.cores.max"] = str(settings.cores)
     if settings.jars:
-        found["spark.jars"] = ",".join(settings.jars)
+        conf["spark.jars"] = ",".join(settings.jars)
     if archive is not None and not is_connect(settings.master):
-        found["spark.archives"] = f"file://{archive}#{ARCHIVE_FOLDER}"
+        conf["spark.archives"] = f"file://{archive}#{ARCHIVE_FOLDER}"
     if store is not None:
         for name, value in _store_environment(settings).items():
-            found[f"spark.executorEnv.{name}"] = value
-    return found | dict(settings.settings)
+            conf[f"spark.executorEnv.{name}"] = value
+    return conf | dict(settings.settings)
 
 
 def _catalog(settings: SparkSettings, store: Mapping[str, str] | None) -> dict[str, str]:
     """A catalog of plain folders, into which the Steward writes table metadata; no other catalog is used."""
-    found = {
+    properties = {
         "": CATALOG_CLASS,
         "type": "hadoop",
         "warehouse": f"file://{settings.scratch / EXTRACTION_FOLDER}",
@@ -163,9 +163,9 @@ def _catalog(settings: SparkSettings, store: Mapping[str, str] | None) -> dict[s
         "io-impl": "org.apache.iceberg.io.ResolvingFileIO",
     }
     if store is None:
-        return found
+        return properties
     provider = "software.amazon.awssdk.auth.credentials.ProfileCredentialsProvider"
-    return found | dict(store) | {"client.credentials-provider": provider}
+    return properties | dict(store) | {"client.credentials-provider": provider}
 
 
 def _store_environment(settings: SparkSettings) -> dict[str, str]:

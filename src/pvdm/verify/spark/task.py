@@ -27,9 +27,9 @@ class Message:
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """The value that `to_bytes` wrote; for workers only."""
-        found = pickle.loads(zlib.decompress(data))  # noqa: S301 - only the Steward writes it
-        assert isinstance(found, cls)  # noqa: S101 - as `to_bytes` wrote it
-        return found
+        value = pickle.loads(zlib.decompress(data))  # noqa: S301 - only the Steward writes it
+        assert isinstance(value, cls)  # noqa: S101 - as `to_bytes` wrote it
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ class Task(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Rows(Message):
-    """Which rows Spark hands to workers: the staged ones, or the source's, which are then filtered and mapped.
+class RowSelection(Message):
+    """The rows that workers get from Spark's reader: staged rows, or the source's, which they filter and map.
 
     `files` are the source files whose rows count, where the chunk names them; each row then has its file's name.
     """

@@ -1,6 +1,6 @@
-"""What a worker process does: gets keys by its handle, reads and digests the files of a task, and reports.
+"""What a worker process does: gets keys for its handle, reads and digests the files of a task, and reports.
 
-It knows neither trust nor ledger: a decoder of staged files holds keys of one attempt, never roots.
+It imports neither `trust` nor `ledger`: a process that decodes staged files has the keys of one attempt, never roots.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pvdm.client.token import read_token
 from pvdm.digest import Digester, Keys, combine_each, kernel_engine
 from pvdm.errors import Code, PvdmError, VerificationError
 from pvdm.lake.read.resolve import pc
-from pvdm.lake.stores.s3_client import settings_of
+from pvdm.lake.stores.s3_client import settings_from_config
 from pvdm.lake.stores.stores import Stores
 from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import DigestKey
@@ -32,7 +32,7 @@ from pvdm.verify.findings import Finding, Partials
 from pvdm.verify.readers import JobInputs, SourceOrder, StagedOrder, observe_staged
 from pvdm.verify.source import source_readable
 from pvdm.verify.spark.report import FileReport, JobSeal, Report, bound_to
-from pvdm.verify.spark.task import Common, KeyDoor, Rows, Task
+from pvdm.verify.spark.task import Common, KeyDoor, RowSelection, Task
 
 REDEEM_PATH: Final = "/v1/keys/redeem"
 REDEEM_TRIES_MAX: Final = 4
@@ -47,7 +47,7 @@ class Keyring:
     """The keys of the job that this process works for; one job at a time.
 
     Spark keeps worker processes for later tasks, and does not report the end of a job. So the keys are dropped when a
-    task of another job comes, or when none came for a while. A later task redeems again, under a new name.
+    task of another job starts, or some time after the last task. A later task redeems again, under a new name.
     """
 
     def __init__(self, redeem: Callable[[KeyDoor, str], Keys], idle_seconds: float = KEYS_IDLE_SECONDS) -> None:
@@ -63,7 +63,7 @@ class Keyring:
         """The job's keys, from memory or from the Steward."""
         with self._lock:
             self._stop_timer()
-            # A forked process shares its parent's memory, but not its name.
+            # A forked process has a copy of its parent's keys, but must redeem under its own name.
             if self._keys is None or self._job_id != door.job_id or self._process != os.getpid():
                 self._keys = self._job_id = None
                 self._keys = self._redeem(door, own_name())
@@ -71,7 +71,7 @@ class Keyring:
             return self._keys
 
     def rest(self) -> None:
-        """Drop the keys after a while, unless another task comes."""
+        """Drop the keys after the idle time, unless another task starts before."""
         with self._lock:
             self._stop_timer()
             self._timer = threading.Timer(self._idle_seconds, self.forget)
@@ -90,7 +90,7 @@ class Keyring:
 
 
 def own_name() -> str:
-    """A name for one holding of keys by this process."""
+    """A name under which this process redeems keys once."""
     host = "".join(each if each.isalnum() or each in ".-" else "-" for each in socket.gethostname())[:60]
     return f"{host}:{os.getpid()}:{secrets.token_hex(8)}"
 
@@ -115,13 +115,13 @@ def redeem(door: KeyDoor, worker: str) -> Keys:
             if answer.status_code not in (429, 503) or number == REDEEM_TRIES_MAX:
                 raise _refusal(answer)
         time.sleep(number)
-    raise AssertionError("the last try answers or raises")
+    raise AssertionError("the last try returns or raises")
 
 
 def _keys(answer: dict[str, object]) -> Keys:
     epoch, keys = answer["epoch"], answer["keys"]
     if not isinstance(keys, dict):
-        raise Code.WORKER_DOOR_UNREACHABLE(got="an answer of another form")
+        raise Code.WORKER_DOOR_UNREACHABLE(got="a response without keys")
     return {ProjectionName(name): DigestKey(bytes.fromhex(text), epoch=int(str(epoch))) for name, text in keys.items()}
 
 
@@ -137,18 +137,18 @@ KEYRING: Final = Keyring(redeem)
 
 
 def run_tasks(common: bytes, tasks: Sequence[bytes], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run the tasks of these numbers: for each a sealed report, or the code of the reason why there are no keys."""
+    """Run the tasks with these numbers. Each answer has a sealed report, or the code why the worker got no keys."""
     for batch in batches:
         numbers: list[int] = batch.to_pydict()["id"]
         for number in numbers:
-            yield _answer(number, *answered(common, tasks[number]))
+            yield _answer(number, *run_task(common, tasks[number]))
 
 
 def run_extraction(common: bytes, rows: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Digest all rows of a partition that Spark's own reader gives: one answer."""
+    """Digest all rows of a partition that Spark's own reader reads, in one answer."""
 
     def extract(shared: Common, keys: Keys) -> Report:
-        return _extract(shared.inputs, Rows.from_bytes(rows), keys, batches)
+        return _extract(shared.inputs, RowSelection.from_bytes(rows), keys, batches)
 
     yield _answer(0, *_seal(common, rows, extract))
 
@@ -157,13 +157,13 @@ def _answer(task: int, sealed: bytes | None, refused: str | None) -> pa.RecordBa
     return pa.RecordBatch.from_pylist([{"task": task, "sealed": sealed, "refused": refused}], schema=ANSWERS)
 
 
-def answered(common: bytes, task: bytes) -> tuple[bytes | None, str | None]:
+def run_task(common: bytes, task: bytes) -> tuple[bytes | None, str | None]:
     """The sealed report of a task."""
 
     def read(shared: Common, keys: Keys) -> Report:
         store = None if shared.store is None else JobSeal(keys, shared.door.job_id).open_store(shared.store)
-        files = Files(Stores(None if store is None else settings_of(store)))
-        return reported(shared.inputs, Task.from_bytes(task), keys, files)
+        files = Files(Stores(None if store is None else settings_from_config(store)))
+        return read_task(shared.inputs, Task.from_bytes(task), keys, files)
 
     return _seal(common, task, read)
 
@@ -179,14 +179,14 @@ def _seal(common: bytes, orders: bytes, work: Callable[[Common, Keys], Report]) 
         try:
             report = work(shared, keys)
         except PvdmError as error:
-            report = Report((), None, None, error)  # the Steward raises it; it is no verdict
+            report = Report((), None, None, error)  # the Steward raises the error, so there is no verdict
         data = report.to_bytes(shared.inputs.metadata)
         return JobSeal(keys, shared.door.job_id).close(data, bound_to(common, orders)), None
     finally:
         KEYRING.rest()
 
 
-def _extract(inputs: JobInputs, rows: Rows, keys: Keys, batches: Iterable[pa.RecordBatch]) -> Report:
+def _extract(inputs: JobInputs, rows: RowSelection, keys: Keys, batches: Iterable[pa.RecordBatch]) -> Report:
     """Digest rows that Spark read; the report has no files."""
     digester = Digester(inputs.plan, keys, engine=kernel_engine())
     if rows.staged:
@@ -196,18 +196,15 @@ def _extract(inputs: JobInputs, rows: Rows, keys: Keys, batches: Iterable[pa.Rec
     with source_readable():
         intent = inputs.intent()
         for batch in batches:
-            digester.update(intent.of_batch(_of_files(batch, rows.files)))
+            if rows.files is None:
+                digester.update(intent.of_batch(batch))
+            else:
+                is_of_chunk = pc.is_in(batch.column(FILE_COLUMN), pa.array(rows.files, pa.string()))
+                digester.update(intent.of_batch(batch.drop_columns([FILE_COLUMN]).filter(is_of_chunk)))
     return Report((), None, digester.partials())
 
 
-def _of_files(batch: pa.RecordBatch, files: tuple[str, ...] | None) -> pa.RecordBatch:
-    if files is None:
-        return batch
-    chosen = pc.is_in(batch.column(FILE_COLUMN), pa.array(files, pa.string()))
-    return batch.drop_columns([FILE_COLUMN]).filter(chosen)
-
-
-def reported(inputs: JobInputs, task: Task, keys: Keys, files: Files) -> Report:
+def read_task(inputs: JobInputs, task: Task, keys: Keys, files: Files) -> Report:
     """The report on both sides of a task."""
     read, staged = _read_staged(inputs, task.staged, keys, files)
     return Report(read, staged, _read_source(inputs, task.source, keys, files))
