@@ -127,7 +127,7 @@ class Measured:
         prefix = parse_location(attempt.prefix).local
         file = write(prefix / "data" / "part.parquet", chunk_rows(number))
         bench.write_snapshot(name, SALES, attempt.branch, [file], home=prefix / "metadata", role=Role.PRODUCER)
-        return bench.workloads.staged(producer, attempt.attempt_id)
+        return bench.workloads.end_staging(producer, attempt.attempt_id)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ def application_of(house: House, folder: Path) -> Iterator[Tools]:
     """The house's tools with an application that every chunk is left to; its driver starts with the first one."""
     settings = SparkSettings(MASTER, folder / "application", memory=MEMORY, bytes_least=0)
     desk = SparkVerifier(settings, house.notary.access, house.tools.files, StoreAccess())
-    desk.served_at(house.shop.steward.url)
+    desk.set_service_address(house.shop.steward.url)
     try:
         yield replace(house.tools, large=desk.reader, extraction=desk.extraction)
     finally:

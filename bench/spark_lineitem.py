@@ -15,7 +15,7 @@ from bench.spark_steward import House, Opened, seconds
 from pvdm.durable.chunk import Chunk, Source
 from pvdm.lake.paths import parse_location
 from pvdm.lake.read.entries import live_entries
-from pvdm.lake.spark import SparkCatalog, unwire, wire
+from pvdm.lake.spark import SparkCatalog, remove_catalog, wire
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 from pvdm.physical.spark import SparkStager
@@ -79,7 +79,7 @@ class Lineitem:
 
     def close(self) -> None:
         """Take the catalog out of the session."""
-        unwire(self.spark, self.catalog)
+        remove_catalog(self.spark, self.catalog)
 
     def make(self, files: Sequence[Path]) -> None:
         """The source, written by Spark from generated files."""

@@ -19,7 +19,7 @@ from pvdm.ledger.record.events import LedgerLog
 from pvdm.ledger.schema.work import NoncePurpose
 from pvdm.ledger.schema.work import nonces as nonces_table
 from pvdm.ledger.work import nonces
-from pvdm.steward.record.log import LogEdge
+from pvdm.steward.record.log import PinnedLogReader
 from pvdm.trust.keys.public import SigningKey
 from pvdm.trust.log.entry import EntryKind, LogEntry
 from pvdm.trust.log.log import Log
@@ -109,7 +109,7 @@ def entry(number: int) -> LogEntry:
 
 def append(ledger: Ledger, origin: str, signer: SigningKey, count: int) -> int:
     """Append entries in one transaction, prepared outside of it as the recorder does; gives the log's new size."""
-    edge = LogEdge.of(ledger)
+    edge = PinnedLogReader.pinned(ledger)
     entries = [entry(number) for number in range(edge.size(), edge.size() + count)]
     prepared = Log(edge, origin=origin, signer=signer).prepare(entries)
     return ledger.transact(lambda unit: prepared.store(LedgerLog(unit)), at_micros=NOW).size
@@ -119,10 +119,10 @@ def append_cases(ledger: Ledger, origin: str, signer: SigningKey, singles: int, 
     """Entries appended one a transaction, and in batches; each append signs its own checkpoint."""
 
     def run(count: int, times: int) -> Taken:
-        before = LogEdge.of(ledger).size()
+        before = PinnedLogReader.pinned(ledger).size()
         steps: list[Callable[[], object]] = [partial(append, ledger, origin, signer, count)] * times
         taken = timed(lambda: [step() for step in steps])
-        assert LogEdge.of(ledger).size() == before + count * times
+        assert PinnedLogReader.pinned(ledger).size() == before + count * times
         return taken
 
     return [

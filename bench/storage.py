@@ -160,7 +160,7 @@ class Measured:
             os.link(parse_location(file.file_path).local, place)
             staged.append(replace(file, file_path=f"file://{place}"))
         bench.write_snapshot(name, SALES, attempt.branch, staged, home=prefix / "metadata", role=Role.PRODUCER)
-        bench.workloads.staged(producer, attempt.attempt_id)
+        bench.workloads.end_staging(producer, attempt.attempt_id)
         return attempt.attempt_id, name
 
     def copy(self, number: int) -> None:

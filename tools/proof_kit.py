@@ -59,7 +59,7 @@ from pvdm.model.statements.proof import (
 from pvdm.model.statements.receipt import Receipt
 from pvdm.model.statements.table import NamespaceRef, SourceSnapshot, TableRef
 from pvdm.model.statements.verdict import FailureClass, Outcome, Verdict
-from pvdm.trust.attestation import WantedAttestation
+from pvdm.trust.attestation import RequiredAttestation
 from pvdm.trust.commitment import commit
 from pvdm.trust.keys.public import Algorithm, PublicKey
 from pvdm.trust.root import RootKey, RootRole, Thresholds, TrustRoot
@@ -345,7 +345,7 @@ ATTESTATION: Final = SourceAttestation(
     commitment=commit(SOURCE_KEY, SOURCE_DIGEST),
     issued_at=ISSUED,
 )
-WANTED: Final = WantedAttestation(
+WANTED: Final = RequiredAttestation(
     attestors=("source-payments",),
     catalog=SOURCE.catalog,
     table_uuid=SOURCE.uuid,

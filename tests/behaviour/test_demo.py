@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import pytest
 
 from pvdm.cli import main
-from pvdm.cli.demo.demo import audit_lines, begin_lines, masked, scene_lines
+from pvdm.cli.demo.demo import audit_lines, begin_lines, mask, scene_lines
 from pvdm.errors import PvdmError, UnavailableError
 from pvdm.evaluation.scenes import SCRIPTS, Scene, SceneResult, Script, _read_java_error, require_as_scripted
 from pvdm.evaluation.shop import CONTRACT, DAYS, SHOPS, Orders, OrderTotals, session
@@ -202,8 +202,8 @@ def test_a_scene_that_ends_otherwise_fails_the_demo(script: Script) -> None:
 def test_what_changes_at_every_run_is_not_shown() -> None:
     uuid, sha = "0188c1f0-1111-7222-8333-944445555666", "ab" * 32
     text = f"expected 2210 bytes, SHA-256 {sha}, got {uuid} and {sha[:32]} at file:///tmp/x/a-1.parquet of 1250 rows"
-    assert masked(text, {}) == "expected … bytes, SHA-256 …, got … and … at … of 1250 rows"
-    assert masked(f"expected {uuid}", {uuid: "sales.orders"}) == "expected the UUID of sales.orders"
+    assert mask(text, {}) == "expected … bytes, SHA-256 …, got … and … at … of 1250 rows"
+    assert mask(f"expected {uuid}", {uuid: "sales.orders"}) == "expected the UUID of sales.orders"
 
 
 def test_a_java_error_is_read_by_its_class_and_message() -> None:

@@ -23,7 +23,7 @@ from pvdm.errors import InputError, UnavailableError
 from pvdm.evaluation import lattice, rows
 from pvdm.evaluation.birthday import Birthday, birthday_study, elements_for, prediction
 from pvdm.evaluation.faults import Fault, fault_study
-from pvdm.evaluation.lattice import craft, crafted_study, find_relation, leak_study, require_lattice, split
+from pvdm.evaluation.lattice import craft, crafted_study, find_relation, leak_study, require_lattice, split_relation
 from pvdm.model.projection import ProjectionName
 
 Capture = pytest.CaptureFixture[str]
@@ -89,7 +89,7 @@ def test_the_same_seed_gives_the_same_study(engine: Engine) -> None:
 def test_a_mutated_row_differs_in_one_column() -> None:
     rng = random.Random(1)
     row = rows.random_row(rng)
-    changed, column = rows.mutated(row, rng)
+    changed, column = rows.mutate(row, rng)
     assert [name for name in row if row[name] != changed[name]] == [column]
 
 
@@ -213,7 +213,7 @@ def test_a_relation_is_balanced_and_sums_to_zero() -> None:
 
 
 def test_the_two_sides_of_a_relation_are_multiplicities() -> None:
-    assert split([2, -1, 0, -1]) == ((2, 0, 0, 0), (0, 1, 0, 1))
+    assert split_relation([2, -1, 0, -1]) == ((2, 0, 0, 0), (0, 1, 0, 1))
 
 
 def test_leaked_contributions_break_that_key_and_no_other(engine: Engine) -> None:

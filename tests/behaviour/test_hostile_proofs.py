@@ -12,10 +12,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from pvdm.errors import NotAllowedError, PvdmError, VerificationError
 from pvdm.model.statements.proof import Proof
-from pvdm.trust import attestation
 from pvdm.trust import root as trust_root
 from pvdm.trust.keys.public import PublicKey
-from pvdm.trust.refusal import require_same
+from pvdm.trust.refusal import require_equal, require_same
 from pvdm.trust.root import RootKey
 from pvdm.trust.verify import sign_statement
 from tests.support.for_each import for_each
@@ -235,8 +234,12 @@ REMOVALS: Final = {
     },
     "trust_root_rolled_back": Removal("root-rolled-back.jsonl", f"{_ROOT}not_rolled_back"),
     "trust_root_forked": Removal("root-forked.jsonl", f"{_ROOT}not_forked"),
-    "trust_root_gap": Removal("root-gap.jsonl", f"{_ROOT}next_version"),
-    "trust_root_not_successor": Removal("root-other-predecessor.jsonl", f"{_ROOT}predecessor"),
+    "trust_root_gap": Removal("root-gap.jsonl", f"{_ROOT}equal", instead=_without(require_equal, "trust_root_gap")),
+    "trust_root_not_successor": Removal(
+        "root-other-predecessor.jsonl",
+        f"{_ROOT}equal",
+        instead=_without(require_equal, "trust_root_not_successor"),
+    ),
     "trust_root_unsigned": Removal(
         "root-usurped.jsonl",
         f"{_ROOT}root_signers",
@@ -267,7 +270,7 @@ REMOVALS: Final = {
     ),
     "override_of_pass": Removal("override-of-pass.json", f"{_APPROVAL}failed"),
     "override_wrong_table": Removal("override-wrong-table.json", f"{_APPROVAL}table"),
-    "override_wrong_base": Removal("override-wrong-base.json", f"{_APPROVAL}base"),
+    "override_wrong_base": Removal("override-wrong-base.json", f"{_APPROVAL}equal"),
     "override_wrong_proof": Removal("override-wrong-proof.json", f"{_APPROVAL}proof"),
     "override_wrong_files": Removal("override-wrong-files.json", f"{_APPROVAL}files"),
     "override_expired": Removal("override-expired.json", f"{_APPROVAL}unexpired"),
@@ -285,13 +288,13 @@ REMOVALS: Final = {
     **{
         f"attestation_wrong_{what}": Removal(
             f"attestation-wrong-{what}.json",
-            f"{_ATTEST}same",
-            instead=_without(attestation.require_same, f"attestation_wrong_{what}"),
+            f"{_ATTEST}equal",
+            instead=_without(require_equal, f"attestation_wrong_{what}"),
         )
         for what in ("source", "snapshot", "nonce", "epoch")
     },
     "attestation_stale": Removal("attestation-stale.json", f"{_ATTEST}fresh"),
-    "bundle_envelope_mismatch": Removal("bundle-other-envelope.json", "pvdm.trust.bundle.require_envelope_hash"),
+    "bundle_envelope_mismatch": Removal("bundle-other-envelope.json", "pvdm.trust.bundle.require_equal"),
     "bundle_logged_in_future": Removal("bundle-from-future.json", "pvdm.trust.bundle.require_logged_before"),
 }
 

@@ -114,7 +114,7 @@ def test_an_abandoned_workload_opens_no_attempt(unit: Unit) -> None:
 
 def test_a_new_attempt_is_staging_with_one_reserved_nonce(unit: Unit) -> None:
     attempt = staging(unit)
-    held = nonces.held_by(unit, attempt.attempt_id)
+    held = nonces.find_held(unit, attempt.attempt_id)
     assert held is not None
     assert (attempt.number, attempt.state, held.state) == (1, AttemptState.STAGING, NonceState.RESERVED)
 
@@ -170,7 +170,7 @@ def test_an_attempt_at_an_unknown_chunk_is_refused(unit: Unit) -> None:
 
 def test_entering_verifying_draws_a_new_nonce_and_aborts_the_old_one(unit: Unit) -> None:
     attempt = in_state(unit, AttemptState.VERIFYING)
-    first, second = nonces.find(unit, nonce_of(1, 0)), nonces.held_by(unit, attempt.attempt_id)
+    first, second = nonces.find(unit, nonce_of(1, 0)), nonces.find_held(unit, attempt.attempt_id)
     assert first is not None
     assert second is not None
     assert (first.state, second.nonce, second.state) == (NonceState.ABORTED, nonce_of(1, 1), NonceState.RESERVED)
@@ -182,7 +182,7 @@ def test_verifying_again_after_committing_draws_another_nonce(unit: Unit) -> Non
         unit, attempt.attempt_id, nonce=nonce_of(1, 2), staged_snapshot_id="5", reason="proof expired"
     )
     old = nonces.find(unit, nonce_of(1, 1))
-    held = nonces.held_by(unit, attempt.attempt_id)
+    held = nonces.find_held(unit, attempt.attempt_id)
     assert (old and old.state, held and held.nonce) == (NonceState.ABORTED, nonce_of(1, 2))
 
 
@@ -197,7 +197,7 @@ def test_verifying_needs_an_unused_nonce(unit: Unit) -> None:
 @pytest.mark.parametrize("state", list(AttemptState))
 def test_publishing_needs_an_attempt_that_is_committing(unit: Unit, state: AttemptState) -> None:
     attempt = in_state(unit, state)
-    held = nonces.held_by(unit, attempt.attempt_id)
+    held = nonces.find_held(unit, attempt.attempt_id)
     nonce = held.nonce if held else nonce_of(1, 0)
     if state is AttemptState.COMMITTING:
         moved = attempts.publish(unit, attempt.attempt_id, nonce=nonce, snapshot_id="900")
@@ -210,7 +210,7 @@ def test_publishing_needs_an_attempt_that_is_committing(unit: Unit, state: Attem
 
 def test_publishing_records_what_made_the_chunk_visible(unit: Unit) -> None:
     attempt = in_state(unit, AttemptState.COMMITTED)
-    found = chunks.publication(unit, "orders-1", "a")
+    found = chunks.find_publication(unit, "orders-1", "a")
     assert found is not None
     assert (found.attempt_id, found.nonce, found.snapshot_id) == (attempt.attempt_id, nonce_of(1, 1), "900")
 
@@ -234,7 +234,7 @@ def test_publishing_with_the_nonce_of_another_attempt_is_refused(unit: Unit) -> 
 def test_an_attempt_that_ends_takes_its_nonce_along(unit: Unit, state: AttemptState) -> None:
     attempt = in_state(unit, state)
     attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason="workload abandoned")
-    assert nonces.held_by(unit, attempt.attempt_id) is None
+    assert nonces.find_held(unit, attempt.attempt_id) is None
 
 
 def test_ending_an_attempt_twice_in_the_same_way_is_no_change(unit: Unit) -> None:
@@ -290,7 +290,7 @@ def test_settling_makes_the_ledger_say_what_the_catalog_says(unit: Unit, times: 
 def test_settling_a_published_snapshot_publishes_the_attempt(unit: Unit) -> None:
     attempt = in_state(unit, AttemptState.COMMITTING)
     attempts.settle(unit, attempt.attempt_id, nonce_of(1, 1), "900")
-    found = chunks.publication(unit, "orders-1", "a")
+    found = chunks.find_publication(unit, "orders-1", "a")
     assert (attempts.get(unit, attempt.attempt_id).state, found and found.snapshot_id) == ("COMMITTED", "900")
 
 

@@ -16,8 +16,8 @@ from pvdm.ledger.record.proofs import ProofRecord
 from pvdm.ledger.record.receipts import ReceiptRecord
 from pvdm.ledger.record.statements import AttestationRecord
 from pvdm.ledger.record.tokens import BearerToken, Grant
-from pvdm.ledger.schema.record import StatementKind, VerdictWord
-from pvdm.ledger.schema.work import HandleWord, NoncePurpose
+from pvdm.ledger.schema.record import StatementKind, StoredVerdict
+from pvdm.ledger.schema.work import NoncePurpose, StoredHandleState
 from pvdm.ledger.work import nonces, workloads
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, NonceState
@@ -145,7 +145,7 @@ def test_a_token_of_a_parent_that_was_never_issued_is_refused(unit: Unit) -> Non
 
 def failed(unit: Unit) -> ProofRecord:
     attempt_id = in_state(unit, AttemptState.VERIFYING).attempt_id
-    record = ProofRecord(hex64("proof"), attempt_id, nonce_of(1, 1), VerdictWord.FAIL, "notary-1", NOW + 60)
+    record = ProofRecord(hex64("proof"), attempt_id, nonce_of(1, 1), StoredVerdict.FAIL, "notary-1", NOW + 60)
     proofs.put(unit, record, b"envelope", log_index=logged(unit))
     return record
 
@@ -190,7 +190,7 @@ def test_overrides_are_listed_by_domain(unit: Unit) -> None:
 def test_the_proofs_that_were_overridden_are_found(unit: Unit) -> None:
     record = failed(unit)
     proofs.put_override(unit, override_of(record), b"override", log_index=logged(unit))
-    found = proofs.overrides_of_proofs(unit, [record.proof_id, hex64("other")])
+    found = proofs.find_overrides_of_proofs(unit, [record.proof_id, hex64("other")])
     assert found == {record.proof_id: override_of(record).override_id}
 
 
@@ -363,7 +363,7 @@ def test_a_handle_that_was_never_issued_is_not_found(unit: Unit) -> None:
 
 def test_a_handle_changes_its_state_and_gains_workers(unit: Unit) -> None:
     shared_settings.add_handle(unit, HANDLE)
-    frozen = replace(HANDLE, state=HandleWord.FROZEN, context="{}")
+    frozen = replace(HANDLE, state=StoredHandleState.FROZEN, context="{}")
     shared_settings.change_handle(unit, HANDLE, frozen)
     redeemed = replace(frozen, workers=frozenset({"a", "b"}))
     shared_settings.change_handle(unit, frozen, redeemed)

@@ -21,8 +21,8 @@ from pvdm.ledger.record.shared_settings import SharedSettings
 from pvdm.ledger.record.tokens import BearerToken
 from pvdm.ledger.schema import metadata
 from pvdm.ledger.schema.catalog import StagedKind
-from pvdm.ledger.schema.record import ActionWord, StatementKind, VerdictWord
-from pvdm.ledger.schema.work import DisposalOutcome, HandleWord
+from pvdm.ledger.schema.record import StatementKind, StoredAction, StoredVerdict
+from pvdm.ledger.schema.work import DisposalOutcome, StoredHandleState
 from pvdm.ledger.work import announced, attempts, claims, disposals, verified
 from pvdm.ledger.work.announced import NewAnnounced
 from pvdm.ledger.work.disposals import DisposalRecord, Removal
@@ -46,7 +46,7 @@ from tests.support.ledger.rows import (
     receipts_of,
 )
 
-PROOF = ProofRecord(hex64("proof"), "", nonce_of(1, 1), VerdictWord.PASS, "notary-1", NOW + 60)
+PROOF = ProofRecord(hex64("proof"), "", nonce_of(1, 1), StoredVerdict.PASS, "notary-1", NOW + 60)
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ def everything(unit: Unit) -> None:
     shared_settings.add_epoch_book(unit, 1, b"book")
     shared_settings.add_handle(unit, HANDLE)
     shared_settings.change_handle(
-        unit, HANDLE, replace(HANDLE, state=HandleWord.FROZEN, context="{}", workers=frozenset({"worker"}))
+        unit, HANDLE, replace(HANDLE, state=StoredHandleState.FROZEN, context="{}", workers=frozenset({"worker"}))
     )
     catalogued(unit)
     approved(unit)
@@ -114,12 +114,12 @@ def approved(unit: Unit) -> None:
     """A protection with its contract, and a migration."""
     said = ("orders", "sales", hex64("contract"))
     protection = ProtectionRecord(
-        hex64("protection"), ActionWord.PROTECT, "t-1", None, *said, "operator-tom", nonce_of(7, 1)
+        hex64("protection"), StoredAction.PROTECT, "t-1", None, *said, "operator-tom", nonce_of(7, 1)
     )
     protections.put(unit, protection, b"protection", log_index=logged(unit))
     protections.store_contract(unit, b"product: orders", statement_id=protection.protection_id)
     migration = MigrationRecord(hex64("migration"), "t-1", *said, hex64("two"), "operator-tom", nonce_of(7, 2))
-    protections.put_migration(unit, migration, b"migration", log_index=logged(unit))
+    protections.put(unit, migration, b"migration", log_index=logged(unit))
 
 
 def catalogued(unit: Unit) -> None:
@@ -230,7 +230,7 @@ def test_events_are_read_in_pages(unit: Unit) -> None:
 
 def test_a_proof_comes_back_as_it_was_stored(unit: Unit) -> None:
     record = proved(unit)
-    assert (proofs.get(unit, record.proof_id), proofs.envelope(unit, record.proof_id)) == (record, b"envelope")
+    assert (proofs.get(unit, record.proof_id), proofs.get_envelope(unit, record.proof_id)) == (record, b"envelope")
 
 
 def test_storing_the_same_proof_again_is_no_change(unit: Unit) -> None:
@@ -248,7 +248,7 @@ def test_another_envelope_under_the_same_id_is_refused(unit: Unit) -> None:
 
 def test_a_notary_has_one_proof_for_a_nonce(unit: Unit) -> None:
     record = proved(unit)
-    second = ProofRecord(hex64("second"), record.attempt_id, record.nonce, VerdictWord.FAIL, record.notary, NOW)
+    second = ProofRecord(hex64("second"), record.attempt_id, record.nonce, StoredVerdict.FAIL, record.notary, NOW)
     with pytest.raises(ConflictError) as caught:
         proofs.put(unit, second, b"second", log_index=logged(unit))
     assert caught.value.reason == "ledger_constraint"

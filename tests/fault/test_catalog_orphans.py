@@ -180,7 +180,7 @@ def test_a_file_is_removed_only_when_the_ledger_has_it_as_doomed(core: Core) -> 
 
 def test_what_came_to_be_shown_while_the_history_was_read_stays(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is doomed is judged again under the table's lock."""
-    monkeypatch.setattr(Orphans, "_read_shown", lambda *_: 0)
+    monkeypatch.setattr(Orphans, "_collect_all_named", lambda *_: 0)
     kept = core.on_disk()
     age(core.root)
     assert (desk(core).sweep(), core.on_disk()) == (0, kept)

@@ -9,7 +9,7 @@ import pytest
 from pvdm import fault
 from pvdm.lake.stores.store import UNFINISHED
 from pvdm.ledger.record import shared_settings
-from pvdm.ledger.schema.work import DisposalOutcome, HandleWord
+from pvdm.ledger.schema.work import DisposalOutcome, StoredHandleState
 from pvdm.ledger.work import nonces
 from pvdm.model.states import AttemptState
 from tests.support.verify.attempts import ROWS, Bench, bench_at, write
@@ -156,7 +156,7 @@ def test_the_handle_of_a_run_that_was_stopped_is_ended_by_the_next(tmp_path: Pat
         # Killed, so that no `finally` ends it: the handle is taken as it stands before the keys are recorded.
         notary = bench.scene.notary
         with notary.ledger.read() as unit:
-            held = nonces.held_by(unit, attempt.attempt_id)
+            held = nonces.find_held(unit, attempt.attempt_id)
         assert held is not None
         notary.handles.issue(f"verify:{held.nonce}:0", redemptions=1)
         bench.verification.verify(attempt.attempt_id)
@@ -164,7 +164,7 @@ def test_the_handle_of_a_run_that_was_stopped_is_ended_by_the_next(tmp_path: Pat
             first, second = (shared_settings.find_handle_of_job(unit, f"verify:{held.nonce}:{run}") for run in range(2))
         assert first is not None
         assert second is not None
-        assert {first.state, second.state} == {HandleWord.ENDED}
+        assert {first.state, second.state} == {StoredHandleState.ENDED}
         assert (first.context is None, second.context is None) == (True, False)
 
 

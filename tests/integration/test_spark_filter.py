@@ -13,8 +13,8 @@ from pvdm.errors import InputError
 from pvdm.model.filter.bind import bind
 from pvdm.model.filter.text import parse_expression
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
-from pvdm.physical.spark import condition, fitted, spark_name, spark_type
-from pvdm.verify.filtering import kept
+from pvdm.physical.spark import condition, fit_columns, spark_name, spark_type
+from pvdm.verify.filtering import filter_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -124,7 +124,7 @@ def test_a_filter_keeps_the_same_rows(spark: SparkSession, frame: DataFrame, tab
         spark.conf.set("spark.sql.session.timeZone", str(before))
     (batch,) = table.to_batches()
     for at, (text, each) in enumerate(zip(EXPRESSIONS, bound, strict=True)):
-        expected = kept(batch, each).column("row").to_pylist()
+        expected = filter_rows(batch, each).column("row").to_pylist()
         assert (text, sorted(row["row"] for row in marked if row[str(at)])) == (text, expected)
 
 
@@ -147,12 +147,13 @@ def test_nested_columns_fit_whatever_may_be_null(spark: SparkSession) -> None:
 
     wanted = of("f double, s struct<x: int, y: array<string>> not null, d decimal(9,2)")
     assert (
-        fitted(given, wanted).schema.simpleString() == "struct<f:double,s:struct<x:int,y:array<string>>,d:decimal(9,2)>"
+        fit_columns(given, wanted).schema.simpleString()
+        == "struct<f:double,s:struct<x:int,y:array<string>>,d:decimal(9,2)>"
     )
     for other in (
         "f float, s struct<x: int, y: array<int>>, d decimal(5,2)",
         "f float, s struct<y: array<string>, x: int>, d decimal(5,2)",
     ):
         with pytest.raises(InputError) as caught:
-            fitted(given, of(other))
+            fit_columns(given, of(other))
         assert caught.value.reason == "rows_type_differs"

@@ -26,7 +26,7 @@ from pvdm.model.projection import ProjectionName, content
 from pvdm.model.role import Role
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
 from pvdm.physical.spark import condition
-from pvdm.verify.filtering import kept
+from pvdm.verify.filtering import filter_rows
 from tests.support.oracles.filters import float_filters, keeps
 from tests.support.steward.shop import Disk, Shop, contract, shop_at
 
@@ -135,7 +135,7 @@ def test_every_comparison_keeps_the_rows_that_the_steward_keeps(
     for at, (text, each) in enumerate(zip(texts, bound, strict=True)):
         expected = [row["id"] for row in rows if keeps(each, row)]
         assert (text, sorted(got[at])) == (text, expected)
-        assert (text, kept(batch, each).column("id").to_pylist()) == (text, expected)
+        assert (text, filter_rows(batch, each).column("id").to_pylist()) == (text, expected)
 
 
 def test_no_comparison_of_floats_is_left_to_a_source(frames: dict[str, DataFrame]) -> None:

@@ -15,7 +15,7 @@ from pyiceberg.catalog.rest import RestCatalog
 
 from pvdm.client.table import TableClient
 from pvdm.evaluation.scenes import SCRIPTS, play
-from pvdm.evaluation.shop import DOMAIN, ORDERS, open_shop
+from pvdm.evaluation.shop import DOMAIN, ORDERS, open_demo_lake
 from pvdm.lake.paths import parse_location
 from pvdm.lake.stores.s3 import S3Store
 from pvdm.model.role import Role
@@ -34,7 +34,7 @@ def test_a_day_is_published_in_an_object_store_and_engines_read_it_alike(
 ) -> None:
     bucket = s3_server.bucket()
     s3_server.lend_to(monkeypatch)
-    with open_shop(tmp_path, rows=200, seed=7, store=bucket.store_file(tmp_path / "store.toml")) as shop:
+    with open_demo_lake(tmp_path, rows=200, seed=7, store=bucket.store_file(tmp_path / "store.toml")) as shop:
         first = next(iter(play(shop)))
         seen = shop.consumer_totals(ORDERS)
         assert (first.result.outcome, seen.rows > 0) == (SCRIPTS[0].outcome, True)

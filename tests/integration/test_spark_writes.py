@@ -88,7 +88,7 @@ def test_wap_by_id_is_refused_since_no_branch_would_hold_the_snapshot(lake: Spar
     before = lake.files()
     with (
         setting(lake.spark, "spark.wap.id", "one"),
-        pytest.raises(Exception, match="by_id is protected: a snapshot would be added that no branch holds"),
+        pytest.raises(Exception, match="by_id is protected: a snapshot would be added that is on no branch"),
     ):
         lake.run("insert into {me}.sales.by_id values (3, 'c')")
     assert lake.files() == before

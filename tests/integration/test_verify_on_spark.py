@@ -33,7 +33,7 @@ from pvdm.verify.findings import Partials
 from pvdm.verify.intent import digest_plan, files_of_chunk
 from pvdm.verify.job import Verified, VerifyJob, verify
 from pvdm.verify.readers import JobInputs, JobKeys, SourceOrder, Work
-from pvdm.verify.spark.extracting import extracted_intent, job_folder
+from pvdm.verify.spark.extracting import extract_intent, job_folder
 from tests.support.lake.scans import Lake, fetch, pinned, table_of, to_doc
 from tests.support.services import SHORT_LIVED, require
 from tests.support.spark.traces import keys_of, places, told, traces_in
@@ -172,7 +172,7 @@ def test_a_source_with_deletes_and_every_type_is_seen_alike(lab: Lab, tmp_path: 
     held = JobKeys(job_id, handle, keys)
     by_threads = digest_intent(bound, source, chunk, plan, keys, fetch)
     with job_folder(lab.settings.scratch, job_id) as folder:
-        by_reader = extracted_intent(lab.desk.extraction, inputs, folder, held)
+        by_reader = extract_intent(lab.desk.extraction, inputs, folder, held)
     by_workers = lab.desk.reader.read(Work(inputs, (), tuple(_orders(inputs))), held).intent
     notary.handles.end(job_id)
     assert by_threads[ProjectionName.CONTENT].rows == (9 if named else 24)

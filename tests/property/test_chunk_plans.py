@@ -14,7 +14,7 @@ from pvdm.model.contract import Chunking, ChunkingBy
 from pvdm.model.filter.expression import Expression
 from pvdm.model.filter.literal import literal_text
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
-from pvdm.verify.filtering import kept
+from pvdm.verify.filtering import filter_rows
 from pvdm.verify.planning import chunk_filter, plan_chunks
 from tests.support.oracles.filters import Table, filters, keeps, tables, typed_literals
 
@@ -48,7 +48,7 @@ def by_ranges(draw: st.DrawFn, table: Table) -> ChunkPlan:
 def ids_of(table: Table, where: Expression, plan: ChunkPlan) -> list[list[Any]]:
     """The numbers of the rows in each chunk, by Arrow."""
     numbered = table.batch.append_column("row", pa.array(range(len(table.rows)), pa.int64()))
-    return [kept(numbered, chunk_filter(where, chunk, table.schema)).column("row").to_pylist() for chunk in plan]
+    return [filter_rows(numbered, chunk_filter(where, chunk, table.schema)).column("row").to_pylist() for chunk in plan]
 
 
 @pytest.mark.parametrize("plans", [by_values, by_ranges], ids=["partition", "range"])

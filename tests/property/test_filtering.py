@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pvdm.model.filter.bind import bind
 from pvdm.model.filter.text import parse_expression
-from pvdm.verify.filtering import kept, mask
+from pvdm.verify.filtering import filter_rows, mask
 from tests.support.oracles.filters import POOLS, TYPES, filters, keeps, tables, truth
 
 pytestmark = pytest.mark.property
@@ -28,7 +28,7 @@ def test_the_rows_that_are_true_are_kept_and_no_other(data: st.DataObject) -> No
     expression = data.draw(filters(table.schema, depth=1))
     numbered = table.batch.append_column("row", pa.array(range(len(table.rows)), pa.int64()))
     wanted = [at for at, row in enumerate(table.rows) if keeps(expression, row)]
-    assert kept(numbered, expression).column("row").to_pylist() == wanted
+    assert filter_rows(numbered, expression).column("row").to_pylist() == wanted
 
 
 @given(st.data())

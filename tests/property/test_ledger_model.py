@@ -95,7 +95,7 @@ class Model:
 def real(unit: Unit, operation: str, name: int, chunk: str, nonce: str) -> None:
     opening = attempt_opening(name, chunk_id=chunk)
     attempt = opening.attempt_id
-    held = nonces.held_by(unit, attempt)
+    held = nonces.find_held(unit, attempt)
     using = held.nonce if held else hex32("none")
     match operation:
         case "open":
@@ -154,10 +154,10 @@ def compare(unit: Unit, model: Model) -> None:
             told[event.row_key] = event.new["state"]
     assert told == model.state
     for attempt, state in model.state.items():
-        held = nonces.held_by(unit, attempt)
+        held = nonces.find_held(unit, attempt)
         assert attempts.get(unit, attempt).state == state
         assert (held.nonce if held else None) == model.nonce[attempt]
-    found = {one.chunk_id: one.attempt_id for one in chunks.publications(unit, "orders-1")}
+    found = {one.chunk_id: one.attempt_id for one in chunks.list_publications(unit, "orders-1")}
     assert found == model.published
 
 

@@ -21,16 +21,16 @@ from pvdm.model.located import (
     WrongRows,
     count_rows,
     describe,
+    explain_hidden_keys,
+    explain_more_keys,
     first_keys,
     largest,
-    rest_of_keys,
-    who_sees,
 )
 from pvdm.model.role import Role
 from pvdm.model.schema import Field, Kind, PrimitiveType
 from pvdm.model.statements.core import Profile
 from pvdm.model.statements.verdict import FailureClass
-from pvdm.verify.locate import LOCATED_MAX_BYTES, fitted, keys_at, text_of, value_text
+from pvdm.verify.locate import LOCATED_MAX_BYTES, read_keys_at, shorten, text_of, value_text
 
 MISSING = LocatedClass(
     FailureClass.MISSING,
@@ -72,12 +72,12 @@ def test_each_role_sees_what_it_may_and_a_producer_under_profile_t_the_classes_o
     keys = (Role.OPERATOR, Role.AUDITOR)
     named = (Role.AUDITOR, Role.OPERATOR)
     counts = replace(LOCATED.without_values(), withheld=True, keys_for=named)
-    assert LOCATED.seen_by(Role.OPERATOR, keys, Profile.A) == replace(LOCATED, keys_for=named)
-    assert LOCATED.seen_by(Role.STEWARD, (), Profile.T) == LOCATED
-    assert LOCATED.seen_by(Role.PRODUCER, keys, Profile.A) == counts
-    assert LOCATED.seen_by(Role.PRODUCER, (Role.PRODUCER,), Profile.A) == replace(LOCATED, keys_for=(Role.PRODUCER,))
-    assert LOCATED.seen_by(Role.PRODUCER, keys, Profile.T) is None
-    assert LOCATED.seen_by(Role.CONSUMER, keys, Profile.T) == counts
+    assert LOCATED.view_for(Role.OPERATOR, keys, Profile.A) == replace(LOCATED, keys_for=named)
+    assert LOCATED.view_for(Role.STEWARD, (), Profile.T) == LOCATED
+    assert LOCATED.view_for(Role.PRODUCER, keys, Profile.A) == counts
+    assert LOCATED.view_for(Role.PRODUCER, (Role.PRODUCER,), Profile.A) == replace(LOCATED, keys_for=(Role.PRODUCER,))
+    assert LOCATED.view_for(Role.PRODUCER, keys, Profile.T) is None
+    assert LOCATED.view_for(Role.CONSUMER, keys, Profile.T) == counts
 
 
 def test_a_document_that_says_nothing_or_two_things_is_refused() -> None:
@@ -110,20 +110,22 @@ def test_the_words_name_counts_keys_places_and_fields() -> None:
         "fields that differ in 1,000 of 1,200 rows that were compared: amount (1,200), note (3)",
     ]
     assert list(describe(PROBLEM)) == ["rows were not located (locate_too_slow): it took too long: 'Trier'"]
-    assert rest_of_keys(LOCATED, "orders-1") == "all keys that are kept: `pvdm status --workload-id orders-1 --json`"
-    assert rest_of_keys(WrongRows((MODIFIED,)), "orders-1") is None
+    assert (
+        explain_more_keys(LOCATED, "orders-1") == "all keys that are kept: `pvdm status --workload-id orders-1 --json`"
+    )
+    assert explain_more_keys(WrongRows((MODIFIED,)), "orders-1") is None
 
 
 def test_who_may_see_keys_is_told_to_those_who_may_not() -> None:
-    named = LOCATED.seen_by(Role.PRODUCER, (Role.OPERATOR, Role.AUDITOR), Profile.A)
+    named = LOCATED.view_for(Role.PRODUCER, (Role.OPERATOR, Role.AUDITOR), Profile.A)
     assert named is not None
     last = list(describe(named))[-1]
     expected = "keys, partitions and fields that differ are for the auditor and operator"
     assert last == f"{expected}, by the contract's governance.sample-keys"
-    nobody = LOCATED.seen_by(Role.PRODUCER, (), Profile.A)
+    nobody = LOCATED.view_for(Role.PRODUCER, (), Profile.A)
     assert nobody is not None
     assert list(describe(nobody))[-1] == "no role may see keys: the contract's governance.sample-keys is empty"
-    assert who_sees(LOCATED) is None
+    assert explain_hidden_keys(LOCATED) is None
 
 
 def test_no_two_keys_look_alike_and_none_steers_a_terminal() -> None:
@@ -188,12 +190,12 @@ def test_a_partitions_value_is_told_as_people_write_it(kind: Kind, value: Any, t
 def test_what_is_kept_has_a_limit_however_long_names_and_values_are() -> None:
     long = tuple((f"column {at:04}", "x" * 200) for at in range(2_000))
     samples = tuple(SampleKey(long, 1, "file:///raw/a.parquet", None) for _ in range(20))
-    kept = fitted(WrongRows((replace(MISSING, samples=samples),)))
+    kept = shorten(WrongRows((replace(MISSING, samples=samples),)))
     assert 0 < len(kept.classes[0].samples) < 20
     assert len(canonical_json.dump(kept.to_json())) <= LOCATED_MAX_BYTES
     named = WrongRows((MISSING,), tuple(RowsIn("y" * 200_000, 1) for _ in range(20)), 1)
-    assert fitted(named) == named.without_values()
-    assert fitted(LOCATED) == LOCATED
+    assert shorten(named) == named.without_values()
+    assert shorten(LOCATED) == LOCATED
 
 
 def test_keys_are_those_of_the_rows_that_are_asked_for() -> None:
@@ -206,6 +208,6 @@ def test_keys_are_those_of_the_rows_that_are_asked_for() -> None:
             asked.append(batch)
             yield batch
 
-    found = keys_at(given(), [4, 0, 4], columns)
+    found = read_keys_at(given(), [4, 0, 4], columns)
     assert found == {0: (("id", "0"), ("gone", None)), 4: (("id", "4"), ("gone", None))}
     assert len(asked) == 2

@@ -9,7 +9,7 @@ import pytest
 
 from pvdm.errors import PvdmError, UnavailableError, VerificationError
 from pvdm.trust.log.checkpoint import SignedCheckpoint, sign_checkpoint
-from pvdm.trust.log.log import Appended, Log
+from pvdm.trust.log.log import AppendedEntries, Log
 from pvdm.trust.log.outside import FileOutsideCheckpoint, acknowledge, require_consistent, start
 from tests.support.ledger.log_storage import KEY, ORIGIN, SIGNER, MemorySigner, entries, entry, filled, grown, open_log
 
@@ -234,7 +234,7 @@ def test_many_threads_leave_the_largest_checkpoint(tmp_path: Path) -> None:
 
     def run(size: int) -> None:
         try:
-            acknowledge(outside, log, Appended(size - 1, size, checkpoints[size - 1]))
+            acknowledge(outside, log, AppendedEntries(size - 1, size, checkpoints[size - 1]))
         except BaseException as error:
             failures.append(error)
 

@@ -25,7 +25,7 @@ from pvdm.model.statements.epoch import EpochStage, EpochStatement
 from pvdm.model.statements.proof import Isolation, Proof
 from pvdm.trust.approval import verify_override
 from pvdm.trust.bundle import LoggedEnvelope, ProofBundle, check_bundle, log_checker, parse_bundle
-from pvdm.trust.commitment import commit, require_opens
+from pvdm.trust.commitment import commit, require_commitment_to
 from pvdm.trust.envelope import STATEMENT_TYPE, Envelope
 from pvdm.trust.keys.public import PublicKey
 from pvdm.trust.refusal import refused
@@ -180,7 +180,7 @@ def test_a_commitment_is_the_one_that_the_specification_computes() -> None:
 
 
 def test_a_commitment_opens_to_its_digest() -> None:
-    require_opens(commit(KEY, DIGEST), KEY, DIGEST)
+    require_commitment_to(commit(KEY, DIGEST), KEY, DIGEST)
 
 
 @pytest.mark.parametrize(
@@ -197,12 +197,12 @@ def test_a_commitment_opens_to_its_digest() -> None:
 )
 def test_a_commitment_opens_to_no_other_digest(other: Partial) -> None:
     with refusal("commitment_not_opened"):
-        require_opens(commit(KEY, DIGEST), KEY, other)
+        require_commitment_to(commit(KEY, DIGEST), KEY, other)
 
 
 def test_a_commitment_under_another_key_is_another_one() -> None:
     with refusal("commitment_not_opened"):
-        require_opens(commit(CommitmentKey(bytes(32), epoch=1), DIGEST), KEY, DIGEST)
+        require_commitment_to(commit(CommitmentKey(bytes(32), epoch=1), DIGEST), KEY, DIGEST)
 
 
 def test_a_key_of_another_epoch_does_not_commit() -> None:
@@ -212,7 +212,7 @@ def test_a_key_of_another_epoch_does_not_commit() -> None:
 
 def test_a_refused_commitment_shows_neither_digest_nor_key() -> None:
     try:
-        require_opens(commit(KEY, DIGEST), KEY, replace(DIGEST, total=99))
+        require_commitment_to(commit(KEY, DIGEST), KEY, replace(DIGEST, total=99))
     except VerificationError as error:
         shown = f"{error!r} {error} {error.to_json()}"
     assert [secret for secret in ("12345", bytes(range(32)).hex(), f"{12345:064x}") if secret in shown] == []

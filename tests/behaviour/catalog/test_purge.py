@@ -252,7 +252,7 @@ def test_a_purge_while_the_ledger_is_away_leaves_the_files(core: Core, monkeypat
 
     place = dropped(core)
     monkeypatch.setattr(tables, "list_live", away)
-    assert left(core, place) == Leftover(f"file://{place}", "the ledger cannot be asked: ledger_unreachable")
+    assert left(core, place) == Leftover(f"file://{place}", "the ledger cannot be read: ledger_unreachable")
     assert place.is_dir()
 
 

@@ -60,7 +60,7 @@ def wait_until(true: Callable[[], bool]) -> None:
 
 def lined(lake: Lake) -> int:
     """How many wait in lines for one thing."""
-    return sum(len(line.waiting) for line in list(limiter(lake)._lines.values()))
+    return sum(len(queue.waiting) for queue in list(limiter(lake)._queues.values()))
 
 
 def at_door(caller: Caller, path: str, body: bytes, *, sent: bytes) -> bytes:
@@ -145,7 +145,7 @@ def test_a_holder_that_goes_away_frees_the_line_at_once(patient_lake: Lake) -> N
         assert second.result().status_code == 200
     assert time.monotonic() - began < SOON / 2
     # The answer is sent before the request leaves its line.
-    wait_until(lambda: not limiter(patient_lake)._lines)
+    wait_until(lambda: not limiter(patient_lake)._queues)
 
 
 def test_a_waiter_whose_client_went_away_changes_nothing_and_lets_the_next_one_through(

@@ -150,7 +150,7 @@ def test_another_domains_namespace_is_neither_listed_nor_opened(lake: Lake) -> N
 def test_a_namespace_keeps_its_domain(lake: Lake, body: dict[str, Any], got: str) -> None:
     response = lake.caller().ask("POST", "/namespaces/sales/properties", json=body)
     assert told(response) == (403, "ForbiddenException")
-    assert f"a namespace keeps its domain: expected sales, got {got}" in response.json()["error"]["message"]
+    assert f"the domain of a namespace cannot change: expected sales, got {got}" in response.json()["error"]["message"]
     assert lake.caller().done("GET", "/namespaces/sales")["properties"] == {"pvdm.domain": "sales"}
 
 

@@ -17,7 +17,7 @@ from pvdm.digest import Plan, digest, schema_from_arrow
 from pvdm.model.projection import ProjectionName, content, identity
 from pvdm.model.role import Role
 from pvdm.model.statements.attestation import SourceAttestation
-from pvdm.trust.commitment import require_opens
+from pvdm.trust.commitment import require_commitment_to
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.keys.context import SourceContext
 from pvdm.trust.statement import read_statement
@@ -59,7 +59,7 @@ def require_stewards_own_count(door: Door, said: SourceAttestation, plan: Plan) 
     keys = door.stand.notary.keys
     seen = digest(ROWS, plan, {name: keys.row_hash_key(context, name)})[name]
     assert said.row_count == seen.rows
-    require_opens(said.commitment, keys.commitment_key(context, name), seen)
+    require_commitment_to(said.commitment, keys.commitment_key(context, name), seen)
 
 
 def test_an_attestation_is_what_the_steward_finds_itself(pvdm: Run, door: Door) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.cli.table.contract import template
+from pvdm.cli.table.contract import fill_template
 from pvdm.model.contract import parse_contract
 from tests.behaviour.cli.support import Run
 
@@ -25,7 +25,7 @@ def test_what_init_writes_is_a_valid_contract(pvdm: Run) -> None:
 
 
 def test_init_shows_the_contract_where_no_file_is_named(pvdm: Run) -> None:
-    assert pvdm("init", "--table", "a.b").out == template("a.b", "raw.TABLE", "FILE")
+    assert pvdm("init", "--table", "a.b").out == fill_template("a.b", "raw.TABLE", "FILE")
 
 
 def test_init_overwrites_nothing(pvdm: Run) -> None:
@@ -50,7 +50,7 @@ def test_init_speaks_json(pvdm: Run) -> None:
 
 
 def test_every_line_that_init_comments_out_is_good_when_it_is_taken_in() -> None:
-    text = template("curated.orders", "raw.orders", "c.yaml")
+    text = fill_template("curated.orders", "raw.orders", "c.yaml")
     keys = [line for line in text.splitlines()[2:] if not line.startswith("# A value")]
     taken = "\n".join(re.sub(r"^(\s*)# ", r"\1", line) for line in keys).replace("KEY_COLUMN", "order_id")
     contract = parse_contract(taken.encode())
@@ -227,7 +227,7 @@ def test_a_file_that_is_not_there_or_too_large_is_bad_input(pvdm: Run) -> None:
 
 def test_what_a_contract_holds_steers_no_terminal(pvdm: Run) -> None:
     steering = "boundary:\n  where: \"a = '\\e[31m'\""
-    text = template("a.b", "raw.t", "c.yaml").replace("boundary:", steering)
+    text = fill_template("a.b", "raw.t", "c.yaml").replace("boundary:", steering)
     Path("c.yaml").write_text(text)
     told = pvdm("validate", "c.yaml")
     assert told.code == 0

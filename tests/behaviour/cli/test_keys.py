@@ -65,7 +65,7 @@ def test_a_passphrase_comes_from_a_file_or_a_variable(
 def test_a_passphrase_is_asked_for_twice_on_a_terminal(
     pvdm: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pvdm.cli.common.passphrases._is_terminal", lambda: True)
+    monkeypatch.setattr("pvdm.cli.common.passphrases.is_terminal", lambda _: True)
     asked = []
 
     def prompt(text: str, **options: object) -> str:

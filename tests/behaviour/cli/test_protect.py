@@ -200,7 +200,7 @@ def test_what_is_protected_now_is_listed_with_its_origin(house: House) -> None:
     assert "orders" not in out
     listed = house.done(house.run("protections", "--current", "--namespace", "sales", "--json")).json["protected"]
     assert listed == found
-    assert "nothing that you asked for" in house.done(house.run("protections", "--current", "sales.none")).out
+    assert "nothing that you named" in house.done(house.run("protections", "--current", "sales.none")).out
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from pvdm import Chunk
 from tests.support.steward.shop import BY_DAY, ROWS, Row, Shop, contract, shop_at, table_of
 
 NEW: Row = (6, "2026-11-14", "Jena")
-NOT_LOOKED = "whether rows under the workload's filter changed was not looked at; if so: "
+NOT_CHECKED = "it is not checked whether rows under the workload's filter changed; if so: "
 CHUNKED = "chunking:\n  by: partition\n  columns: [day]"
 
 
@@ -82,7 +82,7 @@ def test_a_run_of_what_is_published_says_that_it_published_nothing(shop: Shop) -
     assert f"ALREADY PUBLISHED  {table}-1: 1 chunk of {table}, +5 rows" in told
     assert "*** nothing was published now: an earlier run of this workload id published it ***" in told
     assert "COMMITTED" not in told
-    assert "other snapshots came to the source" not in told
+    assert "the source has newer snapshots" not in told
     again = json.loads(run(shop, table, "--json")[1])
     assert (again["outcome"], again["published"], again["source_moved"]) == ("COMMITTED", "before", None)
     assert (again["chunks"][0]["published"], shop.seen(table)) == ("before", sorted(ROWS, key=repr))
@@ -115,8 +115,8 @@ def test_a_source_that_has_moved_since_is_named_with_both_snapshots_and_the_way_
     newest = own_shop.metadata("raw.orders").current_snapshot_id
     code, told = run(own_shop, table)
     assert code == 0
-    line = next(line for line in told.splitlines() if "other snapshots came to the source since" in line)
-    assert f"published is its snapshot {pinned}, its newest is {newest}; {NOT_LOOKED}" in line
+    line = next(line for line in told.splitlines() if "the source has newer snapshots" in line)
+    assert f"its snapshot {pinned} is published, its newest is {newest}; {NOT_CHECKED}" in line
     assert way in line
     moved = json.loads(run(own_shop, table, "--json")[1])["source_moved"]
     assert (moved["pinned_snapshot_id"], moved["newest_snapshot_id"]) == (str(pinned), str(newest))
@@ -162,7 +162,7 @@ def test_a_workload_that_is_taken_up_says_that_its_source_has_moved_before_and_a
     shown = own_shop.command(["status", "--workload-id", f"{table}-1"])[1]
     assert f"  source at snapshot {pinned}, which the workload has pinned; its newest is {newest}\n" in shown
     code, told = run(own_shop, table)
-    words = f" and reads snapshot {pinned} of its source; the source is at {newest}; {NOT_LOOKED}"
+    words = f" and reads snapshot {pinned} of its source; the source is at {newest}; {NOT_CHECKED}"
     before, after = told.split("[0/1] chunk all: staging")
     assert (code, f"{words}{moved['correction']}" in before) == (0, True), told
     assert "notice: the workload was opened at 20" in before

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pvdm.cli.common.times import now_micros
-from pvdm.cli.keys.roots import _key_of
+from pvdm.cli.keys.roots import _find_key
 from pvdm.errors import InputError
 from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, parse_envelope
 from tests.behaviour.cli.support import AT, EXAMPLES, Ran, Run
@@ -226,7 +226,7 @@ def test_a_key_that_is_not_there_or_named_too_briefly_is_refused(pvdm: Run, firs
 def test_a_beginning_that_two_keys_share_names_neither() -> None:
     two: Any = SimpleNamespace(version=1, keys=[SimpleNamespace(key_id="ab" * 31 + end) for end in ("cd", "ef")])
     with pytest.raises(InputError) as refused:
-        _key_of(two, "ab" * 8)
+        _find_key(two, "ab" * 8)
     assert refused.value.got == "2 keys that begin with abababababababab"
 
 
@@ -275,7 +275,7 @@ def test_a_threshold_that_nobody_can_meet_is_refused(pvdm: Run, drawn: Path) -> 
 
 @pytest.mark.parametrize("role", ["notary", "log"])
 @pytest.mark.parametrize("more", ["", "epochs = []"])
-def test_a_key_of_a_steward_without_its_epochs_is_refused(pvdm: Run, drawn: Path, role: str, more: str) -> None:
+def test_a_find_key_a_steward_without_its_epochs_is_refused(pvdm: Run, drawn: Path, role: str, more: str) -> None:
     (drawn / "bad.toml").write_text(SPEC + key("alice", "root") + key("notary-a", role, more))
     refused = pvdm("keys", "root", "new", "bad.toml", "--out", "bad.draft", "--json")
     assert (refused.code, refused.error) == (2, "root_spec_epochs_missing")

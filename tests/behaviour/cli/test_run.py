@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from pvdm import Chunk
-from pvdm.cli.common.output import output_aside
+from pvdm.cli.common.output import output_to_stderr
 from pvdm.lake.paths import parse_location
 from pvdm.model.role import Role
 from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
@@ -135,7 +135,7 @@ def test_what_a_job_prints_is_not_in_the_one_document(
 def test_what_is_printed_goes_aside_whatever_stands_for_standard_output() -> None:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        with output_aside():
+        with output_to_stderr():
             sys.stdout.write("a job's words")
         sys.stdout.write("the document")
     assert (out.getvalue(), err.getvalue()) == ("the document", "a job's words")

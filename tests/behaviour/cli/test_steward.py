@@ -106,7 +106,7 @@ def test_a_first_start_without_its_passphrase_file_says_to_make_one(pvdm: Run, t
     (tmp_path / "outside").mkdir()
     refused = init(pvdm)
     assert (refused.code, refused.error) == (7, "key_file_missing")
-    assert "create it, one line, mode 0600" in refused.json["error"]["hint"]
+    assert "create it with one line and mode 0600" in refused.json["error"]["hint"]
 
 
 def test_a_trust_root_is_handed_in_under_its_pin(pvdm: Run, made: Path) -> None:
@@ -251,7 +251,7 @@ def test_without_a_file_a_token_needs_a_terminal(pvdm: Run, made: Path) -> None:
 
 
 def test_on_a_terminal_a_token_is_shown_once(pvdm: Run, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pvdm.cli.steward.tokens._is_terminal", lambda: True)
+    monkeypatch.setattr("pvdm.cli.steward.tokens.is_terminal", lambda _: True)
     shown = pvdm("steward", "token", "issue", *CONFIGURED, "--role", "operator", "--name", "ruth").out
     assert sum(line.startswith("pvdm_") for line in shown.splitlines()) == 1
 
@@ -340,7 +340,7 @@ def test_a_name_that_was_stored_otherwise_is_listed_without_its_control_characte
     pvdm: Run, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grant = Grant("ab" * 16, Role.OPERATOR, "sa\x1bles", "ru\nth", 2**52)
-    monkeypatch.setattr(Access, "listed", lambda _: [grant])
+    monkeypatch.setattr(Access, "list_tokens", lambda _: [grant])
     monkeypatch.setattr(Access, "revoke", lambda _, __: grant)
     shown = pvdm("steward", "token", "list", *CONFIGURED).out
     assert "operator  ru\\nth, domain sa\\x1bles  valid until" in shown
@@ -353,7 +353,7 @@ def test_derived_tokens_are_listed_only_where_all_are_asked_for(
     ruth = Grant("ab" * 16, Role.OPERATOR, "*", "ruth", 2**52)
     job = Grant("cd" * 16, Role.PRODUCER, "sales", "nightly", 2**52)
     derived = Grant("ef" * 16, Role.PRODUCER, "sales", "nightly", 2**52, "12" * 16, parent_id="cd" * 16)
-    monkeypatch.setattr(Access, "listed", lambda _: [ruth, job, derived])
+    monkeypatch.setattr(Access, "list_tokens", lambda _: [ruth, job, derived])
     words = ("steward", "token", "list", *CONFIGURED)
 
     def ids(*more: str) -> list[str]:

@@ -194,9 +194,7 @@ def test_what_is_already_staged_is_waited_for_and_not_made_again(shop: Shop) -> 
         outcome = coordinator.execute_workload("waited-1", honest, table="sales.waited")
     assert isinstance(outcome, RolledBack)
     assert outcome.error.reason == "interrupted"
-    assert outcome.error.hint == (
-        "the Steward goes on with what was handed in; the same call takes the workload up again"
-    )
+    assert outcome.error.hint == ("the Steward continues with the staged chunks; the same call continues the workload")
     assert isinstance(run(shop, "sales.waited", "waited-1", _never), Committed)
     assert shop.seen("sales.waited") == sorted(ROWS, key=repr)
 
@@ -210,7 +208,7 @@ def test_a_run_that_is_interrupted_before_anything_was_handed_in_does_not_say_th
         patch.setattr(type(shop.steward).__mro__[1], "next_attempt", _interrupted)
         outcome = coordinator.execute_workload("early-1", honest, table="sales.early")
     assert isinstance(outcome, RolledBack)
-    assert (outcome.error.reason, outcome.error.hint) == ("interrupted", "the same call takes the workload up again")
+    assert (outcome.error.reason, outcome.error.hint) == ("interrupted", "the same call continues the workload")
 
 
 def test_a_workload_is_published_at_once_if_its_contract_says_so(shop: Shop) -> None:

@@ -85,7 +85,9 @@ def test_an_attempt_without_a_verdict_is_reported_with_its_reason() -> None:
     refusal = refused("source_unusable", "a column is another one", "long", "text", "abandon the workload")
     error = no_verdict_error(changed(ended(refusal), state=AttemptState.ROLLED_BACK))
     assert (error.reason, error.exit_code, error.expected, error.got) == ("source_unusable", 4, "long", "text")
-    assert error.hint == f"abandon the workload; if it was cured since without that, as by a migration: {AGAIN}"
+    assert (
+        error.hint == f"abandon the workload; if the cause was removed meanwhile, for example by a migration: {AGAIN}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,4 +100,4 @@ def test_a_stuck_attempt_is_reported_with_the_time_of_the_next_try(seconds: int 
     error = stuck_error(changed(ended(None), state=AttemptState.VERIFYING, job=job))
     assert (error.reason, error.exit_code) == ("source_unreadable", 7)
     assert str(error.hint).startswith(words)
-    assert str(error.hint).endswith("call makes it try at once, and waits on")
+    assert str(error.hint).endswith("call makes the Steward try at once, and waits for the result")

@@ -60,7 +60,7 @@ def test_jobs_that_were_rolled_back_do_not_use_the_contracts_attempts_up(shop: S
     for _ in range(3):
         outcome = run(shop, table, raising)
         assert isinstance(outcome, RolledBack)
-        assert outcome.error.hint == "fix the job; the same call takes the workload up again"
+        assert outcome.error.hint == "fix the job; the same call continues the workload"
     assert isinstance(run(shop, table), Committed)
 
 
@@ -86,7 +86,7 @@ def test_where_the_same_call_would_be_refused_it_is_not_promised(shop: Shop, mon
     table = target(shop, "often")
     monkeypatch.setattr("pvdm.durable.run.ROLLED_BACK_MAX", 2)
     hints = [outcome.error.hint for _ in range(2) if isinstance(outcome := run(shop, table, raising), RolledBack)]
-    assert hints[0] == "fix the job; the same call takes the workload up again"
+    assert hints[0] == "fix the job; the same call continues the workload"
     assert "since 2 were rolled back" in str(hints[1])
     assert ABANDON.format(f"{table}-1") in str(hints[1])
 

@@ -124,5 +124,5 @@ def test_a_commit_whose_answer_was_lost_is_not_the_jobs_fault(shop: Shop) -> Non
     assert isinstance(outcome, RolledBack), outcome
     assert (outcome.error.reason, outcome.error.hint) == (
         "staging_unknown",
-        "the same call takes the workload up again",
+        "the same call continues the workload",
     )

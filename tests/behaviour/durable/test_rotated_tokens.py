@@ -116,5 +116,5 @@ def test_a_token_for_an_attempt_whose_answer_was_lost_is_asked_for_again(
     outcome = desk.run("unheard", lambda _spark, _chunk: table_of(ROWS))
     assert isinstance(outcome, Committed), outcome
     assert (len(lost), len(set(lost))) == (2, 1)
-    made = [each for each in desk.access.listed() if each.parent_id == desk.grant.token_id]
+    made = [each for each in desk.access.list_tokens() if each.parent_id == desk.grant.token_id]
     assert len(made) == 1

@@ -60,7 +60,7 @@ def test_a_dropped_or_recreated_source_is_refused_with_a_hint(shop: Shop, again:
     error = refused(shop, workload)
     assert (error.reason, str(error.got).startswith(got)) == ("source_gone", True)
     assert "pvdm abandon run-1 --reason TEXT" in str(error.hint)
-    assert isinstance(error, failure_text._TELLING)
+    assert isinstance(error, failure_text._SELF_EXPLAINING)
 
 
 def test_a_source_that_is_as_it_was_is_read(shop: Shop) -> None:

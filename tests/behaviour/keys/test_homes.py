@@ -24,7 +24,7 @@ from pvdm.trust.keys.file import FileKeystore
 from pvdm.trust.keys.kms import KmsHome, KmsSettings, open_kms_keys
 from pvdm.trust.keys.pkcs11 import Pkcs11Home, Pkcs11Settings
 from pvdm.trust.keys.seal import Passphrase
-from pvdm.trust.keys.service import KeyService, attempt_keys
+from pvdm.trust.keys.service import KeyService, release
 from tests.support.steward.epoch_file import FileEpochStore
 from tests.support.steward.keys import adopt, attempt, source
 from tests.support.steward.secret_search import traces
@@ -46,7 +46,7 @@ def import_into_token(home: Pkcs11Home, role: KeyRole, material: bytes) -> KeyEn
     from pkcs11 import Attribute, KeyType, ObjectClass
 
     reference = os.urandom(16).hex()
-    home._ask(
+    home._run(
         lambda session: session.create_object(
             {
                 Attribute.CLASS: ObjectClass.SECRET_KEY,
@@ -72,7 +72,7 @@ def under(service: KeyService, entries: dict[KeyRole, KeyEntry], store: FileEpoc
 
 
 def everything(service: KeyService) -> list[bytes]:
-    keys = attempt_keys(service, attempt())
+    keys = release(service, attempt(), ended=True)
     others = [service.row_hash_key(source(), CONTENT), service.commitment_key(source(), CONTENT)]
     return [key.reveal() for _, key in (*keys.row_hash, *keys.commitment)] + [key.reveal() for key in others]
 
@@ -329,7 +329,7 @@ def test_keys_in_a_token_cannot_be_read_out(token_keys: KeyService) -> None:
         with pytest.raises(AttributeSensitive):
             key[Attribute.VALUE]
 
-    home._ask(read)
+    home._run(read)
 
 
 def test_keys_that_no_book_names_are_destroyed_in_the_token(token_keys: KeyService) -> None:

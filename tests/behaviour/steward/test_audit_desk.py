@@ -90,7 +90,7 @@ def test_an_audit_that_comes_between_commit_and_receipt_waits_for_it(
     own.publish("third", witnessed=False)
     waited: list[float] = []
     monkeypatch.setattr("pvdm.steward.record.audit.time.sleep", waited.append)
-    monkeypatch.setattr(audit_desk, "_RECEIPT_SECONDS", 1.0)
+    monkeypatch.setattr(audit_desk, "_RECEIPT_WAIT_SECONDS", 1.0)
     desk_of(own).evidence(auditor(own), *PLACE)
     assert waited
 

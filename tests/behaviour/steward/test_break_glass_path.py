@@ -103,13 +103,13 @@ def shown(line: Line) -> list[str]:
 
 def hashes_of(line: Line, proof_id: str | None) -> set[str]:
     with line.notary.ledger.read() as unit:
-        return set(read_signed(proofs.envelope(unit, str(proof_id)), Proof).core.files.published_hashes)
+        return set(read_signed(proofs.get_envelope(unit, str(proof_id)), Proof).core.files.published_hashes)
 
 
 def audited(line: Line) -> AuditReport:
     evidence = gathered(line.notary, line.scene.grant(Role.AUDITOR, "sales"), "orders")
     judge = AuditJudge(line.notary.trust.current(), LOG_ORIGIN, line.served.stand.time.wall)
-    return audit(evidence, Local(), judge, again=Files())
+    return audit(evidence, Local(), judge, data_files=Files())
 
 
 def test_an_override_is_good_though_the_producers_attempts_are_used_up(

@@ -195,7 +195,7 @@ def test_what_comes_into_quarantine_while_it_is_removed_goes_with_it(
     bench.disposal.dispose(attempt.attempt_id)
     give_up(bench)
     desk, uuid = desk_of(bench), bench.state().row.table_uuid
-    list_files = desk._files
+    list_files = desk._list_files
 
     def late(table_uuid: str, attempt_id: str) -> object:
         found = list_files(table_uuid, attempt_id)
@@ -203,7 +203,7 @@ def test_what_comes_into_quarantine_while_it_is_removed_goes_with_it(
             bench.vault.quarantine(uuid, attempt.attempt_id, b"a row that failed")
         return found
 
-    monkeypatch.setattr(desk, "_files", late)
+    monkeypatch.setattr(desk, "_list_files", late)
     desk.remove(bench.scene.grant(), [attempt.attempt_id], "personal data")
     assert bench.quarantined(attempt) == []
 

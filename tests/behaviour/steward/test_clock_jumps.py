@@ -17,7 +17,7 @@ from pvdm.errors import NotAllowedError, UnavailableError
 from pvdm.ledger import Ledger
 from pvdm.ledger.schema.record import attestations, challenges, events, statements, tokens
 from pvdm.model.role import Role
-from pvdm.steward.record.log import LedgerLogReader, LogEdge
+from pvdm.steward.record.log import LedgerLogReader, PinnedLogReader
 from pvdm.trust.log.entry import parse_entry
 from tests.support.steward.http import REASON, Served, bearer, blocked_commits, refusal, served
 from tests.support.steward.load import ATTESTATIONS, CHALLENGES, challenge_body, signed_attestation
@@ -332,16 +332,16 @@ def test_times_in_the_log_of_two_stewards_whose_clocks_differ_never_run_back(
         behind = Time(stand.time.wall - 100 * SECOND)
         early, late = (stand.verifying(name) for name in ("one", "two"))
         other = replace(stand, notary=opened(stand.config, behind), time=behind)
-        read, waiting = LogEdge.of, [early]
+        read, waiting = PinnedLogReader.pinned, [early]
 
-        def edge(ledger: Ledger) -> LogEdge:
+        def edge(ledger: Ledger) -> PinnedLogReader:
             # Just before the second Steward looks at the log, the first one appends.
             if ledger is other.notary.ledger and waiting:
                 stand.time.pass_by(SECOND)
                 stand.record(waiting.pop())
             return read(ledger)
 
-        monkeypatch.setattr(LogEdge, "of", staticmethod(edge))
+        monkeypatch.setattr(PinnedLogReader, "pinned", staticmethod(edge))
         try:
             index = other.record(late).log_index
         finally:

@@ -17,7 +17,7 @@ from pvdm.errors import PvdmError, UnavailableError
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.record import shared_settings
-from pvdm.steward.config.ledger_agreement import keep_common
+from pvdm.steward.config.ledger_agreement import store_common_settings
 from pvdm.steward.config.steward import CatalogConfig, StewardConfig
 from pvdm.steward.notary import create_notary
 from pvdm.steward.restore.restore import restore
@@ -119,7 +119,7 @@ def test_of_two_that_name_a_catalog_at_once_one_is_refused(postgresql: Postgresq
         def run(number: int) -> None:
             barrier.wait()
             try:
-                keep_common(ledger, changed(base, "name", f"lake{number}"), at_micros=NOW)
+                store_common_settings(ledger, changed(base, "name", f"lake{number}"), at_micros=NOW)
                 found.append("kept")
             except PvdmError as error:
                 found.append(error.reason)

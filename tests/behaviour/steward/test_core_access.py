@@ -68,7 +68,7 @@ def test_a_revoked_token_opens_nothing_and_is_still_listed(stand: Stand, access:
     text, grant = stand.token()
     access.revoke(grant.token_id)
     assert code_of(lambda: access.authenticate(text)) == "token_revoked"
-    assert [each.revoked_micros for each in access.listed()] == [stand.time.wall]
+    assert [each.revoked_micros for each in access.list_tokens()] == [stand.time.wall]
 
 
 def test_a_rotated_token_has_the_same_rights_and_the_old_one_ends_after_the_overlap(
@@ -108,7 +108,7 @@ def test_a_token_that_has_ended_is_not_rotated(stand: Stand, access: Access) -> 
     _, old = producer(stand)
     access.revoke(old.token_id)
     assert code_of(lambda: access.rotate(old.token_id, lifetime_seconds=60)) == "token_revoked"
-    assert len(access.listed()) == 1
+    assert len(access.list_tokens()) == 1
 
 
 def test_a_refused_rotation_ends_nothing(stand: Stand, access: Access) -> None:

@@ -23,7 +23,7 @@ from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
 from pvdm.model.statements.attestation import SourceAttestation
 from pvdm.model.statements.table import TableRef
 from pvdm.steward.record.attestations import CHALLENGE_SECONDS, ChallengeRequest
-from pvdm.trust.commitment import commit, require_opens
+from pvdm.trust.commitment import commit, require_commitment_to
 from pvdm.trust.keys.context import SourceContext
 from pvdm.trust.verify import sign_statement
 from tests.support.ledger.databases import memory_folder
@@ -383,7 +383,7 @@ def test_what_the_source_attested_is_what_the_steward_reads(case: Case) -> None:
     keys, context = case.stand.notary.keys, source_of(said)
     own = {name: keys.row_hash_key(context, name) for name in ProjectionName}
     assert said.row_count == seen(own).rows
-    require_opens(said.commitment, keys.commitment_key(context, CONTENT), seen(own))
+    require_commitment_to(said.commitment, keys.commitment_key(context, CONTENT), seen(own))
 
 
 @pytest.mark.parametrize(
@@ -397,4 +397,6 @@ def test_other_rows_do_not_open_the_commitment_of_the_source(case: Case, rows: l
     keys, context = case.stand.notary.keys, source_of(said)
     own = {name: keys.row_hash_key(context, name) for name in ProjectionName}
     commitment = keys.commitment_key(context, CONTENT)
-    assert code_of(lambda: require_opens(said.commitment, commitment, seen(own, rows))) == "commitment_not_opened"
+    assert (
+        code_of(lambda: require_commitment_to(said.commitment, commitment, seen(own, rows))) == "commitment_not_opened"
+    )

@@ -115,7 +115,7 @@ def test_a_branch_that_moves_meanwhile_is_not_in_the_way(scene: Scene, monkeypat
 def test_without_the_check_a_table_is_protected_with_unseen_rows(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     said = scene.protection()
     scene.stage(branch="main")
-    monkeypatch.setattr(protections, "require_shown", lambda *_: None)
+    monkeypatch.setattr(protections, "require_head", lambda *_: None)
     scene.protect(said)
     assert scene.contract_of() == HASH
 

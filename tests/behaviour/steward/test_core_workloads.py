@@ -88,7 +88,7 @@ def publish(line: Line, found: Attempt, snapshot_id: str = "9") -> None:
 
     def work(unit: Unit) -> None:
         attempts.begin_committing(unit, found.attempt_id, reason="PASS")
-        held = nonces.held_by(unit, found.attempt_id)
+        held = nonces.find_held(unit, found.attempt_id)
         assert held is not None
         attempts.publish(unit, found.attempt_id, nonce=held.nonce, snapshot_id=snapshot_id)
 
@@ -187,7 +187,7 @@ def test_a_source_that_went_back_behind_what_was_published_is_refused(line: Line
     older = line.scene.found(levels=RAW).metadata.current_snapshot_id
     line.write(ROWS[:1])
     opened(line)
-    publish(line, desk(line).staged(producer(line), attempt(line).attempt_id))
+    publish(line, desk(line).end_staging(producer(line), attempt(line).attempt_id))
     back = [{"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": older}]
     line.scene.commit(back, levels=RAW)
     call = lambda: desk(line).open(producer(line), "run-2", TARGET, {})  # noqa: E731
@@ -203,7 +203,7 @@ def test_a_workload_that_is_not_the_tables_contracts_any_more_goes_no_further(li
     opened(line)
     before = attempt(line)
     line.scene.migrate(line.scene.migration([], contract=contract(BY_DAY)))
-    staged = lambda: desk(line).staged(producer(line), before.attempt_id)  # noqa: E731
+    staged = lambda: desk(line).end_staging(producer(line), before.attempt_id)  # noqa: E731
     assert refused(staged, NotAllowedError) == "contract_moved"
     given_up(line, before)
     assert refused(lambda: attempt(line), NotAllowedError) == "contract_moved"
@@ -224,7 +224,7 @@ def test_an_attempt_has_a_branch_from_mains_head_a_prefix_and_a_nonce(line: Line
     assert metadata.refs[found.branch].snapshot_id == metadata.current_snapshot_id
     assert found.prefix == f"{metadata.location}/pvdm/{found.attempt_id}"
     with line.notary.ledger.read() as unit:
-        assert nonces.held_by(unit, found.attempt_id) is not None
+        assert nonces.find_held(unit, found.attempt_id) is not None
 
 
 def test_on_an_empty_table_the_branch_comes_with_the_first_write(line: Line) -> None:
@@ -288,32 +288,32 @@ def test_the_staged_snapshot_is_the_branchs_head_in_the_catalog(line: Line) -> N
     with line.client() as client:
         found = client.attempt(attempt(line).attempt_id)
         line.stage(client, found, ROWS)
-    staged = desk(line).staged(producer(line), found.attempt_id)
+    staged = desk(line).end_staging(producer(line), found.attempt_id)
     head = line.scene.found().metadata.refs[found.branch].snapshot_id
     assert (staged.state, staged.staged_snapshot_id) == (AttemptState.VERIFYING, str(head))
-    assert desk(line).staged(producer(line), found.attempt_id) == staged
+    assert desk(line).end_staging(producer(line), found.attempt_id) == staged
 
 
 def test_a_branch_that_shows_what_main_shows_has_nothing_staged(line: Line) -> None:
     line.write(ROWS[:1], TARGET)
     opened(line)
-    assert desk(line).staged(producer(line), attempt(line).attempt_id).staged_snapshot_id is None
+    assert desk(line).end_staging(producer(line), attempt(line).attempt_id).staged_snapshot_id is None
 
 
 def test_what_was_given_up_is_not_staged(line: Line) -> None:
     opened(line)
     found = attempt(line)
     given_up(line, found)
-    assert refused(lambda: desk(line).staged(producer(line), found.attempt_id), ConflictError) == "attempt_moved"
+    assert refused(lambda: desk(line).end_staging(producer(line), found.attempt_id), ConflictError) == "attempt_moved"
 
 
 def test_a_token_for_one_attempt_says_only_that_its_own_is_staged(line: Line) -> None:
     chunk_id = opened(line, contract(BY_DAY))
     first, second = attempt(line, chunk_id), attempt(line, "day=~other")
     _, own = attempt_token(line.notary.access, producer(line), first.attempt_id)
-    call = lambda: desk(line).staged(own, second.attempt_id)  # noqa: E731
+    call = lambda: desk(line).end_staging(own, second.attempt_id)  # noqa: E731
     assert refused(call, NotAllowedError) == "token_of_other_attempt"
-    assert desk(line).staged(own, first.attempt_id).state is AttemptState.VERIFYING
+    assert desk(line).end_staging(own, first.attempt_id).state is AttemptState.VERIFYING
     for refused_too in (
         lambda: desk(line).open(own, "run-2", TARGET, {}),
         lambda: desk(line).next_attempt(own, "run-1", chunk_id, REASON),
@@ -328,7 +328,7 @@ def test_no_more_is_written_once_the_steward_has_it(line: Line) -> None:
     with line.client() as client:
         found = client.attempt(attempt(line).attempt_id)
         line.stage(client, found, ROWS[:2])
-        desk(line).staged(producer(line), found.attempt_id)
+        desk(line).end_staging(producer(line), found.attempt_id)
         with pytest.raises(NotAllowedError) as caught:
             line.stage(client, found, ROWS[2:])
     assert caught.value.reason == "attempt_not_staging"
@@ -340,8 +340,8 @@ def test_no_more_is_written_once_the_steward_has_it(line: Line) -> None:
 def test_an_abandoned_workload_rolls_its_live_attempts_back_and_opens_no_more(line: Line) -> None:
     first = opened(line, contract(BY_DAY))
     staging, verifying, done = (attempt(line, each) for each in (first, "day=2026-11-14", "day=~other"))
-    desk(line).staged(producer(line), verifying.attempt_id)
-    publish(line, desk(line).staged(producer(line), done.attempt_id))
+    desk(line).end_staging(producer(line), verifying.attempt_id)
+    publish(line, desk(line).end_staging(producer(line), done.attempt_id))
     for _ in range(2):
         assert desk(line).abandon(line.scene.grant(), "run-1", "the day is wrong").state is WorkloadState.ABANDONED
     with line.notary.ledger.read() as unit:

@@ -138,7 +138,7 @@ def test_a_producer_reads_the_contract_of_its_domain(house: House) -> None:
 
 def test_other_bytes_than_those_of_the_hash_are_no_contract(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     house.scene.protect()
-    monkeypatch.setattr(store, "contract", lambda *_: b"product: others\n")
+    monkeypatch.setattr(store, "get_contract", lambda *_: b"product: others\n")
     with house.client() as client:
         assert code_of(lambda: client.contract(HASH), UnavailableError) == "steward_answer_invalid"
 

@@ -13,7 +13,7 @@ import pytest
 from pvdm.ledger.record import restores
 from pvdm.ledger.schema.record import StatementKind
 from pvdm.model.statements.epoch import EpochStage, EpochStatement, RestoreStatement
-from pvdm.steward.record.log import ArchivedLog, envelope_path, log_folder
+from pvdm.steward.record.log import ArchivedLog, archived_size, envelope_path, log_folder
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.keys.public import PublicKey, SigningKey
@@ -126,7 +126,7 @@ def lengthen(scene: Scene, signer: SigningKey, kind: EntryKind, envelope: bytes)
     assert folder is not None
     archive = ArchivedLog(folder)
     note = (log_folder(folder) / "checkpoint").read_bytes()
-    memory = Memory(list(archive.entries(0, archive.size())), note)
+    memory = Memory(list(archive.entries(0, archived_size(folder))), note)
     path = envelope_path(folder, hashlib.sha256(envelope).hexdigest())
     assert isinstance(path, Path)
     path.parent.mkdir(exist_ok=True)

@@ -18,7 +18,7 @@ from pvdm.model.role import Role
 from pvdm.model.statements.core import ProofCore
 from pvdm.steward.config.steward import ServiceConfig
 from pvdm.steward.http.app import create_app
-from pvdm.steward.http.openapi import document
+from pvdm.steward.http.openapi import build_document
 from pvdm.steward.http.roles import RULES, AttemptToken, Body
 from pvdm.steward.http.routes import methods_of
 from pvdm.steward.notary import Notary
@@ -37,7 +37,7 @@ ALL_LINES = [(method, route.path) for route in ROUTES for method in methods_of(r
 # A refusal of HEAD has no body to look at; it passes the same door as GET.
 LINES = [(method, path) for method, path in ALL_LINES if method != "HEAD"]
 PATHS = sorted({route.path for route in ROUTES})
-DOCUMENT = document(ROUTES)
+DOCUMENT = build_document(ROUTES)
 
 # Who may call what, written down once more: a change of the service's own table must be meant.
 ANY = "attestor auditor consumer operator producer publisher steward"
@@ -298,7 +298,7 @@ def test_no_route_answers_a_role_that_it_is_not_for(walk: Walk, method: str, pat
             assert error_of(response)["kind"] == "not_allowed", role
 
 
-@pytest.mark.parametrize(("method", "path"), [line for line in GUARDED if RULES[line].everywhere])
+@pytest.mark.parametrize(("method", "path"), [line for line in GUARDED if RULES[line].needs_every_domain])
 def test_what_is_about_the_whole_steward_is_not_for_one_domain(walk: Walk, method: str, path: str) -> None:
     for role in RULES[method, path].roles:
         response = walk.send(method, path, headers=walk.token(role, "sales"), **good(method, path))
@@ -331,7 +331,7 @@ def test_another_domains_override_handed_in_again_is_refused(walk: Walk) -> None
     assert refusal(response) == (403, "domain_wrong")
 
 
-LISTS = [line for line in GUARDED if line[0] == "GET" and not RULES[line].everywhere]
+LISTS = [line for line in GUARDED if line[0] == "GET" and not RULES[line].needs_every_domain]
 
 
 @for_each(("method", "path"), LISTS)

@@ -168,7 +168,7 @@ def test_a_changed_manifest_is_waited_for_whatever_is_in_it(files: FileSet) -> N
     bench = files.bench
     producer = bench.scene.grant(Role.PRODUCER, "sales")
     attempt = bench.workloads.next_attempt(producer, "work", "all", "first")
-    bench.workloads.staged(producer, attempt.attempt_id)
+    bench.workloads.end_staging(producer, attempt.attempt_id)
     files.manifest.write_text("{}")
     with pytest.raises(UnavailableError) as caught:
         bench.verification.verify(attempt.attempt_id)
@@ -193,7 +193,7 @@ def test_a_source_table_that_can_never_be_read_ends_the_attempt_and_not_the_work
         assert refusal.reason == "source_unusable"
         assert bench.cores(attempt) == []
         with bench.scene.notary.ledger.read() as unit:
-            assert nonces.held_by(unit, attempt.attempt_id) is None
+            assert nonces.find_held(unit, attempt.attempt_id) is None
             assert workloads.get(unit, "work").state is WorkloadState.OPEN
         assert bench.state().metadata.current_snapshot_id is None
         assert attempt.branch not in bench.state().metadata.refs

@@ -18,7 +18,7 @@ from pvdm.lake.paths import parse_location
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
 from pvdm.verify.observed import FileObservation
-from pvdm.verify.readers import Threads, observe_staged
+from pvdm.verify.readers import ThreadReader, observe_staged
 from pvdm.verify.spark import report, worker
 from tests.support.gate.approvals import code_of
 from tests.support.spark.verification import InProcess, Lab, facts, lab_at
@@ -202,10 +202,10 @@ def test_small_chunks_stay_with_threads(lab: Lab) -> None:
     tools = replace(lab.tools, large=reader)
     assert lab.verified(attempt, tools).core.verdict.passed, "six files, and no Spark was started"
     assert lab.desk.application.started is None
-    assert isinstance(lab.tools.reader(lab.work(attempt)), Threads), "without [spark] nothing is too large"
+    assert isinstance(lab.tools.reader(lab.work(attempt)), ThreadReader), "without [spark] nothing is too large"
     for settings in (replace(lab.settings, bytes_least=2**40, files_least=6), replace(lab.settings, bytes_least=1)):
         found = replace(lab.tools, large=replace(reader, settings=settings)).reader(lab.work(attempt))
-        assert not isinstance(found, Threads)
+        assert not isinstance(found, ThreadReader)
 
 
 def test_what_lies_in_an_object_store_stays_with_threads_however_large_it_is(lab: Lab) -> None:
@@ -259,13 +259,13 @@ def test_a_report_too_few_proves_nothing(lab: Lab) -> None:
 
 
 def test_a_report_about_fewer_files_than_its_task_has_proves_nothing(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = worker.reported
+    whole = worker.read_task
 
     def fewer(*given: Any) -> Any:
         found = whole(*given)
         return replace(found, files=found.files[1:])
 
-    monkeypatch.setattr(worker, "reported", fewer)
+    monkeypatch.setattr(worker, "read_task", fewer)
     attempt, _ = staged(lab, *PARTS)
     assert code_of(lambda: lab.verified(attempt, lab.without_jvm()[1])) == "worker_report_malformed"
 
@@ -415,7 +415,7 @@ def test_the_token_of_local_workers_ends_with_the_steward(tmp_path: Path) -> Non
         assert file.stat().st_mode & 0o777 == 0o600
         lab.desk.close()
         assert not file.exists()
-        (grant,) = [each for each in lab.bench.scene.notary.access.listed() if each.role is Role.WORKER]
+        (grant,) = [each for each in lab.bench.scene.notary.access.list_tokens() if each.role is Role.WORKER]
         assert grant.revoked_micros is not None
 
 

@@ -106,7 +106,7 @@ class Swapped:
         line.served.stand.time.pass_by(SECOND)
         evidence = gathered(line.notary, line.scene.grant(Role.AUDITOR, "sales"), self.name)
         judge = AuditJudge(line.notary.trust.current(), LOG_ORIGIN, line.scene.now)
-        report = audit(evidence, Local(), judge, again=files() if rehash else None)
+        report = audit(evidence, Local(), judge, data_files=files() if rehash else None)
         assert report.holds is not bool(codes(report))
         return codes(report)
 

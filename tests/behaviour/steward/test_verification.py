@@ -16,7 +16,7 @@ from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.paths import parse_location
 from pvdm.ledger import Unit
 from pvdm.ledger.record import proofs, shared_settings
-from pvdm.ledger.schema.work import HandleWord
+from pvdm.ledger.schema.work import StoredHandleState
 from pvdm.ledger.work import attempts, nonces, verified
 from pvdm.model import canonical_json
 from pvdm.model.role import Role
@@ -197,9 +197,9 @@ def test_keys_are_bound_to_both_freeze_roots_and_their_handle_has_ended(shared: 
         (proof,) = proofs.of_attempt(unit, attempt.attempt_id)
         handle = shared_settings.find_handle_of_job(unit, f"verify:{core.attempt.nonce}:0")
     assert handle is not None
-    assert handle.state is HandleWord.ENDED
+    assert handle.state is StoredHandleState.ENDED
     assert handle.context == proof.context
-    context = AttemptContext.from_json(canonical_json.parse(str(proof.context).encode(), size_max_bytes=10_000))
+    context = AttemptContext.parse(canonical_json.parse(str(proof.context).encode(), size_max_bytes=10_000))
     assert context.intent_root.hex() == core.sources[0].freeze_root_sha256
 
 
@@ -455,7 +455,7 @@ def test_a_second_verification_draws_its_own_nonce_and_has_its_own_proof(bench: 
     cores = {core.attempt.nonce for core in bench.cores(attempt)}
     assert cores == {first.attempt.nonce, "ab" * 16}
     with notary.ledger.read() as unit:
-        held = nonces.held_by(unit, attempt.attempt_id)
+        held = nonces.find_held(unit, attempt.attempt_id)
     assert held is not None
     assert held.nonce == "ab" * 16
 

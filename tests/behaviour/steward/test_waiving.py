@@ -60,7 +60,7 @@ def waived(bench: Bench, attempt: Attempt, core: ProofCore) -> str:
 def test_the_bytes_of_a_waived_fail_come_back_and_wait_for_the_gate(bench: Bench) -> None:
     attempt, core = failed(bench)
     override_id = waived(bench, attempt, core)
-    brought = bench.bring_back(override_id)
+    brought = bench.stage_override(override_id)
     assert brought.attempt_id != attempt.attempt_id
     again = bench.verify(brought)
     assert not again.verdict.passed
@@ -88,7 +88,7 @@ def test_an_override_waives_no_other_bytes(bench: Bench) -> None:
 
 def test_bytes_that_are_swapped_after_they_came_back_are_not_waived(bench: Bench) -> None:
     attempt, core = failed(bench)
-    brought = bench.bring_back(waived(bench, attempt, core))
+    brought = bench.stage_override(waived(bench, attempt, core))
     (path,) = (parse_location(brought.prefix).local / "data").iterdir()
     write(path, altered(ROWS, 6, amount=17.0))
     bench.verify(brought)
@@ -98,7 +98,7 @@ def test_bytes_that_are_swapped_after_they_came_back_are_not_waived(bench: Bench
 def test_bringing_back_twice_is_one_attempt(bench: Bench) -> None:
     attempt, core = failed(bench)
     override_id = waived(bench, attempt, core)
-    first, second = bench.bring_back(override_id), bench.bring_back(override_id)
+    first, second = bench.stage_override(override_id), bench.stage_override(override_id)
     assert first.attempt_id == second.attempt_id
     assert second.state is AttemptState.VERIFYING
 
@@ -108,7 +108,7 @@ def test_an_attempt_under_way_is_not_pushed_aside(bench: Bench) -> None:
     override_id = waived(bench, attempt, core)
     bench.attempt(reason="repair")
     with pytest.raises(ConflictError) as caught:
-        bench.bring_back(override_id)
+        bench.stage_override(override_id)
     assert caught.value.reason == "attempt_live"
 
 
@@ -120,7 +120,7 @@ def test_what_could_not_be_read_never_comes_back(bench: Bench) -> None:
     attempt, core = failed(bench, change=unreadable)
     override_id = waived(bench, attempt, core)
     with pytest.raises(VerificationError) as caught:
-        bench.bring_back(override_id)
+        bench.stage_override(override_id)
     assert caught.value.reason == "override_without_files"
 
 
@@ -150,7 +150,7 @@ def test_an_override_that_was_used_waives_nothing_any_more(bench: Bench) -> None
     bench.verify(bench.hand_in(second))
     assert bench.now(second).state is AttemptState.VERIFICATION_FAILED
     with pytest.raises(NotAllowedError) as caught:
-        bench.bring_back(override_id)
+        bench.stage_override(override_id)
     assert caught.value.reason == "override_replayed"
 
 
@@ -159,14 +159,14 @@ def test_where_governance_deletes_there_is_nothing_to_bring_back(tmp_path: Path)
         attempt, core = failed(bench)
         override_id = waived(bench, attempt, core)
         with pytest.raises(VerificationError) as caught:
-            bench.bring_back(override_id)
+            bench.stage_override(override_id)
         assert caught.value.reason == "override_files_gone"
         assert bench.attempt(reason="the chunk is not blocked").number == 2
 
 
 def test_an_unknown_override_brings_nothing_back(bench: Bench) -> None:
     with pytest.raises(InputError) as caught:
-        bench.bring_back("ab" * 32)
+        bench.stage_override("ab" * 32)
     assert caught.value.reason == "override_unknown"
 
 
@@ -176,7 +176,7 @@ def test_bytes_that_were_changed_in_quarantine_do_not_come_back_and_block_nothin
     (kept,) = bench.quarantined(attempt)
     kept.write_bytes(kept.read_bytes()[::-1])
     with pytest.raises(VerificationError) as caught:
-        bench.bring_back(override_id)
+        bench.stage_override(override_id)
     assert caught.value.reason == "vault_file_changed"
     assert bench.attempt(reason="the chunk is not blocked").number == 3
 
@@ -186,7 +186,7 @@ def test_an_override_that_has_expired_opens_no_attempt(bench: Bench) -> None:
     override_id = waived(bench, attempt, core)
     bench.scene.stand.time.pass_by(3_601 * SECOND)
     with pytest.raises(NotAllowedError) as caught:
-        bench.bring_back(override_id)
+        bench.stage_override(override_id)
     assert caught.value.reason == "override_expired"
     assert bench.attempt(reason="none was opened").number == 2
 
@@ -215,13 +215,13 @@ def test_an_operator_of_another_domain_brings_nothing_back(bench: Bench) -> None
     attempt, core = failed(bench)
     override_id = waived(bench, attempt, core)
     with pytest.raises(NotAllowedError) as caught:
-        bench.waiving.bring_back(bench.scene.grant(Role.OPERATOR, "risk"), override_id)
+        bench.waiving.stage_override(bench.scene.grant(Role.OPERATOR, "risk"), override_id)
     assert caught.value.reason == "domain_wrong"
 
 
 def test_restaged_bytes_are_based_on_the_head_of_main(bench: Bench) -> None:
     attempt, core = failed(bench)
-    brought = bench.bring_back(waived(bench, attempt, core))
+    brought = bench.stage_override(waived(bench, attempt, core))
     again = bench.verify(brought)
     assert again.target.base_snapshot_id == bench.state().metadata.current_snapshot_id is not None
 
@@ -236,8 +236,8 @@ def test_a_call_that_was_stopped_before_its_commit_is_taken_up(bench: Bench, mon
     with monkeypatch.context() as patched:
         patched.setattr("pvdm.steward.pipeline.break_glass.next_snapshot", away)
         with pytest.raises(UnavailableError):
-            bench.bring_back(override_id)
-    brought = bench.bring_back(override_id)
+            bench.stage_override(override_id)
+    brought = bench.stage_override(override_id)
     assert (brought.number, brought.state) == (2, AttemptState.VERIFYING)
     assert bench.verify(brought).files.staged_hashes == core.files.staged_hashes
 
@@ -246,7 +246,7 @@ def test_the_same_call_at_the_same_time_is_one_attempt(bench: Bench) -> None:
     attempt, core = failed(bench)
     override_id = waived(bench, attempt, core)
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: bench.bring_back(override_id).attempt_id, range(4)))
+        found = list(pool.map(lambda _: bench.stage_override(override_id).attempt_id, range(4)))
     assert len(set(found)) == 1
 
 
@@ -278,11 +278,11 @@ def test_what_two_stewards_bring_back_at_the_same_time_is_one_snapshot_of_one_at
 
     def meanwhile(*given: Any, **more: Any) -> Any:
         monkeypatch.setattr(place, real)
-        other.append(other_steward(bench).bring_back(bench.scene.grant(), override_id))
+        other.append(other_steward(bench).stage_override(bench.scene.grant(), override_id))
         return real(*given, **more)
 
     monkeypatch.setattr(place, meanwhile)
-    found = bench.bring_back(override_id)
+    found = bench.stage_override(override_id)
     assert [found.attempt_id] == [each.attempt_id for each in other]
     metadata = bench.state().metadata
     head = metadata.snapshot(metadata.refs[found.branch].snapshot_id)
@@ -295,7 +295,7 @@ def test_the_same_call_waits_for_one_that_is_staging(bench: Bench, monkeypatch: 
     attempt, core = failed(bench)
     override_id = waived(bench, attempt, core)
     found: list[Attempt] = []
-    second = threading.Thread(target=lambda: found.append(bench.bring_back(override_id)))
+    second = threading.Thread(target=lambda: found.append(bench.stage_override(override_id)))
 
     def meanwhile(*given: Any, **more: Any) -> Any:
         second.start()
@@ -304,7 +304,7 @@ def test_the_same_call_waits_for_one_that_is_staging(bench: Bench, monkeypatch: 
         return next_snapshot(*given, **more)
 
     monkeypatch.setattr("pvdm.steward.pipeline.break_glass.next_snapshot", meanwhile)
-    first = bench.bring_back(override_id)
+    first = bench.stage_override(override_id)
     second.join(30)
     assert [each.attempt_id for each in found] == [first.attempt_id]
 
@@ -319,10 +319,10 @@ def test_what_is_on_the_branch_after_a_call_was_stopped_is_not_staged_again(
         raise UnavailableError("ledger_unavailable", "just now")
 
     with monkeypatch.context() as patched:
-        patched.setattr(bench.workloads, "staged", away)
+        patched.setattr(bench.workloads, "end_staging", away)
         with pytest.raises(UnavailableError):
-            bench.bring_back(override_id)
-    brought = bench.bring_back(override_id)
+            bench.stage_override(override_id)
+    brought = bench.stage_override(override_id)
     metadata = bench.state().metadata
     head = metadata.snapshot(metadata.refs[brought.branch].snapshot_id)
     assert head is not None
@@ -337,4 +337,4 @@ def test_what_failed_is_there_to_come_back_after_a_sweep_of_the_vault(bench: Ben
         os.utime(path, (time.time() - ORPHAN_AGE_MAX_SECONDS - 60,) * 2)
     sweep = VaultSweep(notary.ledger, notary.clock, notary.catalog, bench.vault, bench.files)
     assert sweep.sweep() == 0
-    assert bench.bring_back(override_id).state is AttemptState.VERIFYING
+    assert bench.stage_override(override_id).state is AttemptState.VERIFYING

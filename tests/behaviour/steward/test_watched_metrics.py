@@ -36,7 +36,7 @@ TABLE = "00000000-0000-4000-8000-000000000001"
 
 @pytest.fixture
 def steward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
-    monkeypatch.setattr(expiries, "_KEPT_SECONDS", 0.0)
+    monkeypatch.setattr(expiries, "_CACHE_SECONDS", 0.0)
     with served(tmp_path) as made:
         yield made
 

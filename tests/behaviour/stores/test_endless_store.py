@@ -78,8 +78,8 @@ def store() -> Iterator[S3Store]:
 @pytest.mark.parametrize(
     ("ask", "said"),
     [
-        (lambda store: list(store.walk(FOLDER)), "gives one page again and again"),
-        (lambda store: store.versions(FOLDER), "gives one page again and again"),
+        (lambda store: list(store.walk(FOLDER)), "returns the same page twice"),
+        (lambda store: store.versions(FOLDER), "returns the same page twice"),
         (lambda store: store.abort_uploads(FOLDER), "lists uploads that were ended"),
     ],
     ids=["objects", "versions", "uploads"],

@@ -167,7 +167,7 @@ def _brought_down(folder: ObjectPath, to: Path) -> None:
     for each in folder.store.walk(folder.place):
         path = to.joinpath(*each.place.parts[len(folder.place.parts) :])
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(folder._at(*each.place.parts).read_bytes())
+        path.write_bytes(ObjectPath(folder.store, each.place).read_bytes())
 
 
 def test_a_ledger_that_was_rolled_back_is_noticed_by_the_checkpoint_in_the_store(scene: Scene) -> None:

@@ -54,7 +54,7 @@ def found_by_audit(lake: Lake) -> set[str]:
     evidence = gathered(line.notary, line.scene.grant(Role.AUDITOR, "sales"), "orders")
     judge = AuditJudge(line.notary.trust.current(), LOG_ORIGIN, line.scene.now)
     reading = Reading(lake)
-    return codes(audit(evidence, reading, judge, again=reading.files))
+    return codes(audit(evidence, reading, judge, data_files=reading.files))
 
 
 def seen(lake: Lake) -> list[Row]:

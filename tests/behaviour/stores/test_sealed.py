@@ -90,7 +90,7 @@ def test_the_proof_says_sealed_and_pins_each_version(lake: Lake, producer: Stewa
     found = lake.settled(producer, attempt)
     with lake.line.notary.ledger.read() as unit:
         (record,) = proofs.of_attempt(unit, found.attempt_id)
-        said = read_signed(proofs.envelope(unit, record.proof_id), Proof)
+        said = read_signed(proofs.get_envelope(unit, record.proof_id), Proof)
     shown = lake.admin.versions(parse_location(attempt.prefix).child("data"))
     assert said.notary.storage is Storage.SEALED
     assert {file.version_id for file in said.core.files.added} == set(shown.values())

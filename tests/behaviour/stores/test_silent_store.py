@@ -97,7 +97,7 @@ def test_a_store_that_answers_again_is_found_after_the_rest(
     store = S3Store(settings)
     failed(store, bucket)
     proxy.speak()
-    monkeypatch.setattr(circuit_breaker, "REST_SECONDS", 0)
+    monkeypatch.setattr(circuit_breaker, "OPEN_SECONDS", 0)
     with pytest.raises(FileNotFoundError):
         store.facts(parse_location(f"{bucket.root}/any"))
 
@@ -148,7 +148,7 @@ def test_a_request_that_needs_the_silent_store_is_answered_with_what_is_wrong(
 def test_a_job_that_meets_the_silent_store_waits_and_ends_well_when_it_answers(
     lake: Lake, producer: StewardClient, proxy: SilentProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(circuit_breaker, "REST_SECONDS", 0)
+    monkeypatch.setattr(circuit_breaker, "OPEN_SECONDS", 0)
     lake.line.protect(contract("storage: open"))
     attempt = lake.staged(producer)
     jobs = lake.line.notary.jobs

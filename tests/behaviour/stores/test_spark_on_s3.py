@@ -15,7 +15,7 @@ from pvdm.client import StewardClient
 from pvdm.errors import InputError
 from pvdm.lake.paths import parse_location
 from pvdm.lake.stores.s3 import S3Store
-from pvdm.lake.stores.s3_client import SECRET_ACCESS_KEY, SESSION_TOKEN, settings_of
+from pvdm.lake.stores.s3_client import SECRET_ACCESS_KEY, SESSION_TOKEN, settings_from_config
 from pvdm.lake.stores.store import WriteHooks
 from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState
@@ -110,7 +110,7 @@ def test_workers_read_objects_and_what_they_saw_is_published(house: House, stora
 def test_a_jobs_session_reads_what_the_job_reads_and_writes_nothing(house: House) -> None:
     house.published("storage: copied")
     (config,) = house.vended
-    own, admin = S3Store(settings_of(config)), house.lake.admin
+    own, admin = S3Store(settings_from_config(config)), house.lake.admin
     places = [each.place for each in admin.walk(parse_location(house.lake.bucket.root))]
     source = next(each for each in places if "/raw/" in str(each) and "/data/" in str(each))
     assert own.facts(source).size > 0

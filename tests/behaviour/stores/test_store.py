@@ -169,7 +169,7 @@ def test_a_reading_that_breaks_goes_on_where_it_broke(
     monkeypatch.setattr("pvdm.lake.stores.s3.PIECE_BYTES", 4)
     store = S3Store(s3_server.steward)
     store.put(bucket.child("a"), b"0123456789", NONE)
-    broken, inner = [1], store._some
+    broken, inner = [1], store._read_piece
 
     def piece(place: Location, answer: Any, most: int | None = None) -> bytes:
         if broken and "ContentRange" not in answer and answer["Body"].tell() == 4:
@@ -177,7 +177,7 @@ def test_a_reading_that_breaks_goes_on_where_it_broke(
             raise OSError("broken")
         return inner(place, answer, most)
 
-    monkeypatch.setattr(store, "_some", piece)
+    monkeypatch.setattr(store, "_read_piece", piece)
     assert b"".join(store.reading(bucket.child("a")).pieces) == b"0123456789"
     assert broken == []
 
@@ -188,7 +188,7 @@ def test_a_file_that_was_replaced_while_it_was_read_is_not_read_as_two_halves(
     monkeypatch.setattr("pvdm.lake.stores.s3.PIECE_BYTES", 4)
     store = S3Store(s3_server.steward)
     store.put(bucket.child("a"), b"0123456789", NONE)
-    inner = store._some
+    inner = store._read_piece
 
     def piece(place: Location, answer: Any, most: int | None = None) -> bytes:
         if answer["Body"].tell() == 4:
@@ -196,7 +196,7 @@ def test_a_file_that_was_replaced_while_it_was_read_is_not_read_as_two_halves(
             raise OSError("broken")
         return inner(place, answer, most)
 
-    monkeypatch.setattr(store, "_some", piece)
+    monkeypatch.setattr(store, "_read_piece", piece)
     with pytest.raises(OSError, match=r"Precondition|412"):
         b"".join(store.reading(bucket.child("a")).pieces)
 

@@ -210,7 +210,7 @@ def test_audits_name_what_slipped_past_though_it_was_signed_for_afterwards(house
     assert len(shown_to(house, Role.CONSUMER)["metadata"]["snapshots"]) == 3
     grant = house.scene.grant(Role.AUDITOR, "sales")
     judge = AuditJudge(house.notary.trust.current(), LOG_ORIGIN, house.scene.now)
-    report = audit(gathered(house.notary, grant, "orders"), Local(), judge, again=Files())
+    report = audit(gathered(house.notary, grant, "orders"), Local(), judge, data_files=Files())
     assert not report.holds
     standing = {each.snapshot_id: each.standing for each in report.snapshots}
     assert (standing[slipped], standing[done.shown.new_snapshot_id]) == (Standing.UNPROVED, Standing.OK)

@@ -93,10 +93,10 @@ def test_what_slips_past_us_is_not_shown_to_consumers_and_is_found_by_the_audit(
     house.stand.time.pass_by(SECOND)
     grant = house.scene.grant(Role.AUDITOR, "sales")
     judge = AuditJudge(house.notary.trust.current(), LOG_ORIGIN, house.scene.now)
-    report = audit(gathered(house.notary, grant, "orders"), Local(), judge, again=Files())
+    report = audit(gathered(house.notary, grant, "orders"), Local(), judge, data_files=Files())
     assert (codes(report), standings(report)) == (set(), [Standing.BEFORE, Standing.OK])
     slipped = there.slip(house, [(8, 1, "Ulm")])
-    report = audit(gathered(house.notary, grant, "orders"), Local(), judge, again=Files())
+    report = audit(gathered(house.notary, grant, "orders"), Local(), judge, data_files=Files())
     assert not report.holds
     assert [each.snapshot_id for each in report.snapshots if each.standing is Standing.UNPROVED] == [slipped]
     assert refused(lambda: shown_to(house, Role.CONSUMER)) == "main_unproved"

@@ -86,17 +86,17 @@ def test_what_is_handed_in_is_never_taken_for_nothing(house: House, staging: Att
     house.stage(staging, NEW)
     grant = house.scene.grant(Role.PRODUCER, "sales")
     cache.begin()
-    assert code_of(lambda: house.notary.workloads.staged(grant, staging.attempt_id)) == "upstream_stale"
+    assert code_of(lambda: house.notary.workloads.end_staging(grant, staging.attempt_id)) == "upstream_stale"
     assert of(house, staging).state == "STAGING"
     cache.end()
     staged = house.found().metadata.refs[staging.branch].snapshot_id
-    assert house.notary.workloads.staged(grant, staging.attempt_id).staged_snapshot_id == str(staged)
+    assert house.notary.workloads.end_staging(grant, staging.attempt_id).staged_snapshot_id == str(staged)
 
 
 def test_what_is_not_shown_is_not_judged_as_gone(house: House, staging: Attempt, cache: Cache) -> None:
     house.stage(staging, NEW)
     grant = house.scene.grant(Role.PRODUCER, "sales")
-    house.notary.workloads.staged(grant, staging.attempt_id)
+    house.notary.workloads.end_staging(grant, staging.attempt_id)
     cache.begin()
     house.stand.reopen()
     jobs = house.notary.jobs

@@ -325,7 +325,7 @@ class History:
     ) -> AuditReport:
         judge, found = AuditJudge(root, ORIGIN, NOW), evidence or self.evidence()
         files = Files() if again else None
-        return audit(found, Local(), judge, again=files, accepted=accepted, accept_lost=accept_lost)
+        return audit(found, Local(), judge, data_files=files, accepted=accepted, accept_lost=accept_lost)
 
     def bundle(self) -> AuditBundle:
         """The bundle that an export of this table gives."""

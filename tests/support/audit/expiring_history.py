@@ -21,7 +21,7 @@ from tools.proof_kit import SECOND
 def audited(house: House) -> AuditReport:
     evidence = gathered(house.notary, house.scene.grant(Role.AUDITOR, "sales"), "orders")
     judge = AuditJudge(house.notary.trust.current(), LOG_ORIGIN, house.scene.now)
-    return audit(evidence, Local(), judge, again=files())
+    return audit(evidence, Local(), judge, data_files=files())
 
 
 def published(house: House, attempt: Attempt) -> None:

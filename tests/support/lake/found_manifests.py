@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pvdm.catalog.commit import Change
-from pvdm.lake.format.avro.container import write_avro
+from pvdm.lake.format.avro.container import read_avro, write_avro
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, FileContent, IdMap, ManifestContent, ManifestEntry
 from pvdm.lake.format.manifest.manifest import ManifestHeader
 from pvdm.lake.format.manifest.manifest_list import ListHeader, ManifestFile, read_manifest_list
@@ -134,10 +134,12 @@ def plant(
 
 def _written(metadata: TableMetadata, each: Planted, own: int, path: str) -> ManifestFile:
     header = each.header or header_of(metadata, metadata.default_spec_id, each.content)
+    manifest = write_manifest(header, each.entries)
+    file = read_avro(manifest.data)
     # Room for another manifest of the same length.
-    manifest = write_manifest(header, each.entries, extra=[("room", bytes(200))], codec="null")
-    file_at(path).write_bytes(manifest.data)
-    honest = manifest.list_entry(path, own, first_row_id=each.first_row_id)
+    data = write_avro(file.schema_text, (*extra_of(file), ("room", bytes(200))), file.records, codec="null")
+    file_at(path).write_bytes(data)
+    honest = replace(replace(manifest, data=data).list_entry(path, own), first_row_id=each.first_row_id)
     least = honest.min_sequence_number
     return replace(honest, min_sequence_number=None if least is None else min(least, metadata.next_sequence_number))
 
@@ -148,8 +150,9 @@ def overwrite(house: House, path: str, entries: Sequence[ManifestEntry], *, name
     place = file_at(path)
     size = place.stat().st_size
     header = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA)
+    file = read_avro(write_manifest(header, entries).data)
     for pad in range(size):
-        data = write_manifest(header, entries, extra=[("pad", b"x" * pad)], codec="null").data
+        data = write_avro(file.schema_text, (*extra_of(file), ("pad", b"x" * pad)), file.records, codec="null")
         if len(data) == size:
             place.write_bytes(data)
             return

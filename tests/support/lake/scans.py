@@ -6,7 +6,7 @@ import itertools
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -190,8 +190,9 @@ class Lake:
             written = write_manifest(header, entries)
             path = self.folder / f"m{number}-{next(self._numbers)}.avro"
             path.write_bytes(written.data)
-            first = {"first_row_id": 1_000} if self.version > 2 and content is ManifestContent.DATA else {}
-            listed.append(written.list_entry(f"file://{path}", SNAPSHOT, sequence_number=last, **first))
+            first = 1_000 if self.version > 2 and content is ManifestContent.DATA else None
+            honest = written.list_entry(f"file://{path}", SNAPSHOT)
+            listed.append(replace(honest, sequence_number=last, first_row_id=first))
         head = ListHeader(
             format_version=self.version,
             snapshot_id=SNAPSHOT,
@@ -257,7 +258,7 @@ def rows_of(scan: Scan) -> list[dict[str, Any]]:
 
 def to_doc(columns: Schema, schema_id: int = 0) -> Doc:
     """The schema as the metadata document has it."""
-    return dict(to_iceberg(columns, schema_id=schema_id))
+    return {**to_iceberg(columns), "schema-id": schema_id}
 
 
 def pinned(lake: Lake) -> PinnedSource:

@@ -14,7 +14,7 @@ from pvdm.ledger.record.receipts import ReceiptRecord
 from pvdm.ledger.record.shared_settings import StoredHandle
 from pvdm.ledger.record.statements import AttestationRecord, ChallengeRecord
 from pvdm.ledger.schema.record import receipts as receipts_table
-from pvdm.ledger.schema.work import Atomicity, HandleWord
+from pvdm.ledger.schema.work import Atomicity, StoredHandleState
 from pvdm.ledger.schema.work import verified as verified_table
 from pvdm.ledger.unit import Unit
 from pvdm.ledger.work import attempts, verified, workloads
@@ -107,7 +107,7 @@ def logged(unit: Unit) -> int:
 
 ASKED: Final = ChallengeRecord(hex32("asked"), "source-payments", 3, '{"snapshot_id":"77"}', _NOW + 60)
 ATTESTED: Final = AttestationRecord(hex64("attested"), ASKED.nonce, ASKED.attestor, "payments", "u-1", "77")
-HANDLE: Final = StoredHandle(hex64("handle"), "job-1", 2, HandleWord.ISSUED, None, frozenset())
+HANDLE: Final = StoredHandle(hex64("handle"), "job-1", 2, StoredHandleState.ISSUED, None, frozenset())
 
 
 def newest_verified(unit: Unit, attempt_id: str) -> VerifiedRecord | None:

@@ -16,11 +16,11 @@ from pvdm.model.role import Role
 from pvdm.steward.config.steward import StewardConfig
 from pvdm.steward.pipeline.spark import SparkVerifier
 from pvdm.verify.job import Tools, Verified, verify
-from pvdm.verify.readers import JobKeys, Outcome, Work
+from pvdm.verify.readers import JobKeys, ReadResult, Work
 from pvdm.verify.spark.application import Application, Table
 from pvdm.verify.spark.reader import SparkReader
 from pvdm.verify.spark.settings import SparkSettings
-from pvdm.verify.spark.worker import KEYRING, answered, run_extraction
+from pvdm.verify.spark.worker import KEYRING, run_extraction, run_task
 from tests.support.gate.approvals import furnish, with_catalog
 from tests.support.steward.http import Served, served
 from tests.support.verify.attempts import Bench, Row, bench_on
@@ -44,7 +44,7 @@ class InProcess(Application):
         told = []
         for task in tasks:
             KEYRING.forget()  # as in a process of its own
-            told.append(answered(common, task))
+            told.append(run_task(common, task))
         self.answers = [sealed or b"" for sealed, _ in told]
         return [refused for _, refused in told], self.answers
 
@@ -118,7 +118,7 @@ class Lab:
             def redemptions(self, work: Work) -> int:
                 raise NotImplementedError
 
-            def read(self, work: Work, held: JobKeys) -> Outcome:
+            def read(self, work: Work, job_keys: JobKeys) -> ReadResult:
                 raise NotImplementedError
 
         with contextlib.suppress(_AskedError):

@@ -164,7 +164,7 @@ class Goods:
     def cores(self, attempt: AttemptView) -> list[ProofCore]:
         with self.line.notary.ledger.read() as unit:
             found = proofs.of_attempt(unit, attempt.attempt_id)
-            return [read_signed(proofs.envelope(unit, each.proof_id), Proof).core for each in found]
+            return [read_signed(proofs.get_envelope(unit, each.proof_id), Proof).core for each in found]
 
     def codes(self, attempt: AttemptView) -> list[str]:
         """What was found, as the ledger keeps it."""

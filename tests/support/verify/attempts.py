@@ -149,8 +149,8 @@ class Bench:
     def given_up(self, attempt_id: str, reason: str) -> None:
         self.scene.notary.work.abort(STEWARD_GRANT, attempt_id, reason)
 
-    def bring_back(self, override_id: str) -> Attempt:
-        return self.waiving.bring_back(self.scene.grant(), override_id)
+    def stage_override(self, override_id: str) -> Attempt:
+        return self.waiving.stage_override(self.scene.grant(), override_id)
 
     def verifying(self, files: Files | None = None, tools: Tools | None = None) -> Verification:
         """The desk; with other files than the disk's for what a test puts between it and the disk."""
@@ -244,7 +244,7 @@ class Bench:
         return self.hand_in(attempt), paths
 
     def hand_in(self, attempt: Attempt) -> Attempt:
-        return self.workloads.staged(self.scene.grant(Role.PRODUCER, "sales"), attempt.attempt_id)
+        return self.workloads.end_staging(self.scene.grant(Role.PRODUCER, "sales"), attempt.attempt_id)
 
     def now(self, attempt: Attempt) -> Attempt:
         with self.scene.notary.ledger.read() as unit:
@@ -253,7 +253,7 @@ class Bench:
     def cores(self, attempt: Attempt) -> list[ProofCore]:
         with self.scene.notary.ledger.read() as unit:
             found = proofs.of_attempt(unit, attempt.attempt_id)
-            return [read_signed(proofs.envelope(unit, each.proof_id), Proof).core for each in found]
+            return [read_signed(proofs.get_envelope(unit, each.proof_id), Proof).core for each in found]
 
     def record(self, attempt: Attempt) -> VerifiedRecord:
         with self.scene.notary.ledger.read() as unit:

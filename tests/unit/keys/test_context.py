@@ -121,7 +121,7 @@ def test_a_source_has_no_key_for_the_purpose_of_an_attempt() -> None:
 
 
 def test_a_context_comes_back_from_its_document() -> None:
-    assert AttemptContext.from_json(attempt().to_json()) == attempt()
+    assert AttemptContext.parse(attempt().to_json()) == attempt()
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_context_comes_back_from_its_document() -> None:
 )  # fmt: skip
 def test_a_document_that_is_not_a_context_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(InputError) as caught:
-        AttemptContext.from_json({**attempt().to_json(), **change})  # type: ignore[dict-item]
+        AttemptContext.parse({**attempt().to_json(), **change})  # type: ignore[dict-item]
     assert caught.value.reason == "context_invalid"
 
 

@@ -14,7 +14,7 @@ from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError
 from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import Secret
 from pvdm.trust.keys.epochs import KeyRole
-from pvdm.trust.keys.file import FileKeystore, _check, create_file_keys, open_file_keys
+from pvdm.trust.keys.file import FileKeystore, _checksum, create_file_keys, open_file_keys
 from pvdm.trust.keys.seal import Passphrase
 from tests.support.steward.keys import attempt, keystore
 from tests.support.steward.secret_search import traces
@@ -128,7 +128,7 @@ def test_a_book_that_was_changed_with_its_check_but_without_the_keys_is_refused(
     body = json.loads(bytes.fromhex(mine["body"]))
     body["book"] = json.loads(bytes.fromhex(theirs["body"]))["book"]
     mine["body"] = json.dumps(body, separators=(",", ":"), sort_keys=True).encode().hex()
-    mine["check"] = _check(Secret(bytes.fromhex(mine["body"])))
+    mine["check"] = _checksum(Secret(bytes.fromhex(mine["body"])))
     path.write_text(json.dumps(mine, separators=(",", ":"), sort_keys=True))
     assert code_of_opening(path) == "keystore_damaged"
 

@@ -90,7 +90,7 @@ def test_entries_are_read_as_they_were_written(version: int) -> None:
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_the_header_is_read_as_it_was_written(version: int) -> None:
     found = read_manifest(write_manifest(header(version), [entry()]).data).header
-    assert replace(found, iceberg_schema=None) == header(version)
+    assert found == header(version)
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -112,16 +112,14 @@ def test_equal_input_gives_equal_bytes() -> None:
     assert first == second
 
 
-def test_a_given_marker_and_unknown_header_values_are_written() -> None:
-    written = write_manifest(header(), [entry()], extra=[("pvdm.attempt", b"a1")], sync=SYNC)
-    found = read_manifest(written.data).file
-    assert (found.sync, found.text("pvdm.attempt")) == (SYNC, "a1")
+def test_a_given_marker_is_written() -> None:
+    assert read_manifest(write_manifest(header(), [entry()], sync=SYNC).data).file.sync == SYNC
 
 
 def test_the_list_gets_true_facts() -> None:
     file = data_file(record_count=5)
     written = write_manifest(header(), [entry(), kept(file), kept(file, status=EntryStatus.DELETED, sequence_number=1)])
-    told = written.list_entry("s3://lake/m.avro", 55, sequence_number=9)
+    told = replace(written.list_entry("s3://lake/m.avro", 55), sequence_number=9)
     check_listed(read_manifest(written.data), told, size=len(written.data))
     counts = (told.added_files_count, told.added_rows_count, told.existing_rows_count, told.deleted_rows_count)
     assert (counts, told.min_sequence_number) == ((1, 10, 5, 5), 2)

@@ -53,12 +53,7 @@ def test_nested_types_go_to_the_model_and_back() -> None:
         column(2, "m", map_of("string", struct_of(column(3, "x", list_of("date", 93)))), required=True),
     ]
     found = read(*fields)
-    assert to_iceberg(to_model(found), schema_id=4, identifier_field_ids=[9, 8]) == {
-        "type": "struct",
-        "schema-id": 4,
-        "identifier-field-ids": [8, 9],
-        "fields": fields,
-    }
+    assert to_iceberg(to_model(found)) == {"type": "struct", "schema-id": 0, "fields": fields}
 
 
 def test_the_model_has_ids_names_and_requiredness() -> None:

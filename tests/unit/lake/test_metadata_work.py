@@ -15,10 +15,10 @@ import pytest
 from pvdm.errors import InputError
 from pvdm.lake.format import json_document
 from pvdm.lake.format.json_document import Node, parse_json
-from pvdm.lake.format.schema.type_names import TypeName, fits, parse_type_name
+from pvdm.lake.format.schema.type_names import TypeName, is_default_of, parse_type_name
 from pvdm.lake.format.table import metadata
 from pvdm.lake.format.table.commit_request import apply_updates
-from pvdm.lake.format.table.metadata import stripped_location
+from pvdm.lake.format.table.metadata import strip_location
 from pvdm.lake.format.table.snapshots import SnapshotRef, parse_ref
 from pvdm.lake.format.view import ViewMetadata, apply_view_updates
 from tests.support.catalog.views import document as view_document
@@ -85,7 +85,7 @@ def brackets(count: int) -> Callable[[], object]:
 
 
 def slashes(count: int) -> Callable[[], object]:
-    return lambda: stripped_location("file:/a" + "/" * count, "$")
+    return lambda: strip_location("file:/a" + "/" * count, "$")
 
 
 def schemas(count: int) -> Callable[[], object]:
@@ -180,7 +180,7 @@ def test_a_document_takes_memory_in_proportion(data: bytes) -> None:
 
 def test_a_default_of_many_bytes_takes_memory_in_proportion() -> None:
     text = "ab" * 1_000_000
-    assert peak_bytes(lambda: fits(TypeName("binary"), text)) < 1_000_000
+    assert peak_bytes(lambda: is_default_of(TypeName("binary"), text)) < 1_000_000
 
 
 @pytest.mark.parametrize("size", range(1, 14))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from pvdm.errors import InputError, VerificationError
-from pvdm.lake.format.manifest.entry import FileContent, IdMap
+from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, FileContent, IdMap, ManifestEntry
 from pvdm.lake.format.partition_spec import PartitionSpec
 from pvdm.lake.read.deletes import FILE_PATH_ID, DeleteFile, DeleteIndex
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema, StructType
@@ -142,10 +143,15 @@ def test_the_same_tuple_under_another_spec_is_another_partition() -> None:
     index = DeleteIndex()
     near, far = (PartitionSpec.from_text(each, json.dumps(identity_spec(2, "name"))) for each in (1, 4))
     partition: IdMap[Any] = IdMap([(1000, "a")])
-    delete = DeleteFile("file:///d", 1, 1, FileContent.POSITION_DELETES, 5)
-    index.add(delete, near, partition)
-    assert index.of("file:///f", 1, near.spec_id, partition) == (delete,)
-    assert index.of("file:///f", 1, far.spec_id, partition) == ()
+    data = DataFile(
+        file_path="file:///f", file_format="PARQUET", record_count=1, file_size_in_bytes=1, partition=partition
+    )
+    deletes = replace(data, file_path="file:///d", content=FileContent.POSITION_DELETES)
+    index.add(ManifestEntry(status=EntryStatus.ADDED, data_file=deletes, sequence_number=5), near)
+    entry = ManifestEntry(status=EntryStatus.ADDED, data_file=data, sequence_number=1)
+    found = DeleteFile("file:///d", 1, 1, FileContent.POSITION_DELETES, 5)
+    assert index.of(entry, near.spec_id) == (found,)
+    assert index.of(entry, far.spec_id) == ()
 
 
 NAN, OTHER_NAN = (struct.unpack("<d", bits.to_bytes(8, "little"))[0] for bits in (0x7FF8 << 48, (0xFFF8 << 48) + 5))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pvdm.errors import InputError, UnavailableError
-from pvdm.lake.spark import EXTENSIONS, ICEBERG_RUNTIME, SparkCatalog, _started, spark_session, wire
+from pvdm.lake.spark import EXTENSIONS, ICEBERG_RUNTIME, SparkCatalog, _new_session_settings, spark_session, wire
 from pvdm.model.secret import Secret
 
 TOKEN = Secret(b"pvdm_secret")
@@ -39,7 +39,9 @@ def test_a_catalog_does_not_show_its_token() -> None:
 
 
 def test_a_new_session_gets_icebergs_runtime_and_extensions_beside_the_callers() -> None:
-    found = _started({"spark.jars.packages": "org.example:udf:1", "spark.sql.extensions": "org.example.Own"})
+    found = _new_session_settings(
+        {"spark.jars.packages": "org.example:udf:1", "spark.sql.extensions": "org.example.Own"}
+    )
     assert found["spark.jars.packages"] == f"org.example:udf:1,{ICEBERG_RUNTIME}"
     assert found["spark.sql.extensions"] == f"org.example.Own,{EXTENSIONS}"
 
@@ -47,7 +49,7 @@ def test_a_new_session_gets_icebergs_runtime_and_extensions_beside_the_callers()
 @pytest.mark.parametrize("key", ["spark.jars", "spark.jars.packages"])
 def test_a_caller_who_brings_icebergs_runtime_gets_no_second_one(key: str) -> None:
     brought = "/jars/iceberg-spark-runtime-4.1_2.13-1.12.0.jar"
-    assert _started({key: brought}) == {key: brought, "spark.sql.extensions": EXTENSIONS}
+    assert _new_session_settings({key: brought}) == {key: brought, "spark.sql.extensions": EXTENSIONS}
 
 
 @pytest.mark.parametrize("config", [{"spark.remote": "sc://far"}, {"spark.api.mode": "connect"}])

@@ -162,7 +162,7 @@ def test_its_own_prefix_is_an_upstreams_to_say() -> None:
 
 @pytest.mark.parametrize("part", ["head", "body"])
 def test_an_answer_that_never_ends_is_given_up_in_time(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(circuit_breaker, "REST_SECONDS", 0)
+    monkeypatch.setattr(circuit_breaker, "OPEN_SECONDS", 0)
     commit = CommitRequest(UpstreamState("", TABLE), [{"type": "assert-table-uuid", "uuid": str(TABLE.table_uuid)}], [])
     with hostile() as there, asked(there, seconds=SOON) as upstream:
         there.dripping = part
@@ -228,7 +228,7 @@ def test_nobody_waits_for_an_upstream_that_was_silent_just_now(part: str, monkey
         with pytest.raises(UnavailableError):
             upstream.load(PLACE)
         there.dripping = "nothing"
-        monkeypatch.setattr(circuit_breaker, "REST_SECONDS", 0)
+        monkeypatch.setattr(circuit_breaker, "OPEN_SECONDS", 0)
         assert upstream.load(PLACE).location == LOADED["metadata-location"]
 
 

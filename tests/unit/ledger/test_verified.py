@@ -9,7 +9,7 @@ import pytest
 from pvdm.errors import ConflictError, InputError
 from pvdm.ledger.record import proofs
 from pvdm.ledger.record.proofs import ProofRecord
-from pvdm.ledger.schema.record import VerdictWord
+from pvdm.ledger.schema.record import StoredVerdict
 from pvdm.ledger.schema.work import DisposalOutcome
 from pvdm.ledger.unit import Unit
 from pvdm.ledger.work import attempts, disposals, verified
@@ -28,7 +28,7 @@ def record(unit: Unit) -> VerifiedRecord:
 
 
 def prove(unit: Unit, said: VerifiedRecord) -> None:
-    proof = ProofRecord(hex64("proof"), said.attempt_id, said.nonce, VerdictWord.PASS, "one", 1)
+    proof = ProofRecord(hex64("proof"), said.attempt_id, said.nonce, StoredVerdict.PASS, "one", 1)
     proofs.put(unit, proof, b"envelope", log_index=logged(unit))
 
 

@@ -249,7 +249,7 @@ def test_what_may_be_of_either_gap_is_counted_once_and_in_neither(history: Histo
     one, two = report.gaps
     for each in (one, two):
         assert (each.uncovered, each.bytes_proved, each.snapshot_ids, each.snapshots_expired) == (NONE, NONE, (), True)
-    found = report.undecided
+    found = report.undecided_gaps
     assert found is not None
     assert (found.gap_ids, found.snapshot_ids) == ((one.gap_id, two.gap_id), (history.head,))
     assert (found.uncovered, found.bytes_proved, found.lost) == (CountedFiles(6, 45), CountedFiles(2, 20), NONE)
@@ -269,13 +269,13 @@ def test_what_was_lost_in_either_gap_is_counted_once(history: History) -> None:
     history.protect()
     report = history.audit()
     assert [each.lost for each in report.gaps] == [NONE, NONE]
-    assert report.undecided is not None
-    assert report.undecided.lost == CountedFiles(2, 20)
+    assert report.undecided_gaps is not None
+    assert report.undecided_gaps.lost == CountedFiles(2, 20)
 
 
 def test_gaps_that_history_tells_apart_leave_nothing_undecided(history: History) -> None:
     two_gaps(history)
-    assert history.audit().undecided is None
+    assert history.audit().undecided_gaps is None
 
 
 # A gap cannot be made to look smaller

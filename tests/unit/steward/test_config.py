@@ -25,7 +25,7 @@ from pvdm.steward.config.steward import (
     StewardConfig,
     is_loopback,
     load_config,
-    require_door,
+    require_tls_or_loopback,
 )
 from pvdm.trust.keys.kms import KmsSettings
 from pvdm.trust.keys.public import Algorithm
@@ -262,7 +262,7 @@ def test_an_unknown_field_has_no_such_hint(tmp_path: Path) -> None:
         (
             'outside = "outside/checkpoint"',
             'outside = "o"\nunknown = 1',
-            "a field that steward.toml knows, got unknown",
+            "a field of steward.toml, got unknown",
         ),
         ('outside = "outside/checkpoint"', 'outside = "o"\ntrust_root_sha256 = "abc"', "64 lower-case hex digits, got"),
         ('notary = "steward-one"', 'notary = "Steward One"', "the first a letter or digit, got another text"),
@@ -325,8 +325,8 @@ def test_half_of_tls_is_none(tmp_path: Path, name: str) -> None:
 
 def test_a_door_that_code_makes_is_judged_the_same_way() -> None:
     service = ServiceConfig(host="0.0.0.0")
-    assert refused(lambda: require_door(service)).reason == "tls_missing"
-    require_door(replace(service, tls_certificate=Path("c"), tls_key=Path("k")))
+    assert refused(lambda: require_tls_or_loopback(service)).reason == "tls_missing"
+    require_tls_or_loopback(replace(service, tls_certificate=Path("c"), tls_key=Path("k")))
 
 
 def test_the_defaults_of_the_file_are_the_defaults_of_the_values(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_identities_are_forgotten_oldest_first_so_that_memory_is_bounded(monkeyp
         if number % 5 == 0:
             with pytest.raises(UnavailableError):
                 found.charge("kept")
-    assert len(found) == 10
+    assert len(found._identities) == 10
     with pytest.raises(UnavailableError):
         found.charge("kept")
 
@@ -148,7 +148,7 @@ async def served_in(found: Limiter, names: list[str], seconds: Seconds, *, waits
     release = asyncio.Event()
 
     async def ask(name: str) -> None:
-        async with found.line("table", most=1):
+        async with found.queue("table", most=1):
             await release.wait()
             served.append(name)
 
@@ -177,7 +177,7 @@ def test_in_a_line_for_one_thing_whoever_waited_long_comes_before_all_others() -
 def test_two_things_have_two_lines() -> None:
     async def both() -> None:
         found = limiter(wait_seconds=1)
-        async with found.line("one", most=1), found.line("another", most=1):
+        async with found.queue("one", most=1), found.queue("another", most=1):
             pass
 
     asyncio.run(asyncio.wait_for(both(), 5))
@@ -187,12 +187,12 @@ def test_nothing_is_kept_of_a_line_that_nobody_is_in() -> None:
     seconds = Seconds()
     found = limiter(seconds)
     asyncio.run(served_in(found, ["a", "b", "c"], seconds))
-    assert not found._lines
+    assert not found._queues
 
 
 def test_whoever_waits_too_long_in_a_line_for_one_thing_is_refused() -> None:
     async def second(found: Limiter) -> None:
-        async with found.line("table", most=1), found.line("table", most=1):
+        async with found.queue("table", most=1), found.queue("table", most=1):
             pass
 
     with pytest.raises(UnavailableError) as raised:
@@ -206,12 +206,12 @@ def test_a_turn_that_comes_in_the_moment_in_which_the_wait_ends_is_not_lost() ->
         release = asyncio.Event()
 
         async def hold() -> None:
-            async with found.line("table", most=1):
+            async with found.queue("table", most=1):
                 await release.wait()
 
         async def wait() -> None:
             with contextlib.suppress(UnavailableError):
-                async with found.line("table", most=1):
+                async with found.queue("table", most=1):
                     pass
 
         def late() -> None:
@@ -223,7 +223,7 @@ def test_a_turn_that_comes_in_the_moment_in_which_the_wait_ends_is_not_lost() ->
         await asyncio.sleep(0)
         asyncio.get_running_loop().call_later(0.05, late)
         await asyncio.gather(*tasks)
-        return bool(found._lines)
+        return bool(found._queues)
 
     assert not asyncio.run(scene())
 

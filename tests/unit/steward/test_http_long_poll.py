@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from pvdm.errors import UnavailableError
-from pvdm.steward.http.long_poll import Waiting
+from pvdm.steward.http.long_poll import LongPolls
 from pvdm.steward.pipeline.jobs import Changes
 
 ATTEMPT = "ab" * 16
@@ -43,7 +43,7 @@ class Desk:
 async def _poll(desk: Desk, changes: Changes, seconds: float) -> Any:
     notary: Any = SimpleNamespace(work=desk, changes=changes)
     grant: Any = SimpleNamespace(parent_id=None, token_id="one")
-    return await Waiting(notary).attempt(grant, ATTEMPT, seconds)
+    return await LongPolls(notary).attempt(grant, ATTEMPT, seconds)
 
 
 async def _until(desk: Desk, looks: int) -> None:
@@ -89,7 +89,7 @@ def test_a_poll_whose_time_is_over_gives_the_attempt_as_it_is() -> None:
 
 def waiting_on(desk: Desk, changes: Changes) -> Any:
     notary: Any = SimpleNamespace(work=desk, changes=changes)
-    return Waiting(notary, look_seconds=0.02)
+    return LongPolls(notary, poll_seconds=0.02)
 
 
 def test_many_polls_share_one_look_for_what_other_stewards_settle() -> None:

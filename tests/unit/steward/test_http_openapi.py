@@ -50,7 +50,7 @@ def test_it_is_made_when_it_is_asked_for_and_then_once(stand: Stand, monkeypatch
         made.append(routes)
         return {}
 
-    monkeypatch.setattr(openapi, "document", document)
+    monkeypatch.setattr(openapi, "build_document", document)
     app = create_app(stand.notary)
     assert made == []
     assert app.openapi() is app.openapi()

@@ -38,7 +38,7 @@ class Parts:
 def test_each_of_a_few_questions_gets_a_fresh_answer() -> None:
     async def scene() -> None:
         parts = Parts()
-        readiness = Readiness(parts, clock=parts.clock)
+        readiness = Readiness(parts.readiness, clock=parts.clock)
         assert await readiness.reasons() == ()
         parts.found = (GONE,)
         assert await readiness.reasons() == (GONE,)
@@ -49,7 +49,7 @@ def test_each_of_a_few_questions_gets_a_fresh_answer() -> None:
 def test_many_questions_within_a_second_are_answered_from_the_last_check() -> None:
     async def scene() -> None:
         parts = Parts()
-        readiness = Readiness(parts, clock=parts.clock)
+        readiness = Readiness(parts.readiness, clock=parts.clock)
         for _ in range(50):
             assert await readiness.reasons() == ()
         assert parts.asked == READINESS_CHECKS_MAX
@@ -64,7 +64,7 @@ def test_questions_at_the_same_time_share_one_check_and_one_thread() -> None:
     async def scene() -> None:
         parts = Parts()
         parts.go.clear()
-        readiness = Readiness(parts, clock=parts.clock)
+        readiness = Readiness(parts.readiness, clock=parts.clock)
         asking = [asyncio.create_task(readiness.reasons()) for _ in range(100)]
         await asyncio.sleep(0.05)
         asking[0].cancel()
@@ -80,7 +80,7 @@ def test_a_check_that_fails_does_not_stop_the_next() -> None:
     async def scene() -> None:
         parts = Parts()
         parts.failure = ValueError("planted")
-        readiness = Readiness(parts, clock=parts.clock)
+        readiness = Readiness(parts.readiness, clock=parts.clock)
         with pytest.raises(ValueError, match="planted"):
             await readiness.reasons()
         parts.failure = None

@@ -106,7 +106,7 @@ def test_another_role_is_refused() -> None:
 
 
 def test_a_token_of_one_domain_is_refused_where_all_are_meant() -> None:
-    rule = Rule(frozenset({Role.PRODUCER}), everywhere=True)
+    rule = Rule(frozenset({Role.PRODUCER}), needs_every_domain=True)
     assert refused(rule, grant(domain="sales")) == "domain_wrong"
     require_allowed(rule, grant(domain="*"), {})
 

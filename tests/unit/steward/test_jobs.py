@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -305,7 +305,7 @@ def test_a_ledger_that_cannot_be_read_after_a_step_leaves_no_failed_job(
     desk: JobTasks, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     (one,) = desk.attempts("a")
-    steps = {"verify": desk.passed, "publish": desk.published}
+    steps: dict[str, Callable[[Any], None]] = {"verify": desk.passed, "publish": desk.published}
     away = threading.Event()
 
     def take_ledger_away(subject: Any) -> None:

@@ -12,7 +12,7 @@ from pvdm.errors import InputError
 from pvdm.model.filter.bind import bind
 from pvdm.model.filter.text import parse_expression
 from pvdm.model.schema import Field, Schema, type_from_json
-from pvdm.verify.filtering import kept, mask
+from pvdm.verify.filtering import filter_rows, mask
 from tests.support.for_each import for_each
 from tests.support.oracles.filters import float_filters, truth
 
@@ -130,4 +130,4 @@ def test_unknown_rows_are_not_kept_and_columns_of_views_can_be_filtered() -> Non
         [pa.array([1, 2, None]), pa.array(["a", "b", "c"], pa.string_view())], names=["c", "text"]
     )
     expression = bind(parse_expression("c > 1"), Schema((Field("c", type_from_json("long")),)), {})
-    assert kept(batch, expression).to_pylist() == [{"c": 2, "text": "b"}]
+    assert filter_rows(batch, expression).to_pylist() == [{"c": 2, "text": "b"}]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pvdm.verify.findings import SHOWN_WHOLE, Finding
+from pvdm.verify.findings import SHOWN_TO_ALL_ROLES, Finding
 from tests.support.for_each import for_each
 from tests.support.parquet.edit import BINARY, COLUMN_INDEX, edited, get, index_edited, put, statistics
 from tests.support.parquet.lies import HONEST, LIES, RATIO, SORTED, TABLE, TOWN, file, rows
@@ -135,7 +135,7 @@ def test_rows_that_are_sorted_may_say_so() -> None:
 
 def test_a_bound_that_lies_is_not_told_to_producers() -> None:
     bounds = {"parquet_statistics_lie", "parquet_page_index_lies"}
-    assert not SHOWN_WHOLE & bounds
+    assert not SHOWN_TO_ALL_ROLES & bounds
     told = [only for lie in ALL.values() if lie.code not in bounds for only in findings(lie.data)]
-    assert {each.code for each in told} <= SHOWN_WHOLE
+    assert {each.code for each in told} <= SHOWN_TO_ALL_ROLES
     assert not [each for each in told if "town 0" in f"{each.expected}{each.got}"]

@@ -67,7 +67,7 @@ def numbers(**columns: list[int]) -> pa.Table:
 def test_files_without_field_ids_are_read_by_name(tmp_path: Path) -> None:
     source = plain(tmp_path, COLUMNS, numbers(n=[2], id=[1]), numbers(id=[3]), table_of(COLUMNS, [{"id": 5, "n": 6}]))
     assert rows(source) == [{"id": 1, "n": 2}, {"id": 3, "n": None}, {"id": 5, "n": 6}]
-    assert rows(source.reading(["n"])) == [{"n": 2}, {"n": None}, {"n": 6}]
+    assert rows(source.select(["n"])) == [{"n": 2}, {"n": None}, {"n": 6}]
 
 
 @pytest.mark.usefixtures("kernel")
@@ -90,7 +90,7 @@ def test_names_are_looked_up_inside_structs_lists_and_maps_too(tmp_path: Path) -
     table = pa.table({name: pa.array([row[name]], kind) for name, kind in kinds.items()})
     source = plain(tmp_path, columns, table)
     assert rows(source) == [row]
-    assert rows(source.reading(["place"])) == [{"place": row["place"]}]
+    assert rows(source.select(["place"])) == [{"place": row["place"]}]
 
 
 def half() -> pa.Table:

@@ -27,7 +27,7 @@ from pvdm.verify.findings import Finding
 from pvdm.verify.readers import combine_all
 from pvdm.verify.spark.access import StoreAccess
 from pvdm.verify.spark.driver import receive, send
-from pvdm.verify.spark.reader import grouped
+from pvdm.verify.spark.reader import group_by_size
 from pvdm.verify.spark.report import FileReport, JobSeal, Report, bound_to
 from pvdm.verify.spark.settings import (
     TASKS_A_CORE_MAX,
@@ -54,7 +54,7 @@ def door(job_id: str = "job") -> KeyDoor:
 
 @given(st.lists(st.integers(0, 10**9), max_size=200), st.integers(1, 16))
 def test_every_file_is_in_one_of_at_most_four_tasks_a_core_and_loads_are_even(sizes: list[int], cores: int) -> None:
-    groups = grouped([(size, at) for at, size in enumerate(sizes)], cores)
+    groups = group_by_size([(size, at) for at, size in enumerate(sizes)], cores)
     assert sorted(at for group in groups for at in group) == list(range(len(sizes)))
     assert len(groups) == min(len(sizes), TASKS_A_CORE_MAX * cores)
     assert [] not in groups
@@ -64,7 +64,7 @@ def test_every_file_is_in_one_of_at_most_four_tasks_a_core_and_loads_are_even(si
 
 def test_the_same_files_make_the_same_groups() -> None:
     files = [(at * 7919 % 100, at) for at in range(50)]
-    assert grouped(files, 2) == grouped(files, 2)
+    assert group_by_size(files, 2) == group_by_size(files, 2)
 
 
 @pytest.mark.usefixtures("kernel")
@@ -76,7 +76,7 @@ def test_digests_added_up_in_a_tree_are_the_digest_of_all_rows(files: list[list[
         digester.update(pa.table({"id": pa.array(rows, pa.int64())}))
         return digester.partials()
 
-    tasks = grouped([(len(rows), digested(rows)) for rows in files], cores)
+    tasks = group_by_size([(len(rows), digested(rows)) for rows in files], cores)
     found = combine_all(PLAN, KEYS, [combine_each(task) for task in tasks if task])
     flat = digested([row for rows in files for row in rows])
     assert all(found[name].matches(flat[name]) for name in ProjectionName)
@@ -216,8 +216,8 @@ def test_a_driver_that_is_silent_or_gone_is_told_apart_from_an_answer() -> None:
                 receive(reading, 0.01)
         with pytest.raises(UnavailableError) as ended:
             receive(reading, 5)
-    assert (silent.value.reason, silent.value.got) == ("spark_driver_gone", "silence")
-    assert (ended.value.reason, ended.value.got) == ("spark_driver_gone", "its end")
+    assert (silent.value.reason, silent.value.got) == ("spark_driver_gone", "no answer in time")
+    assert (ended.value.reason, ended.value.got) == ("spark_driver_gone", "the end of its output")
 
 
 @pytest.mark.usefixtures("kernel")

@@ -17,7 +17,7 @@ ROWS = re.findall(r"^\| `(\w+)` \| `(\w+)` \| .+ \|$", PAGE, re.MULTILINE)
 CLASSES = dict(ROWS)
 
 # Functions that make a finding of a code that they are given.
-FINDING_MAKERS = {"Finding", "_fault", "_exact", "_lie", "_moved"}
+FINDING_MAKERS = {"Finding", "_fault", "_wrong_claim", "_moved"}
 # Errors that become findings, with the class they become; other errors of the Steward are no verdict.
 BECOMING = {
     "lake/read/entries": FailureClass.METADATA,
