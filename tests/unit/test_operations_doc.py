@@ -35,7 +35,7 @@ def resolved(line: str) -> tuple[click.Command, list[str]]:
     words = shlex.split(line, comments=True)[1:]
     command: click.Command = pvdm
     while isinstance(command, click.Group) and words:
-        inner = command.commands.get(words[0])
+        inner = command.get_command(click.Context(command), words[0])
         assert inner is not None, f"there is no `{words[0]}` in `{line}`"
         command, words = inner, words[1:]
     return command, words

@@ -1,34 +1,73 @@
-"""The root command `pvdm` with all its subcommands."""
+"""The root command `pvdm`. A command's module is imported when the command is used, so that `pvdm` starts quickly."""
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Final
+
 import click
 
-from pvdm.cli.common.options import command_group
-from pvdm.cli.demo.demo import demo
-from pvdm.cli.demo.evaluate import evaluate
-from pvdm.cli.demo.quickstart import quickstart
-from pvdm.cli.evidence import log_prove, opening  # noqa: F401 - they add commands
-from pvdm.cli.evidence.attest import attest
-from pvdm.cli.evidence.audit import audit_command
-from pvdm.cli.evidence.log import log
-from pvdm.cli.evidence.proof import proof
-from pvdm.cli.keys.keys import keys
-from pvdm.cli.steward import restore, tokens  # noqa: F401 - they add commands
-from pvdm.cli.steward.steward import steward
-from pvdm.cli.table.contract import contract, init, validate
-from pvdm.cli.table.migrate import migrate
-from pvdm.cli.table.protect import protect, protections, unprotect
-from pvdm.cli.table.source_files import source_files
-from pvdm.cli.work.break_glass import break_glass
-from pvdm.cli.work.cleanup import orphans, quarantine
-from pvdm.cli.work.run import abandon, publish, repair, run
-from pvdm.cli.work.status import status
+from pvdm.cli.common.group import command_group
 from pvdm.version import __version__
+
+# Of each command: its name in its module, its line in the help, and the modules below `pvdm.cli` that define it.
+_COMMANDS: Final[dict[str, tuple[str, ...]]] = {
+    "abandon": ("abandon", "Abandon a workload.", "work.run"),
+    "attest": ("attest", "Statements of a source about its rows.", "evidence.attest"),
+    "audit": ("audit_command", "Check a table's history against receipts and proofs.", "evidence.audit"),
+    "break-glass": ("break_glass", "Override a FAIL verdict.", "work.break_glass"),
+    "contract": ("contract", "Read the contract of a table.", "table.contract"),
+    "demo": ("demo", "Publish one good run on Spark, and see seven bad ones refused.", "demo.demo"),
+    "eval": ("evaluate", "Run the paper's experiments.", "demo.evaluate"),
+    "init": ("init", "Write a contract to start from.", "table.contract"),
+    "keys": ("keys", "Key pairs, epochs and trust roots.", "keys.keys"),
+    "log": ("log", "Check, compare and prove the transparency log.", "evidence.log_prove"),
+    "migrate": ("migrate", "Change a protected table by a signed migration.", "table.migrate"),
+    "orphans": ("orphans", "Files that jobs left behind.", "work.cleanup"),
+    "proof": ("proof", "Show, check and open proofs.", "evidence.opening"),
+    "protect": ("protect", "Put a table, or a namespace, under a contract.", "table.protect"),
+    "protections": ("protections", "List who protected what, or what is protected now.", "table.protect"),
+    "publish": ("publish", "Verify and publish a branch that is staged.", "work.run"),
+    "quarantine": ("quarantine", "Files of failed attempts: list, remove.", "work.cleanup"),
+    "quickstart": (
+        "quickstart",
+        "Create a protected table to try: no Spark, no keys, some seconds.",
+        "demo.quickstart",
+    ),
+    "repair": ("repair", "Try the failed chunks of a workload again.", "work.run"),
+    "run": ("run", "Stage, verify and publish a workload.", "work.run"),
+    "source-files": ("source_files", "List Parquet files as a contract's source.", "table.source_files"),
+    "status": ("status", "Show the state of a Steward, a table or a workload.", "work.status"),
+    "steward": ("steward", "Make, run and restore a Steward.", "steward.restore", "steward.tokens"),
+    "unprotect": ("unprotect", "End the protection of a table or a namespace.", "table.protect"),
+    "validate": ("validate", "Check a contract's file.", "table.contract"),
+}
+
+
+class _LazyGroup(click.Group):
+    """The commands of the table."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """The names of all commands."""
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import the command."""
+        if cmd_name not in _COMMANDS:
+            return None
+        attribute, _, *modules = _COMMANDS[cmd_name]
+        command = [getattr(import_module(f"pvdm.cli.{module}"), attribute) for module in modules][-1]
+        return command if isinstance(command, click.Command) else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _COMMANDS[name][1]) for name in self.list_commands(ctx)])
 
 
 @command_group(
     "pvdm",
+    cls=_LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 done, 2 usage or bad input, 3 verification failed, 4 rolled back or conflict, "
     "5 not allowed, 6 state unknown, 7 unavailable, 1 a bug.",
@@ -48,33 +87,3 @@ def pvdm() -> None:
       pvdm protections --current     what is protected now
       pvdm migrate propose …         change a protected table, by a signed migration
     """
-
-
-for command in (
-    abandon,
-    attest,
-    audit_command,
-    break_glass,
-    contract,
-    demo,
-    evaluate,
-    init,
-    keys,
-    log,
-    migrate,
-    orphans,
-    proof,
-    protect,
-    protections,
-    publish,
-    quarantine,
-    quickstart,
-    repair,
-    run,
-    source_files,
-    status,
-    steward,
-    unprotect,
-    validate,
-):
-    pvdm.add_command(command)

@@ -160,22 +160,6 @@ def out_option(
     return path_option("--out", required=True, help=help_text)
 
 
-def command_group(name: str, **settings: Any) -> Callable[[Callable[[], None]], click.Group]:
-    """A group of commands; to call it without a command is a usage error."""
-
-    def decorate(function: Callable[[], None]) -> click.Group:
-        @functools.wraps(function)
-        def require_subcommand() -> None:
-            context = click.get_current_context()
-            if context.invoked_subcommand is None:
-                raise click.UsageError("a command is missing", context)
-
-        make: Callable[[Callable[[], None]], click.Group] = click.group(name, invoke_without_command=True, **settings)
-        return make(require_subcommand)
-
-    return decorate
-
-
 def pick_engine(name: str) -> Engine:
     """The engine of that name; `auto` without a kernel gives the reference, with a notice."""
     if name == "reference":

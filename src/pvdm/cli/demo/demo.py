@@ -36,7 +36,7 @@ _DIFFERS_BY_RUN: Final = re.compile(
 _PUBLISHED: Final = "COMMITTED"
 
 
-@click.command(short_help="Publish one good run on Spark, and see seven bad ones refused.")
+@click.command()
 @json_option
 @seed_option(SEED)
 @click.option(

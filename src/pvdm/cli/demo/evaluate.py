@@ -8,7 +8,8 @@ from typing import Final
 
 import click
 
-from pvdm.cli.common.options import command_group, engine_option, json_option, path_option, pick_engine, seed_option
+from pvdm.cli.common.group import command_group
+from pvdm.cli.common.options import engine_option, json_option, path_option, pick_engine, seed_option
 from pvdm.cli.common.screen import say_result, watch_on_screen
 from pvdm.errors import Code
 from pvdm.evaluation import birthday, collision
@@ -19,7 +20,7 @@ OUT: Final = Path("build/eval/collision.json")
 MULTISETS_MAX: Final = 1_000_000
 
 
-@command_group("eval", short_help="Run the paper's experiments.")
+@command_group("eval")
 def evaluate() -> None:
     """Run the paper's experiments, seeded; each writes its figures as JSON.
 

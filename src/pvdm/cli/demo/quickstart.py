@@ -78,7 +78,7 @@ class QuickstartResult:
         }
 
 
-@click.command(short_help="Create a protected table to try: no Spark, no keys, some seconds.")
+@click.command()
 @json_option
 @path_argument("folder", folder=True, default=FOLDER, metavar="[FOLDER]")
 def quickstart(*, as_json: bool, folder: Path) -> None:

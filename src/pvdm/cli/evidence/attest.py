@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from pvdm.cli.common.files import read_file, require_new, write_new
+from pvdm.cli.common.group import command_group
 from pvdm.cli.common.options import (
     Service,
-    command_group,
     engine_option,
     json_option,
     path_argument,
@@ -34,7 +34,7 @@ from pvdm.trust.envelope import ENVELOPE_SIZE_MAX_BYTES, parse_envelope
 from pvdm.trust.verify import sign_statement
 
 
-@command_group("attest", short_help="Statements of a source about its rows.")
+@command_group("attest")
 def attest() -> None:
     """Attest a source snapshot: its number of rows and a commitment to their digest, signed by the source.
 

@@ -60,7 +60,7 @@ def _parse_gap_id(text: str) -> str:
     return text
 
 
-@click.command("audit", short_help="Check a table's history against receipts and proofs.")
+@click.command("audit")
 @json_option
 @click.argument("table", required=False, metavar="[TABLE]")
 @path_option("--bundle", help="Audit an exported bundle instead, without a Steward.")

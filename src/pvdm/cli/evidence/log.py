@@ -11,15 +11,8 @@ from typing import Final
 import click
 
 from pvdm.cli.common.files import read_file, require_folder, sha256_of
-from pvdm.cli.common.options import (
-    Service,
-    command_group,
-    json_option,
-    option_group,
-    path_argument,
-    path_option,
-    service_options,
-)
+from pvdm.cli.common.group import command_group
+from pvdm.cli.common.options import Service, json_option, option_group, path_argument, path_option, service_options
 from pvdm.cli.common.screen import Line, say_result
 from pvdm.cli.common.trust_roots import at_option, judge_by, origin_option, pin_option, root_option
 from pvdm.errors import Code, VerificationError
@@ -137,7 +130,7 @@ def check_statements(archive: Path, tiles: Path, size: int, *, allow_missing: bo
     return StatementCounts(len(hashes), len(missing))
 
 
-@command_group("log", short_help="Check, compare and prove the transparency log.")
+@command_group("log")
 def log() -> None:
     """Check an exported transparency log, compare checkpoints, and prove what is in it.
 

@@ -9,7 +9,8 @@ from typing import Final
 import click
 
 from pvdm.cli.common.files import read_file, write_new
-from pvdm.cli.common.options import Service, command_group, json_option, out_option, path_argument, service_options
+from pvdm.cli.common.group import command_group
+from pvdm.cli.common.options import Service, json_option, out_option, path_argument, service_options
 from pvdm.cli.common.screen import Line, say_list, say_result
 from pvdm.cli.common.times import utc
 from pvdm.cli.common.trust_roots import SHA256_TYPE, Judge, JudgeOptions, judge_options
@@ -47,7 +48,7 @@ _LISTED_ROWS: Final = 1_000
 _DEFAULT_ROWS: Final = 100
 
 
-@command_group("proof", short_help="Show, check and open proofs.")
+@command_group("proof")
 def proof() -> None:
     """Show proofs as text, check them offline, and open their keys for an audit.
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pvdm.cli.common.options import Service, command_group, json_option, path_argument, service_options
+from pvdm.cli.common.group import command_group
+from pvdm.cli.common.options import Service, json_option, path_argument, service_options
 from pvdm.cli.common.passphrases import passphrase_option, read_new_passphrase
 from pvdm.cli.common.screen import Line, say_list, say_result
 from pvdm.cli.keys.root_spec import read_public_key
@@ -29,7 +30,7 @@ _reason_option = click.option(
 _epoch_argument = click.argument("number", type=click.IntRange(1), metavar="EPOCH")
 
 
-@command_group("keys", short_help="Key pairs, epochs and trust roots.")
+@command_group("keys")
 def keys() -> None:
     """Key pairs of people, the epochs of a Steward, and the trust root that names them all.
 

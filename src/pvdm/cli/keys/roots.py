@@ -10,15 +10,8 @@ from typing import Any
 import click
 
 from pvdm.cli.common.files import require_new, write_new
-from pvdm.cli.common.options import (
-    Service,
-    command_group,
-    json_option,
-    out_option,
-    path_argument,
-    path_option,
-    service_options,
-)
+from pvdm.cli.common.group import command_group
+from pvdm.cli.common.options import Service, json_option, out_option, path_argument, path_option, service_options
 from pvdm.cli.common.passphrases import open_key, open_passphrase_option
 from pvdm.cli.common.screen import Line, require_yes, say_result
 from pvdm.cli.common.times import TIME_TYPE, now_micros, utc

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pvdm.cli.common.files import write_new
-from pvdm.cli.common.options import Service, command_group, json_option, path_argument, path_option, service_options
+from pvdm.cli.common.group import command_group
+from pvdm.cli.common.options import Service, json_option, path_argument, path_option, service_options
 from pvdm.cli.common.screen import say_result
 from pvdm.cli.common.times import utc
 from pvdm.cli.common.trust_roots import pin_option, read_chain
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pvdm.steward.notary import Notary
 
 
-@command_group("steward", short_help="Make, run and restore a Steward.")
+@command_group("steward")
 def steward() -> None:
     """Make, run and restore a Steward on its own host. Each command takes its configuration, steward.toml;
     only confirm-clock asks the service instead.

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from pvdm.cli.common.files import require_new
-from pvdm.cli.common.options import command_group, json_option, path_option
+from pvdm.cli.common.group import command_group
+from pvdm.cli.common.options import json_option, path_option
 from pvdm.cli.common.screen import Line, is_terminal, say_result
 from pvdm.cli.common.times import DURATION_TYPE, SECOND, duration_option, duration_text, now_micros, utc
 from pvdm.cli.steward.steward import config_option, opened_notary, steward

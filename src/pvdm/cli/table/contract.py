@@ -11,15 +11,8 @@ from typing import Final
 import click
 
 from pvdm.cli.common.files import read_file, write_new
-from pvdm.cli.common.options import (
-    Service,
-    command_group,
-    json_option,
-    parse_pairs,
-    path_argument,
-    path_option,
-    service_options,
-)
+from pvdm.cli.common.group import command_group
+from pvdm.cli.common.options import Service, json_option, parse_pairs, path_argument, path_option, service_options
 from pvdm.cli.common.screen import say_json, say_result
 from pvdm.errors import InputError
 from pvdm.model.contract import CONTRACT_SIZE_MAX_BYTES, BoundContract, DataProductContract, Operation, parse_contract
@@ -41,7 +34,7 @@ from pvdm.model.schema import Kind, PrimitiveType
 _LABEL: Final = re.compile(r"[^a-z0-9._-]+")
 
 
-@click.command("init", short_help="Write a contract to start from.")
+@click.command("init")
 @json_option
 @click.option("--table", default="curated.TABLE", metavar="NAME", help="The target, as namespace.name.")
 @click.option("--source", default="raw.TABLE", metavar="NAME", help="The source, as namespace.name.")
@@ -74,7 +67,7 @@ def fill_template(table: str, source: str, file: str) -> str:
     return text.format(domain=names[0], product=names[-1], target=table, source=source, file=file)
 
 
-@click.command("validate", short_help="Check a contract's file.")
+@click.command("validate")
 @json_option
 @path_argument("file")
 @click.option(
@@ -198,7 +191,7 @@ def _guess_kind(contract: DataProductContract, column: str) -> Kind:
     return Kind.STRING
 
 
-@command_group("contract", short_help="Read the contract of a table.")
+@command_group("contract")
 def contract() -> None:
     """Read the contracts that tables are, or were, protected under.
 

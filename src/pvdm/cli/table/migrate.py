@@ -9,15 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from pvdm.cli.common.files import read_file, require_json, require_new, write_new
-from pvdm.cli.common.options import (
-    Service,
-    command_group,
-    json_option,
-    out_option,
-    path_argument,
-    path_option,
-    service_options,
-)
+from pvdm.cli.common.group import command_group
+from pvdm.cli.common.options import Service, json_option, out_option, path_argument, path_option, service_options
 from pvdm.cli.common.screen import Line, notice, require_yes, say_result
 from pvdm.cli.common.times import utc
 from pvdm.cli.table.approvals import Signing, migration_lines, signing_options, state_lines, submitted_lines
@@ -41,7 +34,7 @@ if TYPE_CHECKING:
     from pvdm.client import StewardClient
 
 
-@command_group("migrate", short_help="Change a protected table by a signed migration.")
+@command_group("migrate")
 def migrate() -> None:
     """Change schema, partition spec, sort order, properties, format version or contract of a protected table.
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pvdm.client import StewardClient
 
 
-@click.command("protect", short_help="Put a table, or a namespace, under a contract.")
+@click.command("protect")
 @json_option
 @click.argument("table", required=False, metavar="[TABLE]")
 @click.option("--namespace", metavar="NAMESPACE", help="A namespace instead: its new tables are created protected.")
@@ -69,7 +69,7 @@ def protect(
         _submit(client, signing, target, contract_sha256(contract), contract, as_json=as_json)
 
 
-@click.command("unprotect", short_help="End the protection of a table or a namespace.")
+@click.command("unprotect")
 @json_option
 @click.argument("table", required=False, metavar="[TABLE]")
 @click.option("--namespace", metavar="NAMESPACE", help="A namespace instead; tables that are in it stay protected.")
@@ -109,7 +109,7 @@ def unprotect(
         _submit(client, signing, target, target.contract_sha256, None, as_json=as_json)
 
 
-@click.command("protections", short_help="List who protected what, or what is protected now.")
+@click.command("protections")
 @json_option
 @click.argument("table", required=False, metavar="[TABLE]")
 @click.option("--current", is_flag=True, help="What is protected now, with tables that were created protected.")

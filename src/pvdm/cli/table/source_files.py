@@ -21,7 +21,7 @@ SCHEMA_SOURCE_MAX_BYTES: Final = 67_108_864
 _SUFFIX: Final = ".parquet"
 
 
-@click.command("source-files", short_help="List Parquet files as a contract's source.")
+@click.command("source-files")
 @json_option
 @click.argument("places", metavar="FILE_OR_FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @out_option("Where the manifest is written.")

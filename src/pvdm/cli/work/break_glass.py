@@ -9,15 +9,8 @@ from typing import Final
 import click
 
 from pvdm.cli.common.files import read_file, require_new, write_new
-from pvdm.cli.common.options import (
-    Service,
-    command_group,
-    json_option,
-    out_option,
-    path_argument,
-    path_option,
-    service_options,
-)
+from pvdm.cli.common.group import command_group
+from pvdm.cli.common.options import Service, json_option, out_option, path_argument, path_option, service_options
 from pvdm.cli.common.passphrases import open_key, open_passphrase_option
 from pvdm.cli.common.screen import ALERT, Line, notice, require_yes, say, say_list, say_result
 from pvdm.cli.common.times import duration_option, now_micros, utc
@@ -35,7 +28,7 @@ from pvdm.trust.verify import sign_statement, verify_threshold
 _UNVERIFIED_PROOF: Final = "the FAIL proof was not verified here; the Steward verifies it (or give --trust-root)"
 
 
-@command_group("break-glass", short_help="Override a FAIL verdict.")
+@command_group("break-glass")
 def break_glass() -> None:
     """Override one FAIL verdict, with a key for this purpose only, in your name and with a logged reason.
 

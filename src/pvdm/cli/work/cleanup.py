@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pvdm.cli.common.options import Service, command_group, json_option, service_options
+from pvdm.cli.common.group import command_group
+from pvdm.cli.common.options import Service, json_option, service_options
 from pvdm.cli.common.screen import Line, say_result
 from pvdm.cli.common.times import DURATION_TYPE, SECOND, utc
 from pvdm.model.printable import counted, view_json
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from pvdm.client import StewardClient
 
 
-@command_group("quarantine", short_help="Files of failed attempts: list, remove.")
+@command_group("quarantine")
 def quarantine() -> None:
     """Files of failed attempts, kept outside their tables as evidence.
 
@@ -136,7 +137,7 @@ def _total_line(attempts: Sequence[QuarantinedView], state: str) -> Line:
     return f"{counted(len(attempts), 'attempt')}, {counted(files, 'file')}, {counted(size, 'byte')} {state}", "bold"
 
 
-@click.command("orphans", short_help="Files that jobs left behind.")
+@click.command("orphans")
 @json_option
 @click.argument("table", metavar="TABLE")
 @click.option("--remove", is_flag=True, help="Remove them.")

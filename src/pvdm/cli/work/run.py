@@ -15,7 +15,7 @@ from pvdm.model.printable import view_json
 _ORPHANS_NOTE: Final = "the job's own files are unreferenced now: `pvdm orphans` lists them"
 
 
-@click.command("run", short_help="Stage, verify and publish a workload.")
+@click.command("run")
 @json_option
 @click.argument("table", metavar="TABLE")
 @workload_option
@@ -43,7 +43,7 @@ def run(*, as_json: bool, table: str, workload_id: str, params: tuple[str, ...],
     finish(outcome, as_json=as_json)
 
 
-@click.command("publish", short_help="Verify and publish a branch that is staged.")
+@click.command("publish")
 @json_option
 @click.argument("table", metavar="TABLE")
 @click.argument("branch", metavar="BRANCH")
@@ -84,7 +84,7 @@ def publish(
     finish(outcome, as_json=as_json)
 
 
-@click.command("repair", short_help="Try the failed chunks of a workload again.")
+@click.command("repair")
 @json_option
 @click.argument("workload_id", metavar="WORKLOAD_ID")
 @click.option("--reason", required=True, metavar="TEXT", help="What was repaired; it is stored with the new attempts.")
@@ -104,7 +104,7 @@ def repair(*, as_json: bool, workload_id: str, reason: str, job: Job, service: S
     finish(outcome, as_json=as_json)
 
 
-@click.command("abandon", short_help="Abandon a workload.")
+@click.command("abandon")
 @json_option
 @click.argument("workload_id", metavar="WORKLOAD_ID")
 @click.option("--reason", required=True, metavar="TEXT", help="Why; stored with the workload and in the step log.")

@@ -55,7 +55,7 @@ class Status:
     jobs: tuple[ListedJob, ...] | None
 
 
-@click.command("status", short_help="Show the state of a Steward, a table or a workload.")
+@click.command("status")
 @json_option
 @click.argument("table", metavar="[TABLE]", required=False)
 @click.option("--workload-id", metavar="ID", help="Show one workload with its chunks.")
