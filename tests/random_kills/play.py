@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.random_kills.schedule import Fault, Kind, Round, Work
-from tests.random_kills.starter import Process
 from tests.random_kills.world import World
+from tests.support.servers.starter import Process
 
 PRODUCERS_END_SECONDS = 150
 """By then, after the last fault, every producer has an answer for every workload."""

@@ -17,8 +17,8 @@ from tests.random_kills.check import Findings, check_round
 from tests.random_kills.disk import why_no_image
 from tests.random_kills.play import Play, Played
 from tests.random_kills.schedule import Round
-from tests.random_kills.starter import ROOT
 from tests.random_kills.world import World, opened_world
+from tests.support.servers.starter import ROOT
 from tests.support.services import require
 
 SEED = "PVDM_RANDOM_KILLS_SEED"

@@ -24,9 +24,9 @@ from pvdm.physical.stager import Destination
 from tests.random_kills.disk import FolderDisk, ImageDisk, opened_disk, short_folder
 from tests.random_kills.producer import table_of
 from tests.random_kills.schedule import TABLES, Work, source_rows
-from tests.random_kills.starter import Process, Ran, Starter, opened_starter
 from tests.support.catalog.http import Caller
 from tests.support.ledger.databases import Postgresql, require_postgresql
+from tests.support.servers.starter import Process, Ran, Starter, opened_starter
 from tests.support.steward.http import bearer
 
 READY_SECONDS = 60
@@ -137,7 +137,7 @@ class World:
         """A Steward on the ledger; whether it comes up is not waited for."""
         function = "serve" if self.steward_syncs else "serve_without_sync"
         self.steward = self.starter.start(
-            f"tests.random_kills.starter:{function}", str(self.home / "steward.toml"), log=self.log
+            f"tests.support.servers.starter:{function}", str(self.home / "steward.toml"), log=self.log
         )
 
     def start_producer(self, works: tuple[Work, ...], notes: Path) -> Process:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import shutil
 import signal
 import sqlite3
@@ -30,6 +28,7 @@ from pvdm.physical.small import SmallStager
 from pvdm.physical.stager import Destination
 from tests.behaviour.cli.support import Ran, Run
 from tests.support.catalog.http import Caller
+from tests.support.servers.starter import SERVE, Process, Starter, wait_for_address
 from tests.support.steward.http import bearer
 from tests.support.steward.shop import COLUMNS, Disk, Row, contract, table_of
 
@@ -52,8 +51,9 @@ class Drill:
     run: Run
     folder: Path
     ledger_url: str
+    starter: Starter
     monkeypatch: pytest.MonkeyPatch
-    process: subprocess.Popen[str] | None = None
+    process: Process | None = None
     url: str = ""
     pin: str = ""
     roots: list[str] = field(default_factory=list)
@@ -103,20 +103,16 @@ class Drill:
             shutil.copy(self.folder / out, self.folder / f"{role}.token")
 
     def serve(self) -> None:
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        words = [sys.executable, "-m", "pvdm.cli", "steward", "serve", *CONFIGURED]
-        with (self.folder / "serve.log").open("a") as log:
-            self.process = subprocess.Popen(
-                words, cwd=self.folder, env=env, stdout=log, stderr=subprocess.PIPE, text=True
-            )
-        assert self.process.stderr is not None
-        self.url = str(json.loads(self.process.stderr.readline())["address"])
+        log = self.folder / "serve.log"
+        log.unlink(missing_ok=True)
+        self.process = self.starter.start(SERVE, str(self.folder / "steward.toml"), log=log)
+        self.url = wait_for_address(self.process, log)
         self.monkeypatch.setenv("PVDM_URL", self.url)
 
     def stop(self) -> None:
         if self.process is not None:
-            self.process.send_signal(signal.SIGTERM)
-            self.process.communicate(timeout=60)
+            self.process.send(signal.SIGTERM)
+            assert self.process.ended(60)
             self.process = None
 
     # --- the backup of the ledger ---
@@ -246,9 +242,11 @@ def stewards_keys(epoch: int) -> str:
 
 
 @contextlib.contextmanager
-def drill_at(run: Run, folder: Path, ledger_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Drill]:
+def drill_at(
+    run: Run, folder: Path, ledger_url: str, starter: Starter, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Drill]:
     """The Steward, set up and served."""
-    drill = Drill(run, folder, ledger_url, monkeypatch)
+    drill = Drill(run, folder, ledger_url, starter, monkeypatch)
     try:
         drill.set_up()
         drill.serve()
@@ -256,4 +254,3 @@ def drill_at(run: Run, folder: Path, ledger_url: str, monkeypatch: pytest.Monkey
     finally:
         if drill.process is not None:
             drill.process.kill()
-            drill.process.communicate()

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import re
 import shlex
 import signal
 import subprocess
-import sys
 import textwrap
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +25,7 @@ from pvdm.physical.small import SmallStager
 from pvdm.physical.stager import Destination
 from tests.behaviour.cli.support import Ran, Run
 from tests.support.catalog.http import Caller
+from tests.support.servers.starter import SERVE, Process, Starter, wait_for_address
 from tests.support.steward.http import bearer
 from tests.support.steward.shop import COLUMNS, ROWS, Row, contract, table_of
 
@@ -71,8 +68,9 @@ class Team:
 
     folder: Path
     run: Run
+    starter: Starter
     monkeypatch: pytest.MonkeyPatch
-    process: subprocess.Popen[str] | None = None
+    process: Process | None = None
     url: str = ""
     tokens: dict[str, str] = field(default_factory=dict)
 
@@ -104,27 +102,17 @@ class Team:
         return Ran(0, done.stdout, done.stderr)
 
     def start(self) -> None:
-        """`pvdm steward serve`, until it says where it is."""
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        words = [sys.executable, "-m", "pvdm.cli", "steward", "serve", "--config", str(self.config)]
-        with (self.folder / "steward.log").open("w") as log:
-            self.process = subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL, stderr=log, text=True)
-        self.url = self._address(self.process)
-        self.monkeypatch.setenv("PVDM_URL", self.url)
-
-    def _address(self, process: subprocess.Popen[str]) -> str:
+        """`pvdm steward serve`, until its log has its address."""
         log = self.folder / "steward.log"
-        while process.poll() is None:
-            time.sleep(0.02)
-            for line in log.read_text("utf-8").splitlines():
-                with contextlib.suppress(json.JSONDecodeError, KeyError):
-                    return str(json.loads(line)["address"])
-        raise AssertionError(log.read_text("utf-8"))
+        log.unlink(missing_ok=True)
+        self.process = self.starter.start(SERVE, str(self.config), log=log)
+        self.url = wait_for_address(self.process, log)
+        self.monkeypatch.setenv("PVDM_URL", self.url)
 
     def stop(self) -> None:
         if self.process is not None:
-            self.process.send_signal(signal.SIGTERM)
-            self.process.wait(60)
+            self.process.send(signal.SIGTERM)
+            assert self.process.ended(60)
             self.process = None
 
     def token(self, name: str) -> str:
@@ -171,9 +159,11 @@ class Team:
 
 
 @contextlib.contextmanager
-def team_at(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch, operator: str = "ruth") -> Iterator[Team]:
+def team_at(
+    folder: Path, run: Run, starter: Starter, monkeypatch: pytest.MonkeyPatch, operator: str = "ruth"
+) -> Iterator[Team]:
     """A served Steward with `raw.orders`, and `sales.orders` protected by the operator and published once."""
-    team = Team(folder, run, monkeypatch)
+    team = Team(folder, run, starter, monkeypatch)
     _set_up(team)
     team.start()
     try:

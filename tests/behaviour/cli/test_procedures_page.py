@@ -17,13 +17,14 @@ import pytest
 from pvdm import VerificationFailed
 from tests.behaviour.cli.support import Run
 from tests.behaviour.cli.team import PAGE, Team, committed, steps, team_at
+from tests.support.servers.starter import Starter
 from tests.support.services import require
 from tests.support.steward.shop import COLUMNS, ROWS, Row, contract, table_of
 
 
 @pytest.fixture
-def team(pvdm: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Team]:
-    with team_at(tmp_path, pvdm, monkeypatch) as made:
+def team(pvdm: Run, tmp_path: Path, starter: Starter, monkeypatch: pytest.MonkeyPatch) -> Iterator[Team]:
+    with team_at(tmp_path, pvdm, starter, monkeypatch) as made:
         yield made
 
 
@@ -201,10 +202,10 @@ def test_every_procedure_of_the_page_is_followed_by_a_test() -> None:
 
 
 def test_a_key_that_is_removed_instead_takes_its_protections_along(
-    pvdm: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pvdm: Run, tmp_path: Path, starter: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, _, fetch, key_id, successor, *signs, submit, _ = steps("An operator leaves")
-    with team_at(tmp_path, pvdm, monkeypatch, operator="tom") as team:
+    with team_at(tmp_path, pvdm, starter, monkeypatch, operator="tom") as team:
         committed(team.publish("orders-1"))
         team.follow(fetch)
         found = team.follow(f"{key_id} --json").json["key_id"]
@@ -214,10 +215,10 @@ def test_a_key_that_is_removed_instead_takes_its_protections_along(
 
 
 def test_an_operator_leaves_and_what_they_signed_stays_good(
-    pvdm: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pvdm: Run, tmp_path: Path, starter: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tokens, revoke, fetch, key_id, successor, *signs, submit, audit = steps("An operator leaves")
-    with team_at(tmp_path, pvdm, monkeypatch, operator="tom") as team:
+    with team_at(tmp_path, pvdm, starter, monkeypatch, operator="tom") as team:
         committed(team.publish("orders-1"))
         listed = json.loads(team.follow(f"{tokens} --json").out)["tokens"]
         (toms,) = [each["token_id"] for each in listed if each["name"] == "tom"]

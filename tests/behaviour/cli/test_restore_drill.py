@@ -10,13 +10,16 @@ import pytest
 from tests.behaviour.cli.restore_drill import CONFIGURED, DAYS, Drill, drill_at, stewards_keys
 from tests.behaviour.cli.support import Ran, Run
 from tests.support.ledger.rows import receipts_of
+from tests.support.servers.starter import Starter
 
 RESTORE = ("steward", "restore", "--yes", *CONFIGURED, "--operator", "ruth", "--reason", "disk failed", "--json")
 
 
 @pytest.fixture
-def drill(pvdm: Run, tmp_path: Path, ledger_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Drill]:
-    with drill_at(pvdm, tmp_path, ledger_url, monkeypatch) as made:
+def drill(
+    pvdm: Run, tmp_path: Path, ledger_url: str, starter: Starter, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Drill]:
+    with drill_at(pvdm, tmp_path, ledger_url, starter, monkeypatch) as made:
         yield made
 
 
@@ -103,9 +106,9 @@ def failed(drill: Drill) -> list[str]:
 
 
 def test_what_the_drill_cannot_bring_back_is_named_and_published_again(
-    pvdm: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pvdm: Run, tmp_path: Path, starter: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with drill_at(pvdm, tmp_path, "sqlite:///ledger.db", monkeypatch) as drill:
+    with drill_at(pvdm, tmp_path, "sqlite:///ledger.db", starter, monkeypatch) as drill:
         begin(drill)
         assert drill.publish("sales.orders", 14).code == 0
         assert drill.publish("sales.orders", 15).code == 0
