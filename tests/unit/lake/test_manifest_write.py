@@ -266,3 +266,12 @@ def test_an_unknown_transform_is_not_written() -> None:
 def test_a_delete_manifest_is_not_written_in_format_1() -> None:
     with refused("manifest_write_format_1"):
         write_manifest(header(1, content=ManifestContent.DELETES), [entry(file=delete_file())])
+
+
+def test_a_partition_field_may_have_any_name() -> None:
+    """Arrow, which ends a name at U+0000, reads no manifest."""
+    head = header()
+    (field,) = head.spec.fields
+    spec = replace(head.spec, fields=(replace(field, name="day\0of order"),))
+    found = read_manifest(write_manifest(replace(head, spec=spec), [kept()]).data)
+    assert [each.name for each in found.header.spec.fields] == ["day\0of order"]

@@ -25,6 +25,13 @@ def _field(field_id: int, name: str, kind: Type, required: bool, doc: str | None
     return DocumentedField(name, kind, required, field_id, doc)
 
 
+class _PartitionTupleField(Field):
+    """A field of the partition tuple. Unlike a column its name may be any text, since Arrow does not read it."""
+
+    def __post_init__(self) -> None:
+        """Accept the name: it is the one of the partition spec."""
+
+
 def _by_id(*fields: DocumentedField) -> dict[int, DocumentedField]:
     return {field.field_id: field for field in fields if field.field_id is not None}
 
@@ -129,7 +136,7 @@ def entry_fields(version: int, spec: PartitionSpec, types: Iterable[Type | None]
     partition = []
     for field, kind in zip(spec.fields, types, strict=True):
         avro_type(kind or UNKNOWN, set())  # raises for a type that partition values do not have
-        partition.append(Field(field.name, kind or UNKNOWN, field_id=field.field_id))
+        partition.append(_PartitionTupleField(field.name, kind or UNKNOWN, field_id=field.field_id))
     doc = None if version == 1 else _PARTITION_DOC
     ids = {1: _FILE_V1, 2: _FILE_V2, 3: _FILE_V3}[version]
     by_id = {**FILE, PARTITION: _field(PARTITION, "partition", StructType(tuple(partition)), True, doc)}
