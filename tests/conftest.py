@@ -56,14 +56,14 @@ ANSWER_SECONDS = 60.0
 
 
 @functools.cache
-def _default_tls(_file: str | None, _folder: str | None) -> ssl.SSLContext:
-    return create_ssl_context()
+def _default_tls(trust_env: bool, _file: str | None, _folder: str | None) -> ssl.SSLContext:
+    return create_ssl_context(trust_env=trust_env)
 
 
 def _tls_context(verify: Any = True, cert: Any = None, trust_env: bool = True) -> ssl.SSLContext:
     """Read the authorities that everybody trusts once: httpx does so for every client, of plain HTTP too."""
-    if verify is True and cert is None and trust_env:
-        return _default_tls(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+    if verify is True and cert is None:
+        return _default_tls(trust_env, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
     return create_ssl_context(verify=verify, cert=cert, trust_env=trust_env)
 
 

@@ -30,7 +30,7 @@ from tests.support.steward.notary import attempt_token, failed, override_of, sig
 BODY_BYTES, ENVELOPE_BYTES = 262_144, 524_288
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND")
 OAUTH = "/catalog/v1/oauth/tokens"
-_NOBODY = SimpleNamespace(config=SimpleNamespace(service=ServiceConfig()))
+_NOBODY = SimpleNamespace(config=SimpleNamespace(service=ServiceConfig()), readiness=None)
 _APP = create_app(cast(Notary, _NOBODY))
 ROUTES = [route for route in _APP.router.routes if isinstance(route, APIRoute)]
 ALL_LINES = [(method, route.path) for route in ROUTES for method in methods_of(route)]
