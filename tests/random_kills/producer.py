@@ -15,6 +15,7 @@ from pvdm import Chunk, Committed, Coordinator
 from pvdm.client import Retries, StewardClient, TimeOuts
 from pvdm.errors import PvdmError
 from tests.random_kills.schedule import TOWNS, Row, Work, rows_of
+from tests.support.servers.starter import serve
 
 TRIES = 2
 TIME_OUTS = TimeOuts(connect_seconds=2, read_seconds=3, total_seconds=6)
@@ -62,6 +63,12 @@ def table_of(rows: Sequence[Row]) -> pa.Table:
         pa.array([town for _, _, town in rows], pa.string()),
     ]
     return pa.Table.from_arrays(columns, names=["id", "day", "town"])
+
+
+def serve_without_sync(config: str) -> None:
+    """A Steward that acknowledges what lies in the page cache alone."""
+    without_sync()
+    serve(config)
 
 
 def without_sync() -> None:

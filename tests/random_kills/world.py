@@ -26,7 +26,7 @@ from tests.random_kills.producer import table_of
 from tests.random_kills.schedule import TABLES, Work, source_rows
 from tests.support.catalog.http import Caller
 from tests.support.ledger.databases import Postgresql, require_postgresql
-from tests.support.servers.starter import Process, Ran, Starter, opened_starter
+from tests.support.servers.starter import SERVE, Process, Ran, Starter, opened_starter
 from tests.support.steward.http import bearer
 
 READY_SECONDS = 60
@@ -135,10 +135,8 @@ class World:
 
     def start_steward(self) -> None:
         """A Steward on the ledger; whether it comes up is not waited for."""
-        function = "serve" if self.steward_syncs else "serve_without_sync"
-        self.steward = self.starter.start(
-            f"tests.support.servers.starter:{function}", str(self.home / "steward.toml"), log=self.log
-        )
+        function = SERVE if self.steward_syncs else "tests.random_kills.producer:serve_without_sync"
+        self.steward = self.starter.start(function, str(self.home / "steward.toml"), log=self.log)
 
     def start_producer(self, works: tuple[Work, ...], notes: Path) -> Process:
         """A producer of these workloads."""
@@ -307,7 +305,11 @@ class World:
 @contextlib.contextmanager
 def opened_world(database: str) -> Iterator[World]:
     """A world with this kind of ledger."""
-    with short_folder() as folder, opened_disk(folder) as disk, opened_starter(folder) as starter:
+    with (
+        short_folder() as folder,
+        opened_disk(folder) as disk,
+        opened_starter(folder, "tests.random_kills.producer") as starter,
+    ):
         world = World(folder, disk, starter, database)
         try:
             yield world

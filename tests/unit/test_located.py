@@ -122,9 +122,9 @@ def test_who_may_see_keys_is_told_to_those_who_may_not() -> None:
     last = list(describe(named))[-1]
     expected = "keys, partitions and fields that differ are for the auditor and operator"
     assert last == f"{expected}, by the contract's governance.sample-keys"
-    nobody = LOCATED.view_for(Role.PRODUCER, (), Profile.A)
-    assert nobody is not None
-    assert list(describe(nobody))[-1] == "no role may see keys: the contract's governance.sample-keys is empty"
+    hidden = LOCATED.view_for(Role.PRODUCER, (), Profile.A)
+    assert hidden is not None
+    assert list(describe(hidden))[-1] == "no role may see keys: the contract's governance.sample-keys is empty"
     assert explain_hidden_keys(LOCATED) is None
 
 

@@ -3,49 +3,63 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 
 from pvdm.cli.common.group import command_group
 from pvdm.version import __version__
 
-# Of each command: its name in its module, its line in the help, and the modules below `pvdm.cli` that define it.
-_COMMANDS: Final[dict[str, tuple[str, ...]]] = {
-    "abandon": ("abandon", "Abandon a workload.", "work.run"),
-    "attest": ("attest", "Statements of a source about its rows.", "evidence.attest"),
-    "audit": ("audit_command", "Check a table's history against receipts and proofs.", "evidence.audit"),
-    "break-glass": ("break_glass", "Override a FAIL verdict.", "work.break_glass"),
-    "contract": ("contract", "Read the contract of a table.", "table.contract"),
-    "demo": ("demo", "Publish one good run on Spark, and see seven bad ones refused.", "demo.demo"),
-    "eval": ("evaluate", "Run the paper's experiments.", "demo.evaluate"),
-    "init": ("init", "Write a contract to start from.", "table.contract"),
-    "keys": ("keys", "Key pairs, epochs and trust roots.", "keys.keys"),
-    "log": ("log", "Check, compare and prove the transparency log.", "evidence.log_prove"),
-    "migrate": ("migrate", "Change a protected table by a signed migration.", "table.migrate"),
-    "orphans": ("orphans", "Files that jobs left behind.", "work.cleanup"),
-    "proof": ("proof", "Show, check and open proofs.", "evidence.opening"),
-    "protect": ("protect", "Put a table, or a namespace, under a contract.", "table.protect"),
-    "protections": ("protections", "List who protected what, or what is protected now.", "table.protect"),
-    "publish": ("publish", "Verify and publish a branch that is staged.", "work.run"),
-    "quarantine": ("quarantine", "Files of failed attempts: list, remove.", "work.cleanup"),
-    "quickstart": (
+
+class _Source(NamedTuple):
+    """Where a command is defined: its name in a module below `pvdm.cli`, its line in the help, and that module.
+
+    `added` are modules that add commands to a group.
+    """
+
+    name: str
+    summary: str
+    module: str
+    added: tuple[str, ...] = ()
+
+
+_COMMANDS: Final = {
+    "abandon": _Source("abandon", "Abandon a workload.", "work.run"),
+    "attest": _Source("attest", "Statements of a source about its rows.", "evidence.attest"),
+    "audit": _Source("audit_command", "Check a table's history against receipts and proofs.", "evidence.audit"),
+    "break-glass": _Source("break_glass", "Override a FAIL verdict.", "work.break_glass"),
+    "contract": _Source("contract", "Read the contract of a table.", "table.contract"),
+    "demo": _Source("demo", "Publish one good run on Spark, and see seven bad ones refused.", "demo.demo"),
+    "eval": _Source("evaluate", "Run the paper's experiments.", "demo.evaluate"),
+    "init": _Source("init", "Write a contract to start from.", "table.contract"),
+    "keys": _Source("keys", "Key pairs, epochs and trust roots.", "keys.keys"),
+    "log": _Source("log", "Check, compare and prove the transparency log.", "evidence.log", ("evidence.log_prove",)),
+    "migrate": _Source("migrate", "Change a protected table by a signed migration.", "table.migrate"),
+    "orphans": _Source("orphans", "Files that jobs left behind.", "work.cleanup"),
+    "proof": _Source("proof", "Show, check and open proofs.", "evidence.proof", ("evidence.opening",)),
+    "protect": _Source("protect", "Put a table, or a namespace, under a contract.", "table.protect"),
+    "protections": _Source("protections", "List who protected what, or what is protected now.", "table.protect"),
+    "publish": _Source("publish", "Verify and publish a branch that is staged.", "work.run"),
+    "quarantine": _Source("quarantine", "Files of failed attempts: list, remove.", "work.cleanup"),
+    "quickstart": _Source(
         "quickstart",
         "Create a protected table to try: no Spark, no keys, some seconds.",
         "demo.quickstart",
     ),
-    "repair": ("repair", "Try the failed chunks of a workload again.", "work.run"),
-    "run": ("run", "Stage, verify and publish a workload.", "work.run"),
-    "source-files": ("source_files", "List Parquet files as a contract's source.", "table.source_files"),
-    "status": ("status", "Show the state of a Steward, a table or a workload.", "work.status"),
-    "steward": ("steward", "Make, run and restore a Steward.", "steward.restore", "steward.tokens"),
-    "unprotect": ("unprotect", "End the protection of a table or a namespace.", "table.protect"),
-    "validate": ("validate", "Check a contract's file.", "table.contract"),
+    "repair": _Source("repair", "Try the failed chunks of a workload again.", "work.run"),
+    "run": _Source("run", "Stage, verify and publish a workload.", "work.run"),
+    "source-files": _Source("source_files", "List Parquet files as a contract's source.", "table.source_files"),
+    "status": _Source("status", "Show the state of a Steward, a table or a workload.", "work.status"),
+    "steward": _Source(
+        "steward", "Make, run and restore a Steward.", "steward.steward", ("steward.restore", "steward.tokens")
+    ),
+    "unprotect": _Source("unprotect", "End the protection of a table or a namespace.", "table.protect"),
+    "validate": _Source("validate", "Check a contract's file.", "table.contract"),
 }
 
 
 class _LazyGroup(click.Group):
-    """The commands of the table."""
+    """The commands of `_COMMANDS`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """The names of all commands."""
@@ -55,14 +69,16 @@ class _LazyGroup(click.Group):
         """Import the command."""
         if cmd_name not in _COMMANDS:
             return None
-        attribute, _, *modules = _COMMANDS[cmd_name]
-        command = [getattr(import_module(f"pvdm.cli.{module}"), attribute) for module in modules][-1]
-        return command if isinstance(command, click.Command) else None
+        source = _COMMANDS[cmd_name]
+        for module in source.added:
+            import_module(f"pvdm.cli.{module}")
+        command: click.Command = getattr(import_module(f"pvdm.cli.{source.module}"), source.name)
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing any."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, _COMMANDS[name][1]) for name in self.list_commands(ctx)])
+            formatter.write_dl([(name, _COMMANDS[name].summary) for name in self.list_commands(ctx)])
 
 
 @command_group(

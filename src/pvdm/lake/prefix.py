@@ -52,13 +52,13 @@ class LocalPrefix:
 
     def files(self) -> list[PrefixFile]:
         """Every file and link below the folder; none if the folder is missing or a link."""
-        with _translate_errors(), self._opened(self._folder) as opened:
+        with _translate_errors(), self._open_folder(self._folder) as opened:
             return [] if opened is None else _list_limited(_walk(opened, self._folder))
 
     def find(self, location: Location) -> PrefixFile | None:
         """The file or link at this location; None if it is missing or a folder."""
         _require_inside(self._folder, location)
-        with _translate_errors(), self._opened(location.parent) as opened:
+        with _translate_errors(), self._open_folder(location.parent) as opened:
             if opened is None:
                 return None
             try:
@@ -70,7 +70,7 @@ class LocalPrefix:
     def remove(self, location: Location) -> bool:
         """Remove a file or link. Returns whether it was there. Raises if it is not in this folder."""
         _require_inside(self._folder, location)
-        with _translate_errors(), self._opened(location.parent) as opened:
+        with _translate_errors(), self._open_folder(location.parent) as opened:
             if opened is None:
                 return False
             try:
@@ -99,7 +99,7 @@ class LocalPrefix:
 
     def remove_empty(self) -> None:
         """Remove empty folders, with the folder itself."""
-        with _translate_errors(), self._opened(self._folder.parent) as above:
+        with _translate_errors(), self._open_folder(self._folder.parent) as above:
             if above is not None:
                 _remove_empty(above, self._folder.parts[-1])
 
@@ -115,7 +115,7 @@ class LocalPrefix:
         return at
 
     @contextlib.contextmanager
-    def _opened(self, folder: Location) -> Iterator[int | None]:
+    def _open_folder(self, folder: Location) -> Iterator[int | None]:
         """Open the folder from the root without following links; None if it is missing or behind a link."""
         at: int | None = os.open(self._root.local, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         for part in folder.parts[len(self._root.parts) :]:

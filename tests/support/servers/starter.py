@@ -63,11 +63,12 @@ class Ran(NamedTuple):
 class Starter:
     """Forks processes of itself, each of which calls one function."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *preload: str) -> None:
+        """`preload` are modules to load beside those of the command line and the Steward."""
         here, there = socket.socketpair()
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PVDM_")}
         environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-        command = [sys.executable, "-m", "tests.support.servers.starter", str(there.fileno())]
+        command = [sys.executable, "-m", "tests.support.servers.starter", str(there.fileno()), *preload]
         with there:
             self._process = subprocess.Popen(command, cwd=ROOT, env=environment, pass_fds=[there.fileno()])
         self._control = here
@@ -99,9 +100,9 @@ class Starter:
 
 
 @contextlib.contextmanager
-def opened_starter(folder: Path) -> Iterator[Starter]:
+def opened_starter(folder: Path, *preload: str) -> Iterator[Starter]:
     """A starter, ended afterwards."""
-    with contextlib.closing(Starter(folder)) as made:
+    with contextlib.closing(Starter(folder, *preload)) as made:
         yield made
 
 
@@ -131,14 +132,9 @@ def command(words: list[str], env: dict[str, str], out: str) -> None:
     Path(out).with_suffix(".code").write_text(str(code))
 
 
-def _main(descriptor: int) -> None:
+def _main(descriptor: int, *preload: str) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # this process does not wait for its children
-    for name in (
-        "pvdm.cli.app",
-        "pvdm.steward.server",
-        "pvdm.durable.coordinator",
-        "tests.random_kills.producer",
-    ):
+    for name in ("pvdm.cli.steward.steward", "pvdm.steward.server", *preload):
         importlib.import_module(name)
     with socket.socket(fileno=descriptor) as control:
         while message := control.recv(_MESSAGE_MAX_BYTES):
@@ -148,14 +144,6 @@ def _main(descriptor: int) -> None:
                 _become(*pickle.loads(message))
             with contextlib.closing(os.fdopen(os.pidfd_open(child), "rb", closefd=True)) as process:
                 socket.send_fds(control, [b"."], [process.fileno()])
-
-
-def serve_without_sync(config: str) -> None:
-    """A Steward that acknowledges what lies in the page cache alone."""
-    from tests.random_kills.producer import without_sync
-
-    without_sync()
-    serve(config)
 
 
 def _become(function: str, arguments: tuple[Any, ...], log: str) -> None:
@@ -176,4 +164,4 @@ def _become(function: str, arguments: tuple[Any, ...], log: str) -> None:
 
 
 if __name__ == "__main__":
-    _main(int(sys.argv[1]))
+    _main(int(sys.argv[1]), *sys.argv[2:])

@@ -150,8 +150,8 @@ def test_the_same_tuple_under_another_spec_is_another_partition() -> None:
     index.add(ManifestEntry(status=EntryStatus.ADDED, data_file=deletes, sequence_number=5), near)
     entry = ManifestEntry(status=EntryStatus.ADDED, data_file=data, sequence_number=1)
     found = DeleteFile("file:///d", 1, 1, FileContent.POSITION_DELETES, 5)
-    assert index.of(entry, near.spec_id) == (found,)
-    assert index.of(entry, far.spec_id) == ()
+    assert index.find_for(entry, near.spec_id) == (found,)
+    assert index.find_for(entry, far.spec_id) == ()
 
 
 NAN, OTHER_NAN = (struct.unpack("<d", bits.to_bytes(8, "little"))[0] for bits in (0x7FF8 << 48, (0xFFF8 << 48) + 5))

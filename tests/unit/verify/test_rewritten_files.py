@@ -62,7 +62,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def made(data: bytes, table: TableMetadata = TABLE) -> tuple[bytes, FileObservation]:
+def publish_file(data: bytes, table: TableMetadata = TABLE) -> tuple[bytes, FileObservation]:
     """The file that is published for these staged bytes, and its entry."""
     found = seen(data, table, rewrite=True)
     assert found.findings == ()
@@ -81,7 +81,7 @@ def arrow_rows(data: bytes) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", OPTIONS)
 def test_every_reader_sees_the_staged_rows(name: str, tmp_path: Any) -> None:
     staged = file(**OPTIONS[name])
-    published, _ = made(staged)
+    published, _ = publish_file(staged)
     assert kernel_rows(published) == kernel_rows(staged)
     assert arrow_rows(published) == arrow_rows(staged) == rows().to_pylist()
     place = tmp_path / "published.parquet"
@@ -92,14 +92,14 @@ def test_every_reader_sees_the_staged_rows(name: str, tmp_path: Any) -> None:
 
 @for_each("name", OPTIONS)
 def test_a_published_file_is_published_as_it_is(name: str) -> None:
-    published, _ = made(file(**OPTIONS[name]))
-    assert made(published)[0] == published
+    published, _ = publish_file(file(**OPTIONS[name]))
+    assert publish_file(published)[0] == published
 
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_the_page_bodies_are_the_staged_ones_and_nothing_else_is(name: str) -> None:
     staged = file(**OPTIONS[name])
-    published, _ = made(staged)
+    published, _ = publish_file(staged)
     for group in range(len(groups(split(staged)[1]))):
         for leaf in range(8):
             ours, theirs = pages(published, leaf, group), pages(staged, leaf, group)
@@ -107,7 +107,7 @@ def test_the_page_bodies_are_the_staged_ones_and_nothing_else_is(name: str) -> N
 
 
 def test_the_entry_is_that_of_the_published_file() -> None:
-    published, found = made(HONEST)
+    published, found = publish_file(HONEST)
     footer = pq.read_metadata(pa.BufferReader(published))
     assert found.data_file is not None
     assert found.data_file.file_size_in_bytes == len(published)
@@ -125,7 +125,7 @@ def test_nothing_that_the_producer_wrote_beside_the_pages_is_published() -> None
         put(footer, 6, BINARY, b"parquet-mr version 1.0.0 (build x)")
         put(footer, 5, LIST, (STRUCT, [[[1, BINARY, b"secret"], [2, BINARY, b"word"]]]))
 
-    published, _ = made(edited(FILTERED, change))
+    published, _ = publish_file(edited(FILTERED, change))
     footer = pq.read_metadata(pa.BufferReader(published))
     assert footer.metadata is None
     assert footer.created_by == "pvdm version 0.1.0"
@@ -133,19 +133,19 @@ def test_nothing_that_the_producer_wrote_beside_the_pages_is_published() -> None
     for group in groups(split(published)[1]):
         for chunk in columns(group):
             assert not {14, 15, 16} & {number for number, _, _ in told(chunk)}
-    assert all(number != 4 for group in groups(split(made(SORTED)[0])[1]) for number, _, _ in group)
+    assert all(number != 4 for group in groups(split(publish_file(SORTED)[0])[1]) for number, _, _ in group)
 
 
 def test_page_headers_say_no_more_than_a_decoder_needs() -> None:
     staged = file(write_page_checksum=True)
-    for head, _ in pages(made(staged)[0], 1):
+    for head, _ in pages(publish_file(staged)[0], 1):
         assert {number for number, _, _ in head} <= {1, 2, 3, 5, 7}
         inner = get(head, 5) if any(number == 5 for number, _, _ in head) else get(head, 7)
         assert {number for number, _, _ in inner} <= {1, 2, 3, 4}
 
 
 def test_statistics_are_exact() -> None:
-    published, _ = made(HONEST)
+    published, _ = publish_file(HONEST)
     footer = pq.read_metadata(pa.BufferReader(published))
     table = rows()
     for group in range(2):
@@ -159,7 +159,7 @@ def test_statistics_are_exact() -> None:
 
 
 def test_statistics_that_were_absent_are_written() -> None:
-    published, _ = made(file(write_statistics=False, write_page_index=False))
+    published, _ = publish_file(file(write_statistics=False, write_page_index=False))
     chunk: Any = pq.read_metadata(pa.BufferReader(published)).row_group(0).column(0)
     assert (chunk.statistics.min, chunk.statistics.max) == (0, 29)
     assert chunk.has_column_index
@@ -177,21 +177,21 @@ def ends_of(data: bytes) -> tuple[Any, Any] | None:
 
 
 def test_a_zero_at_either_end_stands_for_both_zeros() -> None:
-    published, _ = made(*one("double", pa.float64(), [0.0, -0.0]))
+    published, _ = publish_file(*one("double", pa.float64(), [0.0, -0.0]))
     assert ends_of(published) == (struct.pack("<d", -0.0), struct.pack("<d", 0.0))
 
 
 def test_a_column_with_nan_has_no_ends() -> None:
-    published, _ = made(*one("double", pa.float64(), [1.0, float("nan")]))
+    published, _ = publish_file(*one("double", pa.float64(), [1.0, float("nan")]))
     assert ends_of(published) is None
 
 
 def test_a_column_has_ends_in_every_row_group_or_in_none() -> None:
     """DataFusion takes the ends of the row groups that have them for those of the whole file."""
     data, table = one("double", pa.float64(), [1.0, 2.0, float("nan"), 7.0, None, None], row_group_size=2)
-    assert has_ends(made(data, table)[0]) == [False] * 3
+    assert has_ends(publish_file(data, table)[0]) == [False] * 3
     data, table = one("double", pa.float64(), [1.0, 2.0, 3.0, 7.0, None, None], row_group_size=2)
-    assert has_ends(made(data, table)[0]) == [True, True, False]
+    assert has_ends(publish_file(data, table)[0]) == [True, True, False]
 
 
 def has_ends(data: bytes) -> list[bool]:
@@ -200,8 +200,8 @@ def has_ends(data: bytes) -> list[bool]:
 
 
 def test_a_long_text_has_no_ends() -> None:
-    assert ends_of(made(*one("string", pa.string(), ["a" * 63]))[0]) == (b"a" * 63, b"a" * 63)
-    assert ends_of(made(*one("string", pa.string(), ["a" * 64, "b"]))[0]) is None
+    assert ends_of(publish_file(*one("string", pa.string(), ["a" * 63]))[0]) == (b"a" * 63, b"a" * 63)
+    assert ends_of(publish_file(*one("string", pa.string(), ["a" * 64, "b"]))[0]) is None
 
 
 @pytest.mark.parametrize(
@@ -213,13 +213,13 @@ def test_a_long_text_has_no_ends() -> None:
     ],
 )
 def test_bytes_have_no_ends(kind: str, arrow: Any, values: list[Any]) -> None:
-    published, _ = made(*one(kind, arrow, values))
+    published, _ = publish_file(*one(kind, arrow, values))
     assert ends_of(published) is None
 
 
 def test_a_wide_decimal_has_ends_of_its_own_length() -> None:
     values = [Decimal("-1.25"), Decimal("99.50")]
-    published, _ = made(*one("decimal(30, 2)", pa.decimal128(30, 2), values))
+    published, _ = publish_file(*one("decimal(30, 2)", pa.decimal128(30, 2), values))
     low, high = ends_of(published) or (b"", b"")
     assert [int.from_bytes(each, "big", signed=True) for each in (low, high)] == [-125, 9950]
     assert len(low) == len(high) == 13
@@ -231,7 +231,7 @@ def test_columns_have_the_names_and_the_order_of_the_table() -> None:
         {"b": pa.array(["x"]), "a": pa.array([7])},
         schema=pa.schema([field("b", pa.string(), 2), field("a", pa.int64(), 1)]),
     )
-    published, _ = made(parquet(data), table)
+    published, _ = publish_file(parquet(data), table)
     assert arrow_rows(published) == [{"order_x20id": 7, "town": "x"}]
 
 
@@ -258,7 +258,7 @@ def test_map_children_that_were_named_the_other_way_round_are_named_right() -> N
             path = get(told(chunk), 3)[1]
             path[-1] = name
 
-    published, _ = made(edited(staged, swap), table)
+    published, _ = publish_file(edited(staged, swap), table)
     footer = pq.read_metadata(pa.BufferReader(published))
     assert [footer.schema.column(at).path for at in range(2)] == ["m.key_value.key", "m.key_value.value"]
     assert arrow_rows(published) == [{"m": [("k", "v")]}]
@@ -270,17 +270,17 @@ def test_a_variant_is_published_as_one() -> None:
     values = variants(b"\x0c\x05", None, b"\x0c\x07")
     data = pa.table({"v": values}, schema=pa.schema([field("v", values.type, 1)]))
     staged = with_variants(parquet(data, store_schema=False), "v")
-    published, _ = made(staged, table)
+    published, _ = publish_file(staged, table)
     assert get(get(split(published)[1], 2)[1][1], 10) == [[16, STRUCT, [[1, 3, 1]]]]
     assert kernel_rows(published, table) == kernel_rows(staged, table)
-    assert made(published, table)[0] == published
+    assert publish_file(published, table)[0] == published
 
 
 def test_a_row_group_says_where_it_begins() -> None:
     def change(footer: Any) -> None:
         put(groups(footer)[1], 5, I64, 4)
 
-    published, _ = made(edited(HONEST, change))
+    published, _ = publish_file(edited(HONEST, change))
     _, footer = split(published)
     first = [get(told(columns(group)[0]), 11) for group in groups(footer)]
     assert [get(group, 5) for group in groups(footer)] == first
@@ -292,7 +292,7 @@ def test_bytes_between_pages_are_not_published() -> None:
     body, footer = split(HONEST)
     hidden = body + b"hidden bytes"
     data = hidden + written(footer) + struct.pack("<I", len(written(footer))) + b"PAR1"
-    published, _ = made(data)
+    published, _ = publish_file(data)
     assert b"hidden bytes" not in published
 
 
@@ -301,14 +301,14 @@ def test_a_row_group_without_rows_is_left_out() -> None:
     with pq.ParquetWriter(sink, rows().schema) as writer:
         writer.write_table(rows().slice(0, 0))
         writer.write_table(rows())
-    published, found = made(sink.getvalue())
+    published, found = publish_file(sink.getvalue())
     assert pq.read_metadata(pa.BufferReader(published)).num_row_groups == 1
     assert found.data_file is not None
     assert len(found.data_file.split_offsets or ()) == 1
 
 
 def test_a_file_without_rows_is_published() -> None:
-    published, found = made(file(rows().slice(0, 0)))
+    published, found = publish_file(file(rows().slice(0, 0)))
     assert pq.read_metadata(pa.BufferReader(published)).num_rows == 0
     assert found.data_file is not None
     assert found.data_file.record_count == 0
@@ -317,9 +317,9 @@ def test_a_file_without_rows_is_published() -> None:
 def test_a_file_that_would_be_larger_than_is_ever_fetched_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The staged one is below the limit; with the indexes of the Steward it is not, and the gate could not hash it."""
     staged = file(write_statistics=False, write_page_index=False)
-    published, _ = made(staged)
+    published, _ = publish_file(staged)
     monkeypatch.setattr(observed, "FETCH_SIZE_MAX_BYTES", len(published))
-    assert made(staged)[0] == published
+    assert publish_file(staged)[0] == published
     monkeypatch.setattr(observed, "FETCH_SIZE_MAX_BYTES", len(published) - 1)
     found = seen(staged, TABLE, rewrite=True)
     assert [each.code for each in found.findings] == ["parquet_too_large"]
@@ -334,7 +334,7 @@ def test_a_narrower_decimal_is_refused() -> None:
 
 def test_the_footer_is_spelled_plainly() -> None:
     """The file passes every check that a producer's own footer has to pass."""
-    published, _ = made(HONEST)
+    published, _ = publish_file(HONEST)
     assert seen(published, TABLE).findings == ()
     _, footer = split(published)
     assert written(footer) == written(parse(written(footer))[0])

@@ -41,7 +41,7 @@ from pvdm.trust.keys.context import AttemptContext
 OPENED_FILE_MAX_BYTES: Final = 65_536
 _FORMAT: Final = "pvdm-opened/v1"
 _CAUTION: Final = (
-    "whoever has this file and the commitments can test guesses about the rows, and with digests under its keys can"
+    "a reader of this file and the commitments can test guesses about the rows, and with digests under its keys can"
     " construct colliding rows. Protect it as you protect the data, and delete it after the audit"
 )
 

@@ -115,7 +115,7 @@ class DeleteIndex:
         else:
             self._by_partition[key].append(file)
 
-    def of(self, entry: ManifestEntry, spec_id: int) -> tuple[DeleteFile, ...]:
+    def find_for(self, entry: ManifestEntry, spec_id: int) -> tuple[DeleteFile, ...]:
         """The delete files that apply to the data file with this entry."""
         data, sequence_number = entry.data_file, entry.sequence_number or 0
         key = (spec_id, tuple_key(data.partition))

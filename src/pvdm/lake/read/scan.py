@@ -155,7 +155,7 @@ def _files(
                 size=file.file_size_in_bytes,
                 record_count=file.record_count,
                 constants=IdMap((column, file.partition[part]) for column, part in identities.items()),
-                deletes=deletes.of(entry, manifest.header.spec.spec_id),
+                deletes=deletes.find_for(entry, manifest.header.spec.spec_id),
                 first_split=(file.split_offsets or (0,))[0],
             )
             if len(found) > SCAN_FILES_MAX:

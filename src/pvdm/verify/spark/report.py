@@ -115,7 +115,7 @@ class Report:
                 "entries": None if not rebuilt else base64.b64encode(_manifest(metadata, rebuilt)).decode("ascii"),
                 "staged": _write_sums(self.staged),
                 "intent": _write_sums(self.intent),
-                "error": None if self.error is None else _ErrorDocument.of(self.error).to_json(),
+                "error": None if self.error is None else _ErrorDocument.from_error(self.error).to_json(),
             }
         )
 
@@ -138,7 +138,7 @@ class Report:
         read = tuple(_FileDocument.from_json(each).report(rebuilt) for each in fields.items("files"))
         if next(rebuilt, None) is not None:
             raise invalid("the entries", "an entry for each file", "more")
-        worker_error = None if error is None else _ErrorDocument.from_json(error).error()
+        worker_error = None if error is None else _ErrorDocument.from_json(error).to_error()
         return cls(read, _read_sums(fields, "staged"), _read_sums(fields, "intent"), worker_error)
 
 
@@ -177,12 +177,12 @@ class _ErrorDocument(Document, title="an error"):
     details: Annotated[tuple[tuple[str, str | None], ...], FieldType(Fields.pairs, dict)]
 
     @classmethod
-    def of(cls, error: PvdmError) -> _ErrorDocument:
+    def from_error(cls, error: PvdmError) -> _ErrorDocument:
         """The document of an error."""
         details = tuple((name, str(value)) for name, value in error.details.items())
         return cls(kind_of(error), error.reason, error.message, error.expected, error.got, error.hint, details)
 
-    def error(self) -> PvdmError:
+    def to_error(self) -> PvdmError:
         """The error; its details are texts."""
         details = {name: str(value) for name, value in self.details}
         make = KINDS[self.kind]
