@@ -146,7 +146,8 @@ def spark_session(
     try:
         wanted = None if role is None else Role(role)
     except ValueError:
-        raise Code.ROLE_INVALID(expected=" or ".join(Role), got=ascii(role)[:80]) from None
+        expected = " or ".join(Role)
+        raise Code.CLIENT_SETTING_INVALID(reason="role_invalid", expected=expected, got=ascii(role)[:80]) from None
     lent = steward.lend(wanted, domain)
     catalog = SparkCatalog(name, f"{steward.url}/catalog", lent.token, lent.token_id)
     return session(
@@ -191,11 +192,9 @@ def check_proof(
     at = time.time_ns() // 1_000 if now is None else now
     if not isinstance(trust_root, TrustRoot):
         if pin is None:
-            raise Code.TRUST_ROOT_PIN_MISSING(
-                "a chain of trust roots cannot be verified without a pin",
-                expected="the SHA-256 of the first one as `pin`, from another channel",
-                got="none",
-            )
+            message = "a chain of trust roots cannot be verified without a pin"
+            expected = "the SHA-256 of the first one as `pin`, from another channel"
+            raise Code.TRUST_ROOT_PIN_INVALID(message, reason="trust_root_pin_missing", expected=expected, got="none")
         trust_root = follow_roots(trust_root, sha256=pin, now=at)
     checker = log_checker(trust_root, origin=resolve_log_origin(trust_root, origin))
     needed = trust_root.thresholds.notary if threshold is None else threshold

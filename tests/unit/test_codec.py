@@ -92,7 +92,7 @@ def test_a_document_is_read_back_as_it_was_written(tree: Tree) -> None:
 def test_another_document_is_refused(change: Mapping[str, Value], code: str) -> None:
     with pytest.raises(InputError) as caught:
         Tree.from_json({**WRITTEN, **change})
-    assert caught.value.code == code
+    assert caught.value.reason == code
 
 
 def test_a_field_is_checked_when_the_document_is_made() -> None:

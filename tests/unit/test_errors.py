@@ -23,7 +23,7 @@ def test_the_text_of_an_error_without_expectation_is_its_message() -> None:
 
 def test_the_envelope_has_every_field() -> None:
     assert example().to_json() == {
-        "code": "cast_refused",
+        "code": "columns_mismatch",
         "reason": "cast_refused",
         "message": "no cast: expected long, got double",
         "expected": "long",

@@ -44,8 +44,9 @@ class CatalogAccess:
     def require_namespace(self, grant: Grant, namespace: Namespace) -> None:
         """Raise `domain_wrong` if the namespace belongs to another domain."""
         if not grant.reaches(namespace.domain):
-            raise Code.DOMAIN_WRONG(
+            raise Code.PERMISSION_DENIED(
                 "this namespace belongs to another domain",
+                reason="domain_wrong",
                 expected="a token of the domain that owns it",
                 got=f"one of the domain {grant.domain}",
                 hint="use a token of the domain that owns it",
@@ -54,11 +55,8 @@ class CatalogAccess:
     def require_may_manage(self, grant: Grant) -> None:
         """Only producers and operators create, drop, rename and register tables and namespaces."""
         if grant.role not in _MANAGING_ROLES or grant.attempt_id is not None:
-            raise Code.ROLE_WRONG(
-                "the token's role does not allow this",
-                expected=" or ".join(sorted(_MANAGING_ROLES)),
-                got=grant.role if grant.attempt_id is None else "a token for one attempt",
-            )
+            got = grant.role if grant.attempt_id is None else "a token for one attempt"
+            raise Code.PERMISSION_DENIED(reason="role_wrong", expected=" or ".join(sorted(_MANAGING_ROLES)), got=got)
 
     def require_create(
         self, grant: Grant, namespace: Namespace, name: str, after: TableMetadata, *, replaces: TableRow | None = None
@@ -164,9 +162,12 @@ class CatalogAccess:
     def require_may_write(self, grant: Grant, row: TableRow) -> None:
         """Raise unless the role may write to tables of this kind. Checked before anything of the table is disclosed."""
         if grant.role not in _WRITING_ROLES:
-            raise Code.ROLE_WRONG("this token only reads", expected=" or ".join(sorted(_WRITING_ROLES)), got=grant.role)
+            message, expected = "this token only reads", " or ".join(sorted(_WRITING_ROLES))
+            raise Code.PERMISSION_DENIED(message, reason="role_wrong", expected=expected, got=grant.role)
         if not row.protected and (grant.role in _ONLY_PROTECTED_ROLES or grant.attempt_id is not None):
-            raise Code.ROLE_WRONG("the token may not write to a table that is not protected", got=grant.role)
+            raise Code.PERMISSION_DENIED(
+                "the token may not write to a table that is not protected", reason="role_wrong", got=grant.role
+            )
 
     def require_commit(
         self, grant: Grant, before: TableState, after: TableMetadata, data: bytes, *, permit: Permit | None, now_ms: int
@@ -176,7 +177,8 @@ class CatalogAccess:
         self.require_may_write(grant, before.row)
         if str(after.table_uuid).lower() != before.row.table_uuid:
             expected, got = before.row.table_uuid, str(after.table_uuid)
-            raise Code.TABLE_UUID_CHANGED(f"the UUID of {name} cannot change", expected=expected, got=got)
+            message = f"the UUID of {name} cannot change"
+            raise Code.CHANGE_GATED(message, reason="table_uuid_changed", expected=expected, got=got)
         if before.row.upstream is not None:  # only tables at an upstream have fences
             rule.require_reserved_kept(before.metadata, after, grant)
         if after.location != before.metadata.location:
@@ -238,7 +240,7 @@ class CatalogAccess:
             attempt = attempts.get(unit, grant.attempt_id)
             opening = workloads.get(unit, attempt.workload_id).opening
         if opening.table_uuid.lower() != row.table_uuid:
-            raise Code.ATTEMPT_OF_OTHER_TABLE()
+            raise Code.PERMISSION_DENIED(reason="attempt_of_other_table")
         if attempt.state is not AttemptState.STAGING:
             raise _not_staging_error(attempt.state)
         return attempt.branch, (parse_location(attempt.prefix),)

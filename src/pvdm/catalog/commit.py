@@ -414,10 +414,11 @@ def _require_distinct(changes: Sequence[Change]) -> None:
     """Raise if a table is changed twice, or too many are."""
     names = [(change.levels, change.name) for change in changes]
     if not 0 < len(names) <= COMMIT_TABLES_MAX:
-        raise Code.COMMIT_TABLES_TOO_MANY(expected=f"1 to {COMMIT_TABLES_MAX} tables", got=str(len(names)))
+        expected = f"1 to {COMMIT_TABLES_MAX} tables"
+        raise Code.REQUEST_INVALID(reason="commit_tables_too_many", expected=expected, got=str(len(names)))
     repeated = next((name for position, name in enumerate(names) if name in names[:position]), None)
     if repeated is not None:
-        raise Code.COMMIT_TABLE_TWICE(got=namespaces.dotted_name((*repeated[0], repeated[1])))
+        raise Code.REQUEST_INVALID(reason="commit_table_twice", got=namespaces.dotted_name((*repeated[0], repeated[1])))
 
 
 class TableQueues:

@@ -65,11 +65,8 @@ def parse_full_name(text: str) -> Levels:
         except (ValueError, RecursionError):
             parsed = None
         if not isinstance(parsed, list) or not all(isinstance(part, str) for part in parsed):
-            raise Code.NAME_INVALID(
-                "the name cannot be accepted",
-                expected="parts joined by dots, or a JSON array of them",
-                got=ascii(text[:80]),
-            )
+            expected = "parts joined by dots, or a JSON array of them"
+            raise Code.IDENTIFIER_INVALID(reason="name_invalid", expected=expected, got=ascii(text[:80]))
         parts = parsed
     else:
         parts = text.split(".")
@@ -79,11 +76,9 @@ def parse_full_name(text: str) -> Levels:
 def require_name(name: str, what: str) -> str:
     """The name, if it is valid: not empty, not too long, no control characters. Dots and slashes are allowed."""
     if not 0 < len(name) <= NAME_MAX_CHARACTERS or _FORBIDDEN.search(name) or name.strip() != name:
-        raise Code.NAME_INVALID(
-            f"{what} cannot be accepted",
-            expected=f"1 to {NAME_MAX_CHARACTERS} characters without control characters or outer spaces",
-            got=ascii(name[:80]),
-        )
+        message = f"{what} cannot be accepted"
+        expected = f"1 to {NAME_MAX_CHARACTERS} characters without control characters or outer spaces"
+        raise Code.IDENTIFIER_INVALID(message, reason="name_invalid", expected=expected, got=ascii(name[:80]))
     return name
 
 
@@ -120,8 +115,9 @@ def read_metadata(place: Location, stores: Stores) -> bytes:
         return read(stores.of(place), place, METADATA_SIZE_MAX_BYTES)
     except OSError as error:
         if isinstance(error, FileNotFoundError) or error.errno in NOT_PLAIN:
-            raise Code.METADATA_LOCATION_MISSING(got=str(place)[:200]) from None
-        raise Code.METADATA_FILES_UNAVAILABLE(f"the metadata file cannot be read: {error.strerror}") from None
+            raise Code.LOCATION_INVALID(reason="metadata_location_missing", got=str(place)[:200]) from None
+        message = f"the metadata file cannot be read: {error.strerror}"
+        raise Code.STORAGE_UNAVAILABLE(message, reason="metadata_files_unavailable") from None
 
 
 def require_domain_place(

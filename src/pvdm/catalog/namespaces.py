@@ -52,7 +52,7 @@ class Namespaces:
             # An operator decides to which domain the namespace belongs.
             if grant.role is not Role.OPERATOR:
                 message = "only an operator creates a namespace of an upstream catalog here"
-                raise Code.ROLE_WRONG(message, expected=Role.OPERATOR, got=grant.role)
+                raise Code.PERMISSION_DENIED(message, reason="role_wrong", expected=Role.OPERATOR, got=grant.role)
             self._upstreams.require_namespace(levels)
 
         def work(unit: Unit) -> Namespace:
@@ -74,12 +74,8 @@ class Namespaces:
         def work(unit: Unit) -> None:
             found = self._get(unit, grant, levels)
             if found.protected_by is not None and grant.role is not Role.OPERATOR:
-                raise Code.NAMESPACE_GATED(
-                    f"the namespace {namespaces.dotted_name(levels)} protects its tables",
-                    expected=Role.OPERATOR,
-                    got=grant.role,
-                    hint="ask an operator; nothing was changed",
-                )
+                message = f"the namespace {namespaces.dotted_name(levels)} protects its tables"
+                raise Code.CHANGE_GATED(message, reason="namespace_gated", expected=Role.OPERATOR, got=grant.role)
             namespaces.drop(unit, found)
             note_request(unit, idempotency_key, {}, status=204)
 
@@ -98,7 +94,7 @@ class Namespaces:
         self._access.require_may_manage(grant)
         in_both = sorted(set(updates) & set(removals))
         if in_both:
-            raise Code.NAMESPACE_PROPERTIES_OVERLAP(got=", ".join(in_both)[:200])
+            raise Code.NAMESPACE_INVALID(reason="namespace_properties_overlap", got=", ".join(in_both)[:200])
 
         def work(unit: Unit) -> dict[str, list[str]]:
             unit.lock_name("namespaces")
@@ -130,8 +126,9 @@ def _choose_domain(grant: Grant, parent: Namespace | None, properties: Mapping[s
     if wanted in (None, owner):
         return owner
     if owner != EVERY_DOMAIN or grant.domain != EVERY_DOMAIN:
-        raise Code.DOMAIN_WRONG(
+        raise Code.PERMISSION_DENIED(
             "the namespace would belong to another domain",
+            reason="domain_wrong",
             expected=owner,
             got=ascii(wanted)[:_GOT_CHARACTERS],
             hint=f"only an operator of every domain chooses {DOMAIN_PROPERTY}, and only where no parent has a domain",
@@ -143,8 +140,6 @@ def _require_domain_kept(found: Namespace, updates: Mapping[str, str], removals:
     wanted = updates.get(DOMAIN_PROPERTY, found.domain)
     if wanted == found.domain and DOMAIN_PROPERTY not in removals:
         return
-    raise Code.DOMAIN_WRONG(
-        "the domain of a namespace cannot change",
-        expected=found.domain,
-        got="its removal" if DOMAIN_PROPERTY in removals else ascii(wanted)[:_GOT_CHARACTERS],
-    )
+    message = "the domain of a namespace cannot change"
+    got = "its removal" if DOMAIN_PROPERTY in removals else ascii(wanted)[:_GOT_CHARACTERS]
+    raise Code.PERMISSION_DENIED(message, reason="domain_wrong", expected=found.domain, got=got)

@@ -64,7 +64,7 @@ class Requests:
         except ValueError:
             normal_key = ""
         if normal_key != key.lower():
-            raise Code.IDEMPOTENCY_KEY_INVALID(got="another")
+            raise Code.REQUEST_INVALID(reason="idempotency_key_invalid", got="another")
         identity = canonical_json.dump([grant.role.value, grant.domain, grant.name, grant.attempt_id or ""]).decode()
         return RequestKey(
             hashlib.sha256(identity.encode()).hexdigest(), normal_key, hashlib.sha256(request).hexdigest()
@@ -80,7 +80,7 @@ class Requests:
         if found is None:
             return None
         if found.request_sha256 != idempotency_key.request_sha256:
-            raise Code.IDEMPOTENCY_KEY_REUSED(got="an old one")
+            raise Code.REQUEST_INVALID(reason="idempotency_key_reused", got="an old one")
         answer: Mapping[str, object] = json.loads(found.answer)
         return answer
 

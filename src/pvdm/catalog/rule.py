@@ -53,7 +53,7 @@ def require_main_unchanged(before: TableMetadata, after: TableMetadata, name: st
     changed = MainState.of(before).changed(MainState.of(after))
     if changed and all(fact.startswith(_KEY_FACT) for fact in changed):
         message = f"{name} is protected: its encryption keys would change; write to its branches without encryption"
-        raise Code.ENCRYPTION_KEYS_GATED(message)
+        raise Code.CHANGE_GATED(message, reason="encryption_keys_gated")
     if changed:
         listed = ", ".join(fact[:_FACT_CHARACTERS_MAX] for fact in changed[:_FACTS_LISTED_MAX])
         more = " and more" if len(changed) > _FACTS_LISTED_MAX else ""
@@ -78,7 +78,8 @@ def require_structure_unchanged(before: TableMetadata, after: TableMetadata, nam
         ("the schemas", *_schemas(before, after)),
     ):
         if old != new:
-            raise Code.STRUCTURE_GATED(f"{name} is protected: {what} would change; {_TO_MIGRATE}")
+            message = f"{name} is protected: {what} would change; {_TO_MIGRATE}"
+            raise Code.CHANGE_GATED(message, reason="structure_gated")
 
 
 def require_refs_allowed(before: TableMetadata, after: TableMetadata, grant: Grant, own_branch: str | None) -> None:
@@ -107,7 +108,7 @@ def require_reserved_kept(before: TableMetadata, after: TableMetadata, grant: Gr
         is_new_branch = change.before is None and is_steward_branch(change.name) and change.name != own
         if is_new_branch or change.name.startswith(FENCE_PREFIX):
             others = f"another name than {FENCE_PREFIX}… or {BRANCH_PREFIX}…"
-            raise Code.REF_RESERVED(expected=others, got=ascii(change.name[:80]))
+            raise Code.BRANCH_REFUSED(reason="ref_reserved", expected=others, got=ascii(change.name[:80]))
 
 
 def require_ref_name(change: RefChange, after: TableMetadata) -> None:
@@ -118,10 +119,8 @@ def require_ref_name(change: RefChange, after: TableMetadata) -> None:
     letters = "".join(each for each in unicodedata.normalize("NFKC", name).casefold() if each.isalnum())
     plain = len(name) <= REF_NAME_MAX_CHARACTERS and name.isprintable() and name.strip() == name
     if not plain or letters == MAIN or (name.isascii() and name.isdigit() and after.snapshot(int(name)) is not None):
-        raise Code.REF_NAME_MISLEADING(
-            expected=f"up to {REF_NAME_MAX_CHARACTERS} printable characters, neither like main nor a snapshot's id",
-            got=ascii(name[:80]),
-        )
+        expected = f"up to {REF_NAME_MAX_CHARACTERS} printable characters, neither like main nor a snapshot's id"
+        raise Code.BRANCH_REFUSED(reason="ref_name_misleading", expected=expected, got=ascii(name[:80]))
 
 
 def require_tag(change: RefChange, grant: Grant, shown: set[int]) -> None:
@@ -176,7 +175,7 @@ def require_snapshots_on_branches(before: TableMetadata, after: TableMetadata, n
     loose = [each.snapshot_id for each in added_snapshots(before, after) if each.snapshot_id not in held]
     if loose:
         message = f"{name} is protected: a snapshot would be added that is on no branch"
-        raise Code.SNAPSHOT_WITHOUT_BRANCH(message, got=str(loose[0]))
+        raise Code.CHANGE_GATED(message, reason="snapshot_without_branch", got=str(loose[0]))
 
 
 def require_branches_whole(before: TableMetadata, after: TableMetadata, name: str) -> None:
@@ -213,11 +212,9 @@ def require_own_snapshots(
         own = _reached_by(before, after, lambda ref: ref == own_branch)
         foreign = touched - (own - _reached_by(before, before, lambda ref: ref != own_branch))
     if foreign:
-        raise Code.SNAPSHOT_NOT_OWN(
-            f"{name} is protected: the token may not change this snapshot",
-            expected="no change of any snapshot" if own_branch is None else f"a snapshot of {own_branch} alone",
-            got=str(min(foreign)),
-        )
+        message = f"{name} is protected: the token may not change this snapshot"
+        expected = "no change of any snapshot" if own_branch is None else f"a snapshot of {own_branch} alone"
+        raise Code.CHANGE_GATED(message, reason="snapshot_not_own", expected=expected, got=str(min(foreign)))
 
 
 def added_snapshots(before: TableMetadata, after: TableMetadata) -> list[Snapshot]:
@@ -272,7 +269,7 @@ def tag_unavailable_error() -> PvdmError:
 
 def main_gated_error(name: str, what: str, *, to: str = _TO_PUBLISH) -> PvdmError:
     """The one error for a writer that would change `main` of a protected table: what is gated, and what to do."""
-    return Code.MAIN_GATED(f"{name} is protected: {what}; {to}")
+    return Code.CHANGE_GATED(f"{name} is protected: {what}; {to}", reason="main_gated")
 
 
 def _schemas(before: TableMetadata, after: TableMetadata) -> tuple[str, str]:

@@ -33,8 +33,8 @@ from pvdm.model import canonical_json
 from pvdm.model.role import Role
 
 _TABLE_CONFLICTS: Final[Mapping[str, str]] = {
-    Code.TABLE_EXISTS: "Table already exists",
-    Code.NAME_OF_VIEW: "View with same name already exists",
+    "table_exists": "Table already exists",
+    "name_of_view": "View with same name already exists",
 }
 TableName = tuple[Levels, str]
 
@@ -112,7 +112,7 @@ class Tables:
         access.require_may_manage(grant)
         namespace, old = self._find_with_namespace(grant, levels, require_name(name, "the table's name"))
         if old is not None and not overwrite:
-            raise Code.TABLE_EXISTS(f"Table already exists: {dotted_table(levels, name)}")
+            raise Code.ALREADY_EXISTS(f"Table already exists: {dotted_table(levels, name)}", reason="table_exists")
         if old is not None:
             access.require_change(grant, old, "it would be replaced by a registered one")
         place = parse_location(metadata_location)
@@ -148,10 +148,10 @@ class Tables:
             try:
                 retry_if_row_changed(lambda: self._rename(grant, source, target, idempotency_key))
             except ConflictError as error:
-                if error.code != Code.NAME_OF_VIEW:
+                if error.reason != "name_of_view":
                     raise
                 names = f"{dotted_table(*source)} to {dotted_table(*target)}"
-                raise Code.VIEW_EXISTS(f"Cannot rename {names}. View already exists") from None
+                raise Code.ALREADY_EXISTS(f"Cannot rename {names}. View already exists", reason="view_exists") from None
 
     def _rename(self, grant: Grant, source: TableName, target: TableName, idempotency_key: RequestKey | None) -> None:
         row = self._row(grant, *source)
@@ -160,10 +160,12 @@ class Tables:
         self._parts.access.require_change(grant, row, "its name would change")
         namespace = self._parts.namespaces.get(grant, target[0])
         if namespace.domain != row.domain:
-            raise Code.DOMAIN_WRONG("a table stays in its domain", expected=row.domain, got=namespace.domain)
+            message = "a table stays in its domain"
+            raise Code.PERMISSION_DENIED(message, reason="domain_wrong", expected=row.domain, got=namespace.domain)
         if namespace.protected_by is not None:
-            raise Code.NAMESPACE_GATED(
+            raise Code.CHANGE_GATED(
                 f"the namespace {namespaces.dotted_name(target[0])} protects its tables",
+                reason="namespace_gated",
                 expected="a table that is created in it",
                 got="a table of another namespace",
                 hint="create it there without rows, and publish them",
@@ -236,7 +238,7 @@ class Tables:
         self._parts.access.require_may_manage(grant)
         namespace, old = self._find_with_namespace(grant, levels, name)
         if old is not None:
-            raise Code.TABLE_EXISTS(f"Table already exists: {dotted_table(levels, name)}")
+            raise Code.ALREADY_EXISTS(f"Table already exists: {dotted_table(levels, name)}", reason="table_exists")
         table_uuid = str(uuid.uuid4())
         location = node.optional_text("location") or str(new_place(self._parts.warehouse, levels, name, table_uuid))
         now_ms = self._parts.clock.now_micros() // 1_000
@@ -256,13 +258,13 @@ class Tables:
 
 @contextlib.contextmanager
 def name_conflicts(levels: Levels, name: str, messages: Mapping[str, str] = _TABLE_CONFLICTS) -> Iterator[None]:
-    """Add the namespace to errors about a taken name, as clients expect it; `messages` by code."""
+    """Add the namespace to errors about a taken name, as clients expect it; `messages` by reason."""
     try:
         yield
     except ConflictError as error:
-        if error.code not in messages:
+        if error.reason not in messages:
             raise
-        raise ConflictError(error.reason, f"{messages[error.code]}: {dotted_table(levels, name)}") from None
+        raise ConflictError(error.reason, f"{messages[error.reason]}: {dotted_table(levels, name)}") from None
 
 
 def dotted_table(levels: Levels, name: str) -> str:

@@ -109,7 +109,8 @@ class Upstreams:
                 raise
             return None
         if namespace.protected_by is not None and seen.metadata.snapshots:
-            raise Code.MAIN_GATED(f"{name} is not served: its namespace protects its tables, and it has rows already")
+            message = f"{name} is not served: its namespace protects its tables, and it has rows already"
+            raise Code.CHANGE_GATED(message, reason="main_gated")
         self._require_place(mount, seen)
         self._check_place(parse_location(seen.metadata.location), mount.levels)
         return self._add(mount, namespace, name, seen)
@@ -122,11 +123,8 @@ class Upstreams:
         if found != row.table_uuid:
             raise self._replaced_error(row, found)
         if parse_location(seen.metadata.location) != parse_location(row.location):
-            raise Code.UPSTREAM_LOCATION_CHANGED(
-                f"the upstream has moved the table {row.name} to another place",
-                expected=row.location,
-                got=seen.metadata.location[:200],
-            )
+            message, got = f"the upstream has moved the table {row.name} to another place", seen.metadata.location[:200]
+            raise Code.UPSTREAM_WRONG(message, reason="upstream_location_changed", expected=row.location, got=got)
         self._require_place(mount, seen)
         pointer = Pointer(seen.location, hashlib.sha256(seen.metadata.to_bytes()).hexdigest())
         self._require_same(row, pointer)
@@ -220,9 +218,8 @@ class Upstreams:
     def _replaced_error(self, row: TableRow, found: str) -> PvdmError:
         """The error for another UUID. A protected table keeps its row; an unprotected one is dropped here."""
         if row.protected or self._clock is None:
-            return Code.UPSTREAM_TABLE_OTHER(
-                f"the upstream shows another table as {row.name}", expected=row.table_uuid, got=found
-            )
+            message = f"the upstream shows another table as {row.name}"
+            return Code.UPSTREAM_WRONG(message, reason="upstream_table_other", expected=row.table_uuid, got=found)
         self._ledger.transact(lambda unit: _drop_unprotected(unit, row), at_micros=self._clock.now_micros())
         return Code.UPSTREAM_TABLE_REPLACED(f"{row.name} was replaced at the upstream; load it again")
 
@@ -231,8 +228,9 @@ class Upstreams:
         with self._lock:
             for earlier in (row.pointer, self._seen.get(row.table_id)):
                 if earlier is not None and earlier.location == pointer.location and earlier.sha256 != pointer.sha256:
-                    raise Code.UPSTREAM_METADATA_CHANGED(
+                    raise Code.UPSTREAM_WRONG(
                         f"the upstream shows {row.name} by a metadata file that was changed",
+                        reason="upstream_metadata_changed",
                         expected=earlier.sha256,
                         got=pointer.sha256,
                     )

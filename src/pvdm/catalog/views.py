@@ -27,8 +27,8 @@ from pvdm.ledger.record.tokens import Grant
 from pvdm.model.role import Role
 
 _VIEW_CONFLICTS: Final[Mapping[str, str]] = {
-    Code.VIEW_EXISTS: "View already exists",
-    Code.NAME_OF_TABLE: "Table with same name already exists",
+    "view_exists": "View already exists",
+    "name_of_table": "Table with same name already exists",
 }
 
 
@@ -122,11 +122,11 @@ class Views:
         try:
             retry_if_row_changed(lambda: self._rename(grant, source, target, idempotency_key))
         except ConflictError as error:
-            kinds: dict[str, str] = {Code.VIEW_EXISTS: "View", Code.NAME_OF_TABLE: "Table"}
-            if error.code not in kinds:
+            kinds = {"view_exists": "View", "name_of_table": "Table"}
+            if error.reason not in kinds:
                 raise
             names = f"{dotted_table(*source)} to {dotted_table(*target)}"
-            message = f"Cannot rename {names}. {kinds[error.code]} already exists"
+            message = f"Cannot rename {names}. {kinds[error.reason]} already exists"
             raise ConflictError(error.reason, message) from None
 
     def drop(self, grant: Grant, levels: Levels, name: str, *, idempotency_key: RequestKey | None = None) -> None:
@@ -163,7 +163,8 @@ class Views:
         self._require_may_change(grant, old)
         new = self._get_namespace_for_view(grant, target[0])
         if new.domain != row.domain:
-            raise Code.DOMAIN_WRONG("a view stays in its domain", expected=row.domain, got=new.domain)
+            message = "a view stays in its domain"
+            raise Code.PERMISSION_DENIED(message, reason="domain_wrong", expected=row.domain, got=new.domain)
 
         def work(unit: Unit) -> None:
             views.rename(unit, row, (old, new), target[1])
@@ -239,8 +240,9 @@ class Views:
         self._parts.access.require_may_manage(grant)
         if home.protected_by is not None and grant.role is not Role.OPERATOR:
             where = namespaces.dotted_name(home.levels)
-            raise Code.NAMESPACE_GATED(
+            raise Code.CHANGE_GATED(
                 f"the namespace {where} protects its tables, and a view in it could pass for one",
+                reason="namespace_gated",
                 expected=Role.OPERATOR,
                 got=grant.role,
                 hint="ask an operator, or keep the view in a namespace that protects nothing; nothing was changed",

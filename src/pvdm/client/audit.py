@@ -27,9 +27,8 @@ class AuditCalls(Calls):
     def audit_statements(self, table: str, ids: Sequence[str], *, size: int) -> tuple[LoggedView, ...]:
         """Proofs and overrides of the table by id: the first of them that fit into a response, at least one."""
         if not 1 <= len(ids) <= AUDIT_IDS_MAX:
-            raise Code.PAGE_SIZE_INVALID(
-                "the number of ids is out of range", expected=f"1 to {AUDIT_IDS_MAX}", got=str(len(ids))
-            )
+            message, expected = "the number of ids is out of range", f"1 to {AUDIT_IDS_MAX}"
+            raise Code.REQUEST_INVALID(message, reason="page_size_invalid", expected=expected, got=str(len(ids)))
         joined = ",".join(sha256_text(each, "statement id") for each in ids)
         query: Query = {"size": number_text(size, "size of the log"), "ids": joined}
         return self._get(f"{_audit_path(table)}/statements", LoggedList, query).statements

@@ -72,7 +72,7 @@ def page_query(after: str | int | None, limit: int) -> Query:
     """The query of one page. Raises if the limit is out of range."""
     given: object = limit
     if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= PAGE_ROWS_MAX:
-        raise Code.PAGE_SIZE_INVALID("limit is out of range", expected=f"1 to {PAGE_ROWS_MAX}", got=ascii(given)[:40])
+        raise Code.REQUEST_INVALID(reason="page_size_invalid", expected=f"1 to {PAGE_ROWS_MAX}", got=ascii(given)[:40])
     return {"after": after, "limit": limit}
 
 

@@ -85,11 +85,13 @@ def require_address(text: str, *, insecure: bool) -> httpx.URL:
     except (httpx.InvalidURL, ValueError):
         url = httpx.URL("")
     if url.scheme not in {"http", "https"} or not url.host or url.query or url.fragment:
-        raise Code.STEWARD_ADDRESS_INVALID(got=ascii(given)[:200] if "@" not in str(given) else "something else")
+        got = ascii(given)[:200] if "@" not in str(given) else "something else"
+        raise Code.CLIENT_SETTING_INVALID(reason="steward_address_invalid", got=got)
     if url.userinfo:
         # The text may hold a password, so it is not shown.
-        raise Code.STEWARD_ADDRESS_INVALID(
+        raise Code.CLIENT_SETTING_INVALID(
             "the Steward's address holds a name or password",
+            reason="steward_address_invalid",
             expected="https://host:port, and the token beside it",
             got="an address with a name or password",
         )
@@ -114,4 +116,4 @@ def tls_context(ca_file: Path | None) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
     except (OSError, ssl.SSLError):
         pass
-    raise Code.CA_FILE_INVALID(got=ascii(str(ca_file))[:200])
+    raise Code.CLIENT_SETTING_INVALID(reason="ca_file_invalid", got=ascii(str(ca_file))[:200])

@@ -375,7 +375,8 @@ class StewardClient(WorkCalls, AuditCalls):
         if role not in (None, found.role) or domain not in (None, found.domain):
             wanted = role or found.role
             article = "an" if wanted[0] in "aeiou" else "a"
-            raise Code.LENT_ROLE_WRONG(
+            raise Code.PERMISSION_DENIED(
+                reason="lent_role_wrong",
                 expected=f"{wanted} of {domain or found.domain}",
                 got=f"{found.role} of {found.domain}",
                 hint=f"name {article} {wanted}'s token with --token-file, or connect with it",
@@ -420,5 +421,5 @@ def _envelope(data: bytes) -> dict[str, object]:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise Code.ENVELOPE_MALFORMED(got="something else")
+        raise Code.DOCUMENT_MALFORMED(reason="envelope_malformed", got="something else")
     return value

@@ -138,7 +138,7 @@ def split_name(table: str) -> tuple[tuple[str, ...], str]:
     """Namespace and name of `namespace.name`."""
     *levels, name = table.split(".")
     if not levels or not all((*levels, name)):
-        raise Code.TABLE_NAME_INVALID(got=ascii(table)[:80])
+        raise Code.IDENTIFIER_INVALID(reason="table_name_invalid", got=ascii(table)[:80])
     return tuple(levels), name
 
 

@@ -74,7 +74,7 @@ def token_source(token: str | AccessToken | TokenGiver | None, token_file: Path 
     """The source of the token: a text, a function, or a file that is read again after a rotation."""
     if token is not None and token_file is not None:
         del token
-        raise Code.TOKEN_GIVEN_TWICE(got="both")
+        raise Code.CLIENT_SETTING_INVALID(reason="token_given_twice", got="both")
     if token_file is not None:
         return TokenSource(lambda: read_token(Path(token_file)), renewable=True)
     if token is None:
@@ -142,7 +142,7 @@ def try_token(text: str | AccessToken) -> AccessToken | PvdmError:
 
 
 def _file_error(path: Path, got: str) -> PvdmError:
-    return Code.TOKEN_FILE_INVALID(f"{path.name} is not a token file", got=got)
+    return Code.CLIENT_SETTING_INVALID(f"{path.name} is not a token file", reason="token_file_invalid", got=got)
 
 
 def read_exchanged(value: object) -> ExchangedToken | PvdmError:

@@ -47,7 +47,8 @@ def check_batch(batch: pa.RecordBatch, known: CheckedSchema | None = None) -> Ch
     Values are not read. The result may be passed as `known` with the next batch: the same schema is not checked again.
     """
     if batch.num_rows > BATCH_ROWS_MAX:
-        raise Code.BATCH_TOO_LARGE(expected=f"at most {BATCH_ROWS_MAX}", got=str(batch.num_rows))
+        expected = f"at most {BATCH_ROWS_MAX}"
+        raise Code.ARROW_INVALID(reason="batch_too_large", expected=expected, got=str(batch.num_rows))
     schema = batch.schema
     if known is None or not schema.equals(known.schema):
         check_types(schema)
@@ -74,14 +75,13 @@ def check_types(schema: pa.Schema) -> None:
     while pending:
         path, kind, depth = pending.pop()
         if depth > _LAYERS_MAX:
-            raise Code.NESTING_TOO_DEEP("a column nests too deeply", expected=f"{NESTING_DEPTH_MAX} levels", got="more")
+            raise Code.ROW_INVALID(reason="nesting_too_deep", expected=f"{NESTING_DEPTH_MAX} levels", got="more")
         if isinstance(kind, pa.BaseExtensionType):
             kind = kind.storage_type
         if isinstance(kind, pa.DictionaryType | pa.RunEndEncodedType):
             if isinstance(kind.value_type, pa.BaseExtensionType):
-                raise Code.ARROW_TYPE_UNSUPPORTED(
-                    f"column {path!r} hides an extension type in an encoding", got=str(kind)[:200], column=path
-                )
+                message = f"column {path!r} hides an extension type in an encoding"
+                raise Code.COLUMNS_MISMATCH(message, reason="arrow_type_unsupported", got=str(kind)[:200], column=path)
             pending.append((path, kind.value_type, depth + 1))
         elif pa.types.is_nested(kind):
             pending += [(_name(field, f"{path}."), field.type, depth + 1) for field in _fields(kind)]
@@ -98,7 +98,7 @@ def _name(field: pa.Field[Any], prefix: str) -> str:
         raise Code.ARROW_INVALID(got=f"a name that is not UTF-8: {error.reason}") from None
     if "\0" in name:
         # The C data interface ends a name at U+0000, so "a\0b" would be read as "a".
-        raise Code.COLUMN_UNEXPECTED(got=ascii(name)[:200])
+        raise Code.COLUMNS_MISMATCH(reason="column_unexpected", got=ascii(name)[:200])
     return prefix + name
 
 
@@ -223,13 +223,14 @@ def is_shredded(candidate: ArrowSource) -> bool:
 def variant_shredded(path: str) -> PvdmError:
     """The error for a variant with values in columns of their own."""
     message = f"column {path!r} is a variant with some of its values in columns of their own"
-    return Code.VARIANT_SHREDDED(message, got="typed_value beside them", column=path)
+    return Code.COLUMNS_MISMATCH(message, reason="variant_shredded", got="typed_value beside them", column=path)
 
 
 def _type_unsupported(path: str, kind: pa.DataType, extensions: frozenset[str]) -> PvdmError:
     name = f"{kind} as extension {', '.join(sorted(extensions))}" if extensions else str(kind)
-    return Code.ARROW_TYPE_UNSUPPORTED(
+    return Code.COLUMNS_MISMATCH(
         f"column {path!r} has an Arrow type that has no canonical form",
+        reason="arrow_type_unsupported",
         expected="a type of spec/canonical.md section 7.1",
         got=name[:200],
         column=path,
@@ -303,7 +304,8 @@ def _inner(path: str, part: pa.Field[Any], depth: int, *, key: bool = False) -> 
 
 def _type(path: str, part: pa.Field[Any], depth: int) -> Type:
     if depth > NESTING_DEPTH_MAX:
-        raise Code.NESTING_TOO_DEEP(f"column {path.partition('.')[0]!r} nests too deeply", got="more")
+        message = f"column {path.partition('.')[0]!r} nests too deeply"
+        raise Code.ROW_INVALID(message, reason="nesting_too_deep", got="more")
     found = read_source(path, part)
     match found.type:
         case Shape.STRUCT:

@@ -16,6 +16,7 @@ from pvdm.digest.partial import Partial, combine_each
 from pvdm.digest.plan import Plan, element_key, key_check
 from pvdm.digest.sharing import share
 from pvdm.errors import Code, InputError, UnavailableError
+from pvdm.errors.registry import entries_by_reason
 from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import DigestKey
 
@@ -96,7 +97,7 @@ class Digester:
         """
         accumulator = self._accumulator
         if not isinstance(accumulator, ParquetAccumulator):
-            raise Code.KERNEL_MISSING(got="the reference reads no files")
+            raise Code.DEPENDENCY_MISSING(reason="kernel_missing", got="the reference reads no files")
         with self._adding():
             found = accumulator.read_parquet(data, request, rewrite=rewrite)
             self._rows += found.rows
@@ -106,10 +107,10 @@ class Digester:
     def _adding(self) -> Iterator[None]:
         """Allow one thread at a time; an error leaves the digester void."""
         if not self._free.acquire(blocking=False):
-            raise Code.DIGESTER_IN_USE(got="two threads")
+            raise Code.DIGESTER_MISUSED(reason="digester_in_use", got="two threads")
         try:
             if self._failed:
-                raise Code.DIGESTER_VOID(got="one that failed")
+                raise Code.DIGESTER_MISUSED(reason="digester_void", got="one that failed")
             self._failed = True
             yield
             self._failed = False
@@ -119,7 +120,7 @@ class Digester:
     def partials(self) -> dict[ProjectionName, Partial]:
         """The digests so far, by projection."""
         if self._failed:
-            raise Code.DIGESTER_VOID(got="one that failed")
+            raise Code.DIGESTER_MISUSED(reason="digester_void", got="one that failed")
         return {
             name: Partial(
                 epoch=self._keys[name].epoch,
@@ -136,9 +137,9 @@ class Digester:
 
 
 def _explain(error: InputError, first_row: int) -> InputError:
-    """The error with its row counted from the first of the whole input, and the hint of its code."""
-    known = Code.__members__.get(error.code.upper())
-    hint = None if known is None else known.entry.hint
+    """The error with its row counted from the first of the whole input, and the hint of its reason."""
+    entry = entries_by_reason().get(error.reason)
+    hint = None if entry is None else entry.hint
     row = error.details.get("row")
     if not isinstance(row, int) or not first_row:
         return error.with_context(error.message, hint=hint)
@@ -152,7 +153,7 @@ def digest(
     """The digests of all rows of `data`, computed by this number of threads."""
     unchecked: object = threads  # callers may pass anything
     if not isinstance(unchecked, int) or not 1 <= unchecked <= THREADS_MAX:
-        raise Code.THREADS_INVALID(expected=f"1 to {THREADS_MAX}", got=str(unchecked))
+        raise Code.DIGESTER_MISUSED(reason="threads_invalid", expected=f"1 to {THREADS_MAX}", got=str(unchecked))
     workers = [Digester(plan, keys, engine=engine) for _ in range(threads)]
 
     def add_with(worker: Digester) -> Callable[[tuple[int, pa.RecordBatch]], None]:
@@ -174,7 +175,7 @@ def batches(data: ArrowData) -> Iterator[pa.RecordBatch]:
         data = data.to_reader()
     elif not isinstance(data, pa.RecordBatchReader):
         if not hasattr(data, "__arrow_c_stream__") or isinstance(data, pa.ChunkedArray):
-            raise Code.INPUT_NOT_ARROW(got=type(data).__name__)
+            raise Code.ARROW_INVALID(reason="input_not_arrow", got=type(data).__name__)
         data = pa.RecordBatchReader.from_stream(data)
     empty = True
     for batch in data:
@@ -189,7 +190,7 @@ def kernel_engine() -> Engine:
     try:
         from pvdm.digest.kernel import KernelEngine
     except ImportError as error:
-        raise Code.KERNEL_MISSING(got=str(error)) from None
+        raise Code.DEPENDENCY_MISSING(reason="kernel_missing", got=str(error)) from None
     return KernelEngine()
 
 
@@ -227,10 +228,11 @@ def _check_keys(plan: Plan, keys: Keys) -> dict[ProjectionName, DigestKey]:
     unchecked: object = keys  # callers may pass anything
     if not isinstance(unchecked, Mapping) or not all(isinstance(key, DigestKey) for key in unchecked.values()):
         expected, hint = "a mapping from ProjectionName to DigestKey", "DigestKey(32 secret bytes, epoch=…)"
-        raise Code.KEYS_INVALID("the keys cannot be accepted", expected=expected, got="something else", hint=hint)
+        raise Code.DIGESTER_MISUSED(reason="keys_invalid", expected=expected, got="something else", hint=hint)
     if keys.keys() != wanted:
-        raise Code.KEYS_INVALID(
+        raise Code.DIGESTER_MISUSED(
             "the keys do not fit the plan",
+            reason="keys_invalid",
             expected=", ".join(sorted(name.value for name in wanted)),
             got=", ".join(sorted(str(getattr(name, "value", name)) for name in keys)) or "none",
         )

@@ -92,7 +92,7 @@ def guarded(batch: pa.RecordBatch) -> Iterator[None]:
     except pa.ArrowException as error:
         raise Code.ARROW_INVALID(got=str(error)[:400]) from None
     except pvdm_kernel.PanicException as error:
-        raise Code.KERNEL_PANIC(got=str(error)[:400]) from None
+        raise Code.BUG(reason="kernel_panic", got=str(error)[:400]) from None
 
 
 @contextmanager
@@ -104,7 +104,7 @@ def guarded_file() -> Iterator[None]:
         raise _limit_reached(error) or _refused_file(error) from None
     except pvdm_kernel.PanicException as error:
         words, got = "the file cannot be read", str(error)[:400]
-        raise VerificationError(Code.PARQUET_UNREADABLE, words, expected="a Parquet file", got=got) from None
+        raise VerificationError("parquet_unreadable", words, expected="a Parquet file", got=got) from None
 
 
 def _limit_reached(error: pvdm_kernel.KernelError) -> UnavailableError | None:
@@ -127,7 +127,7 @@ def _refused_file(error: pvdm_kernel.KernelError) -> VerificationError:
 
 def _refused(error: pvdm_kernel.KernelError, batch: pa.RecordBatch) -> InputError:
     code, column, row, expected, got, *_ = error.args
-    if code in {Code.CAST_REFUSED, Code.ARROW_TYPE_UNSUPPORTED} and batch.schema.names.count(column) == 1:
+    if code in {"cast_refused", "arrow_type_unsupported"} and batch.schema.names.count(column) == 1:
         got = str(batch.schema.field(column).type)  # the name that pyarrow has for the type
     where, details = _locate("the batch", column, row=row)
     return InputError(code, f"{where} is refused", expected=expected, got=got, hint=None, **details)

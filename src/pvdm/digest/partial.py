@@ -36,7 +36,8 @@ class Partial:
         if not 0 <= self.epoch <= EPOCH_MAX:
             raise Code.EPOCH_INVALID(expected=f"0 to {EPOCH_MAX}", got=str(self.epoch))
         if not 0 <= self.rows <= ROW_COUNT_MAX:
-            raise Code.ROW_COUNT_OVERFLOW(expected=f"at most {ROW_COUNT_MAX}", got=str(self.rows))
+            expected = f"at most {ROW_COUNT_MAX}"
+            raise Code.DIGESTER_MISUSED(reason="row_count_overflow", expected=expected, got=str(self.rows))
 
         if len(self.fingerprint) != _FINGERPRINT_BYTES or len(self.key_check) != KEY_CHECK_BYTES:
             raise _malformed("32 bytes of fingerprint and 16 of key check", "other lengths")

@@ -94,12 +94,15 @@ def _check_types(schema: Schema, mode: Mode) -> None:
         match slot.type:
             case DecimalType(_, _, None) if mode is Mode.PORTABLE:
                 words, hint = f"decimal {path!r} has no declared scale", f"schema.with_scales({{{path!r}: …}})"
-                raise Code.PORTABLE_SCALE_UNDECLARED(words, got=got, hint=f"declare it: {hint}", column=path)
+                raise Code.PLAN_INVALID(
+                    words, reason="portable_scale_undeclared", got=got, hint=f"declare it: {hint}", column=path
+                )
             case DecimalType(_, _, int()) if mode is Mode.STORED:
                 words, hint = f"decimal {path!r} has a declared scale", "leave with_scales out, or use portable mode"
                 raise Code.SCHEMA_INVALID(words, expected="none in stored mode", got=got, hint=hint, column=path)
             case PrimitiveType(Kind.FLOAT | Kind.DOUBLE) | GeoType() if mode is Mode.PORTABLE:
-                raise Code.PORTABLE_FLOAT(f"{path!r} is a raw binary float", got=got, column=path)
+                message = f"{path!r} is a raw binary float"
+                raise Code.PLAN_INVALID(message, reason="portable_float", got=got, column=path)
             case _:
                 pass
 

@@ -92,7 +92,7 @@ def join(cells: Iterable[bytes]) -> bytes:
 def require_row_size(size: int) -> None:
     """Section 8, checked while a row grows, so that hostile buffers cannot exhaust the memory."""
     if size > ROW_SIZE_MAX_BYTES:
-        raise Code.ROW_TOO_LARGE("the row is too large", expected=f"at most {ROW_SIZE_MAX_BYTES} bytes", got="more")
+        raise Code.ROW_INVALID(reason="row_too_large", expected=f"at most {ROW_SIZE_MAX_BYTES} bytes", got="more")
 
 
 # --- Section 5: values ---
@@ -160,9 +160,10 @@ def rescale(unscaled: int, scale: int, target: DecimalType) -> int:
     result: int
     result, lost = divmod(unscaled * 10**wanted, 10**scale)
     if lost:
-        raise Code.DECIMAL_NOT_EXACT(expected=f"{wanted} digits after the point", got="more")
+        raise Code.ROW_INVALID(reason="decimal_not_exact", expected=f"{wanted} digits after the point", got="more")
     if abs(result) >= 10**target.precision:
-        raise Code.DECIMAL_TOO_WIDE(expected=f"at most {target.precision} digits", got=str(len(str(abs(result)))))
+        expected = f"at most {target.precision} digits"
+        raise Code.ROW_INVALID(reason="decimal_too_wide", expected=expected, got=str(len(str(abs(result)))))
     return result
 
 
@@ -174,14 +175,14 @@ def string_body(data: bytes, mode: Mode) -> bytes:
     try:
         decoded = data.decode()
     except UnicodeDecodeError as error:
-        raise Code.STRING_NOT_UTF8(expected="well-formed text", got=f"a bad byte at {error.start}") from None
+        raise Code.ROW_INVALID(reason="string_not_utf8", got=f"a bad byte at {error.start}") from None
     if mode is Mode.STORED or decoded.isascii():
         return data
     for code in map(ord, decoded):
         near = bisect_right(_RANGE_STARTS, code) - 1
         if near >= 0 and code <= UNASSIGNED[near][1]:
             expected = "code points that Unicode 14.0.0 assigns"
-            raise Code.STRING_UNASSIGNED_CODE_POINT(expected=expected, got=f"U+{code:04X}")
+            raise Code.ROW_INVALID(reason="string_unassigned_code_point", expected=expected, got=f"U+{code:04X}")
     return unicodedata.normalize("NFC", decoded).encode()
 
 
@@ -199,9 +200,9 @@ def variant_cell(node: variant.Node, mode: Mode) -> bytes:
             return frame(Tag.OBJECT, _object_body(fields, mode))
         case variant.Scalar(PrimitiveType(Kind.FLOAT | Kind.DOUBLE) as kind, _) if mode is Mode.PORTABLE:
             message, expected = "the variant has a raw binary float", "a decimal outside variants"
-            raise Code.PORTABLE_FLOAT(message, expected=expected, got=str(kind))
+            raise Code.PLAN_INVALID(message, reason="portable_float", expected=expected, got=str(kind))
         case variant.Scalar(DecimalType() as kind, _) if mode is Mode.PORTABLE:
-            raise Code.PORTABLE_SCALE_UNDECLARED("the variant has a decimal", got=str(kind))
+            raise Code.PLAN_INVALID("the variant has a decimal", reason="portable_scale_undeclared", got=str(kind))
         # Engines copy the bytes of a variant, so a NaN inside keeps its bits.
         case variant.Scalar(PrimitiveType(Kind.FLOAT), int(value)):
             return frame(Tag.FLOAT, value.to_bytes(4, "big"))
@@ -216,7 +217,7 @@ def _object_body(fields: tuple[tuple[str, variant.Node], ...], mode: Mode) -> by
     for name, node in fields:
         key = string_body(name.encode(), mode)
         if key in named:
-            raise Code.VARIANT_KEY_DUPLICATE(expected="distinct names", got="one twice")
+            raise Code.ROW_INVALID(reason="variant_key_duplicate", got="one twice")
         named[key] = node
     # Sorted again, since normalization may change the order. UTF-8 bytes sort like code points.
     return join(part for key in sorted(named) for part in (frame(Tag.STRING, key), variant_cell(named[key], mode)))
@@ -253,8 +254,9 @@ def bind(target: Field | Inner, found: ArrowSource, mode: Mode, depth: int = 1) 
         case PrimitiveType(Kind.VARIANT), Shape.STRUCT if is_shredded(found):
             raise variant_shredded(path)
         case _ if not accepted(found, target, mode):
-            raise Code.CAST_REFUSED(
+            raise Code.COLUMNS_MISMATCH(
                 f"column {path!r} cannot be brought to its target type",
+                reason="cast_refused",
                 expected=f"{kind}, required" if target.required else str(kind),
                 got=str(found)[:200],
                 column=path,
@@ -309,18 +311,18 @@ def by_name(
     found: dict[str, pa.Field[Any]] = {}
     for part in given:
         if part.name in found:
-            raise _misnamed(Code.COLUMN_DUPLICATE, prefix + part.name, "is given twice")
+            raise _misnamed("column_duplicate", prefix + part.name, "is given twice")
         found[part.name] = part
     known = set(wanted)
     for name in sorted(known - found.keys()):
-        raise _misnamed(Code.COLUMN_MISSING, prefix + name, "is missing")
+        raise _misnamed("column_missing", prefix + name, "is missing")
     for name in sorted(found.keys() - known - set(also_allowed)):
-        raise _misnamed(Code.COLUMN_UNEXPECTED, prefix + name, "is not in the target")
+        raise _misnamed("column_unexpected", prefix + name, "is not in the target")
     return found
 
 
-def _misnamed(code: Code, path: str, what: str) -> InputError:
-    return InputError(code, f"column {path!r} {what}", hint="source and target are matched by name", column=path)
+def _misnamed(reason: str, path: str, what: str) -> InputError:
+    return InputError(reason, f"column {path!r} {what}", hint="source and target are matched by name", column=path)
 
 
 def cell(slot: Slot, column: Column, at: int, mode: Mode) -> bytes:
@@ -329,7 +331,7 @@ def cell(slot: Slot, column: Column, at: int, mode: Mode) -> bytes:
         if not column.null(at):
             return value_cell(slot, column, at, mode)
         if slot.required:
-            raise Code.NULL_IN_REQUIRED(expected="a value", got="null")
+            raise Code.ROW_INVALID(reason="null_in_required", got="null")
         return NULL
     except InputError as error:
         # The innermost part that failed names itself; `_rows` adds the row.
@@ -364,10 +366,10 @@ def _map_body(slot: Slot, column: Column, at: int, mode: Mode) -> bytes:
     size = 0
     for there in column.span(at):
         if keys.null(there):
-            raise Code.MAP_KEY_NULL(expected="a value", got="null")
+            raise Code.ROW_INVALID(reason="map_key_null", got="null")
         key = cell(key_slot, keys, there, mode)
         if key in entries:
-            raise Code.MAP_KEY_DUPLICATE(expected="distinct keys", got="one twice")
+            raise Code.ROW_INVALID(reason="map_key_duplicate", got="one twice")
         entries[key] = cell(value_slot, values, there, mode)
         size += len(key) + len(entries[key])
         require_row_size(size)

@@ -50,7 +50,7 @@ def decode(metadata: bytes, value: bytes, *, depth: int = 1) -> Node:
 
 def malformed(expected: str, got: str) -> PvdmError:
     """The error for bytes that are no variant."""
-    return Code.VARIANT_MALFORMED(expected=expected, got=got)
+    return Code.ROW_INVALID(reason="variant_malformed", expected=expected, got=got)
 
 
 class _Reader(ByteReader):
@@ -100,7 +100,7 @@ def _slices(data: bytes, offsets: list[int], what: str) -> list[bytes]:
 def _read_node(data: bytes, names: list[str], depth: int) -> Node:
     """The value in `data`. Raises if bytes are left after it."""
     if depth > NESTING_DEPTH_MAX:
-        raise Code.NESTING_TOO_DEEP("the variant nests too deeply", got="more")
+        raise Code.ROW_INVALID("the variant nests too deeply", reason="nesting_too_deep", got="more")
     reader = _Reader(data)
     first = reader.unsigned(1)
     basic, header = first & 0x03, first >> 2

@@ -54,9 +54,8 @@ class Source:
                 data = file.read(_MANIFEST_BYTES + 1)
             found = json.loads(data)
         except (OSError, ValueError) as error:
-            raise Code.SOURCE_MANIFEST_UNREADABLE(
-                "the manifest of the source's files cannot be read", expected=str(place), got=type(error).__name__
-            ) from error
+            got = type(error).__name__
+            raise Code.SOURCE_UNREADABLE(reason="source_manifest_unreadable", expected=str(place), got=got) from error
         if not isinstance(found, dict) or int(hashlib.sha256(data).hexdigest()[:16], 16) >> 1 != self._snapshot_id:
             raise Code.SOURCE_UNSUPPORTED(
                 reason="source_manifest_changed", expected=str(self._snapshot_id), got=str(place)
@@ -200,7 +199,7 @@ class Chunk:
 
     def _require_source(self) -> Source:
         if self._source is None:
-            raise Code.CHUNK_WITHOUT_SPARK(got="a small job")
+            raise Code.JOB_INVALID(reason="chunk_without_spark", got="a small job")
         return self._source
 
     def source(self) -> DataFrame:

@@ -169,8 +169,9 @@ class Coordinator:
 
     def _require_job(self, build: Build | None) -> None:
         if build is None and self._spark is None:
-            raise Code.JOB_MISSING(
+            raise Code.JOB_INVALID(
                 "without Spark the contract's filter and mapping cannot be the job",
+                reason="job_missing",
                 expected="build(None, chunk) -> pyarrow.Table",
                 got="none",
                 hint="give the job, or a Spark session",
@@ -211,8 +212,6 @@ def _text(name: str, value: object) -> str:
             return str(value)
         case datetime() | date():
             return value.isoformat()
-    raise Code.PARAMETER_INVALID(
-        f"parameter {name[:80]} cannot be accepted",
-        expected="a text, a number, true or false, a date or time, or a UUID",
-        got=type(value).__name__,
-    )
+    message = f"parameter {name[:80]} cannot be accepted"
+    expected = "a text, a number, true or false, a date or time, or a UUID"
+    raise Code.PARAMETERS_INVALID(message, reason="parameter_invalid", expected=expected, got=type(value).__name__)

@@ -37,11 +37,13 @@ class RegisteredCode(StrEnum):
     ) -> PvdmError:
         """Create an error of this code. Its class and all texts that are not given come from the registry."""
         entry = self.entry if reason is None else self.entry.reasons[reason]
-        return KINDS[self.entry.kinds[0]](
-            reason or self,
-            message or entry.message or entry.when,
+        error = KINDS[self.entry.kinds[0]](
+            self,
+            message or entry.default_message,
             expected=entry.expected if expected is None else expected,
             got=got,
             hint=hint or entry.hint,
             **details,
         )
+        error.reason = reason or error.reason
+        return error

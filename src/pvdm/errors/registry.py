@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import tomllib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Final
@@ -44,6 +45,11 @@ class Entry:
     hint: str | None = None
     reasons: dict[str, Entry] = field(default_factory=dict)
 
+    @property
+    def default_message(self) -> str:
+        """The message of an error that is raised without one."""
+        return self.message or self.when
+
 
 @dataclass(frozen=True, slots=True)
 class Section:
@@ -77,5 +83,14 @@ def _read_entry(table: dict[str, Any] | str, kinds: tuple[str, ...] = ()) -> Ent
 @functools.cache
 def codes_by_reason() -> dict[str, str]:
     """The code of every reason that is not a code itself."""
-    entries = (item for name in SECTIONS for item in load_section(name).entries.items())
-    return {reason: code for code, entry in entries for reason in entry.reasons}
+    return {reason: code for code, entry in _all_codes() for reason in entry.reasons}
+
+
+@functools.cache
+def entries_by_reason() -> dict[str, Entry]:
+    """The entry of every code and every reason."""
+    return {name: each for code, entry in _all_codes() for name, each in {code: entry, **entry.reasons}.items()}
+
+
+def _all_codes() -> Iterator[tuple[str, Entry]]:
+    return (item for name in SECTIONS for item in load_section(name).entries.items())

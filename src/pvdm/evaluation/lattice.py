@@ -73,7 +73,7 @@ def require_lattice() -> Any:
     try:
         return importlib.import_module("flint")
     except ImportError as error:
-        raise Code.LATTICE_MISSING(got=str(error)) from None
+        raise Code.DEPENDENCY_MISSING(reason="lattice_missing", got=str(error)) from None
 
 
 def find_relation(values: Sequence[int]) -> tuple[int, ...]:
@@ -221,9 +221,8 @@ def load(path: Path | None = None) -> Collision:
     try:
         return _parse(json.loads(source.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError, ArithmeticError, pa.ArrowInvalid) as error:
-        raise Code.COLLISION_FILE_INVALID(
-            f"{source} is not a crafted collision", got=f"{type(error).__name__}: {error}"
-        ) from error
+        message, got = f"{source} is not a crafted collision", f"{type(error).__name__}: {error}"
+        raise Code.INPUT_FILE_INVALID(message, reason="collision_file_invalid", got=got) from error
 
 
 def _parse(value: dict[str, Any]) -> Collision:

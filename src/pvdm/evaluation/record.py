@@ -67,7 +67,8 @@ def write_json(path: Path, record: dict[str, object]) -> None:
 
 
 def _not_writable(path: Path, got: str) -> PvdmError:
-    return Code.OUTPUT_NOT_WRITABLE(f"{path} cannot be written", got=got, hint="name another file")
+    message = f"{path} cannot be written"
+    return Code.OUTPUT_REFUSED(message, reason="output_not_writable", got=got, hint="name another file")
 
 
 def _processor() -> str:

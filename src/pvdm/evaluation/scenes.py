@@ -226,7 +226,7 @@ def require_as_scripted(script: Script, scene: Scene, totals: OrderTotals) -> No
     ):
         if expected != got:
             message = f"{what} of scene {scene.name!r} is not what the demo expects"
-            raise Code.DEMO_FAILED(message, expected=str(expected), got=str(got))
+            raise Code.BUG(message, reason="demo_failed", expected=str(expected), got=str(got))
 
 
 def _read_java_error(text: str) -> PvdmError:

@@ -20,7 +20,7 @@ from pvdm.lake.stores.stores import Place, Stores, place_of
 _READ_MAX_BYTES: Final = 2_147_483_647
 # The names that `write` makes.
 _NAME: Final = re.compile(r"([0-9]{5,})-[0-9a-f]{32}\.metadata\.json")
-_translate_errors: Final = partial(translate_errors, Code.METADATA_FILES_UNAVAILABLE, "the catalog's metadata files")
+_translate_errors: Final = partial(translate_errors, "metadata_files_unavailable", "the catalog's metadata files")
 _FAULT_POINTS: Final = WriteHooks(
     before_sync=lambda: fault.point("catalog.files.before_sync"),
     after_temp=lambda: fault.point("catalog.files.after_temp"),

@@ -298,7 +298,9 @@ class _Head:
         read = read_listed(self._writer.metadata, listed, self._files)
         expected, got = self._hashes.get(listed.manifest_path), self._files.seen[listed.manifest_path]
         if expected not in (None, got):
-            raise Code.MANIFEST_CHANGED(expected=expected, got=f"{got} for {listed.manifest_path}")
+            raise Code.VAULT_DAMAGED(
+                reason="manifest_changed", expected=expected, got=f"{got} for {listed.manifest_path}"
+            )
         if self._check is not None:
             self._check.add(read)
         return read

@@ -23,7 +23,7 @@ _PLAIN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 _Opened = TypeVar("_Opened", int, int | None)
-_translate_errors: Final = partial(translate_errors, Code.PREFIX_UNAVAILABLE, "an attempt's folder")
+_translate_errors: Final = partial(translate_errors, "prefix_unavailable", "an attempt's folder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class PrefixFile:
 def prefix_at(root: Location, folder: Location, stores: Stores | None = None) -> Prefix:
     """The prefix for a folder below `root`. Raises for `root` itself and for folders elsewhere."""
     if not folder.is_under(root) or folder == root:
-        raise Code.PREFIX_OUTSIDE(expected=f"below {root}", got=str(folder))
+        raise Code.PREFIX_REFUSED(reason="prefix_outside", expected=f"below {root}", got=str(folder))
     if folder.scheme == "file":
         return LocalPrefix(root, folder)
     return ObjectPrefix(folder, (stores or Stores()).object_store(folder))
@@ -172,13 +172,13 @@ Prefix: TypeAlias = LocalPrefix | ObjectPrefix
 
 def _require_inside(folder: Location, location: Location) -> None:
     if not location.is_under(folder) or location == folder:
-        raise Code.FILE_NOT_OWN(expected=f"below {folder}", got=str(location))
+        raise Code.PREFIX_REFUSED(reason="file_not_own", expected=f"below {folder}", got=str(location))
 
 
 def _list_limited(files: Iterator[PrefixFile]) -> list[PrefixFile]:
     found = list(islice(files, PREFIX_ENTRIES_MAX + 1))
     if len(found) > PREFIX_ENTRIES_MAX:
-        raise Code.PREFIX_TOO_LARGE(expected=f"at most {PREFIX_ENTRIES_MAX} files", got="more")
+        raise Code.PREFIX_REFUSED(reason="prefix_too_large", expected=f"at most {PREFIX_ENTRIES_MAX} files", got="more")
     return found
 
 

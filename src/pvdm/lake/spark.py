@@ -34,10 +34,6 @@ _PACKAGES: Final = "spark.jars.packages"
 _CONNECT: Final = "pyspark.sql.connect"
 _JAVA_LEAST: Final = 17
 _JAVA_VERSION: Final = re.compile(r'version "(\d+)')
-_JAVA_PACKAGES: Final = (
-    "Debian, Ubuntu: apt-get install openjdk-17-jre-headless; Fedora: dnf install java-21-openjdk-headless; "
-    "macOS: brew install openjdk@17"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +51,7 @@ class SparkCatalog:
 
     def __post_init__(self) -> None:
         if not _CATALOG_NAME.fullmatch(self.name) or self.name.lower() in _RESERVED:
-            raise Code.SPARK_CATALOG_NAME(got=ascii(self.name)[:80])
+            raise Code.IDENTIFIER_INVALID(reason="spark_catalog_name", got=ascii(self.name)[:80])
 
     @property
     def secret_key(self) -> str:
@@ -99,7 +95,7 @@ def spark_session(
     try:
         from pyspark.sql import SparkSession
     except ImportError:
-        raise Code.SPARK_MISSING(got="none") from None
+        raise Code.DEPENDENCY_MISSING(reason="spark_missing", got="none") from None
     wanted = dict(config or {})
     _require_classic(wanted)
     spark = SparkSession.getActiveSession()
@@ -142,11 +138,12 @@ def wire(spark: SparkSession, catalog: SparkCatalog) -> None:
         raise Code.SPARK_CONNECT_UNSUPPORTED(got="Spark Connect")
     extensions = spark.conf.get("spark.sql.extensions", "") or ""
     if EXTENSIONS not in extensions:
-        raise Code.SPARK_WITHOUT_ICEBERG(expected=EXTENSIONS, got=extensions or "none")
+        raise Code.SPARK_SESSION_DIFFERS(reason="spark_without_iceberg", expected=EXTENSIONS, got=extensions or "none")
     if all(spark.conf.get(key, None) == value for key, value in catalog.settings().items()):
         return
     if spark.conf.get(f"spark.sql.catalog.{catalog.name}", None) is not None:
-        raise Code.SPARK_CATALOG_TAKEN(expected=f"a name that is free, for {catalog.uri}", got=catalog.name)
+        expected = f"a name that is free, for {catalog.uri}"
+        raise Code.SPARK_SESSION_DIFFERS(reason="spark_catalog_taken", expected=expected, got=catalog.name)
     # The event log hides a session's secret only if its key is in the context's configuration too.
     spark.sparkContext._jsc.sc().conf().set(catalog.secret_key, "kept by the session")
     for key, value in catalog.settings().items():
@@ -172,7 +169,7 @@ def _require_java() -> None:
     if found is None or int(found[1]) < _JAVA_LEAST:
         expected = f"Java {_JAVA_LEAST} or newer, by JAVA_HOME or on the path"
         got = "none" if found is None else f"Java {found[1]}"
-        raise Code.JAVA_MISSING(expected=expected, got=got, hint=_JAVA_PACKAGES)
+        raise Code.DEPENDENCY_MISSING(reason="java_missing", expected=expected, got=got)
 
 
 def _new_session_settings(given: Mapping[str, str], *, object_store: bool = False) -> dict[str, str]:
@@ -195,7 +192,8 @@ def _require_same(spark: SparkSession, wanted: Mapping[str, str], master: str | 
         is_list = key in (_PACKAGES, "spark.sql.extensions")
         if found != value and not (is_list and value in (found or "")):
             words = f"a Spark session is running with another {key}"
-            raise Code.SPARK_SETTINGS_DIFFER(words, expected=value[:200], got="none" if found is None else found[:200])
+            got = "none" if found is None else found[:200]
+            raise Code.SPARK_SESSION_DIFFERS(words, reason="spark_settings_differ", expected=value[:200], got=got)
 
 
 def _require_classic(config: Mapping[str, str]) -> None:
@@ -249,7 +247,9 @@ def _certificates(ca_file: Path) -> list[Certificate]:
             return x509.load_pem_x509_certificates(file.read(CA_FILE_MAX_BYTES))
     except (OSError, ValueError):
         words = "the file of certificate authorities cannot be used"
-        raise Code.CA_FILE_INVALID(words, expected="certificates in PEM form", got=ascii(str(ca_file))[:200]) from None
+        raise Code.CLIENT_SETTING_INVALID(
+            words, reason="ca_file_invalid", expected="certificates in PEM form", got=ascii(str(ca_file))[:200]
+        ) from None
 
 
 def _system_certificates() -> list[Certificate]:

@@ -24,7 +24,7 @@ VAULT_NAME_MAX_CHARACTERS: Final = 200
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _PART: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{VAULT_NAME_MAX_CHARACTERS - 1}}}")
 _FAULT_POINTS: Final = WriteHooks(after_temp=lambda: fault.point("lake.vault.after_temp"))
-_translate_errors: Final = partial(translate_errors, Code.VAULT_UNAVAILABLE, "the vault")
+_translate_errors: Final = partial(translate_errors, "vault_unavailable", "the vault")
 
 
 class VaultKind(StrEnum):
@@ -137,7 +137,8 @@ class Vault:
     def _place(self, table_uuid: str, kind: VaultKind, name: str) -> Location:
         parts = name.split("/")
         if _UUID.fullmatch(table_uuid) is None or not 1 <= len(parts) <= 2 or not all(map(_PART.fullmatch, parts)):
-            raise Code.VAULT_NAME_INVALID(got=ascii(f"{table_uuid}/{name}"[:VAULT_NAME_MAX_CHARACTERS]))
+            got = ascii(f"{table_uuid}/{name}"[:VAULT_NAME_MAX_CHARACTERS])
+            raise Code.IDENTIFIER_INVALID(reason="vault_name_invalid", got=got)
         return self.root.child(table_uuid, kind.value, *parts)
 
     def _folder(self, table_uuid: str, kind: VaultKind) -> Location:

@@ -149,7 +149,7 @@ class LedgerClock:
         """
         ids.require_name(operator, "operator")
         if not reason.strip():
-            raise Code.REASON_MISSING("a confirmation needs a reason")
+            raise Code.IDENTIFIER_INVALID("a confirmation needs a reason", reason="reason_missing")
         with self._lock:
             before, host = self._extrapolate(), self._wall()
             after = max(before, host)

@@ -213,16 +213,14 @@ class Phase(Enum):
 
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-_HINT_BUSY: Final = "nothing was changed; try again later"
-_HINT_UNKNOWN: Final = "do not repeat it; read the ledger to see whether it was committed"
 
 
 def translate(error: SQLAlchemyError, phase: Phase) -> PvdmError:
     """The pvdm error for a database error. It shows a state or result code and no value of any row."""
     if isinstance(error, PoolTimeoutError):
-        return Code.LEDGER_BUSY("no connection to the ledger became free in time", hint=_HINT_BUSY)
+        return Code.LEDGER_UNAVAILABLE("no connection to the ledger became free in time", reason="ledger_busy")
     if not isinstance(error, DBAPIError):
-        return Code.LEDGER_MISUSED(f"the ledger was used wrongly: {type(error).__name__}")
+        return Code.BUG(f"the ledger was used wrongly: {type(error).__name__}", reason="ledger_misused")
     if isinstance(error.orig, sqlite3.Error):
         return _translate_sqlite(error.orig, phase)
     return _translate_postgresql(error, phase)
@@ -234,16 +232,16 @@ def _translate_sqlite(error: sqlite3.Error, phase: Phase) -> PvdmError:
     primary = extended & 0xFF
     if primary in _BUSY:
         # A COMMIT that found readers has not begun to write: the transaction is still open and is rolled back.
-        return Code.LEDGER_BUSY("the ledger is locked by other work", hint=_HINT_BUSY, result=name)
+        return Code.LEDGER_UNAVAILABLE(reason="ledger_busy", result=name)
     if primary == sqlite3.SQLITE_CONSTRAINT:
         return _constraint_error(str(error), name)
     if phase is Phase.COMMIT:
-        return Code.COMMIT_UNKNOWN(got=name, hint=_HINT_UNKNOWN)
+        return Code.COMMIT_UNKNOWN(got=name)
     if primary in _DAMAGED:
-        return Code.LEDGER_DAMAGED(got=name)
+        return Code.LEDGER_UNAVAILABLE(reason="ledger_damaged", got=name)
     if primary in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISUSE):
-        return Code.LEDGER_MISUSED("the ledger was used wrongly", got=f"{name}: {_first_line(error)}")
-    return Code.LEDGER_UNREACHABLE("the ledger cannot be read or written", got=name)
+        return Code.BUG("the ledger was used wrongly", reason="ledger_misused", got=f"{name}: {_first_line(error)}")
+    return Code.LEDGER_UNAVAILABLE("the ledger cannot be read or written", reason="ledger_unreachable", got=name)
 
 
 def _translate_postgresql(error: DBAPIError, phase: Phase) -> PvdmError:
@@ -252,18 +250,18 @@ def _translate_postgresql(error: DBAPIError, phase: Phase) -> PvdmError:
     unanswered = not state and (phase is not Phase.WORK or isinstance(error, OperationalError | InterfaceError))
     lost = unanswered or state.startswith(("08", "57P")) or state == "40003" or error.connection_invalidated
     if lost and phase is Phase.COMMIT:
-        return Code.COMMIT_UNKNOWN(got=state or "connection lost", hint=_HINT_UNKNOWN)
+        return Code.COMMIT_UNKNOWN(got=state or "connection lost")
     if lost:
-        return Code.LEDGER_UNREACHABLE("the connection to the ledger is lost", got=state or "no answer")
+        return Code.LEDGER_UNAVAILABLE(reason="ledger_unreachable", got=state or "no answer")
     if state in ("40001", "40P01"):
-        return Code.LEDGER_SERIALIZATION("another transaction changed the same rows first", got=state)
+        return Code.LEDGER_SERIALIZATION(got=state)
     if state in ("55P03", "57014"):
-        return Code.LEDGER_BUSY("the ledger is locked by other work", hint=_HINT_BUSY, result=state)
+        return Code.LEDGER_UNAVAILABLE(reason="ledger_busy", result=state)
     if state == REFUSED_SQLSTATE or state.startswith("23"):
         return _constraint_error(_first_line(error.orig), state)
     if state.startswith(("53", "58", "28", "3D", "25")):
-        return Code.LEDGER_UNREACHABLE("the ledger cannot be read or written", got=state)
-    return Code.LEDGER_MISUSED("the ledger was used wrongly", got=f"{state}: {_first_line(error.orig)}")
+        return Code.LEDGER_UNAVAILABLE("the ledger cannot be read or written", reason="ledger_unreachable", got=state)
+    return Code.BUG("the ledger was used wrongly", reason="ledger_misused", got=f"{state}: {_first_line(error.orig)}")
 
 
 def _constraint_error(message: str, code: str) -> PvdmError:
@@ -271,7 +269,7 @@ def _constraint_error(message: str, code: str) -> PvdmError:
         return Code.LEDGER_RULE(
             f"a rule of the ledger refuses it: {message.rpartition(REFUSED_PREFIX)[2]}", result=code
         )
-    return Code.LEDGER_CONSTRAINT(got=message, result=code)
+    return Code.RECORD_DIFFERS(reason="ledger_constraint", got=message, result=code)
 
 
 def _first_line(error: BaseException | None) -> str:

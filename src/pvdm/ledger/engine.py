@@ -199,16 +199,16 @@ def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
     except ArgumentError:
-        raise Code.LEDGER_URL_INVALID(got="another form") from None
+        raise Code.CONFIG_INVALID(reason="ledger_url_invalid", got="another form") from None
     match parsed.drivername:
         case "sqlite" | "sqlite+pysqlite":
             if parsed.database in (None, "", ":memory:") or str(parsed.database).startswith("file:") or parsed.query:
-                raise Code.LEDGER_URL_INVALID(got="not a plain file name")
+                raise Code.CONFIG_INVALID(reason="ledger_url_invalid", got="not a plain file name")
             return parsed.set(drivername="sqlite+pysqlite")
         case "postgresql" | "postgres" | "postgresql+psycopg":
             return parsed.set(drivername="postgresql+psycopg")
         case other:
-            raise Code.LEDGER_URL_INVALID(got=other)
+            raise Code.CONFIG_INVALID(reason="ledger_url_invalid", got=other)
 
 
 def _open_sqlite(url: URL, limits: Timeouts, poolclass: type[Pool]) -> Engine:
@@ -239,7 +239,8 @@ def _set_pragmas(connection: sqlite3.Connection, limits: Timeouts) -> None:
     mode = connection.execute("PRAGMA journal_mode = DELETE").fetchone()[0]
     synchronous = connection.execute("PRAGMA synchronous").fetchone()[0]
     if (mode, synchronous) != ("delete", _SYNCHRONOUS_EXTRA):
-        raise Code.LEDGER_NOT_DURABLE(expected="journal_mode delete, synchronous 3", got=f"{mode}, {synchronous}")
+        expected = "journal_mode delete, synchronous 3"
+        raise Code.LEDGER_UNAVAILABLE(reason="ledger_not_durable", expected=expected, got=f"{mode}, {synchronous}")
 
 
 def _make_private(path: Path) -> None:
@@ -249,7 +250,8 @@ def _make_private(path: Path) -> None:
         mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
         os.close(descriptor)
     except OSError as error:
-        raise Code.LEDGER_UNREACHABLE("the ledger's file cannot be opened", got=os.strerror(error.errno or 0)) from None
+        message = "the ledger's file cannot be opened"
+        raise Code.LEDGER_UNAVAILABLE(message, reason="ledger_unreachable", got=os.strerror(error.errno or 0)) from None
     if mode & _NOT_PRIVATE:
         raise Code.LEDGER_MODE(
             f"{path.name} can be read or written by others",
@@ -305,4 +307,5 @@ def _require_durable(connection: Connection) -> None:
     names = ("fsync", "full_page_writes", "server_encoding")
     row = connection.execute(text(f"SELECT {', '.join(f'current_setting({name!r})' for name in names)}")).one()
     if tuple(row) != ("on", "on", "UTF8"):
-        raise Code.LEDGER_NOT_DURABLE(expected="fsync on, full_page_writes on, encoding UTF8", got=", ".join(row))
+        expected = "fsync on, full_page_writes on, encoding UTF8"
+        raise Code.LEDGER_UNAVAILABLE(reason="ledger_not_durable", expected=expected, got=", ".join(row))

@@ -42,10 +42,10 @@ def require_name(value: str, what: str, *, most: int = NAME_MAX_CHARACTERS) -> s
     return _refuse(what, f"1 to {most} characters without NUL", value)
 
 
-def require_size(text: bytes, most: int, too_large: Code) -> str:
-    """The text of these bytes, if they are not too many. Raises `too_large`."""
+def require_size(text: bytes, most: int, reason: str) -> str:
+    """The text of these bytes, if they are not too many. Raises `record_too_large` for this reason."""
     if len(text) > most:
-        raise too_large(expected=f"at most {most} bytes", got=str(len(text)))
+        raise Code.RECORD_TOO_LARGE(reason=reason, expected=f"at most {most} bytes", got=str(len(text)))
     return text.decode()
 
 

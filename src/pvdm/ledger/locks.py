@@ -163,7 +163,7 @@ def file_lock(database: Path, name: str, *, wait: bool) -> Iterator[bool]:
         handle = _lock_file(path, wait=wait)
     except OSError as error:
         message = "a lock file beside the ledger cannot be locked"
-        raise Code.LEDGER_UNREACHABLE(message, got=os.strerror(error.errno or 0)) from None
+        raise Code.LEDGER_UNAVAILABLE(message, reason="ledger_unreachable", got=os.strerror(error.errno or 0)) from None
     if handle is None:
         yield False
         return

@@ -73,9 +73,9 @@ def select_page(query: Select[Any], column: ColumnElement[Any], after: object, c
     return above.order_by(column).limit(count)
 
 
-def _require_found(row: Row | None, unknown: Code, key: Mapping[str, str]) -> Row:
+def _require_found(row: Row | None, reason: str, key: Mapping[str, str]) -> Row:
     if row is None:
-        raise unknown(got=ascii(next(iter(key.values()))[:128]))
+        raise Code.RECORD_UNKNOWN(reason=reason, got=ascii(next(iter(key.values()))[:128]))
     return row
 
 
@@ -139,18 +139,18 @@ class Unit:
         """The row with this key, or None."""
         return self.row(_select_by(table, tuple(key)), **{f"{name}_": value for name, value in key.items()})
 
-    def get(self, table: Table, unknown: Code, **key: str) -> Row:
-        """The row with this key. Raises `unknown`."""
-        return _require_found(self.find(table, **key), unknown, key)
+    def get(self, table: Table, reason: str, **key: str) -> Row:
+        """The row with this key. Raises `record_unknown` for this reason."""
+        return _require_found(self.find(table, **key), reason, key)
 
     def lock_row(self, table: Table, **key: str) -> Row | None:
         """The row with this key, or None; locked until the end of the transaction."""
         statement = _select_by(table, tuple(key), for_update=True)
         return self.row(statement, **{f"{name}_": value for name, value in key.items()})
 
-    def get_locked(self, table: Table, unknown: Code, **key: str) -> Row:
-        """The row with this key, locked until the end of the transaction. Raises `unknown`."""
-        return _require_found(self.lock_row(table, **key), unknown, key)
+    def get_locked(self, table: Table, reason: str, **key: str) -> Row:
+        """The row with this key, locked until the end of the transaction. Raises `record_unknown` for this reason."""
+        return _require_found(self.lock_row(table, **key), reason, key)
 
     def update(self, table: Table, key: Mapping[str, str], **changed: Any) -> None:
         """Change the row with this key, and give it the unit's time."""
@@ -190,7 +190,7 @@ class Unit:
         """Commit. Raises StateUnknownError if the answer is lost; after any other error nothing was changed."""
         self._require_open()
         if not self._writing:
-            raise Code.UNIT_READ_ONLY()
+            raise Code.BUG(reason="unit_read_only")
         actor = current_actor()
         if actor is not None and self._changed:
             self._log_request(actor)
@@ -234,7 +234,7 @@ class Unit:
 
     def _require_open(self) -> None:
         if not self._open:
-            raise Code.UNIT_CLOSED()
+            raise Code.BUG(reason="unit_closed")
 
     def close(self) -> None:
         """Refuse all further statements."""
@@ -270,7 +270,7 @@ def _insert_new(table: Table, names: tuple[str, ...], is_sqlite: bool) -> Execut
 def begin(engine: Engine, lock: ReaderWriterLock | None, *, writing: bool, at_micros: int) -> Iterator[Unit]:
     """Begin a transaction on a connection. What is not committed at the end of the block is rolled back."""
     if in_transaction():
-        raise Code.UNIT_NESTED()
+        raise Code.BUG(reason="unit_nested")
     token = _in_transaction.set(True)
     try:
         # The lock comes first: a thread that waits for it must not keep one of the few pooled connections.

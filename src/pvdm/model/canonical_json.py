@@ -23,7 +23,8 @@ def dump(value: Value) -> bytes:
 def parse(data: bytes, *, size_max_bytes: int) -> Value:
     """The value of canonical bytes. Duplicate keys, floats, trailing bytes and any other spelling are refused."""
     if len(data) > size_max_bytes:
-        raise Code.DOCUMENT_TOO_LARGE(expected=f"{size_max_bytes} bytes", got=str(len(data)))
+        expected = f"{size_max_bytes} bytes"
+        raise Code.DOCUMENT_MALFORMED(reason="document_too_large", expected=expected, got=str(len(data)))
     try:
         value: Value = json.loads(
             data.decode(),

@@ -43,7 +43,8 @@ class ChunkDefinition:
             raise invalid("a chunk", "a filter or a list of files", "both or neither")
         size = len(self.to_bytes())
         if size > CHUNK_DEFINITION_MAX_BYTES:
-            raise Code.CHUNK_DEFINITION_TOO_LARGE(expected=f"at most {CHUNK_DEFINITION_MAX_BYTES} bytes", got=str(size))
+            expected = f"at most {CHUNK_DEFINITION_MAX_BYTES} bytes"
+            raise Code.RECORD_TOO_LARGE(reason="chunk_definition_too_large", expected=expected, got=str(size))
         if self.files is not None:
             require_sequence(self.files, "the files of a chunk", least=0, most=CHUNK_DEFINITION_MAX_BYTES)
         elif parameters_of(self.expression):
@@ -87,7 +88,7 @@ class ChunkPlan:
         require_chunks(len(self.chunks), CHUNKS_MAX)
         repeated = [name for name, count in Counter(chunk.chunk_id for chunk in self.chunks).items() if count > 1]
         if repeated:
-            raise Code.CHUNK_REPEATED(got=ascii(repeated[0]))
+            raise Code.WORKLOAD_INVALID(reason="chunk_repeated", got=ascii(repeated[0]))
 
     def __iter__(self) -> Iterator[ChunkDefinition]:
         return iter(self.chunks)
@@ -101,7 +102,7 @@ class ChunkPlan:
 def require_chunks(count: int, most: int) -> None:
     """A plan has at least one chunk and at most `most`."""
     if not 1 <= count <= most:
-        raise Code.CHUNKS_TOO_MANY(expected=f"1 to {most} chunks", got=str(count))
+        raise Code.WORKLOAD_INVALID(reason="chunks_too_many", expected=f"1 to {most} chunks", got=str(count))
 
 
 def readable_id(text_parts: tuple[tuple[str, str], ...]) -> str:

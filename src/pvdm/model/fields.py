@@ -8,7 +8,8 @@ from enum import Enum
 from types import NoneType
 from typing import Final, TypeVar
 
-from pvdm.errors import Code, InputError
+from pvdm.errors import InputError
+from pvdm.errors.registry import entries_by_reason
 from pvdm.model.canonical_json import INTEGER_MAX, Value
 
 TEXT_MAX_BYTES: Final = 4_096
@@ -47,10 +48,10 @@ class Fields:
             raise invalid(what, "an object", _json_type(value))
         wanted = set(keys)
         if missing := sorted(wanted - set(value)):
-            raise InputError(Code.DOCUMENT_KEY_MISSING, f"{what} lacks a key", expected=missing[0], got="no such key")
+            raise InputError("document_key_missing", f"{what} lacks a key", expected=missing[0], got="no such key")
         if unknown := sorted(set(value) - wanted):
             known, got = ", ".join(sorted(wanted)), repr(unknown[0][:64])
-            raise InputError(Code.DOCUMENT_KEY_UNKNOWN, f"{what} has an unknown key", expected=known, got=got)
+            raise InputError("document_key_unknown", f"{what} has an unknown key", expected=known, got=got)
         self._found = value
 
     def value(self, key: str) -> Value:
@@ -148,12 +149,12 @@ def _json_type(value: object) -> str:
 
 def invalid(what: str, expected: str, got: str) -> InputError:
     """The error for a value of the wrong form."""
-    return InputError(Code.DOCUMENT_VALUE_INVALID, f"{what} cannot be accepted", expected=expected, got=got)
+    return InputError("document_value_invalid", f"{what} cannot be accepted", expected=expected, got=got)
 
 
-def inconsistent(code: Code, expected: str, got: str) -> InputError:
-    """The error for a document whose parts contradict each other. The registry has the message of its code."""
-    return InputError(code, code.entry.message or code.entry.when, expected=expected, got=got)
+def inconsistent(reason: str, expected: str, got: str) -> InputError:
+    """The error for a document whose parts contradict each other. The registry has the message of its reason."""
+    return InputError(reason, entries_by_reason()[reason].default_message, expected=expected, got=got)
 
 
 def require_form(text: str, form: str, what: str) -> None:
@@ -228,8 +229,8 @@ def require_sequence(items: Sequence[str], what: str, *, least: int, most: int) 
         raise invalid(what, "distinct entries in order", "a repeated entry, or another order")
 
 
-def require_lifetime(lifetime: int, most: int, code: Code, what: str) -> None:
+def require_lifetime(lifetime: int, most: int, reason: str, what: str) -> None:
     """A document expires after it was issued, and not later than `most` microseconds after that."""
     if not 0 < lifetime <= most:
         message, expected = f"the lifetime of {what} cannot be accepted", f"more than 0 and at most {most} microseconds"
-        raise InputError(code, message, expected=expected, got=str(lifetime))
+        raise InputError(reason, message, expected=expected, got=str(lifetime))

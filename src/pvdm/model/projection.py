@@ -64,7 +64,7 @@ def content(
         schema.column(name)
         if not isinstance(reason, str) or not reason.strip():
             message = f"column {name!r} is excluded from the content projection without a reason"
-            raise Code.EXCLUSION_REASON_MISSING(message, got="none", column=name)
+            raise Code.PLAN_INVALID(message, reason="exclusion_reason_missing", got="none", column=name)
     required = {name for name in schema.names if name not in exclude}
     if columns is not None:
         declared = set(_names(columns))
@@ -73,7 +73,8 @@ def content(
         if declared != required:
             missing = ", ".join(sorted(required - declared))
             fault = f"missing: {missing}" if missing else "excluded ones are listed too"
-            raise Code.COVERAGE_INCOMPLETE(expected=f"{len(required)} columns", got=f"{len(declared)}; {fault}")
+            got = f"{len(declared)}; {fault}"
+            raise Code.PLAN_INVALID(reason="coverage_incomplete", expected=f"{len(required)} columns", got=got)
     return Projection(
         ProjectionName.CONTENT,
         tuple(sorted(required)),

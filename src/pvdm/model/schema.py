@@ -182,7 +182,7 @@ class Schema:
             depth = _depth(field.type)
             if depth > NESTING_DEPTH_MAX:
                 message, most = f"column {field.name!r} nests too deeply", f"at most {NESTING_DEPTH_MAX} levels"
-                raise Code.NESTING_TOO_DEEP(message, expected=most, got=str(depth))
+                raise Code.ROW_INVALID(message, reason="nesting_too_deep", expected=most, got=str(depth))
         ids = [slot.field_id for _, slot in self.walk()]
         if any(found is not None for found in ids):
             if None in ids:
@@ -339,7 +339,7 @@ def type_from_json(value: object, depth: int = 1) -> Type:
     """The type that `type_to_json` wrote. Raises for anything else."""
     if depth > NESTING_DEPTH_MAX:
         most = f"at most {NESTING_DEPTH_MAX} levels"
-        raise Code.NESTING_TOO_DEEP("the schema nests too deeply", expected=most, got="more")
+        raise Code.ROW_INVALID("the schema nests too deeply", reason="nesting_too_deep", expected=most, got="more")
     if isinstance(value, str):
         return _named_type(value)
     if not isinstance(value, dict):
@@ -367,7 +367,7 @@ def _named_type(name: str) -> Type:
     try:
         return PrimitiveType(Kind(name))
     except ValueError:
-        raise Code.SCHEMA_TYPE_UNKNOWN(got=repr(name)[:120]) from None
+        raise Code.SCHEMA_INVALID(reason="schema_type_unknown", got=repr(name)[:120]) from None
 
 
 def _read_slot(value: object, depth: int, *, named: bool = False) -> dict[str, Any]:

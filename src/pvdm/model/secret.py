@@ -68,7 +68,7 @@ class _EpochKey(Secret):
         del material
         if len(self._material) != KEY_BYTES:
             message, size = f"the {self._name} has the wrong length", len(self._material)
-            raise Code.KEY_LENGTH(message, expected=f"{KEY_BYTES} bytes", got=str(size))
+            raise Code.KEY_INVALID(message, reason="key_length", expected=f"{KEY_BYTES} bytes", got=str(size))
         if not 0 <= epoch <= EPOCH_MAX:
             raise Code.EPOCH_INVALID(expected="0 to 2^63-1", got=str(epoch))
 

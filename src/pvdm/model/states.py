@@ -84,7 +84,7 @@ class Machine:
         if not self.allows(old, new):
             steps = [step.new for step in self.transitions if step.old == old]
             message, wanted = f"no such step of the {self.name}", f"{old} to {' or '.join(steps) or 'nothing'}"
-            raise Code.TRANSITION_NOT_ALLOWED(message, expected=wanted, got=f"{old} to {new}")
+            raise Code.BUG(message, reason="transition_not_allowed", expected=wanted, got=f"{old} to {new}")
 
 
 ATTEMPT: Final = Machine(

@@ -158,7 +158,8 @@ def split_by_partition(rows: pa.Table, header: ManifestHeader, schema: Schema) -
     keys = keys.append_column("row", pa.array(range(rows.num_rows), pa.int64()))
     grouped = keys.group_by(names, use_threads=False).aggregate([("row", "list")])
     if grouped.num_rows > PARTS_MAX:
-        raise Code.PARTITIONS_TOO_MANY(expected=f"at most {PARTS_MAX}", got=str(grouped.num_rows))
+        expected = f"at most {PARTS_MAX}"
+        raise Code.ROWS_INVALID(reason="partitions_too_many", expected=expected, got=str(grouped.num_rows))
     for at in range(grouped.num_rows):
         values = IdMap(
             (field.field_id, transformed[grouped.column(place)[at].as_py()])
@@ -174,7 +175,7 @@ def _index_values(
     source = field.source_ids[0]
     if len(field.source_ids) != 1 or source not in kinds:
         words = f"partition field {field.name[:80]!a} has no source among the columns"
-        raise Code.PARTITION_SOURCE_UNKNOWN(words, got=str(field.source_ids))
+        raise Code.ROWS_INVALID(words, reason="partition_source_unknown", got=str(field.source_ids))
     column = _column(rows, source, schema)
     encoded = column.dictionary_encode(null_encoding="encode")
     distinct: list[Value] = []

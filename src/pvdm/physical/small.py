@@ -170,7 +170,8 @@ class _Staging:
         try:
             self._store.put_new(location, data, WriteHooks())
         except OSError as error:
-            raise Code.STAGING_UNAVAILABLE(
+            raise Code.STORAGE_UNAVAILABLE(
+                reason="staging_unavailable",
                 expected=str(location),
                 got=error.strerror or type(error).__name__,
                 hint=_OWN_CREDENTIALS if isinstance(error, PermissionError) and location.scheme == "s3" else None,
@@ -198,9 +199,10 @@ class StoredFiles:
         try:
             data = read(self._stores.of(place), place, most)
         except OSError as error:
-            raise Code.FILE_UNREADABLE(expected=location, got=error.strerror or type(error).__name__) from None
+            got = error.strerror or type(error).__name__
+            raise Code.STORAGE_UNAVAILABLE(reason="file_unreadable", expected=location, got=got) from None
         if len(data) > most:
-            raise Code.FILE_TOO_LARGE(expected=f"at most {most} bytes", got=location)
+            raise Code.FILE_MISMATCH(reason="file_too_large", expected=f"at most {most} bytes", got=location)
         return data
 
 

@@ -62,9 +62,8 @@ class Access:
         The old token ends after the overlap. Tokens derived from it stay valid, and end with the successor.
         """
         if not 0 <= overlap_seconds <= TOKEN_OVERLAP_MAX_SECONDS:
-            raise Code.TOKEN_OVERLAP_INVALID(
-                expected=f"0 to {TOKEN_OVERLAP_MAX_SECONDS} seconds", got=str(overlap_seconds)
-            )
+            expected, got = f"0 to {TOKEN_OVERLAP_MAX_SECONDS} seconds", str(overlap_seconds)
+            raise Code.TOKEN_REQUEST_INVALID(reason="token_overlap_invalid", expected=expected, got=got)
         now = self._clock.now_micros()
         lifetime = None if lifetime_seconds is None else _lifetime_micros(lifetime_seconds)
         token = drawn or BearerToken.draw()
@@ -157,8 +156,8 @@ class Access:
 def require_domain(grant: Grant, domain: str) -> None:
     """Refuse a caller of another domain."""
     if not grant.reaches(domain):
-        raise Code.DOMAIN_WRONG(
-            "this belongs to another domain",
+        raise Code.PERMISSION_DENIED(
+            reason="domain_wrong",
             expected="a token of the domain that owns it",
             got=f"one of the domain {grant.domain}",
             hint="use a token of the domain that owns it",
@@ -168,7 +167,7 @@ def require_domain(grant: Grant, domain: str) -> None:
 def require_attempt(grant: Grant, attempt_id: str | None) -> None:
     """Refuse a token of one attempt for any other object."""
     if grant.attempt_id is not None and grant.attempt_id != attempt_id:
-        raise Code.TOKEN_OF_OTHER_ATTEMPT(expected=grant.attempt_id, got="another")
+        raise Code.PERMISSION_DENIED(reason="token_of_other_attempt", expected=grant.attempt_id, got="another")
 
 
 def visible_domain(grant: Grant) -> str | None:
@@ -178,10 +177,11 @@ def visible_domain(grant: Grant) -> str | None:
 
 def _require_not_derived(grant: Grant) -> None:
     if grant.parent_id is not None:
-        raise Code.TOKEN_DERIVED(got="a derived token")
+        raise Code.PERMISSION_DENIED(reason="token_derived", got="a derived token")
 
 
 def _lifetime_micros(seconds: int) -> int:
     if not 1 <= seconds <= TOKEN_LIFETIME_MAX_SECONDS:
-        raise Code.TOKEN_LIFETIME_INVALID(expected=f"1 to {TOKEN_LIFETIME_MAX_SECONDS} seconds", got=str(seconds))
+        expected = f"1 to {TOKEN_LIFETIME_MAX_SECONDS} seconds"
+        raise Code.TOKEN_REQUEST_INVALID(reason="token_lifetime_invalid", expected=expected, got=str(seconds))
     return seconds * _MICROS

@@ -83,8 +83,8 @@ def serve_alone(ledger: Ledger) -> Iterator[None]:
     lock = ProcessLock(
         file.with_name(f"{file.name}.served"),
         in_use=lambda holder: Code.LEDGER_SERVED(got=f"process {holder}"),
-        unavailable=lambda error: Code.LEDGER_UNREACHABLE(
-            "the lock beside the ledger cannot be taken", got=os.strerror(error.errno or 0)
+        unavailable=lambda error: Code.LEDGER_UNAVAILABLE(
+            "the lock beside the ledger cannot be taken", reason="ledger_unreachable", got=os.strerror(error.errno or 0)
         ),
     )
     try:

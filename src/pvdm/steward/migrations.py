@@ -70,7 +70,7 @@ class Migrations:
         with self._ledger.read() as unit:
             found = protections.find_migration(unit, migration_id)
             if found is None:
-                raise Code.MIGRATION_UNKNOWN(got=migration_id[:80])
+                raise Code.RECORD_UNKNOWN(reason="migration_unknown", got=migration_id[:80])
             require_domain(grant, found.domain)
             return _view(found, statements.get(unit, migration_id))
 

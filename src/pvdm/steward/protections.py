@@ -172,7 +172,7 @@ class Protections:
         with self._ledger.read() as unit:
             found = protections.find(unit, protection_id)
             if found is None:
-                raise Code.PROTECTION_UNKNOWN(got=protection_id[:80])
+                raise Code.RECORD_UNKNOWN(reason="protection_unknown", got=protection_id[:80])
             require_domain(grant, found.domain)
             return _view(found, statements.get(unit, protection_id))
 

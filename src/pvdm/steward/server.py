@@ -222,7 +222,8 @@ def _refuse_passphrase() -> NoReturn:
 
 
 def _tls_error(got: str) -> PvdmError:
-    return Code.TLS_INVALID("certificate and key cannot be used", expected="a PEM certificate and its key", got=got)
+    message = "certificate and key cannot be used"
+    return Code.CONFIG_INVALID(message, reason="tls_invalid", expected="a PEM certificate and its key", got=got)
 
 
 def _open_listener(service: ServiceConfig) -> socket.socket:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from pvdm.errors import Code
 from pvdm.model.statements.attestation import SourceAttestation
 from pvdm.trust.refusal import refused, require_equal
 from pvdm.trust.root import TrustRoot
@@ -45,7 +44,7 @@ def require_registered(found: SourceAttestation, wanted: RequiredAttestation) ->
     """The attestation is signed by an attestor that the challenge names."""
     if found.attestor not in wanted.attestors:
         registered = ", ".join(sorted(wanted.attestors)) or "none"
-        raise refused(Code.ATTESTOR_NOT_REGISTERED, registered, found.attestor)
+        raise refused("attestor_not_registered", registered, found.attestor)
 
 
 def require_fresh(found: SourceAttestation, wanted: RequiredAttestation, now: int) -> None:

@@ -130,7 +130,7 @@ def resolve_log_origin(root: TrustRoot, origin: str | None) -> str:
     logs = sorted({key.identity for key in root.keys if RootRole.LOG in key.roles})
     if len(logs) != 1:
         hint = "name the log: --origin on the command line, `origin` in Python"
-        raise Code.ORIGIN_AMBIGUOUS(got=", ".join(logs) or "none", hint=hint)
+        raise Code.USAGE(reason="origin_ambiguous", got=", ".join(logs) or "none", hint=hint)
     return logs[0]
 
 

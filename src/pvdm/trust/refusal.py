@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pvdm.errors import Code, InputError, VerificationError
-from pvdm.errors.registry import codes_by_reason
+from pvdm.errors import InputError, VerificationError
+from pvdm.errors.registry import entries_by_reason
 
 
 @contextmanager
@@ -25,10 +25,7 @@ def refused(
     code: str, expected: object, got: object, *, message: str | None = None, hint: str | None = None
 ) -> VerificationError:
     """A refusal with this code or reason. A message that is not given comes from the registry."""
-    if message is None:
-        family = Code[codes_by_reason().get(code, code).upper()].entry
-        entry = family.reasons.get(code, family)
-        message = entry.message or entry.when
+    message = message or entries_by_reason()[code].default_message
     return VerificationError(code, message, expected=str(expected), got=str(got), hint=hint)
 
 

@@ -154,20 +154,20 @@ class TrustRoot(Document, title="the trust root", format="pvdm-trust-root/v1"):
 def require_algorithm(public: PublicKey, algorithm: Algorithm) -> None:
     """The key has the algorithm that the root names."""
     if public.algorithm is not algorithm:
-        raise inconsistent(Code.TRUST_ROOT_KEY_ALGORITHM, algorithm.value, public.algorithm.value)
+        raise inconsistent("trust_root_key_algorithm", algorithm.value, public.algorithm.value)
 
 
 def require_key_id(public: PublicKey, key_id: str) -> None:
     """The key id is the one that is computed from the key."""
     if public.key_id != key_id:
-        raise inconsistent(Code.TRUST_ROOT_KEY_ID, public.key_id, key_id[:80])
+        raise inconsistent("trust_root_key_id", public.key_id, key_id[:80])
 
 
 def require_role_alone(key: RootKey) -> None:
     """A key that signs verdicts, checkpoints or overrides has no other role."""
     for role in _SOLE_ROLES:
         if role in key.roles and len(key.roles) > 1:
-            raise inconsistent(Code.TRUST_ROOT_ROLE_SHARED, role.value, ", ".join(each.value for each in key.roles))
+            raise inconsistent("trust_root_role_shared", role.value, ", ".join(each.value for each in key.roles))
 
 
 def require_keys_once(keys: Sequence[RootKey]) -> None:
@@ -175,7 +175,7 @@ def require_keys_once(keys: Sequence[RootKey]) -> None:
     ids = [key.key_id for key in keys]
     for key_id in ids:
         if ids.count(key_id) > 1:
-            raise inconsistent(Code.TRUST_ROOT_KEY_REPEATED, "each key once", key_id)
+            raise inconsistent("trust_root_key_repeated", "each key once", key_id)
 
 
 def require_identities_apart(keys: Sequence[RootKey]) -> None:
@@ -183,7 +183,7 @@ def require_identities_apart(keys: Sequence[RootKey]) -> None:
     steward = {key.identity for key in keys if not _STEWARD_ROLES.isdisjoint(key.roles)}
     for key in keys:
         if key.identity in steward and not _INDEPENDENT_ROLES.isdisjoint(key.roles):
-            raise inconsistent(Code.TRUST_ROOT_IDENTITY_SHARED, "another identity", key.identity)
+            raise inconsistent("trust_root_identity_shared", "another identity", key.identity)
 
 
 def require_key_order(keys: Sequence[RootKey]) -> None:
@@ -197,7 +197,7 @@ def require_reachable(keys: Sequence[RootKey], role: RootRole, threshold: int) -
     """A threshold is at least one, and enough identities exist to meet it."""
     identities = {key.identity for key in keys if role in key.roles}
     if not 1 <= threshold <= len(identities):
-        raise inconsistent(Code.TRUST_ROOT_THRESHOLD, f"1 to {len(identities)} {role.value} identities", str(threshold))
+        raise inconsistent("trust_root_threshold", f"1 to {len(identities)} {role.value} identities", str(threshold))
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,7 +151,7 @@ def require_valid_at(key: RootKey, time: int) -> None:
 def require_signer_name(key: RootKey, name: str) -> None:
     """The statement names the holder of the key."""
     if key.identity != name:
-        raise refused(Code.SIGNER_NAME_WRONG, key.identity, repr(name))
+        raise refused("signer_name_wrong", key.identity, repr(name))
 
 
 def require_key_epoch(key: RootKey, epoch: int | None) -> None:
@@ -185,7 +185,7 @@ def require_distinct_notaries(statements: Sequence[Verified[Proof]]) -> None:
     seen = set()
     for statement in statements:
         if statement.key.identity in seen:
-            raise refused(Code.NOTARY_REPEATED, "distinct notaries", statement.key.identity)
+            raise refused("notary_repeated", "distinct notaries", statement.key.identity)
         seen.add(statement.key.identity)
 
 
@@ -198,14 +198,14 @@ def require_equal_cores(statements: Sequence[Verified[Proof]]) -> None:
             first_json, other_json = first.to_json(), other.to_json()
             field = next(name for name in first_json if first_json[name] != other_json[name])
             message = f"notaries disagree about {field}"
-            raise refused(Code.CORES_DIFFER, statements[0].key.identity, statement.key.identity, message=message)
+            raise refused("cores_differ", statements[0].key.identity, statement.key.identity, message=message)
 
 
 def require_enough_notaries(statements: Sequence[Verified[Proof]], threshold: int) -> None:
     """At least `threshold` distinct notaries signed."""
     count = len({statement.key.identity for statement in statements})
     if count < threshold:
-        raise refused(Code.THRESHOLD_NOT_MET, f"{threshold} notaries", count)
+        raise refused("threshold_not_met", f"{threshold} notaries", count)
 
 
 def require_pass(proof: VerifiedProof) -> None:

@@ -56,7 +56,7 @@ class Files:
         try:
             fetched = self.fetch(frozen.location, most=frozen.size)
         except VerificationError as error:
-            if error.code != Code.FILE_TOO_LARGE:
+            if error.reason != "file_too_large":
                 raise
             raise _changed(frozen, f"more than {frozen.size} bytes") from None
         if (len(fetched.data), fetched.sha256) != (frozen.size, frozen.sha256):
@@ -86,7 +86,7 @@ class Files:
             digest.update(piece)
             size += len(piece)
         if pinned and version is None:
-            raise Code.FILE_WITHOUT_VERSION(got=str(place))
+            raise Code.STORAGE_UNAVAILABLE(reason="file_without_version", got=str(place))
         return HashedFile(location, size, digest.hexdigest(), version if pinned else None)
 
     def make_durable(self, locations: Sequence[str]) -> None:
@@ -115,7 +115,7 @@ class Files:
             for piece in pieces:
                 size += len(piece)
                 if size > most:
-                    raise Code.FILE_TOO_LARGE(expected=f"at most {most} bytes", got=str(place))
+                    raise Code.FILE_MISMATCH(reason="file_too_large", expected=f"at most {most} bytes", got=str(place))
                 yield piece
 
 
@@ -125,7 +125,7 @@ def fetch_source(files: Files, frozen: Iterable[HashedFile]) -> Fetch:
 
     def fetch(location: str) -> bytes:
         if location not in by_location:
-            raise Code.SOURCE_NOT_FROZEN(got=location)
+            raise Code.BUG(reason="source_not_frozen", got=location)
         return files.fetch_frozen(by_location[location]).data
 
     return fetch
@@ -155,7 +155,8 @@ def _store_errors(place: Location) -> Iterator[None]:
     except OSError as error:
         if error.errno in NOT_PLAIN:
             raise Code.FILE_MISMATCH(reason="file_not_plain", got=str(place)) from None
-        raise Code.FILE_UNREADABLE(expected=str(place), got=str(error.strerror or error)) from None
+        got = str(error.strerror or error)
+        raise Code.STORAGE_UNAVAILABLE(reason="file_unreadable", expected=str(place), got=got) from None
 
 
 _FREEZE_DOMAIN: Final = b"pvdm/freeze/v1\0"

@@ -115,7 +115,7 @@ def _decode_column(batch: pa.RecordBatch, name: str) -> _Column:
     indices = batch.schema.get_all_field_indices(name)
     if len(indices) != 1:
         message = f"the data does not have exactly one column {name!r}"
-        raise Code.COLUMN_MISSING(message, got=f"{len(indices)} columns of this name")
+        raise Code.COLUMNS_MISMATCH(message, reason="column_missing", got=f"{len(indices)} columns of this name")
     column: _Column = batch.column(indices[0])
     while True:
         if isinstance(column, pa.ExtensionArray):
@@ -138,7 +138,7 @@ def _cast(column: _Column, kind: Type) -> _Column:
             return column.cast(wanted)
         except pa.ArrowInvalid:
             pass  # a value is out of the range of the type
-    raise Code.FILTER_TYPE_DIFFERS(expected=str(kind), got=str(column.type)[:120])
+    raise Code.FILTER_INVALID(reason="filter_type_differs", expected=str(kind), got=str(column.type)[:120])
 
 
 def _is_lossless(given: pa.DataType, wanted: pa.DataType) -> bool:

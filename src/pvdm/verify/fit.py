@@ -43,11 +43,8 @@ def require_extractable(schema: Schema, whose: str) -> None:
     for path, slot in schema.walk():
         kind = slot.type
         if isinstance(kind, FixedType | GeoType) or (isinstance(kind, PrimitiveType) and kind.kind in _NOT_EXTRACTED):
-            raise Code.EXTRACTION_TYPE_UNSUPPORTED(
-                f"Spark's reader does not return column {path!a} of the {whose} as it is stored",
-                got=str(kind),
-                column=path,
-            )
+            message = f"Spark's reader does not return column {path!a} of the {whose} as it is stored"
+            raise Code.EXTRACTION_UNSUPPORTED(message, reason="extraction_type_unsupported", got=str(kind), column=path)
 
 
 def require_contract_fit(contract: DataProductContract, source: Schema, target: Schema) -> None:
@@ -179,7 +176,7 @@ def _make_nullable(field: Any) -> Any:
 
 def _unreadable(location: str, got: str) -> VerificationError:
     return VerificationError(
-        Code.PARQUET_UNREADABLE, f"{location} cannot be read", expected="a Parquet file", got=got, file=location
+        "parquet_unreadable", f"{location} cannot be read", expected="a Parquet file", got=got, file=location
     )
 
 
@@ -241,8 +238,9 @@ def require_schema(schema: Schema, location: str, footer: Footer) -> None:
     try:
         data = footer.sample_file()
     except pa.ArrowException as error:
-        refused = Code.ARROW_TYPE_UNSUPPORTED(
+        refused = Code.COLUMNS_MISMATCH(
             f"{location}: a column has a type that cannot be checked",
+            reason="arrow_type_unsupported",
             expected="types that Iceberg has",
             got=str(error).partition("\n")[0][:200],
         )

@@ -38,7 +38,8 @@ def require_mapping(contract: DataProductContract, source: Schema, plan: Plan) -
     hashed = {column for projection in plan.projections for column in projection.columns}
     missing, unknown = sorted(hashed - filled), sorted(filled - set(plan.schema.names))
     if missing or unknown:
-        raise Code.MAPPING_TARGET_DIFFERS(
+        raise Code.MAPPING_INVALID(
+            reason="mapping_target_differs",
             expected=f"a source for {missing[0]!a}" if missing else "columns of the target",
             got="none" if missing else ascii(unknown[0]),
             hint=_unfilled_hint(contract, missing[0]) if missing else _unknown_hint(contract, unknown[0], mapped),

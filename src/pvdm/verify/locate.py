@@ -192,7 +192,8 @@ def _require_explained(found: dict[str, Any], rows: SideCounts) -> None:
     counts = {name: found[name]["rows"] for name in ("missing", "added", "duplicated", "modified")}
     surplus = counts["added"] + counts["duplicated"] - counts["missing"]
     if surplus != rows.staged - rows.intent or not any(counts.values()):
-        raise Code.LOCATE_INCONSISTENT(expected=f"staged minus intent: {rows.staged - rows.intent}", got=str(surplus))
+        expected = f"staged minus intent: {rows.staged - rows.intent}"
+        raise Code.BUG(reason="locate_inconsistent", expected=expected, got=str(surplus))
 
 
 def locate(

@@ -175,18 +175,18 @@ def _wrong_claim(code: str, what: str, seen: object, claim: object) -> Finding:
     return Finding(FailureClass.METADATA, code, message, expected=str(seen), got=str(claim))
 
 
-# Codes of the kernel about columns and their types; all its other codes mean damage.
-_SCHEMA_CODES: Final = frozenset(
+# Reasons of the kernel about columns and their types; all its other reasons mean damage.
+_SCHEMA_REASONS: Final = frozenset(
     {
-        Code.ARROW_TYPE_UNSUPPORTED,
-        Code.CAST_REFUSED,
-        Code.COLUMN_DUPLICATE,
-        Code.COLUMN_MISSING,
-        Code.COLUMN_UNEXPECTED,
-        Code.NESTING_TOO_DEEP,
-        Code.NULL_IN_REQUIRED,
-        Code.PARQUET_TYPE_UNSUPPORTED,
-        Code.VARIANT_SHREDDED,
+        "arrow_type_unsupported",
+        "cast_refused",
+        "column_duplicate",
+        "column_missing",
+        "column_unexpected",
+        "nesting_too_deep",
+        "null_in_required",
+        "parquet_type_unsupported",
+        "variant_shredded",
     }
 )
 
@@ -276,11 +276,11 @@ def _columns_with_default(metadata: TableMetadata) -> tuple[int, ...]:
     )
 
 
-def class_of(code: str) -> FailureClass:
-    """The failure class of a code of the kernel's reader."""
-    if code == Code.RECORD_COUNT_LIES:
+def class_of(reason: str) -> FailureClass:
+    """The failure class of a reason of the kernel's reader."""
+    if reason == Code.RECORD_COUNT_LIES:
         return FailureClass.METADATA
-    is_schema = code in _SCHEMA_CODES or code.startswith("field_")
+    is_schema = reason in _SCHEMA_REASONS or reason.startswith("field_")
     return FailureClass.SCHEMA if is_schema else FailureClass.PHYSICAL
 
 

@@ -204,9 +204,8 @@ def _require_ascending(bounds: tuple[str, ...], kind: Type) -> list[str]:
     for position in range(1, len(values)):
         # Both are of one type, which has an order; code points of texts are in the order of their UTF-8 bytes.
         if not values[position - 1] < values[position]:  # type: ignore[operator]
-            raise Code.CHUNK_BOUNDS_UNORDERED(
-                expected=f"a bound above {bounds[position - 1][:80]!a}", got=ascii(bounds[position][:80])
-            )
+            expected, got = f"a bound above {bounds[position - 1][:80]!a}", ascii(bounds[position][:80])
+            raise Code.WORKLOAD_INVALID(reason="chunk_bounds_unordered", expected=expected, got=got)
     return [str(literal_text(value, kind)) for value in values]
 
 
@@ -215,7 +214,7 @@ def _by_files(files: Sequence[tuple[str, int]], max_bytes: int, most: int) -> li
     ordered = sorted(files)
     for (before, _), (after, _) in itertools.pairwise(ordered):
         if before == after:
-            raise Code.SOURCE_FILE_REPEATED(got=ascii(after[:200]))
+            raise Code.WORKLOAD_INVALID(reason="source_file_repeated", got=ascii(after[:200]))
     groups: list[list[str]] = [[]]
     size = definition_size = 0
     for location, file_size in ordered:

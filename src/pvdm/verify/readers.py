@@ -189,7 +189,7 @@ def observe_staged(
     try:
         return observed, digester.partials()
     except InputError as error:
-        if error.code != Code.DIGESTER_VOID:
+        if error.reason != "digester_void":
             raise
         return observed, None
 

@@ -154,7 +154,7 @@ _CORRECT_SOURCE: Final = (
     "an operator abandons it, and a new workload id pins the source as it is then"
 )
 # The pinned table or snapshot no longer exists.
-_GONE_CODES: Final = frozenset({Code.SNAPSHOT_SCHEMA_UNKNOWN, Code.SOURCE_GONE, Code.SOURCE_SNAPSHOT_UNKNOWN})
+_GONE_REASONS: Final = frozenset({"snapshot_schema_unknown", "source_gone", "source_snapshot_unknown"})
 
 
 @contextlib.contextmanager
@@ -167,7 +167,7 @@ def source_readable() -> Iterator[None]:
     try:
         yield
     except VerificationError as error:
-        is_permanent = class_of(error.code) is FailureClass.SCHEMA or error.code == Code.VALUE_OUT_OF_RANGE
+        is_permanent = class_of(error.reason) is FailureClass.SCHEMA or error.code == Code.VALUE_OUT_OF_RANGE
         raise unusable(error) if is_permanent else _unreadable(error) from None
     except InputError as error:
         # The Steward's configuration can be corrected.
@@ -184,7 +184,7 @@ def source_found() -> Iterator[None]:
     try:
         yield
     except (InputError, VerificationError) as error:
-        raise unusable(error) if error.code in _GONE_CODES else _unreadable(error) from None
+        raise unusable(error) if error.reason in _GONE_REASONS else _unreadable(error) from None
 
 
 def _unreadable(error: PvdmError) -> PvdmError:
@@ -197,7 +197,7 @@ def unusable(error: PvdmError, hint: str | None = None) -> InputError:
     if error.code == Code.SOURCE_UNUSABLE and isinstance(error, InputError):
         return error
     has_nanoseconds = any(word in str(error.got) for word in ("[ns", "Nanosecond", "_ns"))
-    is_int96 = error.code == Code.CAST_REFUSED and has_nanoseconds
+    is_int96 = error.reason == "cast_refused" and has_nanoseconds
     return InputError(
         Code.SOURCE_UNUSABLE,
         f"the source cannot be read as the contract means it: {error.message}",

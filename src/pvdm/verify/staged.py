@@ -221,7 +221,8 @@ def _require_inside(text: str, places: Iterable[Location]) -> Location:
         raise Code.FILE_MISMATCH(reason="file_path_alias", expected=plain, got=ascii(text))
     folder = next((each for each in places if place != each and place.is_under(each)), None)
     if folder is None:
-        raise Code.FILE_OUTSIDE_PREFIX(expected=" or ".join(map(str, places)) or "nothing", got=plain)
+        expected = " or ".join(map(str, places)) or "nothing"
+        raise Code.FILE_MISMATCH(reason="file_outside_prefix", expected=expected, got=plain)
     link = place.link_below(folder)
     if link is not None:
         raise Code.FILE_MISMATCH(reason="file_behind_link", got=str(link))

@@ -35,15 +35,17 @@ class FileEpochStore:
             try:
                 book = EpochBook.parse(data)
             except InputError as error:
-                raise Code.EPOCH_BOOK_DAMAGED(
+                raise Code.KEY_FILES_DAMAGED(
                     f"{self._path.name} is truncated or was changed",
+                    reason="epoch_book_damaged",
                     expected=error.expected,
                     got=error.got,
                     hint="restore the last good copy",
                 ) from None
             if book.revision < self._seen:
-                raise Code.EPOCH_BOOK_ROLLED_BACK(
+                raise Code.KEY_FILES_DAMAGED(
                     f"{self._path.name} is older than what this process has seen",
+                    reason="epoch_book_rolled_back",
                     expected=f"revision {self._seen} or later",
                     got=f"revision {book.revision}",
                     hint="the file was replaced by an old copy; revoked epochs may be usable in it",

@@ -25,7 +25,8 @@ def read_file(path: Path, *, size_max_bytes: int) -> bytes:
     except OSError as error:
         raise _not_readable(path, error) from error
     if len(data) > size_max_bytes:
-        raise Code.INPUT_TOO_LARGE(f"{path} is too large", expected=f"at most {size_max_bytes} bytes", got="more")
+        expected = f"at most {size_max_bytes} bytes"
+        raise Code.INPUT_FILE_INVALID(f"{path} is too large", reason="input_too_large", expected=expected, got="more")
     return data
 
 
@@ -33,13 +34,14 @@ def require_json(path: Path, data: bytes, what: str) -> None:
     """Raise unless the data begins as JSON documents of pvdm do; the reader of the document checks the rest."""
     if _JSON_START.match(data) is None:
         got = "another kind of file" if data else "an empty file"
-        raise Code.FILE_KIND_WRONG(f"{path} is not {what}", expected=what, got=got)
+        raise Code.INPUT_FILE_INVALID(f"{path} is not {what}", reason="file_kind_wrong", expected=what, got=got)
 
 
 def require_folder(path: Path) -> None:
     """Raise unless the path is a folder."""
     if not path.is_dir():
-        raise Code.INPUT_NOT_READABLE(f"{path} cannot be read", expected="a folder", got="no such folder")
+        message = f"{path} cannot be read"
+        raise Code.INPUT_FILE_INVALID(message, reason="input_not_readable", expected="a folder", got="no such folder")
 
 
 def sha256_of(path: Path) -> str:
@@ -104,13 +106,13 @@ def _write_whole(path: Path, data: bytes, rename: Callable[[Path, Path], None]) 
 
 def _not_readable(path: Path, error: OSError) -> PvdmError:
     got = error.strerror or type(error).__name__
-    return Code.INPUT_NOT_READABLE(f"{path} cannot be read", expected="a file to read", got=got)
+    return Code.INPUT_FILE_INVALID(f"{path} cannot be read", reason="input_not_readable", got=got)
 
 
 def _exists(path: Path, next_step: str = _CHOOSE_ANOTHER_NAME) -> PvdmError:
     hint = f"nothing was overwritten; {next_step}"
-    return Code.OUTPUT_EXISTS(f"{path} exists already", got="an existing file", hint=hint)
+    return Code.OUTPUT_REFUSED(f"{path} exists already", reason="output_exists", got="an existing file", hint=hint)
 
 
 def _not_writable(path: Path, got: str) -> PvdmError:
-    return Code.OUTPUT_NOT_WRITABLE(f"{path} cannot be written", got=got)
+    return Code.OUTPUT_REFUSED(f"{path} cannot be written", reason="output_not_writable", got=got)

@@ -93,7 +93,7 @@ class Service:
     def connect(self) -> StewardClient:
         """A client, which the caller closes. Raises if the address or the token is missing."""
         if not self.url:
-            raise Code.URL_MISSING(got="no --url and no PVDM_URL")
+            raise Code.USAGE(reason="url_missing", got="no --url and no PVDM_URL")
         # Imported late: httpx is slow to load, and most commands work offline.
         from pvdm.client import StewardClient
 

@@ -98,4 +98,4 @@ class _CheckedStream:
 
 def _not_writable(got: str) -> PvdmError:
     hint = "redirect it to a file on a disk with free space, or to a pipe that is read to its end"
-    return Code.OUTPUT_NOT_WRITABLE("standard output cannot be written", got=got, hint=hint)
+    return Code.OUTPUT_REFUSED("standard output cannot be written", reason="output_not_writable", got=got, hint=hint)

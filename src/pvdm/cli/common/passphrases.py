@@ -49,8 +49,9 @@ def open_key(path: Path, source: str | None) -> OperatorKey:
     is_sealed = disk.read_own(path, size_max_bytes=PRIVATE_KEY_SIZE_MAX_BYTES).startswith(_SEALED_KEY_START)
     if source is None and is_sealed:
         if not is_terminal(sys.stdin):
-            raise Code.PASSPHRASE_MISSING(
+            raise Code.KEY_INVALID(
                 f"{path.name} is sealed",
+                reason="passphrase_missing",
                 expected="its passphrase",
                 got="none",
                 hint="give --passphrase prompt, file:NAME or env:NAME",
@@ -62,12 +63,8 @@ def open_key(path: Path, source: str | None) -> OperatorKey:
     except InputError:
         if not is_sealed or passphrase is None:
             raise
-    raise Code.PASSPHRASE_WRONG(
-        f"the passphrase does not open {path.name}",
-        expected="the passphrase that the key was sealed with",
-        got="another",
-        hint="try again; the key cannot be opened without it",
-    )
+    message, hint = f"the passphrase does not open {path.name}", "try again; the key cannot be opened without it"
+    raise Code.KEY_NOT_OPENED(message, reason="passphrase_wrong", got="another", hint=hint)
 
 
 def _require_not_public(path: Path) -> None:
@@ -79,7 +76,8 @@ def _require_not_public(path: Path) -> None:
     if data.startswith(_PUBLIC_KEY_START):
         private = f", such as {path.stem}" if path.suffix == ".pub" else ""
         hint = f"nothing was signed; name the private key{private}"
-        raise Code.KEY_IS_PUBLIC(f"{path.name} is a public key, which cannot sign", got="the public key", hint=hint)
+        message = f"{path.name} is a public key, which cannot sign"
+        raise Code.KEY_INVALID(message, reason="key_is_public", got="the public key", hint=hint)
 
 
 def _read_passphrase(
@@ -89,12 +87,7 @@ def _read_passphrase(
         return None
     if source == "prompt":
         if not is_terminal(sys.stdin):
-            raise Code.TERMINAL_MISSING(
-                "a passphrase can be entered on a terminal only",
-                expected="a terminal",
-                got="none",
-                hint="use file:NAME or env:NAME",
-            )
+            raise Code.USAGE(reason="terminal_missing", got="none")
         prompted = click.prompt(question, hide_input=True, confirmation_prompt=confirmation_prompt, err=True)
         return Passphrase(prompted)
     kind, _, name = source.partition(":")
@@ -102,7 +95,8 @@ def _read_passphrase(
         return Passphrase(_read_passphrase_file(Path(name)))
     text = os.environ.get(name)
     if text is None:
-        raise Code.PASSPHRASE_MISSING(f"{name} is not set", expected="an environment variable", got="none")
+        message = f"{name} is not set"
+        raise Code.KEY_INVALID(message, reason="passphrase_missing", expected="an environment variable", got="none")
     return Passphrase(text)
 
 
@@ -114,4 +108,5 @@ def _read_passphrase_file(path: Path) -> str:
     except UnicodeDecodeError:
         pass  # this error holds the bytes, so another one is raised outside of this block
     del data
-    raise Code.PASSPHRASE_INVALID(f"{path.name} holds no passphrase", expected="one line of text", got="bytes")
+    message = f"{path.name} holds no passphrase"
+    raise Code.KEY_INVALID(message, reason="passphrase_invalid", expected="one line of text", got="bytes")

@@ -56,7 +56,7 @@ def parse_duration(text: str) -> int:
     """Microseconds of `90s`, `30m`, `4h` or `365d`."""
     match = _DURATION.fullmatch(text)
     if match is None:
-        raise Code.DURATION_INVALID(got=text[:40])
+        raise Code.USAGE(reason="duration_invalid", got=text[:40])
     return int(match[1]) * _SECONDS_OF_UNIT[match[2]] * SECOND
 
 
@@ -79,7 +79,8 @@ def duration_option(
     def parse(text: str) -> int:
         micros = parse_duration(text)
         if max_micros is not None and micros > max_micros:
-            raise Code.DURATION_INVALID(expected=f"at most {duration_text(max_micros)}", got=duration_text(micros))
+            expected = f"at most {duration_text(max_micros)}"
+            raise Code.USAGE(reason="duration_invalid", expected=expected, got=duration_text(micros))
         return micros
 
     kind = ParsedType("duration", parse)
@@ -93,4 +94,4 @@ def _require_in_range(micros: int, text: str) -> int:
 
 
 def _invalid(text: str) -> PvdmError:
-    return Code.TIME_INVALID(got=text[:40])
+    return Code.USAGE(reason="time_invalid", got=text[:40])

@@ -165,8 +165,7 @@ def _read_seen(path: Path, pin: str) -> SeenRoot | None:
         parse(data, size_max_bytes=SEEN_FILE_MAX_BYTES), "the file of --seen", ("format", "pin", "version", "sha256")
     )
     if (fields.text("format"), fields.text("pin")) != (_SEEN_FORMAT, pin):
-        raise Code.SEEN_FILE_OTHER(
-            f"{path} is about another trust root", expected=f"the one pinned by {pin}", got=fields.text("pin")[:80]
-        )
+        message, expected = f"{path} is about another trust root", f"the one pinned by {pin}"
+        raise Code.INPUT_FILE_INVALID(message, reason="seen_file_other", expected=expected, got=fields.text("pin")[:80])
     require_sha256(fields.text("sha256"), "the hash of the seen root")
     return SeenRoot(fields.number("version"), fields.text("sha256"))

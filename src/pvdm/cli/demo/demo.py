@@ -124,7 +124,7 @@ def audit_orders(lake: DemoLake) -> AuditReport:
     if not report.holds or workload_ids != [FIRST]:
         result = "holds" if report.holds else "does not hold"
         message = "the audit is not what the demo expects"
-        raise Code.DEMO_FAILED(message, expected=f"[{FIRST!r}] holds", got=f"{workload_ids} {result}")
+        raise Code.BUG(message, reason="demo_failed", expected=f"[{FIRST!r}] holds", got=f"{workload_ids} {result}")
     return report
 
 
@@ -139,12 +139,13 @@ def _folder(keep: Path | None) -> Iterator[Path]:
             return
         keep.mkdir(parents=True, exist_ok=True)
         if any(keep.iterdir()):
-            raise Code.FOLDER_NOT_EMPTY(f"{keep} is not empty", got="a folder in use")
+            raise Code.OUTPUT_REFUSED(f"{keep} is not empty", reason="folder_not_empty", got="a folder in use")
         yield keep.resolve()
     except OSError as error:
         message = f"{keep or 'the temporary folder'} cannot be used"
         hint = "name another folder with --keep"
-        raise Code.FOLDER_NOT_WRITABLE(message, got=error.strerror or str(error), hint=hint) from error
+        got = error.strerror or str(error)
+        raise Code.OUTPUT_REFUSED(message, reason="folder_not_writable", got=got, hint=hint) from error
 
 
 def begin_lines(rows: int) -> Iterator[Line]:

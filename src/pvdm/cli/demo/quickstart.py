@@ -145,7 +145,8 @@ def _write_files(folder: Path) -> dict[str, str]:
             else:
                 states[name] = "unchanged" if path.read_bytes() == text.encode() else "edited"
     except OSError as error:
-        raise Code.FOLDER_NOT_WRITABLE(f"{folder} cannot be used", got=error.strerror or str(error)) from error
+        message = f"{folder} cannot be used"
+        raise Code.OUTPUT_REFUSED(message, reason="folder_not_writable", got=error.strerror or str(error)) from error
     return states
 
 

@@ -149,9 +149,8 @@ def _read_bundle(path: Path) -> AuditBundle:
     data = read_file(path, size_max_bytes=AUDIT_BUNDLE_MAX_BYTES)
     require_json(path, data, "an audit bundle")
     if not is_audit_bundle(data):
-        raise Code.FILE_KIND_WRONG(
-            f"{path} is not an audit bundle", expected="a file of `pvdm audit --export`", got="another kind of file"
-        )
+        message, expected = f"{path} is not an audit bundle", "a file of `pvdm audit --export`"
+        raise Code.INPUT_FILE_INVALID(message, reason="file_kind_wrong", expected=expected, got="another kind of file")
     return parse_audit_bundle(data)
 
 

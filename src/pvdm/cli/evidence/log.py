@@ -53,7 +53,7 @@ class LogKeys:
         """The log. Raises if no key was given."""
         log = self.find_log()
         if log is None:
-            raise Code.LOG_KEYS_MISSING(got="no --vkey and no --trust-root")
+            raise Code.USAGE(reason="log_keys_missing", got="no --vkey and no --trust-root")
         return log
 
     def find_log(self) -> KnownLog | None:
@@ -71,11 +71,8 @@ class LogKeys:
         keys = tuple(parse_vkey(text) for text in self.vkeys)
         names = sorted({key.name for key in keys})
         if len(names) > 1 or (self.origin is not None and names != [self.origin]):
-            raise Code.ORIGIN_AMBIGUOUS(
-                "the verifier keys belong to another log, or to several",
-                expected=self.origin or "keys of one log",
-                got=", ".join(names),
-            )
+            message, got = "the verifier keys belong to another log, or to several", ", ".join(names)
+            raise Code.USAGE(message, reason="origin_ambiguous", expected=self.origin or "keys of one log", got=got)
         return KnownLog(names[0], keys)
 
 
@@ -115,12 +112,7 @@ def check_statements(archive: Path, tiles: Path, size: int, *, allow_missing: bo
     hashes = set()
     for path in sorted(folder.glob("*/*.json")):
         if sha256_of(path) != path.stem:
-            raise Code.ARCHIVE_DAMAGED(
-                "a statement of the archive was changed",
-                expected=path.stem,
-                got="another hash",
-                place=str(path.relative_to(archive)),
-            )
+            raise Code.ARCHIVE_DAMAGED(expected=path.stem, got="another hash", place=str(path.relative_to(archive)))
         hashes.add(path.stem)
     missing = [sha256 for sha256 in hashes_of_entries(StaticTiles(tiles, size), size) if sha256 not in hashes]
     if missing and not allow_missing:

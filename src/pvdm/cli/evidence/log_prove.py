@@ -121,7 +121,8 @@ def _find_entry(tiles: StaticTiles, size: int, envelope: Path | None) -> int:
     for index, hash_of_entry in enumerate(hashes_of_entries(tiles, size)):
         if hash_of_entry == sha256:
             return index
-    raise Code.LOG_ENTRY_UNKNOWN(f"the log has no entry of {envelope}", expected=f"an entry with {sha256}", got="none")
+    message = f"the log has no entry of {envelope}"
+    raise Code.LOG_REQUEST_INVALID(message, reason="log_entry_unknown", expected=f"an entry with {sha256}", got="none")
 
 
 @log.command("checkpoint", short_help="Get the newest checkpoint from a Steward.")

@@ -88,7 +88,7 @@ def read_opened(path: Path) -> OpenedKeys:
     """The file that `open` wrote. Raises if other users can read it."""
     opened = _parse_opened(Secret(disk.read_own(path, size_max_bytes=OPENED_FILE_MAX_BYTES)))
     if opened is None:
-        raise Code.OPENED_FILE_INVALID(f"{path} has no opened keys", got="another file")
+        raise Code.INPUT_FILE_INVALID(f"{path} has no opened keys", reason="opened_file_invalid", got="another file")
     return opened
 
 
@@ -180,15 +180,17 @@ def _read_proof(file: Path, opened: OpenedKeys) -> Proof:
     _, proofs = read_proofs(file)
     proved = dict(proofs).get(opened.proof_id)
     if proved is None:
-        raise Code.OPENED_KEYS_OTHER(expected=f"a proof of {file}", got=opened.proof_id)
+        raise Code.RECOMPUTE_REFUSED(reason="opened_keys_other", expected=f"a proof of {file}", got=opened.proof_id)
     attempt, context = proved.core.attempt, opened.context
     bound = (attempt.workload_id, attempt.chunk_id, attempt.attempt_id, attempt.nonce)
     if bound != (context.workload_id, context.chunk_id, context.attempt_id, context.nonce):
-        raise Code.OPENED_KEYS_OTHER(expected=f"attempt {attempt.attempt_id}", got=context.attempt_id)
+        raise Code.RECOMPUTE_REFUSED(
+            reason="opened_keys_other", expected=f"attempt {attempt.attempt_id}", got=context.attempt_id
+        )
     expected = f"epoch {proved.notary.epoch}, {proved.core.method.mode}"
     got = f"epoch {context.epoch}, {context.mode.value}"
     if expected != got:
-        raise Code.OPENED_KEYS_OTHER(expected=expected, got=got)
+        raise Code.RECOMPUTE_REFUSED(reason="opened_keys_other", expected=expected, got=got)
     return proved
 
 
@@ -203,8 +205,9 @@ def _plan(proved: Proof, schema: Schema) -> Plan:
     for each in proved.core.projections:
         fingerprint = plan.fingerprint(each.projection.name).hex()
         if fingerprint != each.schema_fingerprint:
-            raise Code.SCHEMA_FINGERPRINT_DIFFERS(
+            raise Code.RECOMPUTE_REFUSED(
                 f"the schema is not the one of the proof's {each.projection.name.value} projection",
+                reason="schema_fingerprint_differs",
                 expected=each.schema_fingerprint,
                 got=fingerprint,
             )
@@ -220,7 +223,7 @@ def _require_equal(
 ) -> None:
     """Raise unless the digests of the data open the proof's commitments of this side."""
     if not committed:
-        raise Code.PROOF_NOT_COMMITTED(got="none")
+        raise Code.RECOMPUTE_REFUSED(reason="proof_not_committed", got="none")
     differing = []
     for name, commitments in committed.items():
         try:

@@ -39,11 +39,9 @@ def schema_of(schema_file: Path | None, files: Sequence[Path]) -> Schema:
     try:
         value = json.loads(read_file(schema_file, size_max_bytes=SCHEMA_FILE_MAX_BYTES))
     except (ValueError, RecursionError):
-        raise Code.SCHEMA_FILE_INVALID(
-            f"{schema_file} is not a schema",
-            expected="JSON: Iceberg's schema, a table's metadata, or the output of Schema.to_json",
-            got="text",
-        ) from None
+        message = f"{schema_file} is not a schema"
+        expected = "JSON: Iceberg's schema, a table's metadata, or the output of Schema.to_json"
+        raise Code.INPUT_FILE_INVALID(message, reason="schema_file_invalid", expected=expected, got="text") from None
     with contextlib.suppress(InputError):
         return Schema.from_json(value)
     return schema_from_text(json.dumps(iceberg_schema(value, str(schema_file))))[0]
@@ -78,4 +76,4 @@ def _open(path: Path) -> pq.ParquetFile:
 
 def _unreadable(path: Path, error: Exception) -> InputError:
     got = str(error).split("\n")[0][:200]
-    return InputError(Code.PARQUET_UNREADABLE, f"{path} cannot be read", expected="a Parquet file", got=got)
+    return InputError("parquet_unreadable", f"{path} cannot be read", expected="a Parquet file", got=got)

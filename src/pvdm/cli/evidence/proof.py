@@ -139,7 +139,7 @@ def _read_single(file: Path) -> Statement:
     """A single statement. Raises for a proof, whose check needs its log entry."""
     _, (found,) = read_statement_file(file)
     if isinstance(found.predicate, Proof):
-        raise Code.BUNDLE_EXPECTED(f"{file} is a proof alone", got="one envelope")
+        raise Code.INPUT_FILE_INVALID(f"{file} is a proof alone", reason="bundle_expected", got="one envelope")
     return found
 
 

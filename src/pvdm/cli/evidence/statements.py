@@ -69,7 +69,7 @@ def read_proofs(path: Path) -> tuple[bytes, list[tuple[str, Proof]]]:
     proofs = []
     for each in statements:
         if not isinstance(each.predicate, Proof):
-            raise Code.PROOF_EXPECTED(f"{path} holds no proof", got=f"a {each.kind}")
+            raise Code.INPUT_FILE_INVALID(f"{path} holds no proof", reason="proof_expected", got=f"a {each.kind}")
         proofs.append((each.statement_id, each.predicate))
     return data, proofs
 

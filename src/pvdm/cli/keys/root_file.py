@@ -72,7 +72,8 @@ def read_single_root(path: Path) -> RootFile:
     """The only root of a file. Raises if it has several."""
     files = read_root_file(path)
     if len(files) != 1:
-        raise Code.TRUST_ROOT_SEVERAL(f"{path} holds several trust roots", got=str(len(files)))
+        message = f"{path} holds several trust roots"
+        raise Code.INPUT_FILE_INVALID(message, reason="trust_root_several", got=str(len(files)))
     return files[0]
 
 

@@ -65,7 +65,8 @@ def _parse_key(path: Path, field_name: str, key: object, now: int, end: int | No
     roles = _parse_roles(path, f"{field_name}.roles", key.get("roles"))
     epochs = _parse_epochs(path, f"{field_name}.epochs", key.get("epochs", []))
     if not epochs and {RootRole.NOTARY, RootRole.LOG} & set(roles):
-        raise Code.ROOT_SPEC_EPOCHS_MISSING(f"{path}: {field_name}.epochs is missing", got="none")
+        message = f"{path}: {field_name}.epochs is missing"
+        raise Code.INPUT_FILE_INVALID(message, reason="root_spec_epochs_missing", got="none")
     return RootKey(
         read_public_key(path.parent / _require_text(path, f"{field_name}.file", key.get("file"))),
         _require_text(path, f"{field_name}.identity", key.get("identity")),
@@ -82,11 +83,8 @@ def read_public_key(path: Path) -> PublicKey:
     """The public key of a PEM file. Raises for a private key."""
     data = read_file(path, size_max_bytes=2 * PUBLIC_KEY_SIZE_MAX_BYTES)
     if b"PRIVATE KEY-----" in data:
-        raise Code.PRIVATE_KEY_GIVEN(
-            f"{path} is a private key",
-            got="the private key",
-            hint=f"the public key is in {path.name}.pub; never send the private key",
-        )
+        message, hint = f"{path} is a private key", f"the public key is in {path.name}.pub; never send the private key"
+        raise Code.INPUT_FILE_INVALID(message, reason="private_key_given", got="the private key", hint=hint)
     try:
         return PublicKey.from_pem(data)
     except InputError as error:
@@ -136,4 +134,5 @@ def _require_known_names(path: Path, field_name: str, table: Mapping[str, object
 
 
 def _invalid(path: Path, field_name: str, expected: str, got: str) -> PvdmError:
-    return Code.ROOT_SPEC_INVALID(f"{path}: {field_name} cannot be accepted", expected=expected, got=got)
+    message = f"{path}: {field_name} cannot be accepted"
+    return Code.INPUT_FILE_INVALID(message, reason="root_spec_invalid", expected=expected, got=got)

@@ -75,7 +75,7 @@ def root_new(*, as_json: bool, spec: Path, out: Path) -> None:
     now = now_micros()
     found = read_spec(spec, now=now)
     if found.expires_at is None:
-        raise Code.ROOT_SPEC_INVALID(f"{spec}: the root has no end", got="none")
+        raise Code.INPUT_FILE_INVALID(f"{spec}: the root has no end", reason="root_spec_invalid", got="none")
     thresholds = Thresholds(found.notary_threshold or 1, found.root_threshold or 1)
     root = TrustRoot(1, None, now, found.expires_at, _sort_keys(found.keys), thresholds)
     _write_draft(root, out, as_json=as_json)
@@ -156,7 +156,7 @@ def _find_key(root: TrustRoot, prefix: str) -> RootKey:
     found = [key for key in root.keys if len(prefix) >= 8 and key.key_id.startswith(prefix)]
     if len(found) != 1:
         got = prefix[:80] if not found else f"{len(found)} keys that begin with {prefix[:80]}"
-        raise Code.ROOT_KEY_UNKNOWN(f"version {root.version} has no such key", got=got)
+        raise Code.USAGE(f"version {root.version} has no such key", reason="root_key_unknown", got=got)
     return found[0]
 
 

@@ -65,7 +65,8 @@ def token_issue(
     for what, text in (("name", name), ("domain", domain)):
         # Such text could control a terminal, or look like another line of a list.
         if not text.strip() or not text.isprintable():
-            raise Code.TOKEN_NAME_INVALID(f"the {what} cannot be accepted", got=ascii(text[:80]))
+            message = f"the {what} cannot be accepted"
+            raise Code.TOKEN_REQUEST_INVALID(message, reason="token_name_invalid", got=ascii(text[:80]))
 
     def issue(notary: Notary, token: BearerToken) -> Grant:
         seconds = lifetime // SECOND
@@ -111,8 +112,9 @@ def _require_visible(out: Path | None, *, as_json: bool) -> None:
     if out is not None:
         require_new(out)
     elif as_json or not is_terminal(sys.stdout):
-        raise Code.TERMINAL_MISSING(
+        raise Code.USAGE(
             "a token is shown on a terminal only",
+            reason="terminal_missing",
             expected="--out, or a terminal without --json",
             got="--json without --out" if as_json else "no terminal and no --out",
             hint="name a file with --out; pipes and logs may store what they get",
@@ -123,11 +125,11 @@ def _with_duration_units(error: InputError) -> InputError:
     """The error with durations such as 365d; the Steward counts seconds."""
     from pvdm.steward.access import TOKEN_LIFETIME_MAX_SECONDS, TOKEN_OVERLAP_MAX_SECONDS
 
-    limits: dict[str, int] = {
-        Code.TOKEN_LIFETIME_INVALID: TOKEN_LIFETIME_MAX_SECONDS,
-        Code.TOKEN_OVERLAP_INVALID: TOKEN_OVERLAP_MAX_SECONDS,
+    limits = {
+        "token_lifetime_invalid": TOKEN_LIFETIME_MAX_SECONDS,
+        "token_overlap_invalid": TOKEN_OVERLAP_MAX_SECONDS,
     }
-    if error.code not in limits or error.got is None or not error.got.isdecimal():
+    if error.reason not in limits or error.got is None or not error.got.isdecimal():
         return error
     limit, got = (duration_text(seconds * SECOND) for seconds in (limits[error.reason], int(error.got)))
     return InputError(error.reason, error.message, expected=f"at most {limit}", got=got)

@@ -68,7 +68,7 @@ def _read_updates(data: bytes) -> list[Json]:
     if isinstance(value, Mapping) and "updates" in value:
         value = value["updates"]
     if not isinstance(value, list):
-        raise Code.UPDATES_INVALID(got="another value")
+        raise Code.MIGRATION_INVALID(reason="updates_invalid", got="another value")
     return list(value)
 
 
@@ -88,7 +88,8 @@ def _schema_updates(metadata: TableMetadata, changes: Changes) -> list[Json]:
             parse_type_name(kind, name)
         except InputError:
             message = f"column {name} cannot have this type"
-            raise Code.COLUMN_TYPE_UNKNOWN(message, got=kind[:80], hint=_type_hint(kind)) from None
+            hint = _type_hint(kind)
+            raise Code.MIGRATION_INVALID(message, reason="column_type_unknown", got=kind[:80], hint=hint) from None
         fields.append({"id": metadata.last_column_id + count, "name": name, "required": False, "type": kind})
     last = metadata.last_column_id + len(changes.add_columns)
     # The id of an older schema with the same fields; else -1, Iceberg's id of the schema added last.
@@ -122,15 +123,12 @@ def _find_column(fields: Sequence[dict[str, Any]], name: str) -> dict[str, Any]:
     for field in fields:
         if field["name"] == name:
             return field
-    raise Code.COLUMN_UNKNOWN(
-        f"the table has no column {name!r}",
-        expected=", ".join(str(field["name"]) for field in fields)[:400],
-        got=name[:80],
-    )
+    message, expected = f"the table has no column {name!r}", ", ".join(str(field["name"]) for field in fields)[:400]
+    raise Code.MIGRATION_INVALID(message, reason="column_unknown", expected=expected, got=name[:80])
 
 
 def _split(text: str, sign: str, expected: str) -> tuple[str, str]:
     left, found, right = text.partition(sign)
     if not found or not left or not right:
-        raise Code.CHANGE_INVALID(expected=expected, got=text[:80])
+        raise Code.MIGRATION_INVALID(reason="change_invalid", expected=expected, got=text[:80])
     return left, right

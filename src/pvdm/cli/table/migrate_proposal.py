@@ -102,7 +102,7 @@ def propose(
     new_sha256 = old_sha256 if contracts is None else contract_sha256(contracts[1])
     states = state_of(metadata, old_sha256), state_of(after, new_sha256)
     if states[0] == states[1]:
-        raise Code.MIGRATION_EMPTY(got="none")
+        raise Code.MIGRATION_INVALID(reason="migration_empty", got="none")
     if states[0].contract_sha256 == states[1].contract_sha256:
         contracts = None
     return Proposal(
@@ -134,7 +134,7 @@ def read_proposal(data: bytes) -> Proposal:
     value = parse(data, size_max_bytes=PROPOSAL_SIZE_MAX_BYTES)
     fields = Fields(value, "the proposal", ("format", *Proposal.__slots__))
     if fields.text("format") != _FORMAT:
-        raise Code.PROPOSAL_INVALID(expected=_FORMAT, got=fields.text("format")[:80])
+        raise Code.MIGRATION_INVALID(reason="proposal_invalid", expected=_FORMAT, got=fields.text("format")[:80])
     found = Proposal(
         TableRef.from_json(fields.value("table")),
         TableState.from_json(fields.value("before")),
@@ -181,9 +181,8 @@ def require_signed(data: bytes, file: str) -> None:
     with suppress(ValueError, RecursionError):
         value = json.loads(data)
         if isinstance(value, dict) and str(value.get("format", "")).startswith(_FORMAT.partition("/")[0]):
-            raise Code.PROPOSAL_UNSIGNED(
-                got="a proposal", hint=f"nothing was changed; sign it first: `pvdm migrate sign {file} …`"
-            )
+            hint = f"nothing was changed; sign it first: `pvdm migrate sign {file} …`"
+            raise Code.MIGRATION_INVALID(reason="proposal_unsigned", got="a proposal", hint=hint)
 
 
 def _parse_structure(structure: str) -> TableMetadata:
@@ -191,7 +190,7 @@ def _parse_structure(structure: str) -> TableMetadata:
 
 
 def _not_consistent(problem: str) -> PvdmError:
-    return Code.PROPOSAL_NOT_WHOLE(f"the proposal is not consistent: {problem}")
+    return Code.MIGRATION_REFUSED(f"the proposal is not consistent: {problem}", reason="proposal_not_whole")
 
 
 def difference_lines(before: TableMetadata, after: TableMetadata, *, shorten: bool = False) -> list[str]:

@@ -157,12 +157,8 @@ def require_operator(client: StewardClient) -> None:
     """Raise unless the token is an operator's, which submitting needs. Called before anything is signed."""
     role = client.identity().role
     if role is not Role.OPERATOR:
-        raise Code.ROLE_WRONG(
-            "the token's role does not allow this",
-            expected=Role.OPERATOR.value,
-            got=role.value,
-            hint="nothing was signed; name an operator's token with --token-file",
-        )
+        hint = "nothing was signed; name an operator's token with --token-file"
+        raise Code.PERMISSION_DENIED(reason="role_wrong", expected=Role.OPERATOR.value, got=role.value, hint=hint)
 
 
 def find_target(client: StewardClient, kind: str, name: str) -> TargetView:

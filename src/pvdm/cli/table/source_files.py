@@ -95,9 +95,8 @@ def _find_files(places: Sequence[Path]) -> Iterator[str]:
         elif path.is_file():
             yield str(path)
         else:
-            raise Code.INPUT_NOT_READABLE(
-                f"{place} cannot be read", expected="a Parquet file, or a folder of them", got="no such file"
-            )
+            message, expected = f"{place} cannot be read", "a Parquet file, or a folder of them"
+            raise Code.INPUT_FILE_INVALID(message, reason="input_not_readable", expected=expected, got="no such file")
 
 
 def _find_in(folder: Path) -> Iterator[str]:
@@ -148,8 +147,4 @@ def iceberg_schema(value: Any, source: str) -> dict[str, Any]:
             for each in schemas:
                 if isinstance(each, dict) and each.get("schema-id") == wanted:
                     return dict(each)
-    raise Code.SCHEMA_FILE_INVALID(
-        f"{source} has no schema",
-        expected="Iceberg's schema, a table's metadata, or a manifest of source files",
-        got="something else",
-    )
+    raise Code.INPUT_FILE_INVALID(f"{source} has no schema", reason="schema_file_invalid", got="something else")

@@ -46,8 +46,9 @@ class Job:
         if self.name is not None:
             return load_job(self.name)
         if self.small:
-            raise Code.JOB_MISSING(
+            raise Code.JOB_INVALID(
                 "a job without Spark needs a function",
+                reason="job_missing",
                 expected="--job module:function",
                 got="none",
                 hint="name one, or leave --small out: Spark then reads the source as the contract says",
@@ -125,8 +126,9 @@ def load_job(text: str) -> Build:
     try:
         function = getattr(importlib.import_module(module), name, None)
     except Exception as error:
-        raise Code.JOB_NOT_IMPORTABLE(
+        raise Code.JOB_INVALID(
             f"the module of {ascii(text)[1:-1][:120]} cannot be imported",
+            reason="job_not_importable",
             got=f"{type(error).__name__}: {error}"[:200],
             hint=_import_hint(module, name, here),
         ) from error

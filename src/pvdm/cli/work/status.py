@@ -32,7 +32,7 @@ _LISTED_ROWS: Final = 1_000
 _DEFAULT_ROWS: Final = 20
 _FAILED: Final = "failed"
 _WAITING: Final = "waiting"
-_NOT_PERMITTED: Final = frozenset({Code.DOMAIN_WRONG, Code.ROLE_WRONG, Code.TOKEN_OF_OTHER_ATTEMPT})
+_NOT_PERMITTED: Final = frozenset({"domain_wrong", "role_wrong", "token_of_other_attempt"})
 _STYLES: Final = {
     AttemptState.COMMITTED: "green",
     AttemptState.VERIFICATION_FAILED: "bold red",
@@ -111,7 +111,7 @@ def _read_if_allowed(read: Callable[[], _T]) -> _T | None:
     try:
         return read()
     except NotAllowedError as error:
-        if error.code not in _NOT_PERMITTED:
+        if error.reason not in _NOT_PERMITTED:
             raise  # for example, the token has just expired
         return None
 

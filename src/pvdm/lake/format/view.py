@@ -386,11 +386,11 @@ def _judge_queries(version: ViewVersion) -> None:
     for each in version.representations:
         if each.type != SQL or each.dialect is None:
             got = abbreviate(each.type)
-            raise Code.VIEW_INVALID(reason="view_representation_unsupported", expected=SQL, got=got, place=place)
+            raise Code.VIEW_INVALID(reason="view_representation_unsupported", got=got, place=place)
         dialect = each.dialect.lower()
         if dialect in dialects:
             words = f"Invalid view version: Cannot add multiple queries for dialect {dialect[:64]}"
-            raise Code.VIEW_DIALECT_TWICE(words, got=abbreviate(dialect), place=place)
+            raise Code.VIEW_INVALID(words, reason="view_dialect_twice", got=abbreviate(dialect), place=place)
         dialects.add(dialect)
     if not dialects:
         raise Code.VIEW_INVALID(reason="view_query_missing", got="none", place=place)

@@ -96,7 +96,7 @@ class Removal:
             # Engines that use the bounds in manifests do not open the delete file, and show the row.
             if equality.hidden and pc.any(matches, min_count=0).as_py():
                 got = "some that do not, so that engines differ about the row"
-                raise Code.EQUALITY_DELETE_REFUSED(reason="equality_delete_hidden", got=got)
+                raise Code.DELETES_REFUSED(reason="equality_delete_hidden", got=got)
             deleted.append(matches)
         if self.vector is not None:
             bits = self.vector.slice(first, rows)
@@ -168,7 +168,7 @@ def key_schema(ids: Sequence[int], schema: Schema, older: Sequence[Schema]) -> S
         fields = _merge(fields, _select(each.fields, missing & every_id(each)))
         missing -= every_id(each)
     if missing:
-        raise Code.EQUALITY_DELETE_REFUSED(reason="equality_ids_unknown", got=", ".join(map(str, sorted(missing))))
+        raise Code.DELETES_REFUSED(reason="equality_ids_unknown", got=", ".join(map(str, sorted(missing))))
     return Schema(fields)
 
 
@@ -181,7 +181,7 @@ def _select(fields: tuple[Field, ...], ids: Collection[int]) -> Iterator[Field]:
         if field.field_id in ids:
             if isinstance(field.type, StructType | ListType | MapType):
                 got = f"{field.name[:80]!a}, {field.type}"
-                raise Code.EQUALITY_DELETE_REFUSED(reason="equality_column_nested", got=got)
+                raise Code.DELETES_REFUSED(reason="equality_column_nested", got=got)
             yield replace(field, name=str(field.field_id), required=False)
         elif isinstance(field.type, StructType) and (inside := tuple(_select(field.type.fields, ids))):
             yield replace(field, name=str(field.field_id), type=StructType(inside), required=False)
@@ -220,7 +220,8 @@ def _flatten(array: Array, field: Field) -> Iterator[Array]:
         plain = array if array.type == wanted else array.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         words = f"key column {field.name} is not of its schema's type"
-        raise Code.EQUALITY_TYPE_DIFFERS(words, expected=str(field.type), got=str(array.type)[:120]) from None
+        got = str(array.type)[:120]
+        raise Code.SOURCE_DAMAGED(words, reason="equality_type_differs", expected=str(field.type), got=got) from None
     if pa.types.is_floating(wanted):
         one_nan = pc.if_else(pc.is_nan(plain), pa.scalar(float("nan"), wanted), plain)
         plain = one_nan.view(pa.int64() if wanted == pa.float64() else pa.int32())
@@ -255,7 +256,7 @@ def fetch_listed(file: DeleteFile | ScanFile, fetch: Fetch) -> bytes:
     data = fetch(file.location)
     if len(data) != file.size:
         size, got = f"{file.size} bytes", f"{len(data)} bytes"
-        raise Code.FILE_SIZE_LIES(expected=size, got=got, file=file.location)
+        raise Code.FILE_MISMATCH(reason="file_size_lies", expected=size, got=got, file=file.location)
     return data
 
 
@@ -285,7 +286,7 @@ def _positions(file: DeleteFile, data: bytes, location: str, read: BatchReader, 
             # the count of rows is known, checks the statistics against the values.
             next(read(data, _PLACES, known | _PLACES_IDS, claims_checked=True), None)
     except (VerificationError, pa.ArrowException) as error:
-        if isinstance(error, VerificationError) and error.code == Code.POSITION_DELETES_REFUSED:
+        if isinstance(error, VerificationError) and error.reason == "position_deletes_refused":
             raise
         raise _refused(file, "a readable Parquet file", str(error)[:200]) from None
     _require_rows(file, seen)
@@ -307,8 +308,8 @@ def _require_within(places: Array, vector: Array, file: ScanFile) -> None:
     in_vector = of_rows.filter(pc.less(of_rows, len(vector)))
     if len(in_vector) < len(of_rows) or not pc.all(vector.take(in_vector), min_count=0).as_py():
         reason, got = "deletion_vector_incomplete", "one that does not"
-        raise Code.DELETION_VECTOR_REFUSED(reason=reason, got=got, file=file.location)
+        raise Code.DELETES_REFUSED(reason=reason, got=got, file=file.location)
 
 
 def _refused(file: DeleteFile, expected: str, got: str) -> PvdmError:
-    return Code.POSITION_DELETES_REFUSED(expected=expected, got=got, file=file.location)
+    return Code.SOURCE_DAMAGED(reason="position_deletes_refused", expected=expected, got=got, file=file.location)

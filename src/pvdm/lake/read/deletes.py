@@ -65,7 +65,8 @@ def delete_file(entry: ManifestEntry) -> DeleteFile:
     file = entry.data_file
     if not entry.sequence_number:
         got = f"none, or 0, for {file.file_path}"[:400]
-        raise Code.DELETE_SEQUENCE_MISSING(expected="a data sequence number from 1 on", got=got)
+        expected = "a data sequence number from 1 on"
+        raise Code.DELETES_REFUSED(reason="delete_sequence_missing", expected=expected, got=got)
     return DeleteFile(
         location=file.file_path,
         size=file.file_size_in_bytes,
@@ -106,7 +107,7 @@ class DeleteIndex:
             location = file.referenced or ""
             if location in self._vectors:
                 got = location[:400]
-                raise Code.DELETION_VECTOR_REFUSED(reason="deletion_vector_twice", expected="one at most", got=got)
+                raise Code.DELETES_REFUSED(reason="deletion_vector_twice", expected="one at most", got=got)
             self._vectors[location] = file, key
         elif file.content is FileContent.EQUALITY_DELETES and spec.is_unpartitioned:
             self._everywhere.append(file)
@@ -127,7 +128,7 @@ class DeleteIndex:
         if vector_key != key or not _applies(vector, sequence_number):
             expected = f"the data file's partition, and a sequence number from {sequence_number} on"
             got = f"sequence number {vector.sequence_number} in {vector.location}"[:400]
-            raise Code.DELETION_VECTOR_REFUSED(reason="deletion_vector_misfiled", expected=expected, got=got)
+            raise Code.DELETES_REFUSED(reason="deletion_vector_misfiled", expected=expected, got=got)
         return (*found, vector)
 
     def _mark_hidden(self, file: DeleteFile, data: DataFile) -> DeleteFile:
@@ -157,7 +158,7 @@ def _referenced(file: DataFile) -> str | None:
     try:
         return path.decode()
     except UnicodeDecodeError:
-        raise Code.DELETE_PATH_INVALID(got=file.file_path) from None
+        raise Code.DELETES_REFUSED(reason="delete_path_invalid", got=file.file_path) from None
 
 
 Slots = Mapping[int, Field | Inner]

@@ -64,14 +64,15 @@ def listed_manifests(metadata: TableMetadata, snapshot: Snapshot, reader: FileRe
 def manifest_list(metadata: TableMetadata, snapshot: Snapshot, reader: FileReader) -> ManifestList:
     """Read a snapshot's manifest list. Raises if it was written for another snapshot."""
     if snapshot.manifest_list is None:
-        raise Code.SNAPSHOT_WITHOUT_LIST(got="a snapshot of format 1")
+        raise Code.SNAPSHOT_UNUSABLE(reason="snapshot_without_list", got="a snapshot of format 1")
     if snapshot.key_id is not None:
         raise Code.MANIFEST_LIST_INVALID(reason="manifest_list_encrypted", got=f"key {snapshot.key_id[:80]!a}")
     data = reader.read(snapshot.manifest_list, most=MANIFEST_LIST_MAX_BYTES)
     found = read_manifest_list(data, format_version=metadata.format_version)
     listed_id = found.header.snapshot_id
     if listed_id not in (None, snapshot.snapshot_id):
-        raise Code.MANIFEST_LIST_OF_OTHER_SNAPSHOT(expected=str(snapshot.snapshot_id), got=str(listed_id))
+        expected = str(snapshot.snapshot_id)
+        raise Code.FILE_MISMATCH(reason="manifest_list_of_other_snapshot", expected=expected, got=str(listed_id))
     return found
 
 
@@ -249,7 +250,7 @@ def _live_data_files(metadata: TableMetadata, base_id: int, reader: FileReader) 
     """The live data files of the snapshot, each with the id of its partition spec."""
     base = metadata.snapshot(base_id)
     if base is None:
-        raise Code.SNAPSHOT_UNKNOWN("the table has no such snapshot", got=str(base_id))
+        raise Code.SNAPSHOT_UNUSABLE("the table has no such snapshot", reason="snapshot_unknown", got=str(base_id))
     for listed in listed_manifests(metadata, base, reader):
         if listed.content is ManifestContent.DATA:
             for entry in read_listed(metadata, listed, reader).entries:

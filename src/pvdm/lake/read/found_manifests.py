@@ -38,7 +38,8 @@ class SteadyFiles:
         data = self._inner.read(location, most=most)
         sha256 = hashlib.sha256(data).hexdigest()
         if self.seen.setdefault(location, sha256) != sha256:
-            raise Code.FOUND_FILE_CHANGED(expected=self.seen[location], got=f"{sha256} for {location}")
+            got = f"{sha256} for {location}"
+            raise Code.PUBLISHED_FILE_CHANGED(reason="found_file_changed", expected=self.seen[location], got=got)
         return data
 
 

@@ -200,7 +200,8 @@ def _with_children(array: Array, kind: pa.DataType, children: list[Array]) -> Ar
 def _require_constant(array: Array, value: Value, field: Field) -> None:
     if not _is_all(array, value, field.type):
         words = f"column {field.name!r} does not have its partition's value"
-        raise Code.SOURCE_PARTITION_LIES(words, expected=repr(value)[:120], got="another value")
+        expected = repr(value)[:120]
+        raise Code.SOURCE_DAMAGED(words, reason="source_partition_lies", expected=expected, got="another value")
 
 
 def _is_all(array: Array, value: Value, kind: Type) -> bool:

@@ -90,7 +90,7 @@ def schema_of(metadata: TableMetadata, snapshot: Snapshot | None) -> TableSchema
         return metadata.current_schema
     found = metadata.schema(snapshot.schema_id)
     if found is None:
-        raise Code.SNAPSHOT_SCHEMA_UNKNOWN(got=str(snapshot.schema_id))
+        raise Code.SNAPSHOT_UNUSABLE(reason="snapshot_schema_unknown", got=str(snapshot.schema_id))
     return found
 
 
@@ -103,7 +103,8 @@ def scan_batches(
     removal = Removal.load(columns, file, scan.vectors, fetch, read)
     data = fetch_listed(file, fetch)
     if file.sha256 is not None and (found := hashlib.sha256(data).hexdigest()) != file.sha256:
-        raise Code.SOURCE_FILE_CHANGED(expected=f"SHA-256 {file.sha256}", got=found, file=file.location)
+        expected = f"SHA-256 {file.sha256}"
+        raise Code.SOURCE_DAMAGED(reason="source_file_changed", expected=expected, got=found, file=file.location)
     seen = 0
     with in_file(file.location):
         keys = removal.keys(data, read)
@@ -159,7 +160,8 @@ def _files(
                 first_split=(file.split_offsets or (0,))[0],
             )
             if len(found) > SCAN_FILES_MAX:
-                raise Code.SCAN_TOO_MANY_FILES(expected=f"at most {SCAN_FILES_MAX}", got="more")
+                expected = f"at most {SCAN_FILES_MAX}"
+                raise Code.SNAPSHOT_UNUSABLE(reason="scan_too_many_files", expected=expected, got="more")
     named = deletes.vectors
     return tuple(found.values()), Vectors(named, frozenset(found) if named else frozenset())
 
@@ -175,7 +177,7 @@ def _identities(header: ManifestHeader, schema: Schema) -> dict[int, int]:
         column_type = columns.get(column, kind)
         if DATE in (kind, column_type) and kind != column_type:
             words = f"partition {part.name[:80]!a} has values of a type that its column no longer has"
-            raise Code.PARTITION_TYPE_CHANGED(words, expected=str(column_type), got=str(kind))
+            raise Code.ROWS_INVALID(words, reason="partition_type_changed", expected=str(column_type), got=str(kind))
         found[column] = part.field_id
     return found
 

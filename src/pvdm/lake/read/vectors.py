@@ -109,11 +109,11 @@ def _unframe(blob: bytes) -> bytes:
 
 
 def _refused(reason: str, expected: str, got: str) -> PvdmError:
-    return Code.DELETION_VECTOR_REFUSED(reason=reason, expected=expected, got=got[:400])
+    return Code.DELETES_REFUSED(reason=reason, expected=expected, got=got[:400])
 
 
 def _invalid(expected: str, got: str) -> PvdmError:
-    return Code.DELETION_VECTOR_INVALID("a deletion vector cannot be read", expected=expected, got=got)
+    return Code.SOURCE_DAMAGED(reason="deletion_vector_invalid", expected=expected, got=got)
 
 
 PUFFIN_FOOTER_MAX_BYTES: Final = 67_108_864
@@ -172,7 +172,7 @@ def _payload(data: bytes) -> tuple[bytes, int]:
         raise _unreadable("a footer of the size that the file gives", f"{size} bytes in {len(data)}")
     flags = int.from_bytes(data[-8:-4], "little")
     if flags == _COMPRESSED:
-        raise Code.DELETION_VECTOR_REFUSED(reason="puffin_footer_compressed", got="one in LZ4")
+        raise Code.DELETES_REFUSED(reason="puffin_footer_compressed", got="one in LZ4")
     if flags:
         raise _unreadable("flags without unknown bits", f"{flags:#010x}")
     return data[start : start + size], begin
@@ -187,7 +187,7 @@ def _require_disjoint(blobs: tuple[Blob, ...], end: int) -> None:
 
 
 def _unreadable(expected: str, got: str) -> PvdmError:
-    return Code.PUFFIN_UNREADABLE("a Puffin file cannot be read", expected=expected, got=got)
+    return Code.SOURCE_DAMAGED(reason="puffin_unreadable", expected=expected, got=got)
 
 
 POSITIONS_MAX: Final = 1_073_741_824

@@ -73,7 +73,7 @@ class StoreHealth(_Health):
                     continue
                 expected = f"an answer of {self._settings.endpoint or 'AWS in ' + self._settings.region}"
                 words = f"the object store of the bucket {bucket} cannot be used"
-                return Code.STORE_UNAVAILABLE(words, expected=expected, got=got)
+                return Code.STORAGE_UNAVAILABLE(words, reason="store_unavailable", expected=expected, got=got)
         return None
 
 

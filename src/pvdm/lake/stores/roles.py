@@ -47,7 +47,8 @@ class Role:
 
     def __post_init__(self) -> None:
         if _ROLE_ARN.fullmatch(self.arn) is None:
-            raise Code.S3_SETTINGS("not a role ARN", expected="arn:aws:iam::<account>:role/<name>", got=self.arn[:80])
+            expected = "arn:aws:iam::<account>:role/<name>"
+            raise Code.CONFIG_INVALID("not a role ARN", reason="s3_settings", expected=expected, got=self.arn[:80])
 
     @property
     def partition(self) -> str:
@@ -70,7 +71,7 @@ def session_policy(role: Role, *, write: Iterable[Location], read: Iterable[Loca
     text = _dump({"Version": _VERSION, "Statement": statements})
     if len(text) > SESSION_POLICY_MAX_CHARACTERS:
         expected = f"at most {SESSION_POLICY_MAX_CHARACTERS} characters"
-        raise Code.SESSION_POLICY_TOO_LONG(expected=expected, got=str(len(text)))
+        raise Code.STORAGE_UNSUPPORTED(reason="session_policy_too_long", expected=expected, got=str(len(text)))
     return text
 
 
@@ -178,10 +179,11 @@ class VendingSettings:
         for arn in (self.producer_role, self.consumer_role):
             Role(arn)
         if self.producer_role == self.consumer_role:
-            raise Code.S3_SETTINGS("readers and writers need roles of their own", expected="two roles", got="one")
+            message = "readers and writers need roles of their own"
+            raise Code.CONFIG_INVALID(message, reason="s3_settings", expected="two roles", got="one")
         if not VENDED_LEAST_SECONDS <= self.lifetime_seconds <= VENDED_MAX_SECONDS:
             expected, got = f"{VENDED_LEAST_SECONDS} to {VENDED_MAX_SECONDS}", str(self.lifetime_seconds)
-            raise Code.S3_SETTINGS("lifetime_seconds is not valid", expected=expected, got=got)
+            raise Code.CONFIG_INVALID("lifetime_seconds is not valid", reason="s3_settings", expected=expected, got=got)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,7 +208,8 @@ class Sts:
             found = call_store(self._client.assume_role, **wanted, DurationSeconds=seconds)["Credentials"]
         except OSError as error:
             rights = "check that the role trusts the Steward, and that the Steward may assume it"
-            raise Code.CREDENTIALS_UNAVAILABLE(
+            raise Code.STORAGE_UNAVAILABLE(
+                reason="credentials_unavailable",
                 expected=f"a session of {role.arn}",
                 got=error.strerror or type(error).__name__,
                 hint="try again later" if isinstance(error, TimeoutError) else rights,

@@ -58,14 +58,19 @@ class S3Settings:
         for name, most in limits.items():
             if not 1 <= getattr(self, name) <= most:
                 got = str(getattr(self, name))
-                raise Code.S3_SETTINGS(f"{name} is not valid", expected=f"1 to {most}", got=got)
+                raise Code.CONFIG_INVALID(
+                    f"{name} is not valid", reason="s3_settings", expected=f"1 to {most}", got=got
+                )
         address = urlsplit(self.endpoint or "https://s3")
         if address.scheme not in ("http", "https") or not address.hostname or "@" in address.netloc:
             expected = "http(s)://host, without credentials"
-            raise Code.S3_SETTINGS("endpoint is not valid", expected=expected, got="another address")
+            message = "endpoint is not valid"
+            raise Code.CONFIG_INVALID(message, reason="s3_settings", expected=expected, got="another address")
         if address.path not in ("", "/") or address.query or address.fragment:
             expected = "http(s)://host without a path"
-            raise Code.S3_SETTINGS("endpoint is not valid", expected=expected, got="one with a path")
+            raise Code.CONFIG_INVALID(
+                "endpoint is not valid", reason="s3_settings", expected=expected, got="one with a path"
+            )
 
 
 def settings_from_environment() -> S3Settings:
@@ -90,7 +95,7 @@ def open_client(
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError
     except ImportError:
-        raise Code.S3_MISSING(got="none") from None
+        raise Code.DEPENDENCY_MISSING(reason="s3_missing", got="none") from None
     hide_bodies()
     own = {} if settings.credentials is None else credential_properties(settings.credentials)
     config = Config(
@@ -115,7 +120,7 @@ def open_client(
     except (BotoCoreError, ValueError) as error:
         expected = "a valid region and address, and a profile that exists"
         words = "the settings of the object store cannot be used"
-        raise Code.S3_SETTINGS(words, expected=expected, got=type(error).__name__) from None
+        raise Code.CONFIG_INVALID(words, reason="s3_settings", expected=expected, got=type(error).__name__) from None
     client.meta.events.register_first(f"before-send.{service}", _refuse_other_hosts(client.meta.endpoint_url))
     limit_tries(client, service, None if ignores_breaker else settings.tries)
     return client

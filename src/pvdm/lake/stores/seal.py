@@ -41,15 +41,16 @@ class Seals:
     def require_able(self, place: Location) -> VendingSettings:
         """The roles that are vended. Raises if none are, or if the place is not in a versioned bucket."""
         if place.scheme != "s3":
-            raise Code.SEAL_IMPOSSIBLE(expected="an object store", got=f"{place.scheme}:")
+            raise Code.STORAGE_UNSUPPORTED(reason="seal_impossible", expected="an object store", got=f"{place.scheme}:")
         if self._vending is None:
             expected = "[s3.vending] in steward.toml, since the Steward can only end sessions that it vended"
-            raise Code.SEAL_IMPOSSIBLE(expected=expected, got="none")
+            raise Code.STORAGE_UNSUPPORTED(reason="seal_impossible", expected=expected, got="none")
         with _translate_errors():
             answer = call_store(self._stores.object_store(place).client.get_bucket_versioning, Bucket=place.authority)
         if answer.get("Status") != "Enabled":
             got = str(answer.get("Status", "never enabled"))
-            raise Code.BUCKET_UNVERSIONED(got=got, hint=f"enable versioning of the bucket {place.authority}")
+            hint = f"enable versioning of the bucket {place.authority}"
+            raise Code.STORAGE_UNSUPPORTED(reason="bucket_unversioned", got=got, hint=hint)
         return self._vending
 
     def close(self, prefix: Location) -> None:

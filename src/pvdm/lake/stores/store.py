@@ -85,12 +85,13 @@ class Store(Protocol):
 
 
 @contextlib.contextmanager
-def translate_errors(code: Code, what: str) -> Iterator[None]:
-    """Raise errors of a store as errors of this code, with the message that `what` cannot be reached."""
+def translate_errors(reason: str, what: str) -> Iterator[None]:
+    """Raise errors of a store as `storage_unavailable` for this reason: `what` cannot be reached."""
     try:
         yield
     except OSError as error:
-        raise code(f"{what} cannot be reached: {error.strerror or type(error).__name__}") from None
+        message = f"{what} cannot be reached: {error.strerror or type(error).__name__}"
+        raise Code.STORAGE_UNAVAILABLE(message, reason=reason) from None
 
 
 def read(store: Store, place: Location, most: int) -> bytes:

@@ -90,13 +90,13 @@ def unknown(name: str, place: TableIdentifier, why: str | Exception) -> PvdmErro
 def unavailable(name: str, what: str, why: str | Exception) -> PvdmError:
     """The error of a request that the upstream does not answer, or refuses."""
     words = f"the upstream catalog {name} does not answer a request for {what}, or refuses it"
-    return Code.UPSTREAM_UNAVAILABLE(words, expected="a response", got=_short(why))
+    return Code.UPSTREAM_UNAVAILABLE(words, got=_short(why))
 
 
 def answer_wrong(name: str, place: TableIdentifier) -> PvdmError:
     """The error of an answer without a metadata location."""
     words = f"the upstream catalog {name} names no metadata file for the table"
-    return Code.UPSTREAM_ANSWER_WRONG(words, got=str(place)[:200])
+    return Code.UPSTREAM_WRONG(words, reason="upstream_answer_wrong", got=str(place)[:200])
 
 
 def no_table(place: TableIdentifier) -> PvdmError:

@@ -92,7 +92,7 @@ class _Catalog(RestCatalog):
         answered, self.properties = self.properties, own
         if str(answered[URI]).rstrip("/") != own[URI].rstrip("/"):
             words = f"the configuration of the upstream catalog {self.name} names another address"
-            raise Code.UPSTREAM_ELSEWHERE(words, got="another address")
+            raise Code.UPSTREAM_WRONG(words, reason="upstream_elsewhere", got="another address")
         self.uri = own[URI]
         self.properties.update({key: str(answered[key]) for key in _ACCEPTED_CONFIG_KEYS if key in answered})
 

@@ -44,7 +44,7 @@ def create(unit: Unit, levels: Levels, *, domain: str, properties: Mapping[str, 
     """Add a namespace. Raises `namespace_exists`."""
     unit.lock_name("namespaces")
     if find(unit, levels) is not None:
-        raise Code.NAMESPACE_EXISTS(f"Namespace already exists: {dotted_name(levels)}")
+        raise Code.ALREADY_EXISTS(f"Namespace already exists: {dotted_name(levels)}", reason="namespace_exists")
     new = Namespace(secrets.token_hex(16), levels, ids.require_name(domain, "domain"), properties, None)
     unit.insert(
         namespaces,
@@ -171,4 +171,4 @@ def _has_view(unit: Unit, namespace_id: str, name: str | None = None) -> bool:
 def require_no_view(unit: Unit, namespace_id: str, name: str) -> None:
     """Raise `name_of_view` if a view has the name. The caller holds the lock on the namespace's names."""
     if _has_view(unit, namespace_id, name):
-        raise Code.NAME_OF_VIEW(f"View with same name already exists: {name}")
+        raise Code.ALREADY_EXISTS(f"View with same name already exists: {name}", reason="name_of_view")

@@ -34,7 +34,7 @@ def find(unit: Unit, identity: str, key: str) -> Request | None:
 
 def add(unit: Unit, request: Request) -> None:
     """Note the request in the transaction that executes it. Raises `idempotency_key_taken`."""
-    answer = ids.require_size(request.answer.encode(), REQUEST_ANSWER_MAX_BYTES, Code.REQUEST_ANSWER_TOO_LARGE)
+    answer = ids.require_size(request.answer.encode(), REQUEST_ANSWER_MAX_BYTES, "request_answer_too_large")
     added = unit.insert_new(
         catalog_requests,
         identity=ids.require_name(request.identity, "identity"),

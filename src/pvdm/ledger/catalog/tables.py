@@ -104,7 +104,7 @@ def create(unit: Unit, new: NewTable) -> TableRow:
     _require_namespace(unit, new.namespace_id)
     lock(unit, [new.table_uuid])
     if find(unit, new.namespace_id, new.name) is not None:
-        raise Code.TABLE_EXISTS(f"Table already exists: {new.name}")
+        raise Code.ALREADY_EXISTS(f"Table already exists: {new.name}", reason="table_exists")
     require_no_view(unit, new.namespace_id, new.name)
     _require_uuid_free(unit, new)
     table_id = secrets.token_hex(16)
@@ -300,7 +300,7 @@ def rename(unit: Unit, judged: TableRow, *, namespace_id: str, name: str) -> Tab
     _require_namespace(unit, namespace_id)
     require_unchanged(unit, judged)
     if find(unit, namespace_id, name) is not None:
-        raise Code.TABLE_EXISTS(f"Table already exists: {name}")
+        raise Code.ALREADY_EXISTS(f"Table already exists: {name}", reason="table_exists")
     require_no_view(unit, namespace_id, name)
     _change(unit, judged, namespace_id=namespace_id, name=ids.require_name(name, "table name"))
     return get_by_id(unit, judged.table_id)
@@ -347,9 +347,10 @@ def _require_uuid_free(unit: Unit, new: NewTable) -> None:
     rows = list(unit.rows(select(tables).where(tables.c.table_uuid == new.table_uuid.lower())))
     for row in rows:
         if row["dropped_micros"] is None:
-            raise Code.TABLE_UUID_TAKEN("a table with this UUID is in the catalog", got=new.table_uuid)
+            raise Code.ALREADY_EXISTS(reason="table_uuid_taken", got=new.table_uuid)
         if row["protected_micros"] is not None:
-            raise Code.TABLE_UUID_TAKEN("a protected table had this UUID, and proofs name it", got=new.table_uuid)
+            message = "a protected table had this UUID, and proofs name it"
+            raise Code.ALREADY_EXISTS(message, reason="table_uuid_taken", got=new.table_uuid)
     if not rows:
         return
     # It may have been registered again and moved: its last place counts.
@@ -357,7 +358,7 @@ def _require_uuid_free(unit: Unit, new: NewTable) -> None:
     place = place_key(parse_location(new.location))
     last = [(row["domain"], row["place"], row["upstream"]) for row in rows if row["dropped_micros"] == latest]
     if not new.may_reuse_uuid or (new.domain, place, new.upstream) not in last:
-        raise Code.TABLE_UUID_TAKEN("a dropped table had this UUID", got=new.table_uuid)
+        raise Code.ALREADY_EXISTS("a dropped table had this UUID", reason="table_uuid_taken", got=new.table_uuid)
 
 
 def require_unchanged(unit: Unit, judged: TableRow) -> None:

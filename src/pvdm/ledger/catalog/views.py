@@ -50,7 +50,7 @@ def create(unit: Unit, home: Namespace, new: NewView) -> ViewRow:
     unit.lock_name(f"names {home.namespace_id}")
     _require_free(unit, home.namespace_id, new.name)
     if find_by_uuid(unit, new.view_uuid) is not None:
-        raise Code.VIEW_UUID_TAKEN(got=new.view_uuid)
+        raise Code.ALREADY_EXISTS(reason="view_uuid_taken", got=new.view_uuid)
     view_id = secrets.token_hex(16)
     unit.insert(
         views,
@@ -130,13 +130,16 @@ def require_unchanged(unit: Unit, judged: ViewRow) -> None:
 def _require_free(unit: Unit, namespace_id: str, name: str) -> None:
     """Raise if a view or a table has the name."""
     if find(unit, namespace_id, name) is not None:
-        raise Code.VIEW_EXISTS(f"View already exists: {name}")
+        raise Code.ALREADY_EXISTS(f"View already exists: {name}", reason="view_exists")
     if tables.find(unit, namespace_id, name) is not None:
-        raise Code.NAME_OF_TABLE(f"Table with same name already exists: {name}")
+        raise Code.ALREADY_EXISTS(f"Table with same name already exists: {name}", reason="name_of_table")
 
 
 def _get(unit: Unit, view_id: str) -> ViewRow:
-    return _view(unit.get(views, Code.VIEW_MOVED, view_id=view_id))
+    row = unit.find(views, view_id=view_id)
+    if row is None:
+        raise Code.VIEW_MOVED(got=view_id)
+    return _view(row)
 
 
 def _change(unit: Unit, judged: ViewRow, **changed: object) -> None:

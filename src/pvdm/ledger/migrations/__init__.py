@@ -70,7 +70,8 @@ def _count_applied(unit: Unit, migrations: tuple[Migration, ...]) -> int:
     """How many migrations are applied. Raises if one has another checksum, or if the schema is newer."""
     rows = unit.rows(text("SELECT version, checksum FROM schema_version ORDER BY version"))
     if len(rows) > len(migrations):
-        raise Code.SCHEMA_TOO_NEW(expected=f"schema {len(migrations)} at most", got=f"schema {len(rows)}")
+        expected = f"schema {len(migrations)} at most"
+        raise Code.LEDGER_UNAVAILABLE(reason="schema_too_new", expected=expected, got=f"schema {len(rows)}")
     for migration, row in zip(migrations, rows, strict=False):
         if (row["version"], row["checksum"]) != (migration.version, migration.checksum):
             raise Code.MIGRATION_DIFFERS(

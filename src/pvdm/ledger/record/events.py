@@ -44,7 +44,7 @@ class Event:
 def note(unit: Unit, kind: str, subject: str, row_key: str, facts: Mapping[str, canonical_json.Value]) -> None:
     """Append an event that no trigger writes, for example an operator's confirmation."""
     if kind in _TRIGGER_KINDS:
-        raise Code.EVENT_KIND_RESERVED(got=kind)
+        raise Code.IDENTIFIER_INVALID(reason="event_kind_reserved", got=kind)
     unit.insert(
         events,
         kind=ids.require_name(kind, "event kind"),
@@ -122,7 +122,8 @@ class LedgerLog:
             found |= {(row["level"], row["position"]): bytes(row["hash"]) for row in rows}
         missing = [node for node in wanted if node not in found]
         if missing:
-            raise Code.LOG_INCOMPLETE(expected=f"hash {missing[0][1]} of level {missing[0][0]}", got="nothing")
+            expected = f"hash {missing[0][1]} of level {missing[0][0]}"
+            raise Code.LOG_STORAGE_BROKEN(reason="log_incomplete", expected=expected, got="nothing")
         return [found[node[0], node[1]] for node in nodes]
 
     def read_entries(self, start: int, end: int) -> Sequence[bytes]:
@@ -130,7 +131,7 @@ class LedgerLog:
         index = log_entries.c.entry_index
         rows = self._unit.rows(select(log_entries).where(index >= start, index < end).order_by(index))
         if [row["entry_index"] for row in rows] != list(range(start, end)):
-            raise Code.LOG_INCOMPLETE(expected=f"entries {start} to {end}", got="nothing")
+            raise Code.LOG_STORAGE_BROKEN(reason="log_incomplete", expected=f"entries {start} to {end}", got="nothing")
         return [bytes(row["entry"]) for row in rows]
 
     def newest_checkpoint(self) -> bytes | None:

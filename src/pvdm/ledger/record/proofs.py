@@ -51,7 +51,7 @@ def put(unit: Unit, proof: ProofRecord, envelope: bytes, *, log_index: int) -> N
     wanted = select(workloads.c.workload_id, workloads.c.domain).join(attempts, same_workload)
     workload = unit.row(wanted.where(attempts.c.attempt_id == proof.attempt_id))
     if workload is None:
-        raise Code.ATTEMPT_UNKNOWN(got=ascii(proof.attempt_id[:80]))
+        raise Code.RECORD_UNKNOWN(reason="attempt_unknown", got=ascii(proof.attempt_id[:80]))
     _insert(unit, proof, workload["workload_id"], domain=workload["domain"], nonce_in_ledger=proof.nonce)
 
 
@@ -67,12 +67,13 @@ def _insert(unit: Unit, proof: ProofRecord, workload_id: str, *, domain: str, no
     ids.require_name(proof.notary, "notary")
     is_new = unit.insert_new(proofs, **asdict(proof), **workload, held_nonce=nonce_in_ledger)
     if not is_new and get(unit, proof.proof_id) != proof:
-        raise Code.STATEMENT_DIFFERS("other facts are stored under this proof", got=proof.proof_id)
+        message = "other facts are stored under this proof"
+        raise Code.RECORD_DIFFERS(message, reason="statement_differs", got=proof.proof_id)
 
 
 def get(unit: Unit, proof_id: str) -> ProofRecord:
     """The proof's record. Raises `proof_unknown`."""
-    return record_from(ProofRecord, unit.get(proofs, Code.PROOF_UNKNOWN, proof_id=proof_id))
+    return record_from(ProofRecord, unit.get(proofs, "proof_unknown", proof_id=proof_id))
 
 
 def is_known(unit: Unit, proof_id: str) -> bool:
@@ -110,7 +111,7 @@ def of_nonce(unit: Unit, nonce: str) -> list[ProofRecord]:
 
 def domain_of(unit: Unit, proof_id: str) -> str:
     """The domain of the proof's workload."""
-    return str(unit.get(proofs, Code.PROOF_UNKNOWN, proof_id=proof_id)["domain"])
+    return str(unit.get(proofs, "proof_unknown", proof_id=proof_id)["domain"])
 
 
 def page(

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Select, Table, and_, or_, select
 
-from pvdm.errors import Code
 from pvdm.ledger import ids
 from pvdm.ledger.catalog.namespaces import Levels, levels_key, levels_of_key
 from pvdm.ledger.connection import Row, read_record
@@ -93,7 +92,7 @@ def store_contract(unit: Unit, body: bytes, *, statement_id: str) -> str:
 
 def get_contract(unit: Unit, sha256: str) -> bytes:
     """A contract's bytes. Raises `contract_unknown`."""
-    return bytes(unit.get(contracts, Code.CONTRACT_UNKNOWN, contract_sha256=sha256)["body"])
+    return bytes(unit.get(contracts, "contract_unknown", contract_sha256=sha256)["body"])
 
 
 def has_contract(unit: Unit, sha256: str) -> bool:

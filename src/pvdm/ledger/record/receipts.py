@@ -36,12 +36,13 @@ def put(unit: Unit, receipt: ReceiptRecord, envelope: bytes, *, log_index: int) 
     ids.require_name(receipt.table_uuid, "table UUID")
     ids.require_snapshot_id(receipt.snapshot_id)
     if not unit.insert_new(receipts, **asdict(receipt)) and get(unit, receipt.receipt_id) != receipt:
-        raise Code.STATEMENT_DIFFERS("other facts are stored under this receipt", got=receipt.receipt_id)
+        message = "other facts are stored under this receipt"
+        raise Code.RECORD_DIFFERS(message, reason="statement_differs", got=receipt.receipt_id)
 
 
 def get(unit: Unit, receipt_id: str) -> ReceiptRecord:
     """The receipt's record. Raises `receipt_unknown`."""
-    return record_from(ReceiptRecord, unit.get(receipts, Code.RECEIPT_UNKNOWN, receipt_id=receipt_id))
+    return record_from(ReceiptRecord, unit.get(receipts, "receipt_unknown", receipt_id=receipt_id))
 
 
 def of_snapshot(unit: Unit, table_uuid: str, snapshot_id: str) -> ReceiptRecord | None:
@@ -111,7 +112,7 @@ def publication_of(unit: Unit, attempt_ids: Sequence[str]) -> Publication:
     )
     found = _group_publications(unit.rows(wanted.order_by(published.c.at_micros, published.c.nonce)))
     if len(found) != 1:
-        raise Code.PUBLICATION_NOT_ONE(got=str(len(found)))
+        raise Code.WORKLOAD_INVALID(reason="publication_not_one", got=str(len(found)))
     return found[0]
 
 

@@ -156,18 +156,17 @@ def require_no_lost_claim(unit: Unit, *, target: str) -> None:
     wanted = select(lost_claims).where(c.target == target, c.released_by.is_(None))
     row = unit.row(wanted.order_by(c.receipt_id).limit(1))
     if row is not None:
-        raise Code.CLAIM_LOST(
-            f"workload {row['workload_id']} has published a part that the restored ledger does not know",
-            got=f"receipt {row['receipt_id']}",
-            workload_id=row["workload_id"],
-        )
+        message = f"workload {row['workload_id']} has published a part that the restored ledger does not know"
+        got = f"receipt {row['receipt_id']}"
+        raise Code.CLAIM_REFUSED(message, reason="claim_lost", got=got, workload_id=row["workload_id"])
 
 
 def release_lost_claim(unit: Unit, receipt_id: str, *, operator: str, reason: str) -> None:
     """An operator has compared the table with its source and releases the receipt's claim."""
     row = unit.lock_row(lost_claims, receipt_id=receipt_id)
     if row is None:
-        raise Code.RECEIPT_UNKNOWN("no claim of this receipt was lost", got=ascii(receipt_id[:80]))
+        message = "no claim of this receipt was lost"
+        raise Code.RECORD_UNKNOWN(message, reason="receipt_unknown", got=ascii(receipt_id[:80]))
     changed = {"released_by": ids.require_name(operator, "operator"), "reason": ids.require_reason(reason)}
     unit.update(lost_claims, {"receipt_id": receipt_id}, **changed)
 

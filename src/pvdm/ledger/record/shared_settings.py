@@ -105,7 +105,7 @@ def lock_handle(unit: Unit, handle_sha256: str) -> StoredHandle | None:
 def change_handle(unit: Unit, old: StoredHandle, new: StoredHandle) -> None:
     """Store the new state of a locked handle. Workers can only be added."""
     if not old.workers <= new.workers:
-        raise Code.HANDLE_CHANGED(got=new.job_id)
+        raise Code.RECORD_DIFFERS(reason="handle_changed", got=new.job_id)
     if (old.state, old.context) != (new.state, new.context):
         unit.update(handles, {"handle_sha256": old.handle_sha256}, state=new.state, context=new.context)
     added = sorted(new.workers - old.workers)

@@ -33,7 +33,8 @@ class Statement:
 def put(unit: Unit, kind: StatementKind, statement_id: str, envelope: bytes, *, log_index: int) -> None:
     """Store the envelope. The same envelope again is no change; other bytes under its id are refused."""
     if not 0 < len(envelope) <= STORED_ENVELOPE_MAX_BYTES:
-        raise Code.ENVELOPE_TOO_LARGE(expected=f"1 to {STORED_ENVELOPE_MAX_BYTES} bytes", got=str(len(envelope)))
+        expected = f"1 to {STORED_ENVELOPE_MAX_BYTES} bytes"
+        raise Code.RECORD_TOO_LARGE(reason="envelope_too_large", expected=expected, got=str(len(envelope)))
     is_new = unit.insert_new(
         statements,
         statement_id=ids.require_sha256(statement_id, "statement id"),
@@ -44,7 +45,7 @@ def put(unit: Unit, kind: StatementKind, statement_id: str, envelope: bytes, *, 
     if not is_new:
         stored = get(unit, statement_id)
         if (stored.kind, stored.envelope, stored.log_index) != (kind, envelope, log_index):
-            raise Code.STATEMENT_DIFFERS("another envelope is stored under this id", got=statement_id)
+            raise Code.RECORD_DIFFERS(reason="statement_differs", got=statement_id)
 
 
 def find(unit: Unit, statement_id: str) -> Statement | None:
@@ -54,7 +55,7 @@ def find(unit: Unit, statement_id: str) -> Statement | None:
 
 def get(unit: Unit, statement_id: str) -> Statement:
     """The envelope. Raises `statement_unknown`."""
-    return record_from(Statement, unit.get(statements, Code.STATEMENT_UNKNOWN, statement_id=statement_id))
+    return record_from(Statement, unit.get(statements, "statement_unknown", statement_id=statement_id))
 
 
 def of_kind(unit: Unit, kind: StatementKind) -> list[Statement]:
@@ -114,7 +115,7 @@ def add_challenge(unit: Unit, new: ChallengeRecord) -> ChallengeRecord:
 
 def get_challenge(unit: Unit, nonce: str) -> ChallengeRecord:
     """The challenge of that nonce. Raises `challenge_unknown`."""
-    return record_from(ChallengeRecord, unit.get(challenges, Code.CHALLENGE_UNKNOWN, nonce=nonce))
+    return record_from(ChallengeRecord, unit.get(challenges, "challenge_unknown", nonce=nonce))
 
 
 def put_attestation(unit: Unit, attestation: AttestationRecord, envelope: bytes, *, log_index: int) -> None:

@@ -102,7 +102,7 @@ def issue(
 ) -> Grant:
     """Store a new token, whose text only the caller has. It ends with its parent, or the parent's last successor."""
     if expires_micros <= unit.at_micros:
-        raise Code.TOKEN_EXPIRY_INVALID(got=str(expires_micros))
+        raise Code.TOKEN_REQUEST_INVALID(reason="token_expiry_invalid", got=str(expires_micros))
     grant = Grant(
         secrets.token_hex(16),
         role,
@@ -126,7 +126,7 @@ def find_issued(unit: Unit, secret_sha256: str, *, lasting: Grant, attempt_id: s
     found = _grant(row)
     parent_id = None if found.parent_id is None else newest(unit, get(unit, found.parent_id)).token_id
     if (parent_id, found.attempt_id) != (lasting.token_id, attempt_id):
-        raise Code.TOKEN_SECRET_TAKEN(got="one that is in use")
+        raise Code.RECORD_DIFFERS(reason="token_secret_taken", got="one that is in use")
     return found
 
 

@@ -63,7 +63,7 @@ def announce(unit: Unit, new: NewAnnounced) -> Announced:
         snapshot_id=ids.require_snapshot_id(new.snapshot_id),
         override_nonce=new.override_nonce,
         holder=ids.require_name(new.holder, "holder"),
-        order_text=ids.require_size(new.order_text.encode(), ORDER_MAX_BYTES, Code.ANNOUNCED_TOO_LARGE),
+        order_text=ids.require_size(new.order_text.encode(), ORDER_MAX_BYTES, "announced_too_large"),
         state=ANNOUNCED.initial,
         reason="announced",
     )
@@ -74,7 +74,7 @@ def announce(unit: Unit, new: NewAnnounced) -> Announced:
 
 def get(unit: Unit, announced_id: str) -> Announced:
     """The announced publication. Raises `announced_unknown`."""
-    return record_from(Announced, unit.get(announced, Code.ANNOUNCED_UNKNOWN, announced_id=announced_id))
+    return record_from(Announced, unit.get(announced, "announced_unknown", announced_id=announced_id))
 
 
 def list_open(unit: Unit) -> list[Announced]:
@@ -123,7 +123,7 @@ def require_unannounced(unit: Unit, table_uuid: str, snapshot_ids: Sequence[str]
 
 def settle(unit: Unit, announced_id: str, to: AnnouncedState, *, reason: str) -> bool:
     """End an open publication as `to`. Returns False if it has ended so already; another end is refused."""
-    state = AnnouncedState(unit.get_locked(announced, Code.ANNOUNCED_UNKNOWN, announced_id=announced_id)["state"])
+    state = AnnouncedState(unit.get_locked(announced, "announced_unknown", announced_id=announced_id)["state"])
     if state is to:
         return False
     if not ANNOUNCED.allows(state, to):

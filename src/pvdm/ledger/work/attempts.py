@@ -19,7 +19,6 @@ from pvdm.model.states import ATTEMPT, ROLLED_BACK_MAX, AttemptState, WorkloadSt
 
 ATTEMPTS_MAX: Final = 100
 ATTEMPTS_PAGE_MAX_ROWS: Final = 1_000
-_END_INVALID: Final = "an attempt can only end as VERIFICATION_FAILED or ROLLED_BACK"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +59,18 @@ def find_opened(unit: Unit, attempt_id: str, workload_id: str, chunk_id: str) ->
     """The attempt that was opened under this id, or None. Raises if it is at another chunk."""
     found = find(unit, attempt_id)
     if found is not None and (found.workload_id, found.chunk_id) != (workload_id, chunk_id):
-        raise Code.ATTEMPT_PARAMETERS_DIFFER(got=attempt_id)
+        raise Code.WORKLOAD_INVALID(reason="attempt_parameters_differ", got=attempt_id)
     return found
 
 
 def get(unit: Unit, attempt_id: str) -> Attempt:
     """The attempt. Raises `attempt_unknown`."""
-    return record_from(Attempt, unit.get(attempts, Code.ATTEMPT_UNKNOWN, attempt_id=attempt_id))
+    return record_from(Attempt, unit.get(attempts, "attempt_unknown", attempt_id=attempt_id))
 
 
 def lock(unit: Unit, attempt_id: str) -> Attempt:
     """The attempt, locked until the end of the unit. Raises `attempt_unknown`."""
-    return record_from(Attempt, unit.get_locked(attempts, Code.ATTEMPT_UNKNOWN, attempt_id=attempt_id))
+    return record_from(Attempt, unit.get_locked(attempts, "attempt_unknown", attempt_id=attempt_id))
 
 
 def of_chunk(unit: Unit, workload_id: str, chunk_id: str) -> list[Attempt]:
@@ -194,7 +193,7 @@ def begin_committing(unit: Unit, attempt_id: str, *, reason: str) -> Attempt:
 def end(unit: Unit, attempt_id: str, to: AttemptState, *, reason: str) -> Attempt:
     """End as VERIFICATION_FAILED or ROLLED_BACK, and abort the nonce. The same end again is no change."""
     if to not in (AttemptState.VERIFICATION_FAILED, AttemptState.ROLLED_BACK):
-        raise Code.ATTEMPT_END_INVALID(_END_INVALID, got=to)
+        raise Code.WORKLOAD_INVALID(reason="attempt_end_invalid", got=to)
     found = lock(unit, attempt_id)
     if found.state is to:
         return found
@@ -226,7 +225,7 @@ def settle(unit: Unit, attempt_id: str, nonce: str, snapshot_id: str) -> Attempt
 def _require_nonce_of(unit: Unit, attempt_id: str, nonce: str) -> None:
     found = nonces.find(unit, nonce)
     if found is None or found.attempt_id != attempt_id:
-        raise Code.NONCE_OF_OTHER_ATTEMPT("the nonce is not this attempt's", expected=attempt_id, got=nonce)
+        raise Code.PROOF_MISMATCH(reason="nonce_of_other_attempt", expected=attempt_id, got=nonce)
 
 
 def _store_publication(
@@ -263,7 +262,6 @@ def _next_number(unit: Unit, opening: AttemptOpening, most: int) -> int:
     if live is not None:
         raise Code.ATTEMPT_LIVE(
             f"attempt {live['number']} of chunk {opening.chunk_id} has not ended",
-            expected="no live attempt",
             got=live["state"],
             attempt_id=live["attempt_id"],
         )
@@ -320,5 +318,5 @@ def _moved_error(found: Attempt, to: AttemptState) -> PvdmError:
 def _require_same(earlier: Attempt, opening: AttemptOpening) -> Attempt:
     requested = (opening.workload_id, opening.chunk_id, opening.branch, opening.prefix)
     if requested != (earlier.workload_id, earlier.chunk_id, earlier.branch, earlier.prefix):
-        raise Code.ATTEMPT_PARAMETERS_DIFFER(got=opening.attempt_id)
+        raise Code.WORKLOAD_INVALID(reason="attempt_parameters_differ", got=opening.attempt_id)
     return earlier

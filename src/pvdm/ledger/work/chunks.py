@@ -58,17 +58,16 @@ class Published:
 def store_plan(unit: Unit, workload_id: str, planned: Sequence[Chunk]) -> None:
     """Store the chunks of a workload that is being opened."""
     if not 1 <= len(planned) <= CHUNKS_MAX:
-        raise Code.CHUNKS_TOO_MANY(expected=f"1 to {CHUNKS_MAX} chunks", got=str(len(planned)))
+        expected = f"1 to {CHUNKS_MAX} chunks"
+        raise Code.WORKLOAD_INVALID(reason="chunks_too_many", expected=expected, got=str(len(planned)))
     if len({chunk.chunk_id for chunk in planned}) != len(planned):
-        raise Code.CHUNK_REPEATED()
+        raise Code.WORKLOAD_INVALID(reason="chunk_repeated")
     rows = [
         {
             "workload_id": workload_id,
             "chunk_id": ids.require_name(chunk.chunk_id, "chunk id"),
             "ordinal": ordinal,
-            "definition": ids.require_size(
-                chunk.definition, CHUNK_DEFINITION_MAX_BYTES, Code.CHUNK_DEFINITION_TOO_LARGE
-            ),
+            "definition": ids.require_size(chunk.definition, CHUNK_DEFINITION_MAX_BYTES, "chunk_definition_too_large"),
         }
         for ordinal, chunk in enumerate(planned)
     ]

@@ -112,7 +112,7 @@ def _require_same(workload_id: str, stored: Claim, asked: Claim) -> None:
         if expected == got:
             expected, got = f"{stored.text}, by {stored.column}", f"{asked.text}, by {asked.column}"
         message = f"workload {workload_id} has another claim"
-        raise Code.CLAIM_DIFFERS(message, expected=expected, got=got, workload_id=workload_id)
+        raise Code.CLAIM_REFUSED(message, reason="claim_differs", expected=expected, got=got, workload_id=workload_id)
 
 
 def _overlap_error(unit: Unit, workload_id: str, stored: Claim, asked: Claim) -> PvdmError:
@@ -125,8 +125,9 @@ def _overlap_error(unit: Unit, workload_id: str, stored: Claim, asked: Claim) ->
         why = "; its claim is on another column, or another type of it, and may hold the same rows"
     else:
         why = ""
-    return Code.CLAIM_OVERLAPS(
+    return Code.CLAIM_REFUSED(
         f"workload {workload_id} has published an overlapping part",
+        reason="claim_overlaps",
         expected=f"a part that shares nothing with: {stored.text}",
         got=asked.text,
         hint=f"nothing was published; {resume_hint if unfinished else ''}to correct what {workload_id} has published, "

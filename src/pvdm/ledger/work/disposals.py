@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from sqlalchemy import Select, and_, or_, select, update
 
-from pvdm.errors import Code
 from pvdm.ledger import ids
 from pvdm.ledger.connection import Row, read_record, read_row, record_from
 from pvdm.ledger.record import events
@@ -38,7 +37,7 @@ class DisposalRecord:
 def put_disposal(unit: Unit, record: DisposalRecord) -> DisposalRecord:
     """Note that an ended attempt is cleaned up. A second call changes nothing and returns the first record."""
     unit.insert_new(disposals, **asdict(replace(record, note=record.note[:_NOTE_CHARACTERS])))
-    return record_from(DisposalRecord, unit.get(disposals, Code.ATTEMPT_UNKNOWN, attempt_id=record.attempt_id))
+    return record_from(DisposalRecord, unit.get(disposals, "attempt_unknown", attempt_id=record.attempt_id))
 
 
 def find_disposal(unit: Unit, attempt_id: str) -> DisposalRecord | None:
@@ -98,7 +97,7 @@ def find_removal(unit: Unit, attempt_id: str) -> Removal | None:
 def begin_removal(unit: Unit, removal: Removal) -> Removal:
     """Note who removes the attempt's files and why, before the first is deleted. A second call changes nothing."""
     unit.insert_new(quarantine_removals, attempt_id=removal.attempt_id, **_removal_facts(removal), done=0)
-    return _removal(unit.get(quarantine_removals, Code.ATTEMPT_UNKNOWN, attempt_id=removal.attempt_id))
+    return _removal(unit.get(quarantine_removals, "attempt_unknown", attempt_id=removal.attempt_id))
 
 
 def note_removal(unit: Unit, removal: Removal, *, known: bool) -> Removal:

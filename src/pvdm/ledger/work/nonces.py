@@ -100,7 +100,7 @@ def list_reserved(unit: Unit) -> list[Nonce]:
 
 
 def _lock(unit: Unit, nonce: str) -> Nonce:
-    return record_from(Nonce, unit.get_locked(nonces, Code.NONCE_UNKNOWN, nonce=nonce))
+    return record_from(Nonce, unit.get_locked(nonces, "nonce_unknown", nonce=nonce))
 
 
 def _move(unit: Unit, found: Nonce, to: NonceState, *, reason: str, snapshot_id: str | None) -> Nonce:

@@ -74,7 +74,7 @@ def put(unit: Unit, record: VerifiedRecord) -> None:
     if is_new or get(unit, record.nonce) == record:
         return
     if proofs.of_nonce(unit, record.nonce):
-        raise Code.VERIFIED_DIFFERS(got=record.nonce)
+        raise Code.RECORD_DIFFERS(reason="verified_differs", got=record.nonce)
     unit.update(verified, {"nonce": record.nonce}, **values)
 
 
@@ -85,7 +85,7 @@ def find(unit: Unit, nonce: str) -> VerifiedRecord | None:
 
 def get(unit: Unit, nonce: str) -> VerifiedRecord:
     """What was found for the nonce. Raises `verified_unknown`."""
-    return _record(unit.get(verified, Code.VERIFIED_UNKNOWN, nonce=nonce))
+    return _record(unit.get(verified, "verified_unknown", nonce=nonce))
 
 
 def of_nonces(unit: Unit, nonces: Sequence[str]) -> dict[str, VerifiedRecord]:

@@ -69,7 +69,7 @@ def find(unit: Unit, workload_id: str) -> Workload | None:
 
 def get(unit: Unit, workload_id: str) -> Workload:
     """The workload. Raises `workload_unknown`."""
-    return _workload(unit.get(workloads, Code.WORKLOAD_UNKNOWN, workload_id=workload_id))
+    return _workload(unit.get(workloads, "workload_unknown", workload_id=workload_id))
 
 
 def page(unit: Unit, *, domain: str | None, after: str | None = None, count: int = 100) -> list[Workload]:
@@ -147,7 +147,7 @@ def open_once(unit: Unit, opening: Opening, pinned: Pinned) -> Workload:
 def move(unit: Unit, workload_id: str, to: WorkloadState, *, reason: str) -> Workload:
     """Complete or abandon the workload, after attempts that are being opened. The same state again is no change."""
     unit.lock_name(f"workload {workload_id}")
-    row = unit.get_locked(workloads, Code.WORKLOAD_UNKNOWN, workload_id=workload_id)
+    row = unit.get_locked(workloads, "workload_unknown", workload_id=workload_id)
     if row["state"] == to:
         return _workload(row)
     if not WORKLOAD.allows(row["state"], to):
@@ -165,11 +165,10 @@ def _require_valid(opening: Opening, pinned: Pinned) -> None:
     ids.require_name(opening.domain, "domain")
     if pinned.source_snapshot_id is not None:
         ids.require_snapshot_id(pinned.source_snapshot_id)
-    ids.require_size(opening.parameters, PARAMETERS_MAX_BYTES, Code.WORKLOAD_PARAMETERS_TOO_LARGE)
+    ids.require_size(opening.parameters, PARAMETERS_MAX_BYTES, "workload_parameters_too_large")
     if len(pinned.newer_columns) > NEWER_COLUMNS_MAX_BYTES:
-        raise Code.NEWER_COLUMNS_TOO_LARGE(
-            expected=f"at most {NEWER_COLUMNS_MAX_BYTES} bytes of schema", got=str(len(pinned.newer_columns))
-        )
+        expected, got = f"at most {NEWER_COLUMNS_MAX_BYTES} bytes of schema", str(len(pinned.newer_columns))
+        raise Code.RECORD_TOO_LARGE(reason="newer_columns_too_large", expected=expected, got=got)
 
 
 def _require_same(asked: Opening, stored: Opening) -> None:
@@ -180,8 +179,9 @@ def _require_same(asked: Opening, stored: Opening) -> None:
     ]
     if differing:
         only_parameters = differing == ["parameters"]
-        raise Code.WORKLOAD_PARAMETERS_DIFFER(
+        raise Code.WORKLOAD_INVALID(
             f"workload {asked.workload_id} was opened with other parameters",
+            reason="workload_parameters_differ",
             expected=_shorten(stored.parameters) if only_parameters else "the same " + ", ".join(differing),
             got=_shorten(asked.parameters) if only_parameters else "others",
             hint="use the first parameters to resume it, or another workload id",

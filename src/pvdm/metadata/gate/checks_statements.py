@@ -137,11 +137,11 @@ def require_complete(proposal: Proposal) -> None:
     complete = frozenset(chunk_ids) == proposal.chunk_ids if all_at_once else len(chunk_ids) == 1
     if not complete or len(set(chunk_ids)) != len(chunk_ids) or not proposal.chunk_ids.issuperset(chunk_ids):
         expected = f"all {len(proposal.chunk_ids)} chunks of the plan" if all_at_once else "one chunk of the plan"
-        raise refused(Code.PUBLICATION_NOT_WHOLE, expected, f"{len(chunk_ids)} chunks")
+        raise refused("publication_not_whole", expected, f"{len(chunk_ids)} chunks")
     if all_at_once and proposal.statement is None:
-        raise Code.WORKLOAD_STATEMENT_MISSING(got="none")
+        raise Code.PUBLICATION_MISMATCH(reason="workload_statement_missing", got="none")
     if not all_at_once and proposal.statement is not None:
-        raise Code.WORKLOAD_STATEMENT_NEEDLESS(got="one")
+        raise Code.PUBLICATION_MISMATCH(reason="workload_statement_needless", got="one")
 
 
 # 2 signatures, 3 statement: the key is checked before anything that it signed is read
@@ -239,7 +239,7 @@ def check_4_verdict(signed: SignedProposal, gate: Gate) -> SignedProposal:
                 override = verify_waiver(chunk.core, chunk.part.waiver, signed.trust, is_used)
                 chunks.append(replace(chunk, override=override))
     if sum(chunk.override is not None for chunk in chunks) > 1:
-        raise refused(Code.OVERRIDES_MANY, "one", "several")
+        raise refused("overrides_many", "one", "several")
     return replace(signed, chunks=tuple(chunks))
 
 
@@ -350,7 +350,7 @@ def require_bound(statement: WorkloadStatement, signed: SignedProposal) -> None:
     ):
         if expected != got:
             message = f"the workload statement is for another {what}"
-            raise refused(Code.WORKLOAD_STATEMENT_DIFFERS, f"the {what} of the proofs", "another", message=message)
+            raise refused("workload_statement_differs", f"the {what} of the proofs", "another", message=message)
 
 
 # 6 expiry

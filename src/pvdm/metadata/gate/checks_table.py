@@ -61,7 +61,7 @@ def check_7_structure(signed: SignedProposal, base: Base) -> None:
     """The table has the schema, partition spec and format version for which the rows were verified."""
     metadata = base.metadata
     if metadata.format_version not in FORMATS:
-        raise Code.FORMAT_NOT_PUBLISHED(got=str(metadata.format_version))
+        raise Code.NOT_PUBLISHABLE(reason="format_not_published", got=str(metadata.format_version))
     for chunk in signed.chunks:
         with about(chunk.part):
             require_structure(chunk.core, metadata)
@@ -150,7 +150,7 @@ def require_entries(core: ProofCore, metadata: TableMetadata, reader: FileReader
         # Delete files that the branch removes are ignored: the Steward itself removes those of the replaced files.
         deletes = [entry.data_file.file_path for entry in changes.deletes if entry.is_live]
         if deletes:
-            raise refused(Code.STAGED_DELETES, "data files only", deletes[0], message="the branch adds delete files")
+            raise refused("staged_deletes", "data files only", deletes[0], message="the branch adds delete files")
         added = {entry.data_file.file_path for entry in changes.added}
         removed = {entry.data_file.file_path for entry in changes.removed}
     _require_paths("proof_wrong_files", "added", {file.staged_path for file in core.files.added}, added)
@@ -168,7 +168,7 @@ def require_listed(part: Part, core: ProofCore) -> None:
             f"{len(part.files)} listed ones, with other paths or sizes",
         )
     if any(file.content is not FileContent.DATA for file in part.files):
-        raise refused(Code.STAGED_DELETES, "data files", "others", message="the verified manifest lists a delete file")
+        raise refused("staged_deletes", "data files", "others", message="the verified manifest lists a delete file")
     rows = sum(file.record_count for file in part.files)
     require_same("proof_wrong_rows", "number of rows", rows, core.rows.staged)
 
@@ -179,7 +179,8 @@ def require_location(file: AddedFile, attempt: Attempt, vault: Location) -> None
     home = vault.child(attempt.attempt_id) if place.is_under(vault) else parse_location(attempt.prefix)
     link = place.link_below(home)
     if not place.is_under(home) or place == home or link is not None:
-        raise Code.PUBLISHED_PATH_OUTSIDE(expected=f"a file below {home}", got=str(place if link is None else link))
+        got = str(place if link is None else link)
+        raise Code.PUBLISHED_FILE_CHANGED(reason="published_path_outside", expected=f"a file below {home}", got=got)
 
 
 def require_copies(proof: VerifiedProof, vault: Location) -> None:
@@ -189,7 +190,9 @@ def require_copies(proof: VerifiedProof, vault: Location) -> None:
     for file in proof.core.files.added:
         if not parse_location(file.published_path).is_under(vault):
             message = "the proof says that the Steward's copies are published, but this file is the producer's"
-            raise Code.PUBLISHED_PATH_OUTSIDE(message, expected=f"a file below {vault}", got=file.published_path)
+            raise Code.PUBLISHED_FILE_CHANGED(
+                message, reason="published_path_outside", expected=f"a file below {vault}", got=file.published_path
+            )
 
 
 @check(9)
@@ -248,7 +251,7 @@ def require_verified_core(part: Part, core: ProofCore) -> None:
     proved = f"nonce {core.attempt.nonce}, core {hashlib.sha256(core.to_bytes()).hexdigest()}"
     verified = f"nonce {part.nonce}, core {part.core_sha256}"
     if proved != verified:
-        raise Code.VERIFIED_OF_OTHER_PROOF(expected=proved, got=verified)
+        raise Code.PUBLICATION_MISMATCH(reason="verified_of_other_proof", expected=proved, got=verified)
 
 
 def _require_paths(code: str, what: str, expected: set[str], got: set[str]) -> None:
@@ -286,7 +289,9 @@ def require_bytes(added: Sequence[AddedFile], files: Files, *, threads: int) -> 
                 message = f"a file was changed after it was verified: {file.published_path}"
                 expected = describe_bytes(*file.published_size_and_hash)
                 got = describe_bytes(hashed.size, hashed.sha256)
-                raise Code.PUBLISHED_BYTES_CHANGED(message, expected=expected, got=got, file=file.published_path)
+                raise Code.PUBLISHED_FILE_CHANGED(
+                    message, reason="published_bytes_changed", expected=expected, got=got, file=file.published_path
+                )
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(require_file, added))
@@ -295,14 +300,15 @@ def require_bytes(added: Sequence[AddedFile], files: Files, *, threads: int) -> 
 def require_versions(added: Sequence[AddedFile], prefix: Location, seals: Seals | None) -> None:
     """The prefix is sealed, and the store has the verified versions. The bytes of a version cannot change."""
     if seals is None:
-        raise refused(Code.SEAL_UNKNOWN, "a store that can seal", "none")
+        raise refused("seal_unknown", "a store that can seal", "none")
     seals.close(prefix)
     versions = seals.versions(prefix)
     for file in added:
         version = versions.get(parse_location(file.published_path))
         if file.version_id is None or version != file.version_id:
             expected = f"version {file.version_id} of {file.published_path}"
-            raise Code.SEALED_VERSION_CHANGED(expected=expected, got=f"version {version}")
+            got = f"version {version}"
+            raise Code.PUBLISHED_FILE_CHANGED(reason="sealed_version_changed", expected=expected, got=got)
 
 
 # 11 log
@@ -318,7 +324,7 @@ def check_11_logged(signed: SignedProposal, gate: Gate) -> None:
             checker.require_included(leaf.to_bytes(), gate.log_proof(logged.index))
         except (InputError, VerificationError) as error:
             what = f"the {logged.kind.value} is not in the log"
-            raise refused(Code.STATEMENT_NOT_LOGGED, f"entry {logged.index}", error.reason, message=what) from None
+            raise refused("statement_not_logged", f"entry {logged.index}", error.reason, message=what) from None
 
 
 def _relied_on(proposal: Proposal) -> Iterator[Logged]:
@@ -345,7 +351,7 @@ def check_12_nonces(signed: SignedProposal, unit: Unit) -> None:
 def require_reserved(core: ProofCore, record: Nonce | None) -> None:
     """The ledger's record of the nonce says RESERVED."""
     if record is None or record.state is not NonceState.RESERVED:
-        raise refused(Code.NONCE_REUSED, "a nonce that is still reserved", core.attempt.nonce)
+        raise refused("nonce_reused", "a nonce that is still reserved", core.attempt.nonce)
 
 
 def carry_out(unit: Unit, order: Order) -> PublishedSnapshot:

@@ -61,7 +61,7 @@ def publication(
 def require_as_found(bound: str | None, found: str | None) -> None:
     """The list and manifests that are taken over have the same bytes as when the table was protected."""
     if bound is not None and found is not None and bound != found:
-        raise Code.FOUND_MANIFESTS_CHANGED(expected=bound, got=found)
+        raise Code.PUBLISHED_FILE_CHANGED(reason="found_manifests_changed", expected=bound, got=found)
 
 
 def permit_publication(

@@ -46,14 +46,15 @@ def read_contract(path: Path) -> bytes:
             return file.read(CONTRACT_SIZE_MAX_BYTES + 1)
     except OSError as error:
         got = error.strerror or type(error).__name__
-        raise Code.INPUT_NOT_READABLE(f"{path} cannot be read", expected="a file to read", got=got) from error
+        raise Code.INPUT_FILE_INVALID(f"{path} cannot be read", reason="input_not_readable", got=got) from error
 
 
 def parse_contract(data: bytes, name: str = "contract") -> DataProductContract:
     """The contract in these bytes. The error for the first fault has `name`, line and column."""
     if len(data) > CONTRACT_SIZE_MAX_BYTES:
         most = f"at most {CONTRACT_SIZE_MAX_BYTES} bytes"
-        raise Code.CONTRACT_TOO_LARGE(f"{name} is too large", expected=most, got=str(len(data)), file=name)
+        message = f"{name} is too large"
+        raise Code.CONTRACT_INVALID(message, reason="contract_too_large", expected=most, got=str(len(data)), file=name)
     parsed = parse_yaml(data, name)
     try:
         document = Document.model_validate(parsed.value)

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 import yaml  # type: ignore[import-untyped]
 
-from pvdm.errors import Code, InputError
+from pvdm.errors import InputError
 
 YAML_DEPTH_MAX: Final = 32
 YAML_NODES_MAX: Final = 20_000
@@ -70,16 +70,16 @@ def parse_yaml(data: bytes, name: str) -> ParsedYaml:
 
 
 def error_at(
-    code: Code, name: str, place: Place, message: str, *, expected: str, got: str, hint: str | None = None
+    reason: str, name: str, place: Place, message: str, *, expected: str, got: str, hint: str | None = None
 ) -> InputError:
     """The error about a place in a contract's file."""
     details: dict[str, str | int] = {"file": name, "line": place.line, "column": place.column}
-    return InputError(code, f"{name}:{place}: {message}", expected=expected, got=got, hint=hint, **details)
+    return InputError(reason, f"{name}:{place}: {message}", expected=expected, got=got, hint=hint, **details)
 
 
 def unreadable(name: str, place: Place, expected: str, got: str) -> InputError:
     """The error for a file that is not YAML, or uses more of YAML than a contract needs."""
-    return error_at(Code.CONTRACT_UNREADABLE, name, place, "the contract cannot be read", expected=expected, got=got)
+    return error_at("contract_unreadable", name, place, "the contract cannot be read", expected=expected, got=got)
 
 
 def _place(mark: Any) -> Place:

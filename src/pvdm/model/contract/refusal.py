@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from pvdm.errors import Code, InputError
+from pvdm.errors import InputError
 from pvdm.model.contract import document
 from pvdm.model.contract.positions import KeyPath, ParsedYaml, Place, Plain, error_at
 
@@ -65,11 +65,11 @@ def make_error(found: Iterable[Finding], name: str) -> InputError:
     """The error for the first fault in the file."""
     first = min(found, key=lambda each: each.place)
     path = ".".join(ascii(part)[1:-1] if isinstance(part, str) else str(part) for part in first.path)
-    code, verb = Code.CONTRACT_INVALID, "cannot be accepted"
+    reason, verb = "contract_invalid", "cannot be accepted"
     if first.served_later:
-        code, verb = Code.CONTRACT_NOT_YET, "is not served yet"
+        reason, verb = "contract_not_yet", "is not served yet"
     message = f"{path or 'the document'} {verb}"
-    return error_at(code, name, first.place, message, expected=first.expected, got=first.got, hint=first.hint)
+    return error_at(reason, name, first.place, message, expected=first.expected, got=first.got, hint=first.hint)
 
 
 def list_findings(errors: Iterable[Mapping[str, Any]], parsed: ParsedYaml) -> list[Finding]:

@@ -163,7 +163,8 @@ class DataProductContract:
         if set(given) != set(declared):
             wanted = ", ".join(sorted(declared)) or "none"
             got = ", ".join(ascii(name[:80])[1:-1] for name in sorted(given)) or "none"
-            raise Code.PARAMETERS_DIFFER(expected=wanted, got=got, hint=_parameters_hint(sorted(declared)))
+            hint = _parameters_hint(sorted(declared))
+            raise Code.PARAMETERS_INVALID(reason="parameters_differ", expected=wanted, got=got, hint=hint)
         pairs = tuple((name, _canonical(given[name], declared[name])) for name in sorted(given))
         require_pairs(pairs, "the parameters")
         column = self.boundary.claim
@@ -204,7 +205,9 @@ def _canonical(text: str, declared: Parameter) -> str:
         canonical = literal_text(parse_literal(text, kind), kind)
     except InputError as error:
         message = f"parameter {declared.name} cannot be accepted"
-        raise Code.PARAMETER_INVALID(message, expected=error.expected, got=error.got, parameter=declared.name) from None
+        raise Code.PARAMETERS_INVALID(
+            message, reason="parameter_invalid", expected=error.expected, got=error.got, parameter=declared.name
+        ) from None
     if canonical is None:
         raise AssertionError("a parsed literal has a canonical text")
     return canonical
@@ -227,10 +230,10 @@ def widened_type(text: str) -> Type:
         try:
             kind = type_from_json(text.replace(" ", ""))
         except InputError:
-            raise Code.MAPPING_NOT_LOSSLESS(got=ascii(text)) from None
+            raise Code.MAPPING_INVALID(reason="mapping_not_lossless", got=ascii(text)) from None
         if isinstance(kind, DecimalType) and kind.precision <= ICEBERG_PRECISION:
             return kind
-    raise Code.MAPPING_NOT_LOSSLESS(got=ascii(text[:64]))
+    raise Code.MAPPING_INVALID(reason="mapping_not_lossless", got=ascii(text[:64]))
 
 
 def resolve(columns: Iterable[Column] | None, source: Schema) -> tuple[MappedColumn, ...]:
@@ -252,7 +255,9 @@ def _mapped_type(column: Column, source: Schema) -> Type:
     if column.source not in source.names:
         name, known = ascii(column.source[:80]), f"one of {', '.join(source.names)}"[:400]
         message = f"the source has no column {name}, which the contract takes for {column.target[:80]!a}"
-        raise Code.MAPPING_COLUMN_UNKNOWN(message, expected=known, got=name, column=column.source)
+        raise Code.MAPPING_INVALID(
+            message, reason="mapping_column_unknown", expected=known, got=name, column=column.source
+        )
     given = source.column(column.source).type
     if column.type is None or column.type == given:
         return given
@@ -261,4 +266,5 @@ def _mapped_type(column: Column, source: Schema) -> Type:
     match given, column.type:
         case DecimalType(few, scale), DecimalType(many, same) if many > few and scale == same:
             return column.type
-    raise Code.MAPPING_NOT_LOSSLESS(got=f"{given} to {column.type} for {column.source[:80]!a}")
+    got = f"{given} to {column.type} for {column.source[:80]!a}"
+    raise Code.MAPPING_INVALID(reason="mapping_not_lossless", got=got)

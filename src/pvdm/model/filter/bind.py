@@ -59,7 +59,9 @@ def require_spellable(parameter: str, given: Type, column: str, kind: Type) -> N
     message = f"no value of parameter {parameter} is one of column {ascii(column)[1:-1][:80]}"
     hint = f"give parameters.{parameter} the type of the column, or name another column"
     wanted, got = f"a parameter of type {kind}", f"one of type {given}"
-    raise Code.PARAMETER_TYPE_DIFFERS(message, expected=wanted, got=got, hint=hint, column=column)
+    raise Code.PARAMETERS_INVALID(
+        message, reason="parameter_type_differs", expected=wanted, got=got, hint=hint, column=column
+    )
 
 
 def _bind_with(expression: ex.Expression, schema: Schema, convert: _Converter) -> ex.Expression:
@@ -81,11 +83,9 @@ def column_type(schema: Schema, name: str) -> Type:
             return field.type
     shown = schema.names[:_NAMES_SHOWN]
     inside = any(name.startswith(f"{field.name}.") for field in schema.fields)
-    raise Code.FILTER_COLUMN_UNKNOWN(
-        expected="one of " + ", ".join(shown) + ("" if len(shown) == len(schema.names) else ", …"),
-        got=ascii(name[:80]),
-        hint="filters look at whole columns, not at fields inside one" if inside else None,
-    )
+    expected = "one of " + ", ".join(shown) + ("" if len(shown) == len(schema.names) else ", …")
+    hint = "filters look at whole columns, not at fields inside one" if inside else None
+    raise Code.FILTER_INVALID(reason="filter_column_unknown", expected=expected, got=ascii(name[:80]), hint=hint)
 
 
 def require_ordered(column: str, kind: Type) -> None:
@@ -131,7 +131,8 @@ def parse_typed(literal: ex.Literal, column: str, kind: Type, parameters: Mappin
             raise AssertionError("a bound filter is not bound again")
         case ex.Parameter(name):
             if name not in parameters:
-                raise Code.PARAMETER_MISSING(expected=name, got=", ".join(sorted(parameters)) or "none")
+                got = ", ".join(sorted(parameters)) or "none"
+                raise Code.PARAMETERS_INVALID(reason="parameter_missing", expected=name, got=got)
             text = parameters[name]
         case ex.Boolean():
             _require_spelling(literal, column, kind)
@@ -151,9 +152,9 @@ def _require_spelling(literal: ex.Text | ex.Number | ex.Boolean, column: str, ki
     if not isinstance(literal, ex.Number if numeric else ex.Boolean if boolean else ex.Text):
         wanted = "a number" if numeric else "true or false" if boolean else "a quoted text"
         wanted = f"{wanted} for {ascii(column)[1:-1]} of {kind}"
-        raise Code.LITERAL_INVALID(expected=wanted, got=ascii(str(literal)[:80])[1:-1])
+        raise Code.FILTER_INVALID(reason="literal_invalid", expected=wanted, got=ascii(str(literal)[:80])[1:-1])
 
 
 def _unsuited(column: str, expected: str, kind: Type) -> InputError:
     message = f"column {ascii(column)[1:-1][:80]} does not have this predicate"
-    return InputError(Code.PREDICATE_UNSUITED, message, expected=expected, got=str(kind)[:120])
+    return InputError("predicate_unsuited", message, expected=expected, got=str(kind)[:120])

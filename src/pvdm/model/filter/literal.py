@@ -236,4 +236,4 @@ def _invalid(kind: Type, text: str) -> PvdmError:
     if isinstance(kind, FixedType):
         form = _FORMS[Kind.BINARY]
     expected = f"a value of {kind}" + (f", as {form}" if form else "")
-    return Code.LITERAL_INVALID(expected=expected, got=ascii(text[:80]))
+    return Code.FILTER_INVALID(reason="literal_invalid", expected=expected, got=ascii(text[:80]))

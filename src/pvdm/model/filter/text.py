@@ -42,7 +42,8 @@ class _Token:
 def parse_expression(text: str) -> ex.Expression:
     """The filter of this text. Raises `expression_invalid`."""
     if len(text) > EXPRESSION_MAX_CHARACTERS:
-        raise Code.EXPRESSION_TOO_LONG(expected=f"at most {EXPRESSION_MAX_CHARACTERS} characters", got=str(len(text)))
+        expected = f"at most {EXPRESSION_MAX_CHARACTERS} characters"
+        raise Code.FILTER_INVALID(reason="expression_too_long", expected=expected, got=str(len(text)))
     parser = _Parser(_tokenize(text))
     found = parser.parse_or(0)
     parser.require_end()
@@ -195,7 +196,7 @@ _TOP_LEVEL: Final = "filters look at whole columns; a column whose own name has 
 
 def _invalid(expected: str, got: str, position: int, hint: str = _GRAMMAR) -> InputError:
     return InputError(
-        Code.EXPRESSION_INVALID,
+        "expression_invalid",
         f"the filter cannot be read at character {position + 1}",
         expected=expected,
         got=got if got.isascii() and got.isprintable() and len(got) <= 80 else ascii(got[:80]),

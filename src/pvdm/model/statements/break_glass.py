@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from pvdm.errors import Code
 from pvdm.model.codec import Document, FieldType, Identity, Long, Number, Random, Sha256, Text
 from pvdm.model.fields import Fields, invalid, require_lifetime, require_sha256
 from pvdm.model.statements.core import FILES_MAX
@@ -39,4 +38,4 @@ class BreakGlass(Document, title="the break-glass statement"):
     def require_consistent(self) -> None:
         """An override is short-lived, so that none is made in advance and kept."""
         lifetime = self.expires_at - self.issued_at
-        require_lifetime(lifetime, OVERRIDE_LIFETIME_MAX_MICROS, Code.OVERRIDE_LIFETIME_INVALID, "the override")
+        require_lifetime(lifetime, OVERRIDE_LIFETIME_MAX_MICROS, "override_lifetime_invalid", "the override")

@@ -61,4 +61,4 @@ def require_step(before: EpochStage | None, after: EpochStage) -> None:
     stages = list(EpochStage)
     place = -1 if before is None else stages.index(before)
     if stages.index(after) <= place:
-        raise Code.EPOCH_STEP_INVALID(got=f"{stages[place].value} to {after.value}")
+        raise Code.EPOCH_INVALID(reason="epoch_step_invalid", got=f"{stages[place].value} to {after.value}")

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Final
 
-from pvdm.errors import Code
 from pvdm.model.codec import Document, FieldType, Identity, Long, Number, Random, Sha256, Text, number_between
 from pvdm.model.fields import Fields, inconsistent, invalid, require_lifetime, text_size
 from pvdm.model.statements.table import NamespaceRef, TableRef
@@ -134,10 +133,10 @@ def require_contract(text: str | None, sha256: str, *, in_force: bool) -> None:
     if not 0 < size <= CONTRACT_MAX_BYTES:
         raise invalid("the contract", f"1 to {CONTRACT_MAX_BYTES} bytes", f"{size} bytes")
     if contract_sha256(text) != sha256:
-        raise inconsistent(Code.CONTRACT_MISMATCH, sha256, contract_sha256(text))
+        raise inconsistent("contract_mismatch", sha256, contract_sha256(text))
 
 
 def _require_approval_lifetime(approval: Migration | Protection) -> None:
     """An approval expires soon, because it is for the state that its signer saw."""
     lifetime = approval.expires_at - approval.issued_at
-    require_lifetime(lifetime, APPROVAL_LIFETIME_MAX_MICROS, Code.APPROVAL_LIFETIME_INVALID, "the approval")
+    require_lifetime(lifetime, APPROVAL_LIFETIME_MAX_MICROS, "approval_lifetime_invalid", "the approval")

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated, Final
 
-from pvdm.errors import Code
 from pvdm.model.codec import Document, Id, Identity, Long, Number, Random, Sha256, Text, sorted_texts
 from pvdm.model.fields import inconsistent, invalid, require_lifetime, require_sequence, require_sha256
 from pvdm.model.projection import ProjectionName
@@ -61,7 +60,7 @@ class NotaryPart(Document, title="the notary's part"):
         if names != sorted(set(names)):
             raise invalid("the commitments", "each projection once, in order", ", ".join(names))
         lifetime = self.expires_at - self.issued_at
-        require_lifetime(lifetime, PROOF_LIFETIME_MAX_MICROS, Code.PROOF_LIFETIME_INVALID, "the proof")
+        require_lifetime(lifetime, PROOF_LIFETIME_MAX_MICROS, "proof_lifetime_invalid", "the proof")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,7 @@ class WorkloadStatement(Document, title="the workload statement"):
         nonces = sorted(chunk.nonce for chunk in self.chunks)
         require_sequence(nonces, "the nonces of all chunks", least=1, most=CHUNKS_MAX)
         lifetime = self.expires_at - self.issued_at
-        require_lifetime(lifetime, PROOF_LIFETIME_MAX_MICROS, Code.PROOF_LIFETIME_INVALID, "the proof")
+        require_lifetime(lifetime, PROOF_LIFETIME_MAX_MICROS, "proof_lifetime_invalid", "the proof")
 
 
 def require_known_projections(core: ProofCore, notary: NotaryPart) -> None:
@@ -121,13 +120,13 @@ def require_known_projections(core: ProofCore, notary: NotaryPart) -> None:
     for each in notary.commitments:
         if each.projection not in described:
             expected = ", ".join(sorted(name.value for name in described))
-            raise inconsistent(Code.PROOF_COMMITMENT_UNKNOWN, expected, each.projection.value)
+            raise inconsistent("proof_commitment_unknown", expected, each.projection.value)
 
 
 def require_equal_counts(core: ProofCore) -> None:
     """A PASS has as many staged rows as intended rows, and both counts are known."""
     if core.rows.staged is None or core.rows.intent != core.rows.staged:
-        raise inconsistent(Code.PROOF_COUNTS_DISAGREE, f"{core.rows.intent} rows", str(core.rows.staged))
+        raise inconsistent("proof_counts_disagree", f"{core.rows.intent} rows", str(core.rows.staged))
 
 
 def require_all_commitments(core: ProofCore, notary: NotaryPart) -> None:
@@ -135,7 +134,7 @@ def require_all_commitments(core: ProofCore, notary: NotaryPart) -> None:
     committed = {each.projection for each in notary.commitments}
     for proved in core.projections:
         if proved.projection.name not in committed:
-            raise inconsistent(Code.PROOF_COMMITMENT_MISSING, proved.projection.name.value, "none")
+            raise inconsistent("proof_commitment_missing", proved.projection.name.value, "none")
 
 
 def require_equal_commitments(notary: NotaryPart) -> None:
@@ -143,4 +142,4 @@ def require_equal_commitments(notary: NotaryPart) -> None:
     for each in notary.commitments:
         if each.intent != each.staged:
             got = f"two in the {each.projection.value} projection"
-            raise inconsistent(Code.PROOF_COMMITMENTS_DISAGREE, "one commitment for intent and staged", got)
+            raise inconsistent("proof_commitments_disagree", "one commitment for intent and staged", got)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from pvdm.errors import Code
 from pvdm.model.codec import Document
 from pvdm.model.fields import inconsistent, invalid
 
@@ -58,4 +57,4 @@ def require_classes(outcome: Outcome, classes: tuple[FailureClass, ...]) -> None
     """A PASS has no classes, and a FAIL has at least one."""
     if (outcome is Outcome.FAIL) != bool(classes):
         expected = "PASS without classes, or FAIL with at least one"
-        raise inconsistent(Code.VERDICT_INVALID, expected, f"{outcome.value} with {len(classes)} classes")
+        raise inconsistent("verdict_invalid", expected, f"{outcome.value} with {len(classes)} classes")

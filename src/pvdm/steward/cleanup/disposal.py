@@ -384,7 +384,7 @@ def branch_removal(
 ) -> tuple[list[Json], list[Json]]:
     """The updates that remove the attempt's branch and own snapshots, and their requirements."""
     if attempt.branch == MAIN:
-        raise Code.BRANCH_RESERVED("main is not a staging branch", got=attempt.attempt_id)
+        raise Code.BRANCH_REFUSED("main is not a staging branch", reason="branch_reserved", got=attempt.attempt_id)
     ref = metadata.refs.get(attempt.branch)
     staged = [] if attempt.staged_snapshot_id is None else [int(attempt.staged_snapshot_id)]
     updates = BranchRemoval.plan(metadata, (attempt.branch, *fences), staged).updates()

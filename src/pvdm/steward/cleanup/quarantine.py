@@ -231,7 +231,7 @@ def _require_removable(unit: Unit, grant: Grant, attempt_id: str, *, returned: b
     if attempt.state in ATTEMPT.live():
         raise Code.QUARANTINE_ATTEMPT_LIVE(got=attempt.state, attempt_id=attempt_id)
     if not returned and not disposals.is_in_quarantine(unit, attempt_id):
-        raise Code.QUARANTINE_UNKNOWN(got=attempt_id)
+        raise Code.RECORD_UNKNOWN(reason="quarantine_unknown", got=attempt_id)
     undecided = _why_undecided(unit, attempt)
     if undecided is not None:
         raise Code.QUARANTINE_UNDECIDED(

@@ -47,7 +47,7 @@ def _open_upstream(config: UpstreamConfig, store: S3Settings | None) -> Upstream
                 glue_settings = GlueSettings(glue.region, glue.endpoint, glue.catalog_id, glue.timeout_seconds, store)
                 return GlueUpstream(config.name, glue_settings)
     except ImportError as error:
-        raise Code.UPSTREAM_NOT_INSTALLED(got=str(error.name)) from None
+        raise Code.DEPENDENCY_MISSING(reason="upstream_not_installed", got=str(error.name)) from None
 
 
 def _read_upstream_secret(path: Path | None) -> Secret | None:

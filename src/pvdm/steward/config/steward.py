@@ -265,7 +265,7 @@ def require_tls_or_loopback(service: ServiceConfig) -> None:
     if (service.tls_certificate is None) != (service.tls_key is None):
         raise Code.CONFIG_INVALID("TLS needs both files", expected="tls_certificate and tls_key", got="one of them")
     if service.tls_certificate is None and not is_loopback(service.host):
-        raise Code.TLS_MISSING(got=service.host)
+        raise Code.CONFIG_INVALID(reason="tls_missing", got=service.host)
 
 
 def is_loopback(host: str) -> bool:

@@ -82,7 +82,7 @@ class DevelopmentSteward(EmbeddedSteward):
         ids = {field.name: field.field_id for field in numbered.fields}
         for column in partition_by:
             if column not in ids:
-                raise Code.COLUMN_UNKNOWN("there is no such column", expected=", ".join(ids), got=ascii(column)[:80])
+                raise Code.MIGRATION_INVALID(reason="column_unknown", expected=", ".join(ids), got=ascii(column)[:80])
         spec = [
             {"source-id": ids[column], "field-id": 1_000 + at, "name": column, "transform": "identity"}
             for at, column in enumerate(partition_by)
@@ -116,7 +116,8 @@ class DevelopmentSteward(EmbeddedSteward):
             metadata = _metadata(consumer, table)
         snapshot = metadata.current_snapshot if snapshot_id is None else metadata.snapshot(snapshot_id)
         if snapshot is None and snapshot_id is not None:
-            raise Code.SNAPSHOT_UNKNOWN(f"{table} has no such snapshot", got=str(snapshot_id))
+            message = f"{table} has no such snapshot"
+            raise Code.SNAPSHOT_UNUSABLE(message, reason="snapshot_unknown", got=str(snapshot_id))
         files = StoredFiles()
         scan = plan_scan(metadata, snapshot, files)
         schema = pa.schema([pa.field(each.name, arrow_type(each.type)) for each in scan.schema.fields])

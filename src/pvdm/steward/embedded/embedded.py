@@ -231,7 +231,7 @@ def start_as(
 
 
 def _unavailable(error: OSError) -> PvdmError:
-    return Code.EMBEDDED_FOLDER_UNAVAILABLE(got=str(error.strerror))
+    return Code.STORAGE_UNAVAILABLE(reason="embedded_folder_unavailable", got=str(error.strerror))
 
 
 def _open_folder(path: Path) -> Path:

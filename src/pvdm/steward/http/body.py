@@ -95,7 +95,7 @@ async def read_body(
     seconds = min(limits.request_seconds, ANONYMOUS_BODY_MAX_SECONDS) if rule.public else limits.request_seconds
     declared = header(scope, b"content-length")
     if declared is not None and _DIGITS.fullmatch(declared) and int(declared) > most:
-        raise Code.BODY_TOO_LARGE(expected=f"at most {most} bytes", got="more")
+        raise Code.REQUEST_INVALID(reason="body_too_large", expected=f"at most {most} bytes", got="more")
     if kind in _CONTENT_TYPES:
         require_type(header(scope, b"content-type"), _CONTENT_TYPES[kind])
     try:
@@ -113,7 +113,7 @@ async def _receive_all(receive: Receive, most: int, take: Callable[[int], None])
             raise DisconnectedError
         piece: bytes = message.get("body", b"")
         if len(body) + len(piece) > most:
-            raise Code.BODY_TOO_LARGE(expected=f"at most {most} bytes", got="more")
+            raise Code.REQUEST_INVALID(reason="body_too_large", expected=f"at most {most} bytes", got="more")
         take(len(piece))
         body += piece
         if not message.get("more_body", False):
@@ -123,13 +123,13 @@ async def _receive_all(receive: Receive, most: int, take: Callable[[int], None])
 def require_one_length(scope: Mapping[str, Any]) -> None:
     """Raise if two headers give the body's length: a proxy and the Steward may then use different ones."""
     if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
-        raise Code.HTTP_MALFORMED(got="both")
+        raise Code.REQUEST_INVALID(reason="http_malformed", got="both")
 
 
 def require_no_body(receiver: BodyReceiver, rule: Rule) -> None:
     """Raise if the route takes no body and the headers announce one."""
     if rule.body is Body.NONE and not receiver.ended:
-        raise Code.BODY_INVALID(reason="body_unexpected", expected="no body", got="one")
+        raise Code.REQUEST_INVALID(reason="body_unexpected", expected="no body", got="one")
 
 
 def require_type(given: str | None, expected: str) -> None:
@@ -157,7 +157,7 @@ def require_empty(request: Request) -> None:
     """A dependency of routes without parameters: raises unless the body is empty or an empty object."""
     body = context_of(request.scope).body
     if body.strip(b" \t\r\n") and _parse_json(body) != {}:
-        raise Code.BODY_INVALID(reason="body_unexpected", expected="no body, or {}", got="another")
+        raise Code.REQUEST_INVALID(reason="body_unexpected", expected="no body, or {}", got="another")
 
 
 def parse(model: type[_M], body: bytes) -> _M:
@@ -174,7 +174,7 @@ def _parse_json(body: bytes) -> object:
     marks = sum(body.count(mark) for mark in (b"[", b"{", b","))
     if marks > BODY_MARKS_MAX:
         expected = f"at most {BODY_MARKS_MAX} brackets, braces and commas"
-        raise Code.BODY_INVALID(reason="body_parts_too_many", expected=expected, got=str(marks))
+        raise Code.REQUEST_INVALID(reason="body_parts_too_many", expected=expected, got=str(marks))
     try:
         return json.loads(body.decode(), object_pairs_hook=_require_distinct, parse_constant=_refuse_constant)
     except RecursionError:
@@ -199,7 +199,7 @@ def _refuse_constant(text: str) -> NoReturn:
 
 
 def _malformed(got: str) -> PvdmError:
-    return Code.BODY_INVALID(reason="body_malformed", got=got)
+    return Code.REQUEST_INVALID(reason="body_malformed", got=got)
 
 
 def invalid_request(errors: Any) -> PvdmError:

@@ -52,7 +52,7 @@ class Readiness:
 
     def log_change(self, reasons: Reasons) -> None:
         """Log when the reasons for not being ready have changed, and when the Steward is ready again."""
-        codes = frozenset(each.code for each in reasons)
+        codes = frozenset(each.reason for each in reasons)
         if codes == self._codes:
             return
         self._codes = codes

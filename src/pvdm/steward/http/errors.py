@@ -43,31 +43,24 @@ TOKEN_CODES: Final = frozenset(
     }
 )
 
-# The status and Iceberg's exception of these codes; those of all others follow from the kind of the error.
-_CATALOG_BY_CODE: Final[Mapping[str, tuple[int, str]]] = {
+# The status and Iceberg's exception of these codes and reasons; those of all others follow from the kind of the error.
+_CATALOG_RESPONSES: Final[Mapping[str, tuple[int, str]]] = {
     Code.NAMESPACE_UNKNOWN: (404, "NoSuchNamespaceException"),
     Code.TABLE_UNKNOWN: (404, "NoSuchTableException"),
     Code.VIEW_UNKNOWN: (404, "NoSuchViewException"),
     Code.WAREHOUSE_UNKNOWN: (404, "NotFoundException"),
     Code.ROUTE_UNKNOWN: (404, "NotFoundException"),
     Code.METHOD_NOT_ALLOWED: (405, "UnsupportedOperationException"),
-    Code.NAMESPACE_EXISTS: (409, "AlreadyExistsException"),
-    Code.TABLE_EXISTS: (409, "AlreadyExistsException"),
-    Code.TABLE_UUID_TAKEN: (409, "AlreadyExistsException"),
-    Code.VIEW_EXISTS: (409, "AlreadyExistsException"),
-    Code.VIEW_UUID_TAKEN: (409, "AlreadyExistsException"),
-    Code.NAME_OF_TABLE: (409, "AlreadyExistsException"),
-    Code.NAME_OF_VIEW: (409, "AlreadyExistsException"),
+    Code.ALREADY_EXISTS: (409, "AlreadyExistsException"),
     # Java's client expects this type.
-    Code.VIEW_DIALECT_TWICE: (400, "IllegalArgumentException"),
-    Code.REQUIREMENT_TABLE_EXISTS: (409, "AlreadyExistsException"),
+    "view_dialect_twice": (400, "IllegalArgumentException"),
     Code.METADATA_FILE_MISSING: (404, "NotFoundException"),
     # The Steward is configured with other folders than its tables lie in, which the caller cannot change.
     Code.METADATA_FILE_FOREIGN: (503, "ServiceUnavailableException"),
     Code.NAMESPACE_NOT_EMPTY: (409, "NamespaceNotEmptyException"),
-    Code.NAMESPACE_PROPERTIES_OVERLAP: (422, "UnprocessableEntityException"),
+    "namespace_properties_overlap": (422, "UnprocessableEntityException"),
     Code.BODY_TOO_SLOW: (408, "BadRequestException"),
-    Code.BODY_TOO_LARGE: (413, "BadRequestException"),
+    "body_too_large": (413, "BadRequestException"),
     Code.CONTENT_TYPE_WRONG: (415, "BadRequestException"),
 }
 _CATALOG_BY_KIND: Final[Mapping[str, tuple[int, str]]] = {
@@ -148,15 +141,16 @@ def catalog_refusal(error: BaseException) -> Refusal:
 
 
 def _status_and_type(error: BaseException) -> tuple[int, str]:
-    code = error.reason if isinstance(error, PvdmError) else ""
+    code, reason = (error.code, error.reason) if isinstance(error, PvdmError) else ("", "")
     kind = kind_of(error)
-    if kind != "bug" and code in _CATALOG_BY_CODE:
-        return _CATALOG_BY_CODE[code]
+    response = _CATALOG_RESPONSES.get(reason) or _CATALOG_RESPONSES.get(code)
+    if kind != "bug" and response is not None:
+        return response
     if kind == "not_allowed" and code in TOKEN_CODES:
         return 401, "NotAuthorizedException"
     if kind == "unavailable":
         status = status_of(error)
         return status, "TooManyRequestsException" if status == 429 else "ServiceUnavailableException"
-    if isinstance(error, InputError) and code.startswith(_VALIDATION_PREFIXES):
+    if isinstance(error, InputError) and reason.startswith(_VALIDATION_PREFIXES):
         return 400, "ValidationException"
     return _CATALOG_BY_KIND[kind]

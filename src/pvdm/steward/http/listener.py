@@ -123,7 +123,9 @@ class StewardProtocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Send the Steward's error envelope in place of uvicorn's message."""
         del msg
-        error = Code.HTTP_MALFORMED("the request is not valid HTTP", expected="HTTP/1.1", got="something else")
+        error = Code.REQUEST_INVALID(
+            "the request is not valid HTTP", reason="http_malformed", expected="HTTP/1.1", got="something else"
+        )
         request_id = secrets.token_hex(16)
         body = error_body(error, request_id)
         headers = [

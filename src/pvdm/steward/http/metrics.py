@@ -64,7 +64,7 @@ class Metrics:
     def count_refusal(self, error: PvdmError) -> None:
         """Count an error if a limit caused it."""
         if status_of(error) in _LIMIT_STATUSES or error.code in _LIMIT_CODES:
-            self._refused.labels(error.code).inc()
+            self._refused.labels(error.reason).inc()
 
     def exposed(self) -> bytes:
         """The text that Prometheus reads."""

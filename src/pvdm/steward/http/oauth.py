@@ -113,7 +113,7 @@ def _basic_client(authorization: str | None) -> _Client | None:
 
 
 def _malformed(message: str, expected: str, got: str | None = None) -> PvdmError:
-    return Code.BODY_INVALID(message, reason="form_malformed", expected=expected, got=got)
+    return Code.REQUEST_INVALID(message, reason="form_malformed", expected=expected, got=got)
 
 
 def refusal(error: BaseException) -> Refusal:

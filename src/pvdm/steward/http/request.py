@@ -91,7 +91,8 @@ def name_in(segment: str) -> str:
     try:
         return unquote_to_bytes(segment).decode()
     except UnicodeDecodeError:
-        raise Code.NAME_INVALID("a name in the path cannot be read", expected="UTF-8") from None
+        message = "a name in the path cannot be read"
+        raise Code.IDENTIFIER_INVALID(message, reason="name_invalid", expected="UTF-8") from None
 
 
 def _encode_segment(segment: bytes) -> str:

@@ -170,24 +170,23 @@ def require_complete(routes: Iterable[tuple[str, str]], rules: Mapping[tuple[str
     found = list(routes)
     for method, path in found:
         if (method, path) not in rules:
-            raise Code.ROUTE_WITHOUT_RULE(f"{method} {path} is not in the table of roles")
+            raise Code.BUG(f"{method} {path} is not in the table of roles", reason="route_without_rule")
     for method, path in rules:
         if (method, path) not in found:
-            raise Code.RULE_WITHOUT_ROUTE(f"the table of roles names {method} {path}, which has no route")
+            raise Code.BUG(f"the table of roles names {method} {path}, which has no route", reason="rule_without_route")
     if len(set(found)) != len(found):
-        raise Code.ROUTE_TWICE()
+        raise Code.BUG(reason="route_twice")
 
 
 def require_allowed(rule: Rule, grant: Grant, path_params: Mapping[str, str]) -> None:
     """Raise unless the token's role, attempt and domain allow the route."""
     if grant.role not in rule.roles:
-        raise Code.ROLE_WRONG(
-            "the token's role does not allow this", expected=" or ".join(sorted(rule.roles)), got=grant.role
-        )
+        raise Code.PERMISSION_DENIED(reason="role_wrong", expected=" or ".join(sorted(rule.roles)), got=grant.role)
     if grant.attempt_id is not None and rule.attempt_token is not AttemptToken.ALLOWED:
         is_own = rule.attempt_token is AttemptToken.OWN and path_params.get("attempt_id") == grant.attempt_id
         if not is_own:
             expected = f"a request about attempt {grant.attempt_id}"
-            raise Code.TOKEN_OF_OTHER_ATTEMPT(expected=expected, got="another request")
+            raise Code.PERMISSION_DENIED(reason="token_of_other_attempt", expected=expected, got="another request")
     if (rule.needs_every_domain or grant.role in rule.every_domain_roles) and grant.domain != EVERY_DOMAIN:
-        raise Code.DOMAIN_WRONG("this is about the whole Steward", expected="a token of every domain", got=grant.domain)
+        message, got = "this is about the whole Steward", grant.domain
+        raise Code.PERMISSION_DENIED(message, reason="domain_wrong", expected="a token of every domain", got=got)

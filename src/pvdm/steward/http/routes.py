@@ -107,7 +107,6 @@ def require_query(query: bytes, names: frozenset[str]) -> None:
     given_names = [name for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True)]
     for name in given_names:
         if name not in names or given_names.count(name) > 1:
-            raise Code.QUERY_INVALID(
-                expected=", ".join(sorted(names)) + ", each once" if names else "no parameters",
-                got="another one" if name not in names else f"{name} twice",
-            )
+            expected = ", ".join(sorted(names)) + ", each once" if names else "no parameters"
+            got = "another one" if name not in names else f"{name} twice"
+            raise Code.REQUEST_INVALID(reason="query_invalid", expected=expected, got=got)

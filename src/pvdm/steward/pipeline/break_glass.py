@@ -192,4 +192,4 @@ def _find_live_attempt(unit: Unit, core: ProofCore, override_id: str) -> Attempt
     if find_override_of(unit, last) == override_id:
         return last
     message = f"attempt {last.number} of chunk {last.chunk_id} has not ended"
-    raise Code.ATTEMPT_LIVE(message, expected="no live attempt", got=last.state, attempt_id=last.attempt_id)
+    raise Code.ATTEMPT_LIVE(message, got=last.state, attempt_id=last.attempt_id)

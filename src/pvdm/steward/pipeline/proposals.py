@@ -119,7 +119,7 @@ def _read_attempt(unit: Unit, workload_id: str, attempt_id: str) -> tuple[Part, 
     """What the ledger has of one attempt, still without its files, and the record that names them."""
     attempt = attempts.get(unit, attempt_id)
     if attempt.workload_id != workload_id:
-        raise Code.ATTEMPT_OF_OTHER_WORKLOAD(expected=workload_id, got=attempt.workload_id)
+        raise Code.WORKLOAD_INVALID(reason="attempt_of_other_workload", expected=workload_id, got=attempt.workload_id)
     nonce = nonces.find_held(unit, attempt_id)
     if attempt.state is not AttemptState.COMMITTING or nonce is None:
         raise Code.ATTEMPT_MOVED(
@@ -200,7 +200,7 @@ def verified_manifest(metadata: TableMetadata, files: Sequence[DataFile], nonce:
 def read_verified(vault: Vault, record: VerifiedRecord) -> tuple[DataFile, ...]:
     """Read the files of a verified manifest; its hash must be the recorded one."""
     if record.location is None or record.sha256 is None:
-        raise Code.VERIFIED_WITHOUT_FILES()
+        raise Code.PUBLICATION_MISMATCH(reason="verified_without_files")
     data = vault.read(record.location, sha256=record.sha256, most=AVRO_FILE_MAX_BYTES)
     return tuple(entry.data_file for entry in read_manifest(data).entries)
 

@@ -98,7 +98,7 @@ class Verification:
             if job.storage is Storage.SEALED:
                 # The producer's write access ends at the store before files are read.
                 if self.seals is None:
-                    raise Code.SEAL_IMPOSSIBLE(got=attempt.prefix)
+                    raise Code.STORAGE_UNSUPPORTED(reason="seal_impossible", got=attempt.prefix)
                 self.seals.close(parse_location(attempt.prefix))
             result = verify(job, self.tools)
             if result.core.verdict.passed:
@@ -246,7 +246,7 @@ class Verification:
             low, high = (middle + 1, high) if self._end_run(nonce, middle) else (low, middle)
         if low < VERIFY_RUNS_MAX:
             return _run_id(nonce, low)
-        raise Code.VERIFY_RUNS_TOO_MANY(expected=str(VERIFY_RUNS_MAX))
+        raise Code.BUG(reason="verify_runs_too_many", expected=str(VERIFY_RUNS_MAX))
 
     def _end_run(self, nonce: str, run: int) -> bool:
         """End the key handle of this run; returns whether there was such a run."""

@@ -88,7 +88,7 @@ class Attestations:
         parsed = parse_envelope(envelope)
         attestation = read_statement(parsed.payload, SourceAttestation)
         if attestation.attestor != grant.name:
-            raise Code.ATTESTOR_DIFFERS(expected=grant.name, got=attestation.attestor)
+            raise Code.PERMISSION_DENIED(reason="attestor_differs", expected=grant.name, got=attestation.attestor)
         with self.ledger.read() as unit:
             challenge = statements.get_challenge(unit, attestation.nonce)
         earlier = self._find_view(parsed.payload_sha256)
@@ -162,7 +162,7 @@ def require_registered(root: TrustRoot, attestor: str, now: int) -> None:
     keys = (key for key in root.keys if key.identity == attestor and RootRole.ATTESTOR in key.roles)
     valid = (key for key in keys if key.valid_from <= now < key.valid_until)
     if all(key.revoked_at is not None and key.revoked_at <= now for key in valid):
-        raise Code.ATTESTOR_UNREGISTERED(got=attestor)
+        raise Code.PERMISSION_DENIED(reason="attestor_unregistered", got=attestor)
 
 
 def require_in_time(challenge: ChallengeRecord, now: int) -> None:

@@ -149,8 +149,9 @@ def require_not_behind(book: EpochBook, logged: Mapping[int, LoggedEpoch]) -> No
             is_revived = is_earlier and last.stage is EpochStage.REVOKED
             is_behind = is_revived or ((is_earlier or _key_ids(epoch) != last.key_ids) and not last.lost)
         if is_behind:
-            raise Code.EPOCH_BOOK_ROLLED_BACK(
+            raise Code.KEY_FILES_DAMAGED(
                 "the epoch book is older than the log",
+                reason="epoch_book_rolled_back",
                 expected=f"epoch {number} {last.stage.value} with the keys that were logged",
                 got="no such epoch" if epoch is None else f"{epoch.state.value}, or other keys",
                 hint="the keystore was replaced by an old copy; restore the newest one",
@@ -191,10 +192,11 @@ class LedgerEpochs:
         try:
             book = EpochBook() if data is None else EpochBook.parse(data)
         except InputError as error:
-            raise Code.EPOCH_BOOK_DAMAGED(expected=error.expected, got=error.got) from None
+            raise Code.KEY_FILES_DAMAGED(reason="epoch_book_damaged", expected=error.expected, got=error.got) from None
         if book.revision < seen:
-            raise Code.EPOCH_BOOK_ROLLED_BACK(
+            raise Code.KEY_FILES_DAMAGED(
                 "the ledger's epoch book is older than what this process has seen",
+                reason="epoch_book_rolled_back",
                 expected=f"revision {seen} or later",
                 got=f"revision {book.revision}",
                 hint="the database was rolled back under a running Steward; stop it and run `pvdm steward restore`",

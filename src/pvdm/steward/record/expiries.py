@@ -94,5 +94,5 @@ def certificate_end(path: Path) -> int:
         with path.open("rb") as file:
             chain: Sequence[x509.Certificate] = x509.load_pem_x509_certificates(file.read(_CERTIFICATE_MAX_BYTES))
     except (OSError, ValueError) as error:
-        raise Code.TLS_INVALID(got=type(error).__name__) from None
+        raise Code.CONFIG_INVALID(reason="tls_invalid", got=type(error).__name__) from None
     return int(min(each.not_valid_after_utc.timestamp() for each in chain) * 1e6)

@@ -58,7 +58,7 @@ class LogQueries:
         size = self._reader.size()
         reached = size >> (8 * max(tile.level, 0))
         if tile.index * TILE_WIDTH + tile.width > reached:
-            raise Code.TILE_UNKNOWN(got=ascii(path[:200]))
+            raise Code.LOG_REQUEST_INVALID(reason="tile_unknown", got=ascii(path[:200]))
         self._require_covered(size)
         return tile_bytes(self._reader, tile)
 
@@ -69,7 +69,7 @@ class LogQueries:
             note = log.newest_checkpoint()
             size = 0 if note is None else read_unverified(note).checkpoint.size
             if not 0 <= index < size:
-                raise Code.LOG_ENTRY_UNKNOWN("the log has no such entry", expected=f"0 to {size - 1}", got=str(index))
+                raise Code.LOG_REQUEST_INVALID(reason="log_entry_unknown", expected=f"0 to {size - 1}", got=str(index))
             included = merkle.prove_inclusion(log, index=index, size=size)
         self._require_covered(size)
         return LogProof(index, included.hashes, note or b"").to_bytes()
@@ -116,7 +116,7 @@ class LedgerLogReader:
 
     def append(self, **_: object) -> None:
         """Refused: entries are stored in the transaction of their subject."""
-        raise Code.LOG_READ_ONLY("this view of the log only reads")
+        raise Code.BUG(reason="log_read_only")
 
 
 class PinnedLogReader(LedgerLogReader):
@@ -237,9 +237,8 @@ class Archive:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 yield
         except OSError as error:
-            raise Code.ARCHIVE_UNAVAILABLE(
-                f"the archive cannot be written: {error.strerror or type(error).__name__}"
-            ) from None
+            message = f"the archive cannot be written: {error.strerror or type(error).__name__}"
+            raise Code.STORAGE_UNAVAILABLE(message, reason="archive_unavailable") from None
 
     def _write_envelopes(self, start: int, end: int, *, verify: bool) -> int:
         """Write the missing envelopes of these entries; returns how many. `verify` compares the existing ones."""
@@ -256,7 +255,6 @@ class Archive:
                     written += 1
                 elif verify and path.read_bytes() != statement.envelope:
                     raise Code.ARCHIVE_DAMAGED(
-                        "a statement of the archive was changed",
                         expected=path.stem,
                         got="another hash",
                         hint="keep the file as evidence, remove it from the archive, then run this again",

@@ -136,7 +136,7 @@ def get_override(unit: Unit, override_id: str) -> StoredOverride:
     """The override; raises `override_unknown`."""
     found = proofs.find_override(unit, override_id)
     if found is None:
-        raise Code.OVERRIDE_UNKNOWN(got=ascii(override_id[:80]))
+        raise Code.RECORD_UNKNOWN(reason="override_unknown", got=ascii(override_id[:80]))
     return found
 
 

@@ -155,7 +155,7 @@ class Proofs:
     def open(self, proof_id: str, grant: Grant, *, reason: str) -> tuple[AttemptContext, AttemptKeys]:
         """The keys of an ended attempt, so that an auditor can compute its digests; recorded as an event."""
         if not reason.strip():
-            raise Code.REASON_MISSING("opening a proof needs a reason")
+            raise Code.IDENTIFIER_INVALID("opening a proof needs a reason", reason="reason_missing")
         with self.ledger.read() as unit:
             self._require_readable(unit, proof_id, grant)
             record = proofs.get(unit, proof_id)
@@ -175,7 +175,7 @@ class Proofs:
         with self.ledger.read() as unit:
             stored = statements.get(unit, proof_id)
         if read_signed(stored.envelope, Proof).core.to_bytes() != core.to_bytes():
-            raise Code.PROOF_EXISTS(expected=proof_id, got="another core")
+            raise Code.RECORD_DIFFERS(reason="proof_exists", expected=proof_id, got="another core")
         self.recorder.cover()
         return Recorded(stored.statement_id, stored.envelope, stored.log_index)
 
@@ -198,7 +198,8 @@ def _require_verifying(unit: Unit, core: ProofCore) -> None:
         )
     nonce = nonces.find(unit, core.attempt.nonce)
     if nonce is None or nonce.attempt_id != attempt.attempt_id or nonce.state is not NonceState.RESERVED:
-        raise Code.NONCE_OF_OTHER_ATTEMPT("the nonce is not the one drawn for this verification")
+        message = "the nonce is not the one drawn for this verification"
+        raise Code.PROOF_MISMATCH(message, reason="nonce_of_other_attempt")
 
 
 def _context_text(context: AttemptContext | None, core: ProofCore, epoch: int) -> str | None:

@@ -93,14 +93,10 @@ class TrustRoots:
 
     def _choose_pin(self, pin: str | None) -> str:
         if self.pin is not None and pin is not None and pin != self.pin:
-            raise Code.TRUST_ROOT_PIN_DIFFERS(expected=self.pin, got=pin)
+            raise Code.TRUST_ROOT_PIN_INVALID(reason="trust_root_pin_differs", expected=self.pin, got=pin)
         chosen = self.pin or pin
         if chosen is None:
-            raise Code.TRUST_ROOT_PIN_MISSING(
-                "the first trust root is trusted by its hash alone",
-                expected="its SHA-256, in the configuration or given with it",
-                got="none",
-            )
+            raise Code.TRUST_ROOT_PIN_INVALID(reason="trust_root_pin_missing", got="none")
         return chosen
 
     def _statements(self) -> list[Statement]:

@@ -280,8 +280,9 @@ def _swap_outside(notary: Notary, marker: Restore) -> None:
             write_atomically(path, note)
             sync_folder(path.parent)
     except OSError as error:
-        raise Code.OUTSIDE_CHECKPOINT_UNAVAILABLE(
-            f"the outside checkpoint cannot be reached: {error.strerror or error}"
+        raise Code.STORAGE_UNAVAILABLE(
+            f"the outside checkpoint cannot be reached: {error.strerror or error}",
+            reason="outside_checkpoint_unavailable",
         ) from None
 
 

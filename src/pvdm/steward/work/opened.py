@@ -211,11 +211,8 @@ def require_adoptable(metadata: TableMetadata, branch: str) -> None:
             got=ascii(branch[:80]), hint=_OWN_CREDENTIALS if metadata.location.startswith("s3") else None
         )
     if branch == MAIN or is_steward_branch(branch):
-        raise Code.BRANCH_RESERVED(
-            "this branch cannot be adopted",
-            expected=f"a branch of your own, neither {MAIN} nor {BRANCH_PREFIX}…",
-            got=ascii(branch[:80]),
-        )
+        expected, got = f"a branch of your own, neither {MAIN} nor {BRANCH_PREFIX}…", ascii(branch[:80])
+        raise Code.BRANCH_REFUSED("this branch cannot be adopted", reason="branch_reserved", expected=expected, got=got)
 
 
 def retry_needs_reason(ended: Attempt) -> bool:

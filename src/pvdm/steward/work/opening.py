@@ -320,7 +320,7 @@ class Workloads:
     ) -> AttemptOpening:
         with self.ledger.read() as unit:
             if chunks.find(unit, workload.opening.workload_id, chunk_id) is None:
-                raise Code.CHUNK_UNKNOWN(got=ascii(chunk_id[:80]))
+                raise Code.RECORD_UNKNOWN(reason="chunk_unknown", got=ascii(chunk_id[:80]))
         prefix = f"{row.location.rstrip('/')}/{PREFIX_FOLDER}/{attempt_id}"
         nonce = secrets.token_hex(16)
         return AttemptOpening(attempt_id, workload.opening.workload_id, chunk_id, branch, prefix, nonce, reason)
@@ -349,8 +349,9 @@ class Workloads:
             planned = chunks.of_workload(unit, workload_id)
             earlier = attempts.of_chunk(unit, workload_id, planned[0].chunk_id)
         if len(planned) != 1:  # a staged branch cannot be one chunk of several
-            raise Code.WORKLOAD_PARAMETERS_DIFFER(
+            raise Code.WORKLOAD_INVALID(
                 "the workload was opened to be staged chunk by chunk",
+                reason="workload_parameters_differ",
                 expected="another workload id",
                 got=f"a plan of {len(planned)} chunks",
             )
@@ -360,8 +361,9 @@ class Workloads:
             return last
         if last is not None and reason is None and retry_needs_reason(last):
             if last.branch != branch:
-                raise Code.REASON_MISSING(
+                raise Code.IDENTIFIER_INVALID(
                     f"branch {last.branch[:80]} failed under this workload id, and this call publishes another one",
+                    reason="reason_missing",
                     expected="the reason: what was corrected (--reason)",
                     got="none",
                     workload_id=workload_id,
@@ -390,8 +392,9 @@ class Workloads:
     def _require_as_staged(self, workload: Workload, found: Attempt, branch: str) -> None:
         """Refuse another branch than the one that was adopted, and one that was written since."""
         if found.branch != branch:
-            raise Code.WORKLOAD_PARAMETERS_DIFFER(
+            raise Code.WORKLOAD_INVALID(
                 f"workload {found.workload_id} publishes another branch",
+                reason="workload_parameters_differ",
                 expected=found.branch,
                 got=ascii(branch[:80]),
                 hint="use another workload id",

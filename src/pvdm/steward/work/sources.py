@@ -110,8 +110,9 @@ class Sources:
             # Compared before it is parsed: another manifest may be invalid. Unavailable, since the pinned one may be
             # put back.
             if workload.source_snapshot_id != str(state_of(data)):
-                raise Code.SOURCE_CHANGED(
+                raise Code.SOURCE_UNREADABLE(
                     "the manifest of the source is not the one that the workload has pinned",
+                    reason="source_changed",
                     expected=str(workload.source_snapshot_id),
                     got=str(state_of(data)),
                     hint=_MOVED_HINT,
@@ -195,8 +196,9 @@ class Sources:
         with self._ledger.read() as unit:
             row = tables.find_by_uuid(unit, workload.opening.source)
             if row is None and tables.belonged_to_upstream(unit, workload.opening.source):
-                raise Code.SOURCE_CHANGED(
+                raise Code.SOURCE_UNREADABLE(
                     "the upstream shows another table under the name of the workload's source",
+                    reason="source_changed",
                     expected=f"the table {workload.opening.source}",
                     got="another one, when it was last loaded",
                     hint="bring it back there and load it by its name; or an operator abandons the workload",
@@ -224,8 +226,9 @@ class Sources:
                 difference = find_unproved(unit, row, state.metadata)
                 if difference is None and is_known(unit, row.table_uuid, state.metadata, found):
                     return
-        raise Code.SOURCE_CHANGED(
+        raise Code.SOURCE_UNREADABLE(
             f"{row.name} is not shown by its upstream as it was when the workload pinned it",
+            reason="source_changed",
             expected=f"snapshot {snapshot_id} as it was",
             got=difference or "another one of that id",
             hint="take the change back there; or an operator abandons the workload, and another one is opened",
@@ -236,8 +239,9 @@ class Sources:
             return self._reader.read(manifest, most=SOURCE_MANIFEST_MAX_BYTES)
         except VerificationError as error:
             # An unreadable manifest gives no verdict about rows, since it may be corrected.
-            raise Code.SOURCE_MANIFEST_UNREADABLE(
+            raise Code.SOURCE_UNREADABLE(
                 f"{manifest}: the manifest of source files cannot be read: {error.message}",
+                reason="source_manifest_unreadable",
                 expected=error.expected,
                 got=error.got,
                 hint="`pvdm source-files` writes one, where the contract's boundary.source.files.manifest says",

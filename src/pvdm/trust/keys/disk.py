@@ -41,7 +41,8 @@ def read_own(path: Path, *, size_max_bytes: int, private: bool = True) -> bytes:
         os.close(descriptor)
     if len(content) > size_max_bytes:
         del content
-        raise Code.KEY_FILE_TOO_LARGE(f"{path.name} is too large", expected=f"{size_max_bytes} bytes", got="more")
+        message = f"{path.name} is too large"
+        raise Code.KEY_INVALID(message, reason="key_file_too_large", expected=f"{size_max_bytes} bytes", got="more")
     return content
 
 

@@ -196,7 +196,7 @@ class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
         require_printable_reason(reason)
         epoch = self.epoch(number)
         if keep_a_signing_epoch and not any(each.number != number and each.can_sign for each in self.epochs):
-            raise Code.EPOCH_LAST(f"epoch {number} is the only one that can sign", got="none")
+            raise Code.EPOCH_REFUSED(f"epoch {number} is the only one that can sign", reason="epoch_last", got="none")
         if epoch.state is EpochStage.ACTIVE:
             return self._change_stages([(number, EpochStage.RETIRED), (number, EpochStage.REVOKED)], reason)
         self._require_stage(number, EpochStage.RETIRED)

@@ -119,7 +119,7 @@ class FileKeystore:
     def _current(self) -> _Content:
         with self._lock:
             if self._stamp == (-1,):
-                raise Code.KEY_HOME_CLOSED("the keystore is closed", got="closed")
+                raise Code.KEY_HOME_UNAVAILABLE("the keystore is closed", reason="key_home_closed", got="closed")
             stamp = disk.stamp(self._path)
             if self._content is None or stamp != self._stamp:
                 self._content = self._read()
@@ -135,7 +135,8 @@ class FileKeystore:
         if self._content is not None and content.book.revision < self._content.book.revision:
             message = f"{self._path.name} is older than what this process has seen"
             expected = f"revision {self._content.book.revision} or later"
-            raise Code.KEYSTORE_ROLLED_BACK(message, expected=expected, got=f"revision {content.book.revision}")
+            got = f"revision {content.book.revision}"
+            raise Code.KEY_FILES_DAMAGED(message, reason="keystore_rolled_back", expected=expected, got=got)
         return content
 
 
@@ -208,10 +209,12 @@ def _try_header(data: bytes) -> _Header | None:
 def _open_seal(path: Path, header: _Header, passphrase: Passphrase | None) -> Seal | None:
     if header.seal is None:
         if passphrase is not None:
-            raise Code.KEYSTORE_NOT_SEALED(f"{path.name} is not sealed, but a passphrase was given", got="an open one")
+            message = f"{path.name} is not sealed, but a passphrase was given"
+            raise Code.KEY_NOT_OPENED(message, reason="keystore_not_sealed", got="an open one")
         return None
     if passphrase is None:
-        raise Code.PASSPHRASE_MISSING(f"{path.name} is sealed", got="none", hint="give the passphrase")
+        hint = "give the passphrase"
+        raise Code.KEY_INVALID(f"{path.name} is sealed", reason="passphrase_missing", got="none", hint=hint)
     return Seal.from_header(header.seal, passphrase)
 
 
@@ -249,7 +252,8 @@ def _is_consistent(content: _Content) -> bool:
 def _key_material(keys: Mapping[str, Secret], reference: str) -> Secret:
     if reference not in keys:
         message = "the keystore has no such key"
-        raise Code.KEY_REFERENCE_UNKNOWN(message, expected="a key of its own book", got=reference)
+        expected = "a key of its own book"
+        raise Code.KEY_HOME_UNAVAILABLE(message, reason="key_reference_unknown", expected=expected, got=reference)
     return keys[reference]
 
 
@@ -262,4 +266,5 @@ def _public(secret: Secret) -> PublicKey:
 
 
 def _damaged(path: Path) -> PvdmError:
-    return Code.KEYSTORE_DAMAGED(f"{path.name} is truncated or was changed", got="something else")
+    message = f"{path.name} is truncated or was changed"
+    return Code.KEY_FILES_DAMAGED(message, reason="keystore_damaged", got="something else")

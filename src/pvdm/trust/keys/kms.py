@@ -33,7 +33,8 @@ class KmsSettings:
     def __post_init__(self) -> None:
         for name, most in (("timeout_seconds", KMS_TIMEOUT_MAX_SECONDS), ("tries", KMS_TRIES_MAX)):
             if not 1 <= (value := getattr(self, name)) <= most:
-                raise Code.KMS_SETTINGS(f"{name} cannot be used", expected=f"1 to {most}", got=str(value))
+                message = f"{name} cannot be used"
+                raise Code.CONFIG_INVALID(message, reason="kms_settings", expected=f"1 to {most}", got=str(value))
 
 
 class KmsHome:
@@ -116,7 +117,7 @@ def _client(settings: KmsSettings) -> Any:
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError
     except ImportError:
-        raise Code.KMS_MISSING(got="none") from None
+        raise Code.DEPENDENCY_MISSING(reason="kms_missing", got="none") from None
     hide_bodies()
     config = Config(
         connect_timeout=settings.timeout_seconds,
@@ -128,7 +129,7 @@ def _client(settings: KmsSettings) -> Any:
             "kms", region_name=settings.region, endpoint_url=settings.endpoint, config=config
         )
     except (BotoCoreError, ValueError) as error:
-        raise Code.KMS_SETTINGS(got=type(error).__name__) from None
+        raise Code.CONFIG_INVALID(reason="kms_settings", got=type(error).__name__) from None
 
 
 def _failure(error: Exception) -> PvdmError:
@@ -138,9 +139,10 @@ def _failure(error: Exception) -> PvdmError:
         case ClientError():
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
             got = str(error.response.get("Error", {}).get("Code", "an error without a code"))[:160]
-            return (Code.KMS_REFUSED if 400 <= status < 500 else Code.KMS_UNAVAILABLE)(got=got)
+            reason = "kms_refused" if 400 <= status < 500 else "kms_unavailable"
+            return Code.KEY_HOME_UNAVAILABLE(reason=reason, got=got)
         case BotoCoreError() | OSError():
-            return Code.KMS_UNAVAILABLE(got=type(error).__name__)
+            return Code.KEY_HOME_UNAVAILABLE(reason="kms_unavailable", got=type(error).__name__)
         case _:
             raise error
 
@@ -158,6 +160,4 @@ def _blob(reference: str, name: str, response: Any) -> bytes:
 
 
 def _inconsistent(expected: str, got: str) -> UnavailableError:
-    return UnavailableError(
-        Code.KEY_HOME_INCONSISTENT, "KMS returned an unexpected response", expected=expected, got=got
-    )
+    return UnavailableError("key_home_inconsistent", "KMS returned an unexpected response", expected=expected, got=got)

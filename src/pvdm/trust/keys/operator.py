@@ -72,7 +72,7 @@ def open_key_pair(path: Path, passphrase: Passphrase | None = None) -> OperatorK
     """The key pair of a private key file, whose mode and owner are checked."""
     private = _try_load(Secret(disk.read_own(path, size_max_bytes=PRIVATE_KEY_SIZE_MAX_BYTES)), passphrase)
     if private is None:
-        raise Code.PRIVATE_KEY_MALFORMED(f"{path.name} cannot be opened", got="something else")
+        raise Code.KEY_INVALID(f"{path.name} cannot be opened", reason="private_key_malformed", got="something else")
     return OperatorKey(private)
 
 

@@ -71,7 +71,8 @@ class Pkcs11Home:
         """The signature of the data: 64 bytes for Ed25519, DER for ECDSA with SHA-256."""
         public = entry.public
         if public is None:
-            raise Code.KEY_REFERENCE_UNKNOWN("this key does not sign", expected="signing or log", got=entry.role.value)
+            message, got = "this key does not sign", entry.role.value
+            raise Code.KEY_HOME_UNAVAILABLE(message, reason="key_reference_unknown", expected="signing or log", got=got)
         return self._run(lambda session: _sign(session, public.algorithm, entry.reference, data))
 
     def close(self) -> None:
@@ -82,7 +83,7 @@ class Pkcs11Home:
 
     def _run(self, operation: Callable[[Session], _Result]) -> _Result:
         if self._connection is None:
-            raise Code.KEY_HOME_CLOSED("the token is closed", got="closed")
+            raise Code.KEY_HOME_UNAVAILABLE("the token is closed", reason="key_home_closed", got="closed")
         return self._connection.run(operation)
 
 
@@ -148,7 +149,7 @@ def _connect(settings: Pkcs11Settings, pin: Passphrase) -> _Connection:
             connection.run(lambda _: None)
             _connections[name] = connection
         elif not hmac.compare_digest(connection.pin.reveal(), pin.reveal()):
-            raise Code.PKCS11_PIN_WRONG(got="another")
+            raise Code.KEY_NOT_OPENED(reason="pkcs11_pin_wrong", got="another")
         connection.users += 1
         return connection
 
@@ -165,7 +166,7 @@ def _login(settings: Pkcs11Settings, pin: Passphrase) -> Session:
     try:
         import pkcs11
     except ImportError:
-        raise Code.PKCS11_MISSING(got="none") from None
+        raise Code.DEPENDENCY_MISSING(reason="pkcs11_missing", got="none") from None
     token = pkcs11.lib(settings.library).get_token(token_label=settings.token)
     return token.open(rw=True, user_pin=pin.reveal().decode())
 
@@ -237,7 +238,8 @@ def _public(algorithm: Algorithm, point: bytes) -> PublicKey:
     # CKA_EC_POINT is a DER OCTET STRING around the point; both are short, so its header is two bytes.
     if point[:1] != b"\x04" or len(point) < 2 or point[1] != len(point) - 2:
         message = "the token returned a malformed public key"
-        raise Code.KEY_HOME_INCONSISTENT(message, expected="a DER octet string", got="something else")
+        got = "something else"
+        raise Code.KEY_HOME_UNAVAILABLE(message, reason="key_home_inconsistent", expected="a DER octet string", got=got)
     loaded = (
         ed25519.Ed25519PublicKey.from_public_bytes(point[2:])
         if algorithm is Algorithm.ED25519
@@ -251,12 +253,12 @@ def _failure(error: Exception) -> PvdmError:
 
     match error:
         case exceptions.PinIncorrect() | exceptions.PinLenRange() | exceptions.PinInvalid():
-            return Code.PKCS11_PIN_WRONG(got="another")
+            return Code.KEY_NOT_OPENED(reason="pkcs11_pin_wrong", got="another")
         case exceptions.PinLocked():
-            return Code.PKCS11_PIN_LOCKED(got="locked")
+            return Code.KEY_NOT_OPENED(reason="pkcs11_pin_locked", got="locked")
         case exceptions.NoSuchToken() | exceptions.MultipleTokensReturned() | exceptions.NoSuchKey():
-            return Code.PKCS11_NOT_FOUND(got=type(error).__name__)
+            return Code.KEY_HOME_UNAVAILABLE(reason="pkcs11_not_found", got=type(error).__name__)
         case exceptions.PKCS11Error() | RuntimeError() | OSError():
-            return Code.PKCS11_UNAVAILABLE(got=type(error).__name__)
+            return Code.KEY_HOME_UNAVAILABLE(reason="pkcs11_unavailable", got=type(error).__name__)
         case _:
             raise error

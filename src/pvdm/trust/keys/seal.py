@@ -39,7 +39,7 @@ class Passphrase(Secret):
         del text
         if not 1 <= len(self._material) <= PASSPHRASE_MAX_BYTES:
             expected, got = f"1 to {PASSPHRASE_MAX_BYTES} bytes", f"{len(self._material)} bytes"
-            raise Code.PASSPHRASE_INVALID(expected=expected, got=got)
+            raise Code.KEY_INVALID(reason="passphrase_invalid", expected=expected, got=got)
 
 
 class Seal:
@@ -71,9 +71,10 @@ class Seal:
             } if (kdf, cipher) == (_KDF, _CIPHER) and _SALT.fullmatch(salt):
                 seal = cls(_derive(passphrase, salt, cost_log2), salt, cost_log2)
                 if not hmac.compare_digest(check.encode(), seal._check().encode()):
-                    raise Code.PASSPHRASE_WRONG(expected="its own", got="another")
+                    raise Code.KEY_NOT_OPENED(reason="passphrase_wrong", expected="its own", got="another")
                 return seal
-        raise Code.SEAL_MALFORMED(expected=f"a header for {_KDF} and {_CIPHER}", got="something else")
+        expected = f"a header for {_KDF} and {_CIPHER}"
+        raise Code.KEY_INVALID(reason="seal_malformed", expected=expected, got="something else")
 
     def header(self) -> dict[str, Value]:
         """The header beside the sealed content."""
@@ -96,7 +97,7 @@ class Seal:
         try:
             return Secret(AESGCM(self._key.reveal()).decrypt(nonce, ciphertext, bound))
         except (InvalidTag, ValueError):
-            raise Code.SEAL_MALFORMED(expected="the content as it was sealed", got="something else") from None
+            raise Code.KEY_INVALID(reason="seal_malformed", got="something else") from None
 
     def _check(self) -> str:
         return hmac.digest(self._key.reveal(), _CHECK_LABEL, hashlib.sha256)[:16].hex()
@@ -105,6 +106,6 @@ class Seal:
 def _derive(passphrase: Passphrase, salt: str, cost_log2: int) -> Secret:
     if not SCRYPT_COST_LOG2_MIN <= cost_log2 <= SCRYPT_COST_LOG2_MAX:
         expected = f"2^{SCRYPT_COST_LOG2_MIN} to 2^{SCRYPT_COST_LOG2_MAX}"
-        raise Code.SCRYPT_COST(expected=expected, got=f"2^{cost_log2}"[:40])
+        raise Code.KEY_INVALID(reason="scrypt_cost", expected=expected, got=f"2^{cost_log2}"[:40])
     kdf = Scrypt(salt=bytes.fromhex(salt), length=32, n=2**cost_log2, r=8, p=1)
     return Secret(kdf.derive(passphrase.reveal()))

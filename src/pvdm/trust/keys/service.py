@@ -165,8 +165,9 @@ class KeyService:
         try:
             _public(entry).verify(signature, data)
         except VerificationError:
-            raise Code.KEY_HOME_INCONSISTENT(
+            raise Code.KEY_HOME_UNAVAILABLE(
                 "the key home signed with another key than the epoch book names, or signed other bytes",
+                reason="key_home_inconsistent",
                 expected=_public(entry).key_id,
                 got="a signature that does not verify",
                 hint="the signature was discarded; compare the epoch book with the key home",
@@ -187,7 +188,7 @@ def release(service: KeyService, context: AttemptContext, *, ended: bool) -> Att
 
 def _public(entry: KeyEntry) -> PublicKey:
     if entry.public is None:
-        raise Code.KEY_ROLE(got=entry.role.value)
+        raise Code.KEY_INVALID(reason="key_role", got=entry.role.value)
     return entry.public
 
 
@@ -198,4 +199,5 @@ def _require_mac_size(mac: bytes) -> bytes:
     # An error may be shown with the locals of its frames: the MAC is a key and must not be among them.
     del mac
     message = "the key home returned a MAC of the wrong length"
-    raise Code.KEY_HOME_INCONSISTENT(message, expected=f"{KEY_BYTES} bytes", got=f"{size} bytes")
+    expected = f"{KEY_BYTES} bytes"
+    raise Code.KEY_HOME_UNAVAILABLE(message, reason="key_home_inconsistent", expected=expected, got=f"{size} bytes")

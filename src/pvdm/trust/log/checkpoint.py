@@ -44,7 +44,7 @@ def sign_checkpoint(checkpoint: Checkpoint, signer: SigningKey) -> SignedCheckpo
     """The checkpoint as a note. The name of the key is the origin."""
     text = checkpoint.to_text()
     if parse_text(text) != checkpoint:
-        raise Code.CHECKPOINT_UNWRITABLE(got=text[:200])
+        raise Code.LOG_REQUEST_INVALID(reason="checkpoint_unwritable", got=text[:200])
     return SignedCheckpoint(checkpoint, sign_note(text, name=checkpoint.origin, signer=signer))
 
 

@@ -96,7 +96,8 @@ def _write_tiles(storage: LogStorage, folder: FilePath, tiles: Iterable[Tile], *
             written += 1
         else:
             if path.read_bytes() != data:
-                raise Code.EXPORT_CONFLICT(expected=f"{tile.path} as the log has it", got="other bytes")
+                expected = f"{tile.path} as the log has it"
+                raise Code.TILE_INVALID(reason="export_conflict", expected=expected, got="other bytes")
             if durable:
                 continue
         unsynced.add(path.parent)

@@ -118,11 +118,12 @@ def _parse_vkey(text: str) -> _Key:
     raw = _base64(match[3]) if match is not None else None
     public = _load_key(raw) if raw else None
     if match is None or raw is None or public is None:
-        raise Code.FSCK_VKEY("the verifier key is malformed", expected="name+id+key", got=text[:200])
+        raise Code.LOG_REQUEST_INVALID(reason="fsck_vkey", expected="name+id+key", got=text[:200])
     # Type 1, Ed25519, hashes name and key; type 2, ECDSA, the key alone.
     key_id = sha256(match[1].encode() + b"\n" + raw if raw[0] == 1 else raw[1:]).digest()[:4]
     if key_id.hex() != match[2]:
-        raise Code.FSCK_VKEY("the verifier key has another id", expected=key_id.hex(), got=match[2])
+        message = "the verifier key has another id"
+        raise Code.LOG_REQUEST_INVALID(message, reason="fsck_vkey", expected=key_id.hex(), got=match[2])
     return _Key(match[1], key_id, public)
 
 
@@ -238,7 +239,8 @@ def _list_files(folder: Path) -> _FileWidths:
 
 
 def _raise_unreadable(error: OSError) -> NoReturn:
-    raise Code.FSCK_FOLDER(f"the folder cannot be read: {error.strerror}", got=str(error.filename))
+    message = f"the folder cannot be read: {error.strerror}"
+    raise Code.LOG_REQUEST_INVALID(message, reason="fsck_folder", got=str(error.filename))
 
 
 def _require_complete(file_widths: _FileWidths, size: int) -> int:

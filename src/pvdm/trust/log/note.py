@@ -39,7 +39,8 @@ class NoteKey:
 
     def __post_init__(self) -> None:
         if not is_key_name(self.name) or len(self.name.encode()) > KEY_NAME_MAX_BYTES:
-            raise Code.NOTE_KEY_MALFORMED(expected="a name without spaces and plus signs", got=self.name[:80])
+            expected = "a name without spaces and plus signs"
+            raise Code.KEY_INVALID(reason="note_key_malformed", expected=expected, got=self.name[:80])
         if _load(self.der).algorithm is Algorithm.ED25519:
             material = _ED25519 + self.der[-_ED25519_BYTES:]
             hashed = self.name.encode() + b"\n" + material
@@ -72,11 +73,11 @@ def parse_vkey(text: str) -> NoteKey:
     """The key of a verifier key. An id that does not belong to the key is refused."""
     parts = text.split("+", 2)
     if len(parts) != 3 or _VKEY_ID.fullmatch(parts[1]) is None:
-        raise Code.NOTE_KEY_MALFORMED(expected="name+id+key", got=text[:80])
+        raise Code.KEY_INVALID(reason="note_key_malformed", expected="name+id+key", got=text[:80])
     raw = decode_base64(parts[2]) or b""
     key = NoteKey(parts[0], _ed25519_der(raw[1:]) if raw[:1] == _ED25519 else raw[1:])
     if key.to_vkey() != text:
-        raise Code.NOTE_KEY_MALFORMED(expected=key.to_vkey(), got=text[:200])
+        raise Code.KEY_INVALID(reason="note_key_malformed", expected=key.to_vkey(), got=text[:200])
     return key
 
 
@@ -161,14 +162,16 @@ def _load(der: bytes) -> PublicKey:
     try:
         return PublicKey.from_der(der)
     except InputError as error:
-        raise Code.NOTE_KEY_MALFORMED(expected=error.expected or "", got=error.got or "") from None
+        expected = error.expected or ""
+        raise Code.KEY_INVALID(reason="note_key_malformed", expected=expected, got=error.got or "") from None
 
 
 def _ed25519_der(raw: bytes) -> bytes:
     try:
         key = Ed25519PublicKey.from_public_bytes(raw)
     except ValueError:
-        raise Code.NOTE_KEY_MALFORMED(expected="32 bytes of Ed25519 key", got=str(len(raw))) from None
+        expected = "32 bytes of Ed25519 key"
+        raise Code.KEY_INVALID(reason="note_key_malformed", expected=expected, got=str(len(raw))) from None
     return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 

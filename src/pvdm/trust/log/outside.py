@@ -130,7 +130,7 @@ class FileOutsideCheckpoint:
 
     def _unavailable(self, error: OSError) -> UnavailableError:
         return UnavailableError(
-            Code.OUTSIDE_CHECKPOINT_UNAVAILABLE,
+            "outside_checkpoint_unavailable",
             f"the outside checkpoint cannot be reached: {error.strerror or error}",
             hint="nothing is acknowledged until it can be written again",
         )

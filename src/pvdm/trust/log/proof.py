@@ -176,7 +176,7 @@ class LogProofChecker:
 
 
 def _malformed(expected: str, got: str) -> VerificationError:
-    return VerificationError(Code.LOG_PROOF_MALFORMED, "the log proof is malformed", expected=expected, got=got)
+    return VerificationError("log_proof_malformed", "the log proof is malformed", expected=expected, got=got)
 
 
 def compare(first: SignedCheckpoint, second: SignedCheckpoint, tiles: HashReader) -> None:

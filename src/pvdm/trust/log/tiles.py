@@ -49,7 +49,7 @@ def parse_path(path: str) -> Tile:
         tile = Tile(level, index, int(match["width"] or TILE_WIDTH))
         if level < _LEVELS and tile.width <= TILE_WIDTH and index <= TREE_SIZE_MAX and tile.path == path:
             return tile
-    raise Code.TILE_PATH_INVALID("this is not the path of a tile", expected="tile/<L>/<N>[.p/<W>]", got=path[:200])
+    raise Code.LOG_REQUEST_INVALID(reason="tile_path_invalid", got=path[:200])
 
 
 def tiles_between(old_size: int, new_size: int) -> Iterator[Tile]:
@@ -73,7 +73,9 @@ def tile_at(size: int, level: int, index: int) -> Tile:
     count = size >> (TILE_HEIGHT * max(level, 0))
     width = min(count - index * TILE_WIDTH, TILE_WIDTH)
     if width <= 0:
-        raise Code.TILE_PATH_INVALID("the tree has no such tile", expected=f"size {size}", got=f"{level}/{index}")
+        raise Code.LOG_REQUEST_INVALID(
+            "the tree has no such tile", reason="tile_path_invalid", expected=f"size {size}", got=f"{level}/{index}"
+        )
     return Tile(level, index, width)
 
 

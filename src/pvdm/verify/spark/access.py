@@ -77,7 +77,7 @@ def _common_folders(sides: Iterable[Iterable[str]]) -> list[Location]:
                 continue
             folder = each.parts[:-1]
             if not folder:
-                raise Code.STORE_OBJECT_UNREACHABLE(got=str(each))
+                raise Code.STORAGE_UNSUPPORTED(reason="store_object_unreachable", got=str(each))
             groups.setdefault((each.authority, folder[0]), []).append(folder)
         for (bucket, _), folders in groups.items():
             shared = os.path.commonprefix(folders)  # noqa: RUF071 - of tuples it compares part by part

@@ -43,13 +43,10 @@ class SparkExtraction:
         """Refuse files that Spark's reader cannot read, before anything is staged."""
         remote = [each for each in locations if parse_location(each).scheme != "file"]
         if remote and is_connect(self.settings.master):
-            raise Code.EXTRACTION_STORE_UNREACHABLE(
-                expected="local files, where Spark is a Connect server", got=remote[0][:200]
-            )
+            expected, got = "local files, where Spark is a Connect server", remote[0][:200]
+            raise Code.EXTRACTION_UNSUPPORTED(reason="extraction_store_unreachable", expected=expected, got=got)
         if not self.access.reaches(locations):
-            raise Code.EXTRACTION_STORE_UNREACHABLE(
-                expected="local files, or objects of [s3] for which [s3.vending] has roles", got=remote[0][:200]
-            )
+            raise Code.EXTRACTION_UNSUPPORTED(reason="extraction_store_unreachable", got=remote[0][:200])
 
     def wrap(self, direct: Reader) -> Reader:
         """A reader that reads rows with Spark, and everything else with `direct`."""
@@ -59,7 +56,7 @@ class SparkExtraction:
 def require_extraction(extraction: SparkExtraction | None) -> SparkExtraction:
     """Require the Steward's Spark application, which a contract with `extraction: spark` needs."""
     if extraction is None:
-        raise Code.EXTRACTION_NOT_CONFIGURED(got="none")
+        raise Code.SPARK_EXTRACTION_FAILED(reason="extraction_not_configured", got="none")
     return extraction
 
 
@@ -88,9 +85,8 @@ class _Extracting:
             staged = extract_staged(self.spark, work.inputs, files, folder, job_keys)
             intent = extract_intent(self.spark, work.inputs, folder, job_keys)
         if not _agree(intent, direct.intent):
-            raise Code.EXTRACTION_SOURCE_DIFFERS(
-                expected=f"{rows_of(direct.intent)} rows, as they were frozen", got=_rows_text(intent, direct.intent)
-            )
+            expected, got = f"{rows_of(direct.intent)} rows, as they were frozen", _rows_text(intent, direct.intent)
+            raise Code.SOURCE_UNREADABLE(reason="extraction_source_differs", expected=expected, got=got)
         found = () if _agree(staged, direct.staged) else (_difference(staged, direct.staged),)
         changed = tuple(self._versions_changed(work))
         return ReadResult(direct.read, staged, intent, (*found, *changed), self.spark.application.versions())
@@ -126,7 +122,7 @@ def extract_intent(spark: SparkExtraction, inputs: JobInputs, folder: Path, job_
     """Digest the source's rows as Spark reads them, through filter and mapping."""
     source, chunk_files = inputs.source, inputs.chunk.files
     if source.metadata is None:
-        raise Code.EXTRACTION_SOURCE_UNSUPPORTED(got=source.ref.name)
+        raise Code.EXTRACTION_UNSUPPORTED(reason="extraction_source_unsupported", got=source.ref.name)
     columns = inputs.intent().source_columns + (() if chunk_files is None else (FILE_COLUMN,))
     metadata_files = _metadata_locations(source.metadata, source.snapshot_id, spark.files)
     store = spark.access.vended(job_keys.job_id, source.scan.locations(), metadata_files)

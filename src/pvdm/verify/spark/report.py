@@ -72,7 +72,7 @@ class JobSeal:
         try:
             return AESGCM(self._key.reveal()).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound)
         except (InvalidTag, ValueError):
-            raise Code.WORKER_REPORT_FORGED(got="another") from None
+            raise Code.SPARK_EXTRACTION_FAILED(reason="worker_report_forged", got="another") from None
 
 
 def bound_to(common: bytes, task: bytes) -> bytes:

@@ -70,7 +70,7 @@ def build_archive(folder: Path) -> Path:
         for name in _PACKAGES:
             package = importlib.util.find_spec(name)
             if package is None or package.origin is None:
-                raise Code.KERNEL_MISSING(got=f"no package {name}")
+                raise Code.DEPENDENCY_MISSING(reason="kernel_missing", got=f"no package {name}")
             folder_of_package = Path(package.origin).parent
             archive.add(folder_of_package, name, filter=lambda each: None if "__pycache__" in each.name else each)
     temporary.replace(path)

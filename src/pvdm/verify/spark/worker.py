@@ -108,7 +108,7 @@ def redeem(door: KeyDoor, worker: str) -> Keys:
                 answer = http.post(f"{door.address}{REDEEM_PATH}", json=request, headers=headers)
         except httpx.HTTPError as error:
             if number == REDEEM_TRIES_MAX:
-                raise Code.WORKER_DOOR_UNREACHABLE(got=type(error).__name__) from None
+                raise Code.SPARK_EXTRACTION_FAILED(reason="worker_door_unreachable", got=type(error).__name__) from None
         else:
             if answer.status_code == httpx.codes.OK:
                 return _keys(answer.json())
@@ -121,7 +121,7 @@ def redeem(door: KeyDoor, worker: str) -> Keys:
 def _keys(answer: dict[str, object]) -> Keys:
     epoch, keys = answer["epoch"], answer["keys"]
     if not isinstance(keys, dict):
-        raise Code.WORKER_DOOR_UNREACHABLE(got="a response without keys")
+        raise Code.SPARK_EXTRACTION_FAILED(reason="worker_door_unreachable", got="a response without keys")
     return {ProjectionName(name): DigestKey(bytes.fromhex(text), epoch=int(str(epoch))) for name, text in keys.items()}
 
 

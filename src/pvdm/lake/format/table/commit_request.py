@@ -159,7 +159,7 @@ def check_requirements(base: TableMetadata | None, requirements: Sequence[Json])
     for node, kind in _read_requirements(requirements):
         if kind == ASSERT_CREATE:
             if base is not None:
-                raise _failed(Code.REQUIREMENT_TABLE_EXISTS, "table already exists", "no table", "a table", node)
+                raise _failed("requirement_table_exists", "table already exists", "no table", "a table", node)
         elif base is None:
             raise _failed("requirement_table_missing", f"{kind} has no table to hold of", "a table", "no table", node)
         elif kind == "assert-table-uuid":

@@ -31,7 +31,7 @@ def _require_names(metadata: TableMetadata) -> None:
     for each in columns:
         if each.name.lower() in RESERVED_NAMES:
             words = f"column {each.name} has a name that Iceberg reserves: Spark cannot read such a table"
-            raise Code.COLUMN_NAME_RESERVED(words, got=each.name)
+            raise Code.TABLE_UNPROTECTABLE(words, reason="column_name_reserved", got=each.name)
     names_in_table: dict[str, str] = {}
     names_in_files: dict[str, str] = {}
     for path in _list_paths(StructType(columns)):
@@ -40,7 +40,7 @@ def _require_names(metadata: TableMetadata) -> None:
             other = names.setdefault(lower_case, name)
             if other != name:
                 words = f"columns {other} and {name} have one name for engines that ignore upper case"
-                raise Code.COLUMN_NAMES_COLLIDE(words, got=f"{other} and {name}")
+                raise Code.TABLE_UNPROTECTABLE(words, reason="column_names_collide", got=f"{other} and {name}")
 
 
 def _list_paths(kind: Type) -> Iterator[tuple[tuple[str, str], ...]]:
@@ -75,7 +75,8 @@ def _require_partitions(metadata: TableMetadata) -> None:
         for field in spec.fields:
             if field.transform.name == "identity" and fixed_column_ids.intersection(field.source_ids):
                 words = f"partition field {field.name} is a column of type fixed, whose values engines read differently"
-                raise Code.PARTITION_FIXED_REFUSED(words, got=f"identity of a fixed column, in {field.name}")
+                got = f"identity of a fixed column, in {field.name}"
+                raise Code.TABLE_UNPROTECTABLE(words, reason="partition_fixed_refused", got=got)
 
 
 # Properties of a table that PyIceberg uses when it reads files. They override the settings of its user.
@@ -124,4 +125,4 @@ def require_no_reader_settings(metadata: TableMetadata) -> None:
     """
     settings = sorted(name for name in metadata.properties if is_reader_setting(name))
     if settings:
-        raise Code.READER_SETTING_REFUSED(got=ascii(settings[0][:80]))
+        raise Code.TABLE_UNPROTECTABLE(reason="reader_setting_refused", got=ascii(settings[0][:80]))

@@ -179,7 +179,8 @@ def repeat_from_pointer(respond: Callable[[Sequence[Json]], Response]) -> Repeat
 def read_change(kind: str, levels: Levels, name: str, body: Node) -> Change:
     """The change of one table or view. Raises if the body names another one than the path."""
     if body.has_not_null("identifier") and identifier(body.node("identifier")) != (levels, name):
-        raise Code.IDENTIFIER_DIFFERS(f"path and body name different {kind}s", expected=f"one {kind}")
+        message = f"path and body name different {kind}s"
+        raise Code.REQUEST_INVALID(message, reason="identifier_differs", expected=f"one {kind}")
     requirements = body.array("requirements") if body.has_not_null("requirements") else []
     return Change(levels, name, requirements, body.array("updates"))
 
@@ -215,7 +216,7 @@ def _page_start(token: str | None) -> Json:
         padded = token + "=" * (-len(token) % 4)
         return parse_json(base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True))
     except (binascii.Error, ValueError, InputError):
-        raise Code.PAGE_TOKEN_INVALID() from None
+        raise Code.REQUEST_INVALID(reason="page_token_invalid") from None
 
 
 def after_name(token: str | None) -> str | None:
@@ -224,7 +225,7 @@ def after_name(token: str | None) -> str | None:
     if found is None:
         return None
     if not isinstance(found, str):
-        raise Code.PAGE_TOKEN_INVALID()
+        raise Code.REQUEST_INVALID(reason="page_token_invalid")
     return require_name(found, "the page token's name")
 
 
@@ -234,7 +235,7 @@ def after_levels(token: str | None) -> Levels | None:
     if found is None:
         return None
     if not isinstance(found, list):
-        raise Code.PAGE_TOKEN_INVALID()
+        raise Code.REQUEST_INVALID(reason="page_token_invalid")
     return require_levels([str(level) for level in found])
 
 
