@@ -19,9 +19,10 @@ from pvdm.ledger.record.events import LedgerLog
 from pvdm.ledger.schema.work import NoncePurpose
 from pvdm.ledger.schema.work import nonces as nonces_table
 from pvdm.ledger.work import nonces
+from pvdm.model.statements.kind import StatementKind
 from pvdm.steward.record.log import PinnedLogReader
 from pvdm.trust.keys.public import SigningKey
-from pvdm.trust.log.entry import EntryKind, LogEntry
+from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.log.log import Log
 from tests.support.ledger.databases import NOW, ledger_at, server
 
@@ -104,7 +105,7 @@ def filesystem(folder: Path) -> str:
 
 def entry(number: int) -> LogEntry:
     """An entry whose hash follows from its number."""
-    return LogEntry(EntryKind.PROOF, number.to_bytes(32, "big").hex(), NOW + number)
+    return LogEntry(StatementKind.PROOF, number.to_bytes(32, "big").hex(), NOW + number)
 
 
 def append(ledger: Ledger, origin: str, signer: SigningKey, count: int) -> int:

@@ -17,11 +17,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from bench.steward_ledger import append
 from bench.steward_measure import Case, Taken, timed_each
 from pvdm.ledger import Unit
-from pvdm.ledger.schema.work import Atomicity
 from pvdm.ledger.work import attempts, workloads
 from pvdm.ledger.work.attempts import AttemptOpening
 from pvdm.ledger.work.chunks import Chunk
 from pvdm.ledger.work.workloads import Opening, Pinned
+from pvdm.model.contract import Atomicity
 from pvdm.model.role import Role
 from pvdm.model.statements.core import AddedFile, FileSet, ProofCore
 from pvdm.model.statements.proof import Isolation, NotaryPart, Proof, Storage

@@ -15,11 +15,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from pvdm.model.canonical_json import dump
 from pvdm.model.statements.break_glass import OVERRIDE_LIFETIME_MAX_MICROS
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import APPROVAL_LIFETIME_MAX_MICROS
 from pvdm.model.statements.proof import Proof
 from pvdm.trust.bundle import LoggedEnvelope, ProofBundle
 from pvdm.trust.envelope import TRUST_ROOT_TYPE, Envelope, Signature, seal
-from pvdm.trust.log.entry import EntryKind, LogEntry
+from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.log.proof import LogProof
 from pvdm.trust.root import RootRole, Thresholds, TrustRoot, sign_root
 from pvdm.trust.statement import payload_of
@@ -328,7 +329,7 @@ def _bundle(said: Proof) -> bytes:
     """The proof as the third of five entries of a real log."""
     envelope = sign_statement(said, SIGNERS["notary-a"]).to_bytes()
     log = open_log(MemoryStorage(), SIGNERS["log-keeper"])
-    proof = LogEntry(EntryKind.PROOF, hashlib.sha256(envelope).hexdigest(), NOW)
+    proof = LogEntry(StatementKind.PROOF, hashlib.sha256(envelope).hexdigest(), NOW)
     appended = log.append([entry(0), entry(1), proof, entry(3), entry(4)])
     inclusion = log.prove_inclusion(2, appended.size)
     text = LogProof(2, inclusion.hashes, appended.checkpoint.note).to_bytes().decode()

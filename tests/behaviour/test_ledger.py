@@ -8,9 +8,10 @@ import pytest
 
 from pvdm.errors import ConflictError, InputError, StateUnknownError, VerificationError
 from pvdm.ledger import Unit
-from pvdm.ledger.schema.work import Atomicity, NoncePurpose
+from pvdm.ledger.schema.work import NoncePurpose
 from pvdm.ledger.work import attempts, chunks, nonces, workloads
 from pvdm.ledger.work.attempts import ATTEMPTS_MAX
+from pvdm.model.contract import Atomicity
 from pvdm.model.states import ROLLED_BACK_MAX, AttemptState, NonceState, WorkloadState
 from tests.support.ledger.rows import (
     attempt_opening,

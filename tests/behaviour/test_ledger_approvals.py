@@ -16,11 +16,12 @@ from pvdm.ledger.record.proofs import ProofRecord
 from pvdm.ledger.record.receipts import ReceiptRecord
 from pvdm.ledger.record.statements import AttestationRecord
 from pvdm.ledger.record.tokens import BearerToken, Grant
-from pvdm.ledger.schema.record import StatementKind, StoredVerdict
-from pvdm.ledger.schema.work import NoncePurpose, StoredHandleState
+from pvdm.ledger.schema.work import NoncePurpose
 from pvdm.ledger.work import nonces, workloads
 from pvdm.model.role import Role
-from pvdm.model.states import AttemptState, NonceState
+from pvdm.model.statements.kind import StatementKind
+from pvdm.model.statements.verdict import Outcome
+from pvdm.model.states import AttemptState, HandleState, NonceState
 from tests.support.ledger.databases import NOW
 from tests.support.ledger.rows import (
     ASKED,
@@ -145,7 +146,7 @@ def test_a_token_of_a_parent_that_was_never_issued_is_refused(unit: Unit) -> Non
 
 def failed(unit: Unit) -> ProofRecord:
     attempt_id = in_state(unit, AttemptState.VERIFYING).attempt_id
-    record = ProofRecord(hex64("proof"), attempt_id, nonce_of(1, 1), StoredVerdict.FAIL, "notary-1", NOW + 60)
+    record = ProofRecord(hex64("proof"), attempt_id, nonce_of(1, 1), Outcome.FAIL, "notary-1", NOW + 60)
     proofs.put(unit, record, b"envelope", log_index=logged(unit))
     return record
 
@@ -363,7 +364,7 @@ def test_a_handle_that_was_never_issued_is_not_found(unit: Unit) -> None:
 
 def test_a_handle_changes_its_state_and_gains_workers(unit: Unit) -> None:
     shared_settings.add_handle(unit, HANDLE)
-    frozen = replace(HANDLE, state=StoredHandleState.FROZEN, context="{}")
+    frozen = replace(HANDLE, state=HandleState.FROZEN, context="{}")
     shared_settings.change_handle(unit, HANDLE, frozen)
     redeemed = replace(frozen, workers=frozenset({"a", "b"}))
     shared_settings.change_handle(unit, frozen, redeemed)

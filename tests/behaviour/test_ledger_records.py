@@ -21,15 +21,17 @@ from pvdm.ledger.record.shared_settings import SharedSettings
 from pvdm.ledger.record.tokens import BearerToken
 from pvdm.ledger.schema import metadata
 from pvdm.ledger.schema.catalog import StagedKind
-from pvdm.ledger.schema.record import StatementKind, StoredAction, StoredVerdict
-from pvdm.ledger.schema.work import DisposalOutcome, StoredHandleState
+from pvdm.ledger.schema.work import DisposalOutcome
 from pvdm.ledger.work import announced, attempts, claims, disposals, verified
 from pvdm.ledger.work.announced import NewAnnounced
 from pvdm.ledger.work.disposals import DisposalRecord, Removal
 from pvdm.ledger.work.verified import VerifiedRecord
 from pvdm.model.contract import Source
 from pvdm.model.role import Role
-from pvdm.model.states import AnnouncedState, AttemptState
+from pvdm.model.statements.kind import StatementKind
+from pvdm.model.statements.migration import ProtectionAction
+from pvdm.model.statements.verdict import Outcome
+from pvdm.model.states import AnnouncedState, AttemptState, HandleState
 from pvdm.trust.log.log import Log, LogStorage
 from tests.support.ledger.databases import NOW
 from tests.support.ledger.log_storage import ORIGIN, SIGNER, entries, filled
@@ -46,7 +48,7 @@ from tests.support.ledger.rows import (
     receipts_of,
 )
 
-PROOF = ProofRecord(hex64("proof"), "", nonce_of(1, 1), StoredVerdict.PASS, "notary-1", NOW + 60)
+PROOF = ProofRecord(hex64("proof"), "", nonce_of(1, 1), Outcome.PASS, "notary-1", NOW + 60)
 
 
 @pytest.fixture
@@ -96,7 +98,7 @@ def everything(unit: Unit) -> None:
     shared_settings.add_epoch_book(unit, 1, b"book")
     shared_settings.add_handle(unit, HANDLE)
     shared_settings.change_handle(
-        unit, HANDLE, replace(HANDLE, state=StoredHandleState.FROZEN, context="{}", workers=frozenset({"worker"}))
+        unit, HANDLE, replace(HANDLE, state=HandleState.FROZEN, context="{}", workers=frozenset({"worker"}))
     )
     catalogued(unit)
     approved(unit)
@@ -114,12 +116,11 @@ def approved(unit: Unit) -> None:
     """A protection with its contract, and a migration."""
     said = ("orders", "sales", hex64("contract"))
     protection = ProtectionRecord(
-        hex64("protection"), StoredAction.PROTECT, "t-1", None, *said, "operator-tom", nonce_of(7, 1)
+        hex64("protection"), ProtectionAction.PROTECT, "t-1", None, *said, "operator-tom", nonce_of(7, 1)
     )
-    protections.put(unit, protection, b"protection", log_index=logged(unit))
-    protections.store_contract(unit, b"product: orders", statement_id=protection.protection_id)
+    protections.put(unit, protection, "product: orders", b"protection", log_index=logged(unit))
     migration = MigrationRecord(hex64("migration"), "t-1", *said, hex64("two"), "operator-tom", nonce_of(7, 2))
-    protections.put(unit, migration, b"migration", log_index=logged(unit))
+    protections.put(unit, migration, None, b"migration", log_index=logged(unit))
 
 
 def catalogued(unit: Unit) -> None:
@@ -248,7 +249,7 @@ def test_another_envelope_under_the_same_id_is_refused(unit: Unit) -> None:
 
 def test_a_notary_has_one_proof_for_a_nonce(unit: Unit) -> None:
     record = proved(unit)
-    second = ProofRecord(hex64("second"), record.attempt_id, record.nonce, StoredVerdict.FAIL, record.notary, NOW)
+    second = ProofRecord(hex64("second"), record.attempt_id, record.nonce, Outcome.FAIL, record.notary, NOW)
     with pytest.raises(ConflictError) as caught:
         proofs.put(unit, second, b"second", log_index=logged(unit))
     assert caught.value.reason == "ledger_constraint"

@@ -13,10 +13,10 @@ import pytest
 from pvdm import fault
 from pvdm.digest.plan import Mode
 from pvdm.ledger.record import statements
-from pvdm.ledger.schema.record import StatementKind
 from pvdm.model.projection import ProjectionName
 from pvdm.model.role import Role
 from pvdm.model.statements.epoch import EpochStage, EpochStatement
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.proof import Storage
 from pvdm.steward.notary import Notary, create_notary, log_keys
 from pvdm.steward.record.attestations import ChallengeRequest

@@ -9,9 +9,9 @@ import pytest
 from pvdm import fault
 from pvdm.lake.stores.store import UNFINISHED
 from pvdm.ledger.record import shared_settings
-from pvdm.ledger.schema.work import DisposalOutcome, StoredHandleState
+from pvdm.ledger.schema.work import DisposalOutcome
 from pvdm.ledger.work import nonces
-from pvdm.model.states import AttemptState
+from pvdm.model.states import AttemptState, HandleState
 from tests.support.verify.attempts import ROWS, Bench, bench_at, write
 
 pytest.importorskip("pvdm_kernel")
@@ -164,7 +164,7 @@ def test_the_handle_of_a_run_that_was_stopped_is_ended_by_the_next(tmp_path: Pat
             first, second = (shared_settings.find_handle_of_job(unit, f"verify:{held.nonce}:{run}") for run in range(2))
         assert first is not None
         assert second is not None
-        assert {first.state, second.state} == {StoredHandleState.ENDED}
+        assert {first.state, second.state} == {HandleState.ENDED}
         assert (first.context is None, second.context is None) == (True, False)
 
 

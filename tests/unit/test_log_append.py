@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pvdm.errors import InputError, PvdmError, VerificationError
+from pvdm.model.statements.kind import StatementKind
 from pvdm.trust.log.checkpoint import open_checkpoint
-from pvdm.trust.log.entry import EntryKind, LogEntry, parse_entry
+from pvdm.trust.log.entry import LogEntry, parse_entry
 from pvdm.trust.log.log import APPEND_ENTRIES_MAX
 from pvdm.trust.log.merkle import Node
 from pvdm.trust.log.proof import verify_consistency, verify_inclusion
@@ -18,7 +19,7 @@ def code_of(refused: pytest.ExceptionInfo[PvdmError]) -> str:
 
 
 def test_an_entry_is_canonical_json_with_a_hash_and_a_time() -> None:
-    leaf = LogEntry(EntryKind.BREAK_GLASS, "ab" * 32, 5).to_bytes()
+    leaf = LogEntry(StatementKind.BREAK_GLASS, "ab" * 32, 5).to_bytes()
     assert leaf == b'{"kind":"break-glass","sha256":"' + b"ab" * 32 + b'","time":5}'
 
 
@@ -29,7 +30,7 @@ def test_an_entry_reads_back_as_itself() -> None:
 @pytest.mark.parametrize(("sha256", "time"), [("AB" * 32, 0), ("ab", 0), ("ab" * 32, -1), ("ab" * 32, 2**53)])
 def test_an_entry_that_is_no_hash_or_no_time_is_refused(sha256: str, time: int) -> None:
     with pytest.raises(InputError) as refused:
-        LogEntry(EntryKind.PROOF, sha256, time)
+        LogEntry(StatementKind.PROOF, sha256, time)
     assert code_of(refused) == "log_entry_invalid"
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pvdm.model.statements.kind import StatementKind
 from pvdm.trust.log import checkpoint, fsck, note
-from pvdm.trust.log.entry import ENTRY_SIZE_MAX_BYTES, EntryKind, LogEntry
+from pvdm.trust.log.entry import ENTRY_SIZE_MAX_BYTES, LogEntry
 from pvdm.trust.log.log import APPEND_ENTRIES_MAX, Log
 from pvdm.trust.log.merkle import Node
 from pvdm.trust.log.proof import LOG_PROOF_SIZE_MAX_BYTES, LogProof
@@ -23,7 +24,7 @@ ROW = re.compile(r"^\| ([^|]+?) \| `([0-9a-f]+)` \|$", re.MULTILINE)
 def example() -> tuple[MemoryStorage, Log]:
     storage = MemoryStorage()
     log = open_log(storage)
-    kinds = (EntryKind.EPOCH, EntryKind.PROOF, EntryKind.RECEIPT)
+    kinds = (StatementKind.EPOCH, StatementKind.PROOF, StatementKind.RECEIPT)
     log.append([LogEntry(kind, f"{at + 1}" * 64, 1_700_000_000_000_000 + at) for at, kind in enumerate(kinds)])
     return storage, log
 
@@ -62,7 +63,7 @@ def test_the_example_s_checkpoint_bytes_are_the_code_s(example: tuple[MemoryStor
 
 def test_every_kind_is_listed() -> None:
     row = next(line for line in SPEC.splitlines() if line.startswith("| `kind` |"))
-    assert set(re.findall(r"`([a-z-]+)`", row)) - {"kind"} == set(EntryKind)
+    assert set(re.findall(r"`([a-z-]+)`", row)) - {"kind"} == set(StatementKind)
 
 
 def test_every_code_of_the_checker_is_listed_and_no_other() -> None:

@@ -41,17 +41,6 @@ class CatalogAccess:
         self._warehouse = warehouse
         self._own = own
 
-    def require_namespace(self, grant: Grant, namespace: Namespace) -> None:
-        """Raise `domain_wrong` if the namespace belongs to another domain."""
-        if not grant.reaches(namespace.domain):
-            raise Code.PERMISSION_DENIED(
-                "this namespace belongs to another domain",
-                reason="domain_wrong",
-                expected="a token of the domain that owns it",
-                got=f"one of the domain {grant.domain}",
-                hint="use a token of the domain that owns it",
-            )
-
     def require_may_manage(self, grant: Grant) -> None:
         """Only producers and operators create, drop, rename and register tables and namespaces."""
         if grant.role not in _MANAGING_ROLES or grant.attempt_id is not None:

@@ -32,7 +32,7 @@ from pvdm.ledger.catalog.tables import NewTable, Pointer, TableRow
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.locks import FairLock, KeyedLocks
 from pvdm.ledger.record import protections
-from pvdm.ledger.record.tokens import Grant
+from pvdm.ledger.record.tokens import Grant, require_domain
 from pvdm.metadata.gate.target import Permit
 
 COMMIT_TRIES_MAX: Final = 16
@@ -71,6 +71,7 @@ class _PlannedStep:
 
 
 _NamespaceAndRow = tuple[Namespace, TableRow | None]
+_Found = Sequence[tuple[Change, _NamespaceAndRow]]
 # Checks the base that the swap compares and the new bytes. It is called again after a conflict.
 PermitMaker = Callable[[TableState, TableMetadata, bytes], Permit]
 
@@ -147,12 +148,7 @@ class Commits:
             yield at_once and self._ledger.dialect == "sqlite"
 
     def _commit(
-        self,
-        grant: Grant,
-        changes: Sequence[tuple[Change, _NamespaceAndRow]],
-        permit: PermitMaker | None,
-        extra: Extra | None,
-        transact: Transact | None,
+        self, grant: Grant, changes: _Found, permit: PermitMaker | None, extra: Extra | None, transact: Transact | None
     ) -> list[TableState]:
         extra = _with_staging_check(grant, extra)
         if any(row is not None and row.upstream is not None for _, (_, row) in changes):
@@ -169,12 +165,7 @@ class Commits:
         return self._finish(planned, rows)
 
     def _forward(
-        self,
-        grant: Grant,
-        changes: Sequence[tuple[Change, _NamespaceAndRow]],
-        permit: PermitMaker | None,
-        extra: Extra | None,
-        transact: Transact | None,
+        self, grant: Grant, changes: _Found, permit: PermitMaker | None, extra: Extra | None, transact: Transact | None
     ) -> TableState:
         """Commit to an upstream, which compares and swaps one table at a time."""
         (change, (_, row)), *others = changes
@@ -303,7 +294,7 @@ class Commits:
             namespace, row = tables.find_with_namespace(unit, levels, name)
         if namespace is None:
             raise unknown_table(levels, name)
-        self._access.require_namespace(grant, namespace)
+        require_domain(grant, namespace.domain, "this namespace")
         return namespace, row or self._states.upstreams.add_from_upstream(namespace, name)
 
     def _swap(

@@ -13,7 +13,7 @@ from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces
 from pvdm.ledger.catalog.namespaces import Levels, Namespace
 from pvdm.ledger.clock import LedgerClock
-from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
+from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant, require_domain
 from pvdm.model.role import Role
 
 DOMAIN_PROPERTY: Final = "pvdm.domain"
@@ -44,7 +44,7 @@ class Namespaces:
             return namespaces.list_children(unit, parent, domain=domain, after=after, count=count)
 
     def create(
-        self, grant: Grant, levels: Levels, properties: Mapping[str, str], *, idempotency_key: RequestKey | None = None
+        self, grant: Grant, levels: Levels, properties: Mapping[str, str], *, key: RequestKey | None = None
     ) -> Namespace:
         """Create a namespace, in its parent's domain and under its parent's protection, if it has a parent."""
         self._access.require_may_manage(grant)
@@ -62,12 +62,12 @@ class Namespaces:
             new = namespaces.create(unit, levels, domain=domain, properties=stored)
             if parent is not None and parent.protected_by is not None:
                 namespaces.protect(unit, new, parent.protected_by)
-            note_request(unit, idempotency_key, {"namespace": list(levels), "properties": stored})
+            note_request(unit, key, {"namespace": list(levels), "properties": stored})
             return new
 
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
-    def drop(self, grant: Grant, levels: Levels, *, idempotency_key: RequestKey | None = None) -> None:
+    def drop(self, grant: Grant, levels: Levels, *, key: RequestKey | None = None) -> None:
         """Drop an empty namespace. Only an operator drops one that protects its tables."""
         self._access.require_may_manage(grant)
 
@@ -77,7 +77,7 @@ class Namespaces:
                 message = f"the namespace {namespaces.dotted_name(levels)} protects its tables"
                 raise Code.CHANGE_GATED(message, reason="namespace_gated", expected=Role.OPERATOR, got=grant.role)
             namespaces.drop(unit, found)
-            note_request(unit, idempotency_key, {}, status=204)
+            note_request(unit, key, {}, status=204)
 
         self._ledger.transact(work, at_micros=self._clock.now_micros())
 
@@ -88,7 +88,7 @@ class Namespaces:
         updates: Mapping[str, str],
         removals: Sequence[str],
         *,
-        idempotency_key: RequestKey | None = None,
+        key: RequestKey | None = None,
     ) -> dict[str, list[str]]:
         """Set some properties, remove others. Returns the names, as the protocol's response has them."""
         self._access.require_may_manage(grant)
@@ -108,14 +108,14 @@ class Namespaces:
                 "removed": [name for name in distinct if name in found.properties],
                 "updated": list(updates),
             }
-            note_request(unit, idempotency_key, changed)
+            note_request(unit, key, changed)
             return changed
 
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
     def _get(self, unit: Unit, grant: Grant, levels: Levels) -> Namespace:
         found = namespaces.get(unit, levels)
-        self._access.require_namespace(grant, found)
+        require_domain(grant, found.domain, "this namespace")
         return found
 
 

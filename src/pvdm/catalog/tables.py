@@ -85,15 +85,13 @@ class Tables:
             self._parts.access.require_create(grant, namespace, name, after)
         return after
 
-    def create(
-        self, grant: Grant, levels: Levels, request: Json, *, idempotency_key: RequestKey | None = None
-    ) -> TableState:
+    def create(self, grant: Grant, levels: Levels, request: Json, *, key: RequestKey | None = None) -> TableState:
         """Create a table without rows."""
 
         def make() -> TableState:
             namespace, name, after = self._new_table(grant, levels, request)
             with name_conflicts(levels, name):
-                return self._parts.commits.create(grant, namespace, name, after, extra=_note_pointers(idempotency_key))
+                return self._parts.commits.create(grant, namespace, name, after, extra=_note_pointers(key))
 
         return retry_if_row_changed(make)
 
@@ -105,7 +103,7 @@ class Tables:
         metadata_location: str,
         *,
         overwrite: bool = False,
-        idempotency_key: RequestKey | None = None,
+        key: RequestKey | None = None,
     ) -> TableState:
         """Create a table from its metadata file elsewhere. The Steward keeps its own copy."""
         access = self._parts.access
@@ -122,16 +120,14 @@ class Tables:
             _require_own_files(after, place, self._parts.warehouse)
         with name_conflicts(levels, name):
             return self._parts.commits.create(
-                grant, namespace, name, after, replaces=old, may_reuse_uuid=True, extra=_note_pointers(idempotency_key)
+                grant, namespace, name, after, replaces=old, may_reuse_uuid=True, extra=_note_pointers(key)
             )
 
-    def commit(
-        self, grant: Grant, changes: Sequence[Change], *, idempotency_key: RequestKey | None = None
-    ) -> list[TableState]:
+    def commit(self, grant: Grant, changes: Sequence[Change], *, key: RequestKey | None = None) -> list[TableState]:
         """Change tables, all or none."""
         only = changes[0] if len(changes) == 1 else None
         with contextlib.nullcontext() if only is None else name_conflicts(only.levels, only.name):
-            return self._parts.commits.commit(grant, changes, extra=_note_pointers(idempotency_key))
+            return self._parts.commits.commit(grant, changes, extra=_note_pointers(key))
 
     def state_of_repeated_request(self, grant: Grant, pointer: Sequence[Json], levels: Levels, name: str) -> TableState:
         """The state of an earlier request with the same key: `pointer` is its location and hash."""
@@ -139,21 +135,19 @@ class Tables:
         location, sha256 = (str(part) for part in pointer)
         return self._require_proved(grant, replace(row, pointer=Pointer(location, sha256)))
 
-    def rename(
-        self, grant: Grant, source: TableName, target: TableName, *, idempotency_key: RequestKey | None = None
-    ) -> None:
+    def rename(self, grant: Grant, source: TableName, target: TableName, *, key: RequestKey | None = None) -> None:
         """Rename the table, perhaps into another namespace of the same domain."""
         require_name(target[1], "the table's new name")
         with name_conflicts(*target):
             try:
-                retry_if_row_changed(lambda: self._rename(grant, source, target, idempotency_key))
+                retry_if_row_changed(lambda: self._rename(grant, source, target, key))
             except ConflictError as error:
                 if error.reason != "name_of_view":
                     raise
                 names = f"{dotted_table(*source)} to {dotted_table(*target)}"
                 raise Code.ALREADY_EXISTS(f"Cannot rename {names}. View already exists", reason="view_exists") from None
 
-    def _rename(self, grant: Grant, source: TableName, target: TableName, idempotency_key: RequestKey | None) -> None:
+    def _rename(self, grant: Grant, source: TableName, target: TableName, key: RequestKey | None) -> None:
         row = self._row(grant, *source)
         for levels, _ in (source, target):
             self._parts.states.upstreams.require_not_upstream(levels, attempted="rename a table")
@@ -174,18 +168,18 @@ class Tables:
         def work(unit: Unit) -> None:
             namespaces.require_unchanged(unit, namespace)
             tables.rename(unit, row, namespace_id=namespace.namespace_id, name=target[1])
-            note_request(unit, idempotency_key, {}, status=204)
+            note_request(unit, key, {}, status=204)
 
         self._parts.ledger.transact(work, at_micros=self._parts.clock.now_micros())
 
     def drop(
-        self, grant: Grant, levels: Levels, name: str, *, purge: bool = False, idempotency_key: RequestKey | None = None
+        self, grant: Grant, levels: Levels, name: str, *, purge: bool = False, key: RequestKey | None = None
     ) -> Leftover | None:
         """Drop the table; with `purge` also delete the files in its place. Returns what is left of them, and why.
 
         Raises `purge_refused`, and does not drop the table, if files would be left.
         """
-        row = retry_if_row_changed(lambda: self._drop(grant, levels, name, idempotency_key, purge=purge))
+        row = retry_if_row_changed(lambda: self._drop(grant, levels, name, key, purge=purge))
         return self.purge(row.location, row.domain) if purge else None
 
     def purge(self, location: str, domain: str) -> Leftover | None:
@@ -196,9 +190,7 @@ class Tables:
         parts = self._parts
         return Purge(parts.ledger, parts.states, parts.warehouse, parse_location(location), domain)
 
-    def _drop(
-        self, grant: Grant, levels: Levels, name: str, idempotency_key: RequestKey | None, *, purge: bool
-    ) -> TableRow:
+    def _drop(self, grant: Grant, levels: Levels, name: str, key: RequestKey | None, *, purge: bool) -> TableRow:
         row = self._row(grant, levels, name)
         self._parts.states.upstreams.require_not_upstream(levels, attempted=f"drop {name}")
         self._parts.access.require_change(grant, row, "it would be dropped")
@@ -209,7 +201,7 @@ class Tables:
 
         def work(unit: Unit) -> None:
             tables.drop(unit, row)
-            note_request(unit, idempotency_key, {"purge": [row.location, row.domain] if purge else []}, status=204)
+            note_request(unit, key, {"purge": [row.location, row.domain] if purge else []}, status=204)
 
         self._parts.ledger.transact(work, at_micros=self._parts.clock.now_micros())
         return row
@@ -272,13 +264,13 @@ def dotted_table(levels: Levels, name: str) -> str:
     return namespaces.dotted_name((*levels, name))
 
 
-def _note_pointers(idempotency_key: RequestKey | None) -> Extra | None:
-    if idempotency_key is None:
+def _note_pointers(key: RequestKey | None) -> Extra | None:
+    if key is None:
         return None
 
     def note(unit: Unit, rows: Sequence[TableRow]) -> None:
         pointers: list[canonical_json.Value] = [[row.pointer.location, row.pointer.sha256] for row in rows]
-        note_request(unit, idempotency_key, {"pointers": pointers})
+        note_request(unit, key, {"pointers": pointers})
 
     return note
 

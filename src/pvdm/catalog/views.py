@@ -23,7 +23,7 @@ from pvdm.ledger.catalog import namespaces, views
 from pvdm.ledger.catalog.namespaces import Levels, Namespace
 from pvdm.ledger.catalog.tables import Pointer
 from pvdm.ledger.catalog.views import NewView, ViewRow
-from pvdm.ledger.record.tokens import Grant
+from pvdm.ledger.record.tokens import Grant, require_domain
 from pvdm.model.role import Role
 
 _VIEW_CONFLICTS: Final[Mapping[str, str]] = {
@@ -65,9 +65,7 @@ class Views:
         with self._parts.ledger.read() as unit:
             return [row.name for row in views.page(unit, home.namespace_id, after=after, count=count)]
 
-    def create(
-        self, grant: Grant, levels: Levels, request: Json, *, idempotency_key: RequestKey | None = None
-    ) -> ViewState:
+    def create(self, grant: Grant, levels: Levels, request: Json, *, key: RequestKey | None = None) -> ViewState:
         """Create a view."""
         node = Node(request, "$")
         name = require_name(node.text("name"), "the view's name")
@@ -79,19 +77,13 @@ class Views:
             location = node.optional_text("location") or str(own)
             now_ms = self._parts.clock.now_micros() // 1_000
             after = new_view(request, location=location, view_uuid=view_uuid, now_ms=now_ms)
-            return self._create(grant, home, name, after, idempotency_key)
+            return self._create(grant, home, name, after, key)
 
         with name_conflicts(levels, name, _VIEW_CONFLICTS):
             return retry_if_row_changed(make)
 
     def register(
-        self,
-        grant: Grant,
-        levels: Levels,
-        name: str,
-        metadata_location: str,
-        *,
-        idempotency_key: RequestKey | None = None,
+        self, grant: Grant, levels: Levels, name: str, metadata_location: str, *, key: RequestKey | None = None
     ) -> ViewState:
         """Create a view from its metadata file elsewhere. The Steward keeps its own copy."""
         require_name(name, "the view's name")
@@ -99,14 +91,14 @@ class Views:
         def make() -> ViewState:
             home = self._get_namespace_for_view(grant, levels)
             after = self._read_registered_metadata(grant, home, metadata_location)
-            return self._create(grant, home, name, after, idempotency_key)
+            return self._create(grant, home, name, after, key)
 
         with name_conflicts(levels, name, _VIEW_CONFLICTS):
             return retry_if_row_changed(make)
 
-    def commit(self, grant: Grant, change: Change, *, idempotency_key: RequestKey | None = None) -> ViewState:
+    def commit(self, grant: Grant, change: Change, *, key: RequestKey | None = None) -> ViewState:
         """Replace the view, or change its properties. After a conflict the change is checked again on the new base."""
-        return retry_if_row_changed(lambda: self._commit(grant, change, idempotency_key))
+        return retry_if_row_changed(lambda: self._commit(grant, change, key))
 
     def state_of_repeated_request(self, grant: Grant, pointer: Sequence[Json], levels: Levels, name: str) -> ViewState:
         """The state of an earlier request with the same key: `pointer` is its location and hash."""
@@ -114,13 +106,11 @@ class Views:
         location, sha256 = (str(part) for part in pointer)
         return self._state(replace(row, pointer=Pointer(location, sha256)))
 
-    def rename(
-        self, grant: Grant, source: TableName, target: TableName, *, idempotency_key: RequestKey | None = None
-    ) -> None:
+    def rename(self, grant: Grant, source: TableName, target: TableName, *, key: RequestKey | None = None) -> None:
         """Rename the view, perhaps into another namespace of the same domain."""
         require_name(target[1], "the view's new name")
         try:
-            retry_if_row_changed(lambda: self._rename(grant, source, target, idempotency_key))
+            retry_if_row_changed(lambda: self._rename(grant, source, target, key))
         except ConflictError as error:
             kinds = {"view_exists": "View", "name_of_table": "Table"}
             if error.reason not in kinds:
@@ -129,11 +119,11 @@ class Views:
             message = f"Cannot rename {names}. {kinds[error.reason]} already exists"
             raise ConflictError(error.reason, message) from None
 
-    def drop(self, grant: Grant, levels: Levels, name: str, *, idempotency_key: RequestKey | None = None) -> None:
+    def drop(self, grant: Grant, levels: Levels, name: str, *, key: RequestKey | None = None) -> None:
         """Drop the view. Its metadata files stay."""
-        retry_if_row_changed(lambda: self._drop(grant, levels, name, idempotency_key))
+        retry_if_row_changed(lambda: self._drop(grant, levels, name, key))
 
-    def _commit(self, grant: Grant, change: Change, idempotency_key: RequestKey | None) -> ViewState:
+    def _commit(self, grant: Grant, change: Change, key: RequestKey | None) -> ViewState:
         home, row = self._row(grant, change.levels, change.name)
         self._require_may_change(grant, home)
         before = self._state(row)
@@ -141,9 +131,9 @@ class Views:
         now_ms = self._parts.clock.now_micros() // 1_000
         after = apply_view_updates(before.metadata, change.updates, now_ms=now_ms)
         if after is before.metadata:
-            if idempotency_key is not None:  # only the answer for a repeated request is stored
+            if key is not None:  # only the answer for a repeated request is stored
                 self._parts.ledger.transact(
-                    lambda unit: _note_pointer(unit, idempotency_key, row), at_micros=self._parts.clock.now_micros()
+                    lambda unit: _note_pointer(unit, key, row), at_micros=self._parts.clock.now_micros()
                 )
             return before
         relocated = after.location != before.metadata.location
@@ -156,9 +146,9 @@ class Views:
                 _require_free_place(unit, after.location)
             return new_row
 
-        return self._put(after, row.revision + 1, swap, idempotency_key)
+        return self._put(after, row.revision + 1, swap, key)
 
-    def _rename(self, grant: Grant, source: TableName, target: TableName, idempotency_key: RequestKey | None) -> None:
+    def _rename(self, grant: Grant, source: TableName, target: TableName, key: RequestKey | None) -> None:
         old, row = self._row(grant, *source)
         self._require_may_change(grant, old)
         new = self._get_namespace_for_view(grant, target[0])
@@ -168,22 +158,22 @@ class Views:
 
         def work(unit: Unit) -> None:
             views.rename(unit, row, (old, new), target[1])
-            note_request(unit, idempotency_key, {}, status=204)
+            note_request(unit, key, {}, status=204)
 
         self._parts.ledger.transact(work, at_micros=self._parts.clock.now_micros())
 
-    def _drop(self, grant: Grant, levels: Levels, name: str, idempotency_key: RequestKey | None) -> None:
+    def _drop(self, grant: Grant, levels: Levels, name: str, key: RequestKey | None) -> None:
         home, row = self._row(grant, levels, name)
         self._require_may_change(grant, home)
 
         def work(unit: Unit) -> None:
             views.drop(unit, home, row)
-            note_request(unit, idempotency_key, {}, status=204)
+            note_request(unit, key, {}, status=204)
 
         self._parts.ledger.transact(work, at_micros=self._parts.clock.now_micros())
 
     def _create(
-        self, grant: Grant, home: Namespace, name: str, after: ViewMetadata, idempotency_key: RequestKey | None
+        self, grant: Grant, home: Namespace, name: str, after: ViewMetadata, key: RequestKey | None
     ) -> ViewState:
         self._parts.access.require_place(grant, home.levels, after.location)
 
@@ -192,16 +182,16 @@ class Views:
             _require_free_place(unit, row.location)
             return row
 
-        return self._put(after, 0, swap, idempotency_key)
+        return self._put(after, 0, swap, key)
 
-    def _put(self, after: ViewMetadata, revision: int, swap: Swap, idempotency_key: RequestKey | None) -> ViewState:
+    def _put(self, after: ViewMetadata, revision: int, swap: Swap, key: RequestKey | None) -> ViewState:
         """Write and sync the file, then swap the pointer. A failure after the swap is reported as state unknown."""
         file = self._files.write(after.view_uuid, revision, after.to_bytes())
         fault.point("catalog.after_metadata_file")
 
         def work(unit: Unit) -> ViewRow:
             row = swap(unit, Pointer(file.location, file.sha256))
-            _note_pointer(unit, idempotency_key, row)
+            _note_pointer(unit, key, row)
             return row
 
         with remove_uncommitted(self._files, [file]):
@@ -253,7 +243,7 @@ class Views:
             home = namespaces.find(unit, levels)
             row = None if home is None else views.find(unit, home.namespace_id, name)
         if home is not None:
-            self._parts.access.require_namespace(grant, home)
+            require_domain(grant, home.domain, "this namespace")
         if home is None or row is None:
             raise Code.VIEW_UNKNOWN(f"View does not exist: {dotted_table(levels, name)}")
         return home, row
@@ -270,8 +260,8 @@ def _require_free_place(unit: Unit, location: str) -> None:
     require_free(unit, location)
 
 
-def _note_pointer(unit: Unit, idempotency_key: RequestKey | None, row: ViewRow) -> None:
-    note_request(unit, idempotency_key, {"pointers": [[row.pointer.location, row.pointer.sha256]]})
+def _note_pointer(unit: Unit, key: RequestKey | None, row: ViewRow) -> None:
+    note_request(unit, key, {"pointers": [[row.pointer.location, row.pointer.sha256]]})
 
 
 def _outside_error(expected: str, got: str) -> PvdmError:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import click
 
-from pvdm.cli.common.group import command_group
+from pvdm.cli.common.commands import command_group
 from pvdm.version import __version__
 
 

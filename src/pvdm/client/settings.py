@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import ssl
 from dataclasses import dataclass, fields
@@ -12,6 +11,7 @@ from typing import Final
 import httpx
 
 from pvdm.errors import Code, PvdmError
+from pvdm.model.fields import is_loopback
 
 TRIES_MAX: Final = 100
 WAIT_MAX_SECONDS: Final = 86_400
@@ -98,16 +98,6 @@ def require_address(text: str, *, insecure: bool) -> httpx.URL:
     if url.scheme == "http" and not insecure and not is_loopback(url.host):
         raise Code.STEWARD_ADDRESS_INSECURE(got=f"http to {url.host}")
     return url.copy_with(raw_path=url.raw_path.rstrip(b"/"))
-
-
-def is_loopback(host: str) -> bool:
-    """Whether the host is this machine, by its name or address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def tls_context(ca_file: Path | None) -> ssl.SSLContext:

@@ -19,6 +19,7 @@ from pvdm.errors import (
     StateUnknownError,
     UnavailableError,
     VerificationError,
+    expect,
 )
 from pvdm.lake.spark import CALLING, cause_of
 from pvdm.model.chunk import is_steward_branch
@@ -126,9 +127,7 @@ def _not_tried_note(attempt: AttemptView, what: str) -> str:
 
 def no_verdict_error(attempt: AttemptView, *, before: bool = False) -> RolledBackError:
     """The error for an attempt that the Steward ended without a verdict."""
-    refusal = attempt.refusal
-    if refusal is None:
-        raise AssertionError("an attempt without a verdict has a refusal")
+    refusal = expect(attempt.refusal, "an attempt without a verdict has a refusal")
     next_step = f"if the cause was removed meanwhile, for example by a migration: {retry_command(attempt)}"
     if before:
         next_step = f"{_not_tried_note(attempt, 'the end of')}; {next_step}"

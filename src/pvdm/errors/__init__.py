@@ -12,6 +12,7 @@ from pvdm.errors.kinds import (
     UnavailableError,
     VerificationError,
     comparison,
+    expect,
 )
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "UnavailableError",
     "VerificationError",
     "comparison",
+    "expect",
 ]

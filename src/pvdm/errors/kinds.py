@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 from functools import partial
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 from pvdm.errors.registry import codes_by_reason
+
+_T = TypeVar("_T")
 
 
 class PvdmError(Exception):
@@ -57,6 +59,11 @@ class PvdmError(Exception):
         facts: dict[str, Any] = {"expected": self.expected, "got": self.got, "hint": self.hint or hint}
         return type(self)(self.reason, message, **facts | self.details | details)
 
+    def as_not_allowed(self, message: str, hint: str, reason: str | None = None) -> NotAllowedError:
+        """The same facts as `NotAllowedError`, with another message and hint."""
+        facts: dict[str, Any] = {"expected": self.expected, "got": self.got, "hint": hint}
+        return NotAllowedError(reason or self.reason, message, **facts | self.details)
+
     def to_json(self) -> dict[str, object]:
         """The error envelope, the same in `--json` output and over HTTP."""
         return {
@@ -68,6 +75,13 @@ class PvdmError(Exception):
             "hint": self.hint,
             "details": dict(self.details),
         }
+
+
+def expect(value: _T | None, why: str) -> _T:
+    """The value, which is never None, for the reason `why`. Raises AssertionError if it is: that is a bug."""
+    if value is None:
+        raise AssertionError(why)
+    return value
 
 
 def comparison(expected: str | None, got: str | None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import secrets
 import time
 from decimal import Decimal
 from typing import Any, Final, NoReturn
@@ -19,18 +18,18 @@ from pvdm.lake.stores.stores import Stores
 from pvdm.lake.vault import Vault
 from pvdm.ledger import Unit
 from pvdm.ledger.record import proofs, statements
-from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import attempts, chunks, verified, workloads
 from pvdm.metadata.gate.context import Gate
 from pvdm.metadata.gate.proposal import Logged, Part, Proposal, PublicationResult, PublishedSnapshot
 from pvdm.model.filter.claim import Claim
-from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.proof import Proof, WorkloadStatement
 from pvdm.steward.access import STEWARD_GRANT
 from pvdm.steward.embedded.embedded import EmbeddedSteward
 from pvdm.steward.notary import Notary
 from pvdm.steward.pipeline.proposals import logged, read_verified
 from pvdm.steward.work.opened import bound_contract
+from pvdm.trust.approval import override_of, signer_fields
 from pvdm.trust.envelope import STATEMENT_TYPE, Envelope
 from pvdm.trust.statement import payload_of, read_signed
 from pvdm.verify.fetch import Files
@@ -69,8 +68,6 @@ def replay(steward: EmbeddedSteward, workload_id: str, table_uuid: str) -> Publi
 
     notary = steward.notary
     config = notary.config.catalog
-    if config is None:
-        raise AssertionError("an embedded Steward has a catalog")
     stores = Stores(notary.config.s3)
     vault = Vault(config.vault, stores)
     gate = Gate(
@@ -91,18 +88,8 @@ def unsigned_override(steward: EmbeddedSteward, fail_proof_id: str) -> bytes:
     """A correct break-glass statement in an envelope without signatures."""
     core = read_signed(steward.proof_envelope(fail_proof_id), Proof).core
     now = time.time_ns() // 1_000
-    override = BreakGlass(
-        operator="tom",
-        reason="the month has to be closed",
-        table=core.target.table,
-        base_snapshot_id=core.target.base_snapshot_id,
-        fail_proof_id=fail_proof_id,
-        file_hashes=core.files.staged_hashes,
-        nonce=secrets.token_hex(16),
-        issued_at=now,
-        expires_at=now + _HOUR_MICROS,
-    )
-    return Envelope(STATEMENT_TYPE, payload_of(override), ()).to_bytes()
+    signer = signer_fields("tom", "the month has to be closed", now=now, lifetime_micros=_HOUR_MICROS)
+    return Envelope(STATEMENT_TYPE, payload_of(override_of(fail_proof_id, core, signer)), ()).to_bytes()
 
 
 def _proposal(notary: Notary, vault: Vault, workload_id: str) -> Proposal:

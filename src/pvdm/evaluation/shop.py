@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import secrets
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,14 +20,13 @@ import pyarrow.parquet as pq
 import pvdm
 from pvdm.digest import kernel_engine
 from pvdm.errors import Code, PvdmError, UnavailableError
-from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.spark import ICEBERG_RUNTIME, SparkCatalog, remove_catalog, running_session, spark_session, wire
-from pvdm.metadata.gate.state import target_of
+from pvdm.metadata.gate.state import table_metadata, table_ref, target_of
 from pvdm.model.role import Role
 from pvdm.model.statements.migration import Protection, ProtectionAction, contract_sha256
-from pvdm.model.statements.table import TableRef
 from pvdm.steward.embedded.embedded import EmbeddedSteward, Person
 from pvdm.steward.work.contracts import contract_text
+from pvdm.trust.approval import signer_fields
 from pvdm.trust.keys.operator import OperatorKey, create_key_pair, open_key_pair
 from pvdm.trust.root import RootRole
 from pvdm.trust.verify import sign_statement
@@ -185,19 +183,9 @@ def _protect(lake: DemoLake, table: str, key: OperatorKey) -> None:
     path.write_text(CONTRACT.format(product=product, target=table), "utf-8")
     contract = contract_text(path.read_bytes(), str(path))
     view, now = lake.steward.target("table", table), time.time_ns() // 1_000
-    if view.metadata is None:
-        raise AssertionError("a table has metadata")
-    table_ref = TableRef(view.catalog, view.id, view.name)
-    protection = Protection(
-        operator=OPERATOR,
-        reason=f"{product} go live",
-        action=ProtectionAction.PROTECT,
-        target=target_of(table_ref, TableMetadata.parse(view.metadata.encode()), contract_sha256(contract)),
-        contract=contract,
-        nonce=secrets.token_hex(16),
-        issued_at=now,
-        expires_at=now + _HOUR_MICROS,
-    )
+    target = target_of(table_ref(view), table_metadata(view), contract_sha256(contract))
+    signer = signer_fields(OPERATOR, f"{product} go live", now=now, lifetime_micros=_HOUR_MICROS)
+    protection = Protection(action=ProtectionAction.PROTECT, target=target, contract=contract, **signer)
     lake.steward.submit_protection(sign_statement(protection, key).to_bytes())
 
 

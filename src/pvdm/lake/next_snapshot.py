@@ -14,31 +14,16 @@ from typing import Final
 
 from pvdm.errors import Code
 from pvdm.lake.format.json_document import Json, dump_json
+from pvdm.lake.format.manifest import write
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, FileContent, ManifestContent, ManifestEntry
 from pvdm.lake.format.manifest.manifest import ManifestHeader
 from pvdm.lake.format.manifest.manifest_list import ListHeader, ManifestFile, ManifestList
-from pvdm.lake.format.manifest.write import (
-    WrittenManifest,
-    carry_entry,
-    delete_entry,
-    write_manifest,
-    write_manifest_list,
-)
 from pvdm.lake.format.partition_spec import source_types
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import RETENTION, Snapshot, SnapshotRef
+from pvdm.lake.read import found_manifests
 from pvdm.lake.read.entries import FileReader, ListedManifest, header_of, manifest_list, read_listed
-from pvdm.lake.read.found_manifests import (
-    FOUND_KEY,
-    MANIFESTS_KEY,
-    TOTALS,
-    FoundCheck,
-    SteadyFiles,
-    bound_files,
-    found_root,
-    read_manifest_hashes,
-)
 
 # A manifest of this size, of some thousand entries, is not merged with others any more.
 MERGED_BYTES: Final = 1_048_576
@@ -109,7 +94,7 @@ def next_snapshot(
     kept = base.keep_manifests(wanted.removed, merge_from)
     listed = (*writer.add_files(wanted.added), *kept)
     name = f"snap-{snapshot_id}.avro"
-    written = write_manifest_list(
+    written = write.write_manifest_list(
         ListHeader(
             format_version=metadata.format_version,
             snapshot_id=snapshot_id,
@@ -176,7 +161,7 @@ class _Writer:
         entries = [
             ManifestEntry(status=EntryStatus.ADDED, data_file=file, snapshot_id=self.snapshot_id) for file in files
         ]
-        return (self._add_manifest(header.content, write_manifest(header, entries)),)
+        return (self._add_manifest(header.content, write.write_manifest(header, entries)),)
 
     def rewrite(self, group: Sequence[ListedManifest], is_removed: Callable[[ManifestEntry], bool]) -> ManifestFile:
         """Merge the manifests into one. Removed files become DELETED by this snapshot, others keep their numbers."""
@@ -185,14 +170,14 @@ class _Writer:
         for entry in (entry for read in group for entry in read.entries if entry.is_live):
             if is_removed(entry):
                 self.removed.append(entry.data_file)
-                entries.append(delete_entry(entry, self.snapshot_id, version))
+                entries.append(write.delete_entry(entry, self.snapshot_id, version))
             else:
-                entries.append(carry_entry(entry, version))
+                entries.append(write.carry_entry(entry, version))
         first = group[0].header
         header = _header_with_sources(self.metadata, first.spec.spec_id, first.content)
-        return self._add_manifest(header.content, write_manifest(header, entries))
+        return self._add_manifest(header.content, write.write_manifest(header, entries))
 
-    def _add_manifest(self, content: ManifestContent, manifest: WrittenManifest) -> ManifestFile:
+    def _add_manifest(self, content: ManifestContent, manifest: write.WrittenManifest) -> ManifestFile:
         name = f"{self.snapshot_id}-{'m' if content is ManifestContent.DATA else 'd'}{len(self.files)}.avro"
         location = self._place(name)
         self.files.append(NewFile(name, location, manifest.data))
@@ -215,9 +200,9 @@ class _Head:
     def __init__(self, writer: _Writer, head: Snapshot | None, reader: FileReader, *, in_vault: bool) -> None:
         self._writer = writer
         self._head = head
-        self._files = SteadyFiles(reader)
+        self._files = found_manifests.SteadyFiles(reader)
         self._in_vault = in_vault
-        self._check: FoundCheck | None = None
+        self._check: found_manifests.FoundCheck | None = None
         self._hashes: dict[str, str] = {}
         self.found_sha256: str | None = None
 
@@ -244,7 +229,7 @@ class _Head:
                 found.append(self._writer.rewrite(read, _removal_test(group, removed)))
         if self._check is not None and head is not None and listing is not None:
             self._check.finish()
-            self.found_sha256 = found_root(bound_files(head, listing, self._files.seen))
+            self.found_sha256 = found_manifests.found_root(found_manifests.bound_files(head, listing, self._files.seen))
         if missing:
             raise Code.REMOVED_FILE_NOT_LIVE(got=min(missing))
         return tuple(found)
@@ -253,17 +238,17 @@ class _Head:
         """The hashes for the header of the next list: of each manifest, and of the files that were taken over."""
         hashes = self._hashes | {file.location: hashlib.sha256(file.data).hexdigest() for file in self._writer.files}
         # The hashes of all manifests, in the list's order and without a separator.
-        extra = [(MANIFESTS_KEY, "".join(hashes[each.manifest_path] for each in listed).encode())]
-        return extra if self.found_sha256 is None else [*extra, (FOUND_KEY, self.found_sha256.encode())]
+        extra = [(found_manifests.MANIFESTS_KEY, "".join(hashes[each.manifest_path] for each in listed).encode())]
+        return extra if self.found_sha256 is None else [*extra, (found_manifests.FOUND_KEY, self.found_sha256.encode())]
 
     def totals(self) -> dict[str, str]:
         """The head's totals: counted if every manifest was read, else from its summary."""
         if self._head is None:
-            return dict.fromkeys(TOTALS, "0")
+            return dict.fromkeys(found_manifests.TOTALS, "0")
         if self._check is not None:
             return {name: str(count) for name, count in self._check.totals.items()}
         summary = self._head.summary
-        return {name: summary[f"total-{name}"] for name in TOTALS if f"total-{name}" in summary}
+        return {name: summary[f"total-{name}"] for name in found_manifests.TOTALS if f"total-{name}" in summary}
 
     def _split_by_writer(self, listing: ManifestList | None) -> tuple[list[ManifestFile], list[ManifestFile]]:
         """The live manifests that may be listed again, and those that are taken over.
@@ -275,13 +260,15 @@ class _Head:
         live = [each for each in listing.manifests if _may_be_live(each)]
         if not self._in_vault:
             return live, []
-        hashes = read_manifest_hashes(listing.file.text(MANIFESTS_KEY), len(listing.manifests))
+        hashes = found_manifests.read_manifest_hashes(
+            listing.file.text(found_manifests.MANIFESTS_KEY), len(listing.manifests)
+        )
         own = all(self._writer.is_own(each.manifest_path) for each in listing.manifests)
         if hashes is not None and own and self._writer.is_own(self._head.manifest_list or ""):
             paths = (each.manifest_path for each in listing.manifests)
             self._hashes = dict(zip(paths, hashes, strict=True))
             return live, []
-        self._check = FoundCheck(self._writer.metadata, self._head, listing.header)
+        self._check = found_manifests.FoundCheck(self._writer.metadata, self._head, listing.header)
         return [], list(listing.manifests)
 
     def _read(

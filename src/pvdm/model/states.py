@@ -47,6 +47,14 @@ class AnnouncedState(StrEnum):
     RELEASED = "RELEASED"
 
 
+class HandleState(StrEnum):
+    """The states of a key handle: ISSUED → FROZEN → ENDED, or ISSUED → ENDED."""
+
+    ISSUED = "ISSUED"
+    FROZEN = "FROZEN"
+    ENDED = "ENDED"
+
+
 @dataclass(frozen=True, slots=True)
 class Transition:
     """One permitted step and its cause."""

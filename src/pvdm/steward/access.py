@@ -9,7 +9,7 @@ from pvdm.errors import Code
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import tokens
-from pvdm.ledger.record.tokens import EVERY_DOMAIN, BearerToken, Grant
+from pvdm.ledger.record.tokens import EVERY_DOMAIN, BearerToken, Grant, require_domain
 from pvdm.ledger.work import attempts, workloads
 from pvdm.model.role import Role
 from pvdm.model.states import ATTEMPT
@@ -151,17 +151,6 @@ class Access:
             )
 
         return self._ledger.transact(work, at_micros=now)
-
-
-def require_domain(grant: Grant, domain: str) -> None:
-    """Refuse a caller of another domain."""
-    if not grant.reaches(domain):
-        raise Code.PERMISSION_DENIED(
-            reason="domain_wrong",
-            expected="a token of the domain that owns it",
-            got=f"one of the domain {grant.domain}",
-            hint="use a token of the domain that owns it",
-        )
 
 
 def require_attempt(grant: Grant, attempt_id: str | None) -> None:

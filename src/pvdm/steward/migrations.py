@@ -20,13 +20,13 @@ from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.record import protections, statements
 from pvdm.ledger.record.protections import MigrationRecord
 from pvdm.ledger.record.statements import Statement
-from pvdm.ledger.record.tokens import Grant
-from pvdm.ledger.schema.record import StatementKind
+from pvdm.ledger.record.tokens import Grant, require_domain
 from pvdm.metadata.gate.migration import permit_migration
 from pvdm.metadata.gate.target import Permit
 from pvdm.model.contract import DataProductContract
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import MIGRATION_UPDATES_MAX_BYTES, Migration
-from pvdm.steward.access import require_domain, visible_domain
+from pvdm.steward.access import visible_domain
 from pvdm.steward.protections import Approvals, JudgedApproval, find_table, refuse_replay, require_current
 from pvdm.steward.record.recorder import Document
 from pvdm.steward.work.contracts import require_target_fit
@@ -148,13 +148,10 @@ class Migrations:
 
 
 def _store(unit: Unit, judged: JudgedApproval[Migration], row: TableRow, log_index: int) -> TableRow:
-    migration, migration_id = judged.predicate, judged.approval.statement_id
-    record = migration_record(migration_id, migration, row.domain, row.pointer.sha256)
-    protections.put(unit, record, judged.envelope, log_index=log_index)
-    if migration.contract is None:
-        return row
-    protections.store_contract(unit, migration.contract.encode(), statement_id=migration_id)
-    return tables.protect(unit, row, migration.after.contract_sha256)
+    migration = judged.predicate
+    record = migration_record(judged.approval.statement_id, migration, row.domain, row.pointer.sha256)
+    protections.put(unit, record, migration.contract, judged.envelope, log_index=log_index)
+    return row if migration.contract is None else tables.protect(unit, row, migration.after.contract_sha256)
 
 
 def migration_record(

@@ -21,16 +21,13 @@ from pvdm.ledger.migrations import migrate
 from pvdm.ledger.record import receipts, restores
 from pvdm.model.statements.epoch import EpochStage
 from pvdm.steward.access import Access
-from pvdm.steward.cleanup.orphan_search import Leftovers
 from pvdm.steward.cleanup.quarantine import QuarantineFiles
-from pvdm.steward.cleanup.vault import VaultSweep, VaultUsage
+from pvdm.steward.cleanup.vault import VaultUsage
 from pvdm.steward.config.ledger_agreement import require_common_settings, require_in_place, store_common_settings
 from pvdm.steward.config.resources import archive_folder, open_keys, open_mounts, outside_file
 from pvdm.steward.config.steward import FileKeys, StewardConfig
 from pvdm.steward.migrations import Migrations
-from pvdm.steward.pipeline.assemble import PipelineParts, build_pipeline
-from pvdm.steward.pipeline.break_glass import OverridePublisher
-from pvdm.steward.pipeline.jobs import Changes, Jobs
+from pvdm.steward.pipeline.assemble import Pipeline, PipelineParts, build_pipeline, fields_of
 from pvdm.steward.pipeline.spark import SparkVerifier
 from pvdm.steward.protections import Approvals, Protections
 from pvdm.steward.record.attestations import Attestations
@@ -42,8 +39,6 @@ from pvdm.steward.record.overrides import Overrides
 from pvdm.steward.record.proofs import Proofs
 from pvdm.steward.record.recorder import Recorder
 from pvdm.steward.record.roots import TrustRoots
-from pvdm.steward.work.opening import Workloads
-from pvdm.steward.work.queries import Work
 from pvdm.trust.keys.epochs import EpochBook, KeyRole
 from pvdm.trust.keys.handles import Handles
 from pvdm.trust.keys.service import KeyService
@@ -57,40 +52,22 @@ from pvdm.verify.spark.access import StoreAccess
 Clock = Callable[[], int]
 
 
-@dataclass(frozen=True, slots=True)
-class Notary:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notary(Pipeline):
     """The services of one Steward; each may be used from several threads."""
 
-    config: StewardConfig
-    ledger: Ledger
-    clock: LedgerClock
-    keys: KeyService
     outside: FileOutsideCheckpoint
-    recorder: Recorder
-    log: LogQueries
-    trust: TrustRoots
     epochs: Epochs
-    proofs: Proofs
     overrides: Overrides
-    override_publisher: OverridePublisher
     attestations: Attestations
     access: Access
-    work: Work
-    workloads: Workloads
-    jobs: Jobs
-    changes: Changes
-    leftovers: Leftovers
     quarantine: QuarantineFiles
-    handles: Handles
     protections: Protections
     migrations: Migrations
     audits: Audits
     expiries: Expiries
-    catalog: Catalog
-    sweep: VaultSweep
     folders: FolderHealth
     usage: VaultUsage
-    spark: SparkVerifier | None = None
     buckets: StoreHealth | None = None
 
     def readiness(self) -> tuple[PvdmError, ...]:
@@ -256,47 +233,40 @@ def _build(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: KeyS
     )
     stores = Stores(config.s3)
     catalog = _open_catalog(config, ledger, clock, stores)
-    proofs = Proofs(ledger, clock, keys, recorder, log, notary=config.notary, isolation=config.isolation)
-    handles = Handles(keys, LedgerHandles(ledger, clock))
     access = Access(ledger, clock)
     spark = None
     if config.spark is not None:
         spark = SparkVerifier(config.spark, access, Files(stores), StoreAccess(config.s3, config.vending))
     extracts = None if spark is None else spark.extraction
-    pipeline = build_pipeline(
-        PipelineParts(config, ledger, clock, keys, handles, recorder, log, trust, proofs, catalog, stores, spark)
-    )
-    vault = Vault(config.catalog.vault, stores)
-    approvals = Approvals(ledger, clock, recorder, trust, catalog, pipeline.sources, extracts)
-    return Notary(
+    parts = PipelineParts(
         config=config,
         ledger=ledger,
         clock=clock,
         keys=keys,
-        outside=outside,
+        handles=Handles(keys, LedgerHandles(ledger, clock)),
         recorder=recorder,
         log=log,
         trust=trust,
+        proofs=Proofs(ledger, clock, keys, recorder, log, notary=config.notary, isolation=config.isolation),
+        catalog=catalog,
+        stores=stores,
+        spark=spark,
+    )
+    pipeline = build_pipeline(parts)
+    vault = Vault(config.catalog.vault, stores)
+    approvals = Approvals(ledger, clock, recorder, trust, catalog, pipeline.sources, extracts)
+    return Notary(
+        **fields_of(pipeline),
+        outside=outside,
         epochs=Epochs(ledger, clock, keys, recorder, trust, notary=config.notary),
-        proofs=proofs,
         overrides=Overrides(ledger, clock, recorder, trust, catalog),
-        override_publisher=pipeline.override_publisher,
         attestations=Attestations(ledger, clock, keys, recorder, trust),
         access=access,
-        work=pipeline.work,
-        workloads=pipeline.workloads,
-        jobs=pipeline.jobs,
-        changes=pipeline.changes,
-        leftovers=pipeline.leftovers,
         quarantine=QuarantineFiles(ledger, clock, catalog, vault),
-        handles=handles,
         protections=Protections(approvals, Files(stores)),
         migrations=Migrations(approvals),
         audits=Audits(ledger, recorder.require_covered, catalog, config.catalog.vault, stores),
         expiries=Expiries(ledger, clock, trust, keys.book, config.service.tls_certificate),
-        catalog=catalog,
-        sweep=pipeline.sweep,
-        spark=spark,
         buckets=_bucket_health(config),
         folders=_folder_health(config, ledger),
         usage=VaultUsage(vault),

@@ -26,13 +26,13 @@ from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import protections, restores, statements
 from pvdm.ledger.record.protections import ProtectedObject, ProtectionRecord
 from pvdm.ledger.record.statements import Statement
-from pvdm.ledger.record.tokens import Grant
-from pvdm.ledger.schema.record import StatementKind, StoredAction
+from pvdm.ledger.record.tokens import Grant, require_domain
 from pvdm.metadata.gate.migration import require_state
 from pvdm.model.contract import DataProductContract, parse_contract
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import Migration, NamespaceTarget, Protection, ProtectionAction, TableTarget
 from pvdm.model.statements.table import NamespaceRef, TableRef
-from pvdm.steward.access import require_domain, visible_domain
+from pvdm.steward.access import visible_domain
 from pvdm.steward.record.recorder import Document, Recorder
 from pvdm.steward.record.roots import TrustRoots
 from pvdm.steward.work import contracts
@@ -225,11 +225,8 @@ class Protections:
 
             def work(unit: Unit, log_indexes: Sequence[int]) -> None:
                 require_current(unit, judged)
-                record = apply(unit)
-                protections.put(unit, record, judged.envelope, log_index=log_indexes[0])
-                if judged.predicate.contract is not None:
-                    contract = judged.predicate.contract.encode()
-                    protections.store_contract(unit, contract, statement_id=record.protection_id)
+                record, contract = apply(unit), judged.predicate.contract
+                protections.put(unit, record, contract, judged.envelope, log_index=log_indexes[0])
 
             self._recorder.store([document], work)
 
@@ -297,7 +294,7 @@ def protection_record(
     target = protection.target
     return ProtectionRecord(
         protection_id=protection_id,
-        action=StoredAction(protection.action.value),
+        action=protection.action,
         table_uuid=target.table.uuid if isinstance(target, TableTarget) else None,
         namespace_id=target.namespace.id if isinstance(target, NamespaceTarget) else None,
         name=target.table.name if isinstance(target, TableTarget) else target.namespace.name,
@@ -342,14 +339,9 @@ def hash_manifests(metadata: TableMetadata, reader: FileReader) -> str | None:
     try:
         return check_found(metadata, head, reader)
     except (InputError, VerificationError) as error:
-        raise NotAllowedError(
-            error.reason,
-            f"the table cannot be protected with the manifests of main: {error.message}",
-            expected=error.expected,
-            got=error.got,
-            hint="nothing was changed; rewrite the table's manifests (rewrite_manifests), and sign again",
-            **error.details,
-        ) from None
+        message = f"the table cannot be protected with the manifests of main: {error.message}"
+        hint = "nothing was changed; rewrite the table's manifests (rewrite_manifests), and sign again"
+        raise error.as_not_allowed(message, hint) from None
 
 
 def _view(record: ProtectionRecord, statement: Statement) -> ProtectionView:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from pvdm.errors import Code, NotAllowedError, VerificationError
+from pvdm.errors import Code, VerificationError
 from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.migration import Migration, Protection
 from pvdm.trust.refusal import refused, require_equal
 from pvdm.trust.root import RootKey, RootRole, TrustRoot
@@ -22,6 +24,23 @@ MAIN_MOVED_HINT: Final = (
     "nothing was published; main has moved: sign for a FAIL over the new base. A repair with the same bytes gives one; "
     "where no attempt is left, another workload id does"
 )
+
+
+def signer_fields(operator: str, reason: str, *, now: int, lifetime_micros: int) -> dict[str, Any]:
+    """The fields of an approval or override that name its signer, reason and times, with a new nonce."""
+    times = {"issued_at": now, "expires_at": now + lifetime_micros}
+    return {"operator": operator, "reason": reason, "nonce": secrets.token_hex(16), **times}
+
+
+def override_of(fail_proof_id: str, core: ProofCore, signer: dict[str, Any]) -> BreakGlass:
+    """The override of exactly one FAIL proof: its table, its base and its files. `signer` is from `signer_fields`."""
+    return BreakGlass(
+        table=core.target.table,
+        base_snapshot_id=core.target.base_snapshot_id,
+        fail_proof_id=fail_proof_id,
+        file_hashes=core.files.staged_hashes,
+        **signer,
+    )
 
 
 def verify_approval(data: bytes, root: TrustRoot, kind: type[A], *, now: int) -> Verified[A]:
@@ -58,10 +77,8 @@ def raise_not_allowed(what: str) -> Iterator[None]:
     try:
         yield
     except VerificationError as error:
-        reason = f"{what}_unsigned" if error.code == Code.ENVELOPE_UNSIGNED else error.reason
-        raise NotAllowedError(
-            reason, error.message, expected=error.expected, got=error.got, hint=_HINTS[what], **error.details
-        ) from None
+        reason = f"{what}_unsigned" if error.code == Code.ENVELOPE_UNSIGNED else None
+        raise error.as_not_allowed(error.message, _HINTS[what], reason) from None
 
 
 def require_own_role(what: str, key: RootKey, role: RootRole) -> None:

@@ -10,7 +10,8 @@ from pvdm.errors import Code
 from pvdm.model.canonical_json import Value, dump
 from pvdm.model.codec import Document, FieldType, Number, documents
 from pvdm.model.fields import Fields, require_sha256
-from pvdm.trust.log.entry import EntryKind, LogEntry
+from pvdm.model.statements.kind import StatementKind
+from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.log.note import NoteKey
 from pvdm.trust.log.proof import LogProofChecker
 from pvdm.trust.refusal import refuse_input_errors, refused, require_equal
@@ -55,7 +56,7 @@ class LoggedEnvelope(Document, title="a proof of the bundle"):
     @property
     def leaf(self) -> bytes:
         """The log's entry: kind, hash of the envelope, time."""
-        return LogEntry(EntryKind.PROOF, hashlib.sha256(self.envelope).hexdigest(), self.logged_at).to_bytes()
+        return LogEntry(StatementKind.PROOF, hashlib.sha256(self.envelope).hexdigest(), self.logged_at).to_bytes()
 
 
 @dataclass(frozen=True, slots=True)

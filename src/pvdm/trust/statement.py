@@ -12,6 +12,7 @@ from pvdm.model.fields import Fields
 from pvdm.model.statements.attestation import SourceAttestation
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.epoch import EpochStatement, RestoreStatement
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import Migration, Protection
 from pvdm.model.statements.proof import Proof, WorkloadStatement
 from pvdm.model.statements.receipt import Receipt
@@ -50,6 +51,11 @@ class Family:
     signer: str
     epoch: str | None = None
     issued_at: str = "issued_at"
+
+    @property
+    def kind(self) -> StatementKind:
+        """The kind of the statement, as the log's entries name it."""
+        return StatementKind(self.predicate_type.split(":")[2])
 
 
 _NOTARY: Final = RootRole.NOTARY

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.proof import Proof
 from pvdm.trust.bundle import LoggedEnvelope, ProofBundle
-from pvdm.trust.log.entry import EntryKind, LogEntry
+from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.log.proof import LogProof
 from pvdm.trust.verify import sign_statement
 from tests.support.ledger.log_storage import MemoryStorage, entry, open_log
@@ -49,7 +50,7 @@ def bundle_of(*proofs: tuple[Proof, str]) -> bytes:
 def bundled(*envelopes: bytes) -> bytes:
     """Envelopes, whatever they say, as entries of one real log, with the log proof of each."""
     log = open_log(MemoryStorage(), SIGNERS["log-keeper"])
-    logged = [LogEntry(EntryKind.PROOF, hashlib.sha256(envelope).hexdigest(), NOW) for envelope in envelopes]
+    logged = [LogEntry(StatementKind.PROOF, hashlib.sha256(envelope).hexdigest(), NOW) for envelope in envelopes]
     appended = log.append([entry(0), *logged, entry(9)])
     texts = [
         LogProof(at, log.prove_inclusion(at, appended.size).hashes, appended.checkpoint.note).to_bytes().decode()

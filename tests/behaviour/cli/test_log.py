@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.trust.log.entry import EntryKind, LogEntry
+from pvdm.model.statements.kind import StatementKind
+from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.log.export import export
 from pvdm.trust.log.note import NoteKey
 from pvdm.trust.log.proof import parse_log_proof, verify_log_proof
@@ -210,7 +211,7 @@ def test_a_proof_without_out_goes_to_standard_output(pvdm: Run, exported: Path) 
 def test_an_entry_is_found_by_its_envelope(pvdm: Run, tmp_path: Path) -> None:
     envelope = (EXAMPLES / "proof.json").read_bytes()
     storage, log = filled(10)
-    log.append([LogEntry(EntryKind.PROOF, hashlib.sha256(envelope).hexdigest(), 5)])
+    log.append([LogEntry(StatementKind.PROOF, hashlib.sha256(envelope).hexdigest(), 5)])
     export(storage, tmp_path / "log")
     words = ("--folder", tmp_path / "log", *VKEY, "--json")
     assert pvdm("log", "prove", "--envelope", EXAMPLES / "proof.json", *words).json["index"] == 10

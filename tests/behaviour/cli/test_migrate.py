@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pvdm.api.protection import TargetView
-from pvdm.cli.table.protect import table_metadata
 from pvdm.errors import InputError
+from pvdm.metadata.gate.state import table_metadata
 from pvdm.model import canonical_json
 from pvdm.model.statements.migration import Migration
 from pvdm.trust.statement import read_signed

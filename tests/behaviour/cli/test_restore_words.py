@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pvdm.ledger.record import restores
-from pvdm.ledger.schema.record import StatementKind
+from pvdm.model.statements.kind import StatementKind
 from pvdm.steward.restore import restore
 from pvdm.steward.restore.lineage import LostPublication
 from pvdm.steward.restore.refill_statements import ProtectedAgain, RemadeMigration, UnprotectedTable

@@ -12,9 +12,10 @@ from pvdm.client import StewardClient
 from pvdm.errors import NotAllowedError
 from pvdm.ledger.record import events
 from pvdm.model.role import Role
+from pvdm.model.statements.kind import StatementKind
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.log.checkpoint import open_checkpoint
-from pvdm.trust.log.entry import EntryKind, LogEntry
+from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.log.log import Log
 from pvdm.trust.log.note import NoteKey, parse_vkey
 from pvdm.trust.log.proof import parse_log_proof, verify_log_proof
@@ -426,7 +427,7 @@ def test_an_entry_is_proved_by_the_steward(pvdm: Run, door: Door, tmp_path: Path
     door.come_as(Role.CONSUMER)
     assert pvdm("log", "prove", recorded.log_index, *vkey(door), "--out", "p").code == 0
     proof = parse_log_proof((tmp_path / "p").read_bytes())
-    entry = LogEntry(EntryKind.PROOF, hashlib.sha256(recorded.envelope).hexdigest(), NOW).to_bytes()
+    entry = LogEntry(StatementKind.PROOF, hashlib.sha256(recorded.envelope).hexdigest(), NOW).to_bytes()
     keys = [parse_vkey(vkey(door)[1])]
     verify_log_proof(proof, entry=entry, origin=LOG_ORIGIN, keys=keys)
     open_checkpoint(proof.note, origin=LOG_ORIGIN, keys=keys)

@@ -16,7 +16,6 @@ from pvdm.ledger import Unit
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.record import statements
-from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import attempts
 from pvdm.metadata.gate.gate import validate_then_commit
 from pvdm.metadata.gate.order import Order
@@ -24,6 +23,7 @@ from pvdm.metadata.gate.proposal import PublishedSnapshot
 from pvdm.metadata.gate.target import Base, Next, Target
 from pvdm.model.filter.claim import Claim
 from pvdm.model.role import Role
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.states import AttemptState
 from tests.support.catalog.core import set_ref
 from tests.support.gate.attacks import BEFORE, NEW, code_and_check, publish, refusal

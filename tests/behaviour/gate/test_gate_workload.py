@@ -9,11 +9,11 @@ import pytest
 
 from pvdm.errors import PvdmError, VerificationError
 from pvdm.ledger.record import statements
-from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.gate.gate import validate_then_commit
 from pvdm.metadata.gate.proposal import Logged, Proposal
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.proof import WorkloadStatement
 from pvdm.steward.access import STEWARD_GRANT
 from pvdm.steward.record.recorder import Document

@@ -16,7 +16,7 @@ from pvdm.ledger.record import receipts
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.audit.audit import AuditJudge, audit
 from pvdm.model.role import Role
-from pvdm.trust.log.entry import EntryKind
+from pvdm.model.statements.kind import StatementKind
 from tests.support.audit.crafted_history import Local, codes, local
 from tests.support.audit.expiring_history import audited, keep, published
 from tests.support.audit.published_history import gathered, permitted
@@ -136,7 +136,7 @@ def test_a_receipt_that_is_left_out_is_missed_when_its_snapshot_has_expired(hous
     for number in range(4):
         published(house, proved(house, number))
     evidence = gathered(house.notary, house.scene.grant(Role.AUDITOR, "sales"), "orders")
-    first = next(each for each in evidence.statements if each.kind is EntryKind.RECEIPT)
+    first = next(each for each in evidence.statements if each.kind is StatementKind.RECEIPT)
     left = replace(evidence, statements=tuple(each for each in evidence.statements if each is not first))
     judge = AuditJudge(house.notary.trust.current(), LOG_ORIGIN, house.scene.now)
     assert codes(audit(left, Local(), judge)) == {"audit_receipt_missing"}

@@ -15,11 +15,11 @@ from pvdm.errors import NotAllowedError, PvdmError, StateUnknownError, Unavailab
 from pvdm.lake.read.entries import listed_manifests
 from pvdm.lake.vault import VaultKind
 from pvdm.ledger.record import receipts, statements
-from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import attempts, nonces
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.gate.proposal import PublicationResult
 from pvdm.model.role import Role
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.receipt import Receipt
 from pvdm.steward.work.opened import decode_refusal
 from pvdm.trust.verify import verify_statement

@@ -15,11 +15,11 @@ from pvdm.metadata.audit.audit import AuditJudge, audit
 from pvdm.metadata.audit.evidence import Evidence
 from pvdm.metadata.audit.report import Standing
 from pvdm.model.role import Role
+from pvdm.model.statements.kind import StatementKind
 from pvdm.steward.record import audit as audit_desk
 from pvdm.steward.record.audit import Audits
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.log.checkpoint import read_unverified
-from pvdm.trust.log.entry import EntryKind
 from tests.support.audit.crafted_history import Local, codes, standings
 from tests.support.audit.published_history import NAME, Audited, gathered
 from tests.support.gate.approvals import SALES, code_of, scene_at
@@ -136,7 +136,7 @@ def test_no_statement_about_another_table_comes_out_by_its_id(own: Audited) -> N
     stranger = own.scene.stand.proved("stranger")
     desk, grant = desk_of(own), auditor(own)
     size = own.scene.notary.log.size()
-    receipt = next(each for each in whole(own).statements if each.kind is EntryKind.RECEIPT)
+    receipt = next(each for each in whole(own).statements if each.kind is StatementKind.RECEIPT)
     refused = {
         code_of(partial(desk.statements, grant, *PLACE, [statement_id], size=size), InputError)
         for statement_id in (stranger.statement_id, _id_of(receipt.envelope))

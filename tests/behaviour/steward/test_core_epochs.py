@@ -10,8 +10,8 @@ import pytest
 from pvdm import fault
 from pvdm.errors import PvdmError
 from pvdm.ledger.record import statements
-from pvdm.ledger.schema.record import StatementKind
 from pvdm.model.statements.epoch import EpochStage, EpochStatement
+from pvdm.model.statements.kind import StatementKind
 from pvdm.steward.record.epochs import missing_steps
 from pvdm.steward.record.log import LogQueries
 from pvdm.trust.envelope import parse_envelope

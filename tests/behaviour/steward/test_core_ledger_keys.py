@@ -16,9 +16,10 @@ from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import shared_settings
 from pvdm.model.statements.epoch import EpochStage
+from pvdm.model.states import HandleState
 from pvdm.steward.record.epochs import LedgerEpochs, LedgerHandles
 from pvdm.trust.keys.epochs import EpochBook
-from pvdm.trust.keys.handles import HandleRecord, HandleState
+from pvdm.trust.keys.handles import HandleRecord
 from pvdm.trust.keys.service import EpochStore
 from tests.support.ledger.databases import NOW, ledger_at
 from tests.support.steward.epoch_file import FileEpochStore

@@ -15,14 +15,12 @@ import pytest
 from sqlalchemy import select
 
 from pvdm.errors import PvdmError
-from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.schema.record import statements as statements_table
 from pvdm.steward.config.steward import FileKeys
 from pvdm.steward.notary import create_notary, log_keys
 from pvdm.steward.record.log import ArchivedLog, LedgerLogReader, PinnedLogReader, archived_size
 from pvdm.trust.keys.file import create_file_keys
 from pvdm.trust.log.checkpoint import open_checkpoint, read_unverified
-from pvdm.trust.log.entry import EntryKind
 from pvdm.trust.log.export import ExportResult, export
 from pvdm.trust.log.fsck import fsck
 from pvdm.trust.log.log import LogStorage
@@ -106,10 +104,6 @@ def test_every_kind_of_document_is_in_ledger_log_and_outside_together(
         assert hashlib.sha256(stored[index]["envelope"]).hexdigest() == entry["sha256"]
         assert (stored[index]["kind"], stored[index]["at_micros"]) == (entry["kind"], entry["time"])
     assert stand.config.outside_path.read_bytes() == log.checkpoint()
-
-
-def test_every_kind_of_statement_is_a_kind_of_entry() -> None:
-    assert {kind.value for kind in StatementKind} == {kind.value for kind in EntryKind}
 
 
 def test_the_log_of_a_steward_is_found_sound_by_the_checker(stand: Stand, tmp_path: Path) -> None:

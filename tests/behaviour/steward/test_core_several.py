@@ -13,8 +13,8 @@ import pytest
 
 from pvdm.errors import PvdmError
 from pvdm.ledger.record import statements
-from pvdm.ledger.schema.record import StatementKind
 from pvdm.model.role import Role
+from pvdm.model.statements.kind import StatementKind
 from pvdm.steward.config.steward import FileKeys, StewardConfig
 from pvdm.steward.notary import log_keys
 from pvdm.steward.record.log import LedgerLogReader

@@ -13,12 +13,12 @@ import pytest
 import pvdm
 from pvdm.ledger.record import proofs
 from pvdm.ledger.record.tokens import BearerToken
-from pvdm.ledger.schema.work import Atomicity
 from pvdm.ledger.unit import Unit
 from pvdm.ledger.work import attempts, workloads
 from pvdm.ledger.work.attempts import AttemptOpening
 from pvdm.ledger.work.chunks import Chunk
 from pvdm.ledger.work.workloads import Opening, Pinned
+from pvdm.model.contract import Atomicity
 from pvdm.model.role import Role
 from pvdm.model.statements.attestation import SourceAttestation
 from pvdm.model.statements.core import Profile

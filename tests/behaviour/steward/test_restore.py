@@ -14,11 +14,11 @@ from pvdm import fault
 from pvdm.digest.plan import Mode
 from pvdm.errors import PvdmError, VerificationError
 from pvdm.ledger.record import events, statements
-from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import attempts, nonces, workloads
 from pvdm.model.projection import ProjectionName
 from pvdm.model.role import Role
 from pvdm.model.statements.epoch import EpochStage, RestoreStatement
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.states import AttemptState, NonceState, WorkloadState
 from pvdm.steward.record.attestations import ChallengeRequest
 from pvdm.trust.keys.epochs import KeyRole

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from pvdm.ledger.record import restores
-from pvdm.ledger.schema.record import StatementKind
 from pvdm.model.statements.epoch import EpochStage, EpochStatement, RestoreStatement
+from pvdm.model.statements.kind import StatementKind
 from pvdm.steward.record.log import ArchivedLog, archived_size, envelope_path, log_folder
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.keys.public import PublicKey, SigningKey
 from pvdm.trust.log import merkle
-from pvdm.trust.log.entry import EntryKind, LogEntry
+from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.log.export import export
 from pvdm.trust.log.log import Log
 from pvdm.trust.log.merkle import Node
@@ -120,7 +120,7 @@ class Thief:
         return self.key.sign(data)
 
 
-def lengthen(scene: Scene, signer: SigningKey, kind: EntryKind, envelope: bytes) -> None:
+def lengthen(scene: Scene, signer: SigningKey, kind: StatementKind, envelope: bytes) -> None:
     """One more entry in the archive, under a checkpoint of this key."""
     folder = scene.stand.config.archive
     assert folder is not None
@@ -162,7 +162,7 @@ def test_a_revoked_log_key_does_not_lengthen_the_log(scene: Scene) -> None:
     scene.back_up()
     scene.stand.proved("later")
     scene.lose_the_database()
-    lengthen(scene, thief, EntryKind.EPOCH, signed_by(signing, step(2, REVOKED)))
+    lengthen(scene, thief, StatementKind.EPOCH, signed_by(signing, step(2, REVOKED)))
     refused(scene.restore, "restore_archive_unbelieved")
 
 
@@ -175,7 +175,7 @@ def test_nor_one_whose_revocation_is_in_the_part_to_be_refilled(scene: Scene) ->
     scene.notary.epochs.revoke(1, "the log key was copied")
     scene.lose_the_database()
     put_back()
-    lengthen(scene, thief, EntryKind.EPOCH, signed_by(signing, step(2, REVOKED)))
+    lengthen(scene, thief, StatementKind.EPOCH, signed_by(signing, step(2, REVOKED)))
     refused(scene.restore, "restore_archive_unbelieved")
 
 
@@ -186,7 +186,7 @@ def test_a_log_key_in_use_does_lengthen_it(scene: Scene) -> None:
     scene.stand.proved("later")
     scene.lose_the_database()
     said = replace(RECEIPT, notary=NOTARY, epoch=1, workload_id="work-late", override_id=None, published_at=NOW)
-    lengthen(scene, log, EntryKind.RECEIPT, signed_by(signing, said))
+    lengthen(scene, log, StatementKind.RECEIPT, signed_by(signing, said))
     assert scene.restore().spent == ("work-late",)
     with scene.start().ledger.read() as unit:
         refused(lambda: restores.require_unused(unit, "work-late"), "workload_spent")
@@ -195,13 +195,13 @@ def test_a_log_key_in_use_does_lengthen_it(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        (EntryKind.EPOCH, step(1, REVOKED)),
-        (EntryKind.RECEIPT, replace(RECEIPT, notary=NOTARY, epoch=1, workload_id="work-of-a-rival")),
-        (EntryKind.RECEIPT, replace(RECEIPT, notary="source-other", epoch=1, workload_id="work-of-a-rival")),
+        (StatementKind.EPOCH, step(1, REVOKED)),
+        (StatementKind.RECEIPT, replace(RECEIPT, notary=NOTARY, epoch=1, workload_id="work-of-a-rival")),
+        (StatementKind.RECEIPT, replace(RECEIPT, notary="source-other", epoch=1, workload_id="work-of-a-rival")),
     ],
     ids=["epoch", "receipt", "receipt in its own name"],
 )
-def test_a_statement_that_another_key_signed_has_no_effect(scene: Scene, kind: EntryKind, said: Predicate) -> None:
+def test_a_statement_that_another_key_signed_has_no_effect(scene: Scene, kind: StatementKind, said: Predicate) -> None:
     log = copied(scene, KeyRole.LOG, 1)
     scene.back_up()
     scene.stand.proved("later")
@@ -219,7 +219,7 @@ def test_a_statement_of_the_notarys_own_key_in_anothers_name_has_no_effect(scene
     scene.stand.proved("later")
     scene.lose_the_database()
     said = replace(RECEIPT, notary="another", epoch=1, override_id=None)
-    lengthen(scene, log, EntryKind.RECEIPT, signed_by(signing, said))
+    lengthen(scene, log, StatementKind.RECEIPT, signed_by(signing, said))
     assert refused(scene.restore, "restore_statement_invalid").details["cause"] == "signer_name_wrong"
 
 
@@ -229,7 +229,7 @@ def test_a_statement_of_another_epoch_than_its_key_has_no_effect(scene: Scene) -
     scene.stand.proved("later")
     scene.lose_the_database()
     said = replace(RECEIPT, notary=NOTARY, epoch=7, override_id=None)
-    lengthen(scene, log, EntryKind.RECEIPT, signed_by(signing, said))
+    lengthen(scene, log, StatementKind.RECEIPT, signed_by(signing, said))
     assert refused(scene.restore, "restore_statement_invalid").details["cause"] == "key_epoch_wrong"
 
 
@@ -241,7 +241,7 @@ def test_a_statement_under_a_signature_of_another_one_has_no_effect(scene: Scene
     said = replace(RECEIPT, notary=NOTARY, epoch=1, override_id=None)
     signed = sign_statement(said, signing)
     other = sign_statement(replace(said, workload_id="work-of-a-rival"), signing)
-    lengthen(scene, log, EntryKind.RECEIPT, replace(other, signatures=signed.signatures).to_bytes())
+    lengthen(scene, log, StatementKind.RECEIPT, replace(other, signatures=signed.signatures).to_bytes())
     refused(scene.restore, "restore_statement_invalid")
 
 
@@ -256,7 +256,7 @@ def test_a_receipt_of_another_notary_of_the_root_has_no_effect(scene: Scene) -> 
     scene.stand.proved("later")
     scene.lose_the_database()
     said = replace(RECEIPT, notary="notary-b", epoch=1, override_id=None, published_at=NOW)
-    lengthen(scene, log, EntryKind.RECEIPT, signed_by(SIGNERS["notary-b"], said))
+    lengthen(scene, log, StatementKind.RECEIPT, signed_by(SIGNERS["notary-b"], said))
     refused(scene.restore, "restore_statement_invalid")
 
 
@@ -272,7 +272,7 @@ def test_a_revoked_signing_key_says_nothing_beyond_the_checkpoint_outside(scene:
     scene.stand.proved("later")
     scene.lose_the_database()
     said = replace(RECEIPT, notary=NOTARY, epoch=1, override_id=None)
-    lengthen(scene, log, EntryKind.RECEIPT, signed_by(signing, said))
+    lengthen(scene, log, StatementKind.RECEIPT, signed_by(signing, said))
     assert refused(scene.restore, "restore_statement_invalid").details["cause"] == "key_unknown"
 
 
@@ -283,7 +283,7 @@ def test_a_trust_root_that_does_not_follow_is_refused(scene: Scene) -> None:
     root = scene.notary.trust.current()
     third = root_naming(scene.notary.epochs.book().epoch(1), version=3, previous=root.sha256)
     scene.lose_the_database()
-    lengthen(scene, log, EntryKind.TRUST_ROOT, signed_root(third))
+    lengthen(scene, log, StatementKind.TRUST_ROOT, signed_root(third))
     refused(scene.restore, "restore_statement_invalid")
 
 

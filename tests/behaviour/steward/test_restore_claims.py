@@ -10,10 +10,10 @@ import pytest
 
 from pvdm.ledger import Unit
 from pvdm.ledger.record import restores
-from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import claims
 from pvdm.model.filter.claim import Claim
 from pvdm.model.statements.core import Operation, RowCounts
+from pvdm.model.statements.kind import StatementKind
 from pvdm.steward.record.proofs import Recorded
 from tests.support.steward.notary import core_of
 from tests.support.steward.restore import Scene, refused, scene_at

@@ -10,9 +10,9 @@ import pytest
 from pvdm import fault
 from pvdm.errors import PvdmError
 from pvdm.ledger.record import restores
-from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import attempts
 from pvdm.model.statements.epoch import EpochStage, EpochStatement
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.states import AttemptState
 from pvdm.steward.notary import create_notary
 from pvdm.steward.restore.restore import Restored

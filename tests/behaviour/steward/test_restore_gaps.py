@@ -10,8 +10,8 @@ import pytest
 from pvdm.catalog.commit import Change
 from pvdm.errors import VerificationError
 from pvdm.ledger.record import restores
-from pvdm.ledger.schema.record import StatementKind
 from pvdm.model.role import Role
+from pvdm.model.statements.kind import StatementKind
 from pvdm.steward.restore.restore import Restored
 from tests.behaviour.gate.test_gate_sources import publish_day
 from tests.behaviour.steward.test_restore_late import publish_without_receipt

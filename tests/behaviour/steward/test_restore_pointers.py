@@ -12,9 +12,9 @@ from pvdm.catalog.commit import Change
 from pvdm.errors import UnavailableError
 from pvdm.lake.files import MetadataFiles
 from pvdm.lake.read.entries import listed_manifests, read_listed
-from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import workloads
 from pvdm.metadata.audit.report import AuditReport
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import ProtectionAction
 from pvdm.model.states import AttemptState, WorkloadState
 from pvdm.steward.restore.restore import Restored

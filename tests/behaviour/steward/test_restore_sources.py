@@ -10,8 +10,8 @@ import pytest
 from pvdm.errors import NotAllowedError
 from pvdm.ledger import Unit
 from pvdm.ledger.record import restores
-from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import claims
+from pvdm.model.statements.kind import StatementKind
 from pvdm.steward.restore import restore
 from tests.behaviour.gate.test_gate_sources import publish_day, ready
 from tests.support.gate.attacks import BEFORE, refusal

@@ -16,12 +16,11 @@ from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.paths import parse_location
 from pvdm.ledger import Unit
 from pvdm.ledger.record import proofs, shared_settings
-from pvdm.ledger.schema.work import StoredHandleState
 from pvdm.ledger.work import attempts, nonces, verified
 from pvdm.model import canonical_json
 from pvdm.model.role import Role
 from pvdm.model.statements.core import ProofCore
-from pvdm.model.states import AttemptState
+from pvdm.model.states import AttemptState, HandleState
 from pvdm.steward.pipeline.proposals import read_verified
 from pvdm.steward.work.opened import decode_refusal
 from pvdm.trust.keys.context import AttemptContext
@@ -197,7 +196,7 @@ def test_keys_are_bound_to_both_freeze_roots_and_their_handle_has_ended(shared: 
         (proof,) = proofs.of_attempt(unit, attempt.attempt_id)
         handle = shared_settings.find_handle_of_job(unit, f"verify:{core.attempt.nonce}:0")
     assert handle is not None
-    assert handle.state is StoredHandleState.ENDED
+    assert handle.state is HandleState.ENDED
     assert handle.context == proof.context
     context = AttemptContext.parse(canonical_json.parse(str(proof.context).encode(), size_max_bytes=10_000))
     assert context.intent_root.hex() == core.sources[0].freeze_root_sha256

@@ -22,11 +22,11 @@ from pvdm import fault
 from pvdm.errors import InputError, NotAllowedError, UnavailableError
 from pvdm.lake.format.table.new_table import new_table
 from pvdm.lake.stores.s3_client import S3Settings, open_client, open_config
-from pvdm.lake.upstream import CommitRequest, TableIdentifier
-from pvdm.lake.upstream.glue import GlueSettings, GlueUpstream
+from pvdm.lake.upstream import CommitRequest, GlueSettings, TableIdentifier
+from pvdm.lake.upstream.glue import GlueUpstream
 from pvdm.model.role import Role
 from pvdm.steward.config.resources import open_mounts
-from pvdm.steward.config.sections import GlueUpstreamConfig, UpstreamConfig
+from pvdm.steward.config.sections import UpstreamConfig
 from pvdm.steward.config.steward import StewardConfig
 from tests.behaviour.upstream.test_upstream_serving import commit, refused, shown_to
 from tests.support.catalog.core import request
@@ -134,7 +134,7 @@ def house(moto: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> Iter
 
         def changed(config: StewardConfig) -> StewardConfig:
             plain = with_catalog(folder)(config)
-            found = GlueUpstreamConfig(REGION, proxy.url)
+            found = GlueSettings(REGION, proxy.url)
             return replace(
                 plain, catalog=replace(plain.catalog, upstreams=(UpstreamConfig("glue", SALES, (shop,), found),))
             )
@@ -328,7 +328,7 @@ def test_files_in_an_object_store_are_read_and_written_by_the_settings_of_the_st
     there = GlueCatalog("there", **{"glue.endpoint": moto, "glue.region": REGION, **open_config(store)})
     there.create_namespace(shop)
     there.create_table((shop, "orders"), pa.schema({"id": pa.int64()}), location=f"s3://{bucket}/orders")
-    (mount,) = open_mounts([UpstreamConfig("glue", SALES, (shop,), GlueUpstreamConfig(REGION, moto))], store)
+    (mount,) = open_mounts([UpstreamConfig("glue", SALES, (shop,), GlueSettings(REGION, moto))], store)
     place = TableIdentifier((shop,), "orders")
     seen = mount.upstream.load(place)
     assert seen.metadata.location == f"s3://{bucket}/orders"

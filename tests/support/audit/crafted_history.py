@@ -25,12 +25,13 @@ from pvdm.metadata.audit.report import AuditReport, Standing
 from pvdm.metadata.gate.state import state_of, target_of
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.core import AddedFile, FileSet, Operation, ProofCore, RowCounts, Staged, Target
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import Migration, Protection, ProtectionAction, contract_sha256
 from pvdm.model.statements.proof import NotaryPart, Proof
 from pvdm.model.statements.receipt import Receipt
 from pvdm.model.statements.table import TableRef
 from pvdm.model.statements.verdict import FailureClass, Verdict
-from pvdm.trust.log.entry import EntryKind, LogEntry
+from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.root import TrustRoot
 from pvdm.trust.statement import Predicate
 from pvdm.trust.verify import sign_statement
@@ -47,11 +48,11 @@ UUID = "4f0c2d5e-1111-4222-8333-9a8b7c6d5e4f"
 TABLE = TableRef("lake", UUID, "sales.orders")
 
 KINDS = {
-    Receipt: EntryKind.RECEIPT,
-    Proof: EntryKind.PROOF,
-    BreakGlass: EntryKind.BREAK_GLASS,
-    Protection: EntryKind.PROTECTION,
-    Migration: EntryKind.MIGRATION,
+    Receipt: StatementKind.RECEIPT,
+    Proof: StatementKind.PROOF,
+    BreakGlass: StatementKind.BREAK_GLASS,
+    Protection: StatementKind.PROTECTION,
+    Migration: StatementKind.MIGRATION,
 }
 
 

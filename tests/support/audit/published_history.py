@@ -15,7 +15,6 @@ from pvdm.lake.next_snapshot import SnapshotChange, next_snapshot
 from pvdm.lake.vault import Vault, VaultKind
 from pvdm.ledger import Unit
 from pvdm.ledger.record.tokens import Grant
-from pvdm.ledger.schema.work import Atomicity
 from pvdm.ledger.work import attempts, workloads
 from pvdm.ledger.work.attempts import AttemptOpening
 from pvdm.ledger.work.chunks import Chunk
@@ -23,6 +22,7 @@ from pvdm.ledger.work.workloads import Opening, Pinned
 from pvdm.metadata.audit.evidence import Evidence, LoggedStatement
 from pvdm.metadata.gate.proposal import PublishedSnapshot
 from pvdm.metadata.gate.target import Permit
+from pvdm.model.contract import Atomicity
 from pvdm.model.role import Role
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.core import FileSet, Operation, ProofCore, RowCounts, Staged, Target

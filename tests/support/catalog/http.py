@@ -14,11 +14,11 @@ import httpx
 
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import namespaces, tables
-from pvdm.ledger.schema.work import Atomicity
 from pvdm.ledger.work import attempts, workloads
 from pvdm.ledger.work.attempts import AttemptOpening
 from pvdm.ledger.work.chunks import Chunk
 from pvdm.ledger.work.workloads import Opening, Pinned
+from pvdm.model.contract import Atomicity
 from pvdm.model.role import Role
 from pvdm.steward.config.steward import CatalogConfig, Limits, StewardConfig
 from tests.support.steward.http import Served, bearer, served

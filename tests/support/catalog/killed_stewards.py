@@ -68,7 +68,7 @@ class Yard:
         catalog, producer = self.stand.notary.catalog, self.stand.grant(Role.PRODUCER, "sales", "job")
         identified = catalog.requests.identify(producer, key, branch.encode())
         change = Change(LEVELS, name, (), [set_ref(branch, FIRST)])
-        (state,) = catalog.tables.commit(producer, [change], idempotency_key=identified)
+        (state,) = catalog.tables.commit(producer, [change], key=identified)
         return state.row
 
     def change(self, work: Any) -> None:

@@ -16,10 +16,10 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.next_snapshot import Publication, SnapshotChange, next_snapshot
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.record import statements
-from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import announced, attempts
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.gate.proposal import PublicationResult
+from pvdm.model.statements.kind import StatementKind
 from pvdm.steward.config.sections import RestUpstreamConfig, UpstreamConfig
 from pvdm.steward.config.steward import StewardConfig
 from tests.support.catalog.core import request

@@ -10,11 +10,11 @@ import pytest
 
 from pvdm.errors import PvdmError, VerificationError
 from pvdm.ledger.catalog import tables
-from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.gate.gate import validate_then_commit
 from pvdm.metadata.gate.proposal import Logged, Proposal, PublicationResult
 from pvdm.model.statements.core import ProofCore
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.proof import Proof
 from pvdm.steward.record.recorder import Document
 from pvdm.trust.envelope import seal

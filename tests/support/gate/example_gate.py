@@ -18,8 +18,7 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.next_snapshot import SnapshotChange, next_snapshot
 from pvdm.lake.paths import Location, parse_location
 from pvdm.ledger.catalog.tables import Pointer, TableRow
-from pvdm.ledger.schema.record import StatementKind
-from pvdm.ledger.schema.work import Atomicity, NoncePurpose
+from pvdm.ledger.schema.work import NoncePurpose
 from pvdm.ledger.unit import Unit
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.nonces import Nonce
@@ -30,10 +29,11 @@ from pvdm.metadata.gate.gate import validate_then_commit
 from pvdm.metadata.gate.order import Order
 from pvdm.metadata.gate.proposal import Logged, Part, Proposal, PublishedSnapshot
 from pvdm.metadata.gate.target import Base, Next
-from pvdm.model.contract import parse_contract
+from pvdm.model.contract import Atomicity, parse_contract
 from pvdm.model.filter.claim import Claim
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.states import AttemptState, NonceState, WorkloadState
-from pvdm.trust.log.entry import EntryKind, LogEntry
+from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.log.proof import LogProof
 from pvdm.trust.root import TrustRoot
 from pvdm.verify.fetch import HashedFile
@@ -216,8 +216,8 @@ class _Target:
 def submit(envelopes: Sequence[bytes], *, now: int = NOW, nonce_used: bool = False, notaries: int = 1) -> None:
     """Bring these proofs of the example's attempt to the gate. Returns if it would publish, else raises the refusal."""
     log = open_log(MemoryStorage(), SIGNERS["log-keeper"])
-    entries = [LogEntry(EntryKind.PROOF, hashlib.sha256(data).hexdigest(), now) for data in envelopes]
-    note = log.append(entries or [LogEntry(EntryKind.PROOF, fixed("another"), now)])
+    entries = [LogEntry(StatementKind.PROOF, hashlib.sha256(data).hexdigest(), now) for data in envelopes]
+    note = log.append(entries or [LogEntry(StatementKind.PROOF, fixed("another"), now)])
 
     def log_proof(index: int) -> bytes:
         return LogProof(index, log.prove_inclusion(index, note.size).hashes, note.checkpoint.note).to_bytes()

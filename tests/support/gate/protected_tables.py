@@ -24,7 +24,6 @@ from pvdm.lake.read.entries import live_entries
 from pvdm.lake.vault import Vault, VaultKind
 from pvdm.ledger import Unit
 from pvdm.ledger.record.tokens import Grant
-from pvdm.ledger.schema.work import Atomicity
 from pvdm.ledger.work import attempts, verified, workloads
 from pvdm.ledger.work.attempts import Attempt, AttemptOpening
 from pvdm.ledger.work.chunks import Chunk
@@ -32,7 +31,7 @@ from pvdm.ledger.work.verified import VerifiedRecord
 from pvdm.ledger.work.workloads import Opening, Pinned
 from pvdm.metadata.gate.context import Gate
 from pvdm.metadata.gate.proposal import Proposal
-from pvdm.model.contract import parse_contract
+from pvdm.model.contract import Atomicity, parse_contract
 from pvdm.model.projection import content, identity
 from pvdm.model.role import Role
 from pvdm.model.statements.core import (

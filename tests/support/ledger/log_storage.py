@@ -12,15 +12,16 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from pvdm.errors import RolledBackError
+from pvdm.model.statements.kind import StatementKind
 from pvdm.trust.keys.public import PublicKey, SigningKey
 from pvdm.trust.log.checkpoint import SignedCheckpoint
-from pvdm.trust.log.entry import EntryKind, LogEntry
+from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.log.log import Log
 from pvdm.trust.log.merkle import Node, fold, grow, leaf_hash
 from pvdm.trust.log.note import NoteKey
 
 ORIGIN = "log.example/orders"
-KINDS = tuple(EntryKind)
+KINDS = tuple(StatementKind)
 
 
 class MemorySigner:

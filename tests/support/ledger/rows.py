@@ -14,7 +14,6 @@ from pvdm.ledger.record.receipts import ReceiptRecord
 from pvdm.ledger.record.shared_settings import StoredHandle
 from pvdm.ledger.record.statements import AttestationRecord, ChallengeRecord
 from pvdm.ledger.schema.record import receipts as receipts_table
-from pvdm.ledger.schema.work import Atomicity, StoredHandleState
 from pvdm.ledger.schema.work import verified as verified_table
 from pvdm.ledger.unit import Unit
 from pvdm.ledger.work import attempts, verified, workloads
@@ -22,7 +21,8 @@ from pvdm.ledger.work.attempts import Attempt, AttemptOpening
 from pvdm.ledger.work.chunks import Chunk
 from pvdm.ledger.work.verified import VerifiedRecord
 from pvdm.ledger.work.workloads import Opening, Pinned, Workload
-from pvdm.model.states import AttemptState
+from pvdm.model.contract import Atomicity
+from pvdm.model.states import AttemptState, HandleState
 
 _NOW: Final = 1_800_000_000_000_000
 
@@ -107,7 +107,7 @@ def logged(unit: Unit) -> int:
 
 ASKED: Final = ChallengeRecord(hex32("asked"), "source-payments", 3, '{"snapshot_id":"77"}', _NOW + 60)
 ATTESTED: Final = AttestationRecord(hex64("attested"), ASKED.nonce, ASKED.attestor, "payments", "u-1", "77")
-HANDLE: Final = StoredHandle(hex64("handle"), "job-1", 2, StoredHandleState.ISSUED, None, frozenset())
+HANDLE: Final = StoredHandle(hex64("handle"), "job-1", 2, HandleState.ISSUED, None, frozenset())
 
 
 def newest_verified(unit: Unit, attempt_id: str) -> VerifiedRecord | None:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pvdm.ledger import Unit
-from pvdm.ledger.schema.work import Atomicity
 from pvdm.ledger.work import attempts, workloads
 from pvdm.ledger.work.attempts import Attempt, AttemptOpening
 from pvdm.ledger.work.chunks import Chunk
 from pvdm.ledger.work.workloads import Opening, Pinned
+from pvdm.model.contract import Atomicity
 from pvdm.model.states import AttemptState
 from pvdm.steward.pipeline.jobs import Jobs, Tasks
 from tests.support.steward.notary import Stand

@@ -32,11 +32,12 @@ from pvdm.ledger.schema.work import NoncePurpose, nonces
 from pvdm.model.projection import ProjectionName
 from pvdm.model.role import Role
 from pvdm.model.statements.attestation import SourceAttestation
+from pvdm.model.statements.kind import StatementKind
 from pvdm.steward.config.steward import load_config
 from pvdm.steward.notary import log_keys, open_notary
 from pvdm.steward.record.log import LedgerLogReader
 from pvdm.steward.server import run
-from pvdm.trust.log.entry import EntryKind, parse_entry
+from pvdm.trust.log.entry import parse_entry
 from pvdm.trust.log.export import export
 from pvdm.trust.log.fsck import fsck
 from pvdm.trust.verify import sign_statement
@@ -386,8 +387,10 @@ def _wrong_in_log(stand: Stand, stored: _Stored, attested: Sequence[tuple[str, s
     entries = [parse_entry(data) for data in reader.read_entries(0, size)]
     kinds = Counter(entry.kind for entry in entries)
     wrong = []
-    if kinds[EntryKind.SOURCE_ATTESTATION] != len(stored.attested):
-        wrong.append(f"{kinds[EntryKind.SOURCE_ATTESTATION]} attestations in the log, {len(stored.attested)} stored")
+    if kinds[StatementKind.SOURCE_ATTESTATION] != len(stored.attested):
+        wrong.append(
+            f"{kinds[StatementKind.SOURCE_ATTESTATION]} attestations in the log, {len(stored.attested)} stored"
+        )
     if [entry.time for entry in entries] != sorted(entry.time for entry in entries):
         wrong.append("times in the log run back")
     folder = stand.folder / f"exported-{time.monotonic_ns()}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pvdm.ledger.record import statements
-from pvdm.ledger.schema.record import StatementKind
+from pvdm.model.statements.kind import StatementKind
 from pvdm.steward.notary import Notary
 from pvdm.steward.record.log import LedgerLogReader
 

@@ -16,11 +16,11 @@ from pathlib import Path
 from pvdm.digest.plan import Mode
 from pvdm.ledger import Unit
 from pvdm.ledger.record.tokens import BearerToken, Grant
-from pvdm.ledger.schema.work import Atomicity
 from pvdm.ledger.work import attempts, workloads
 from pvdm.ledger.work.attempts import AttemptOpening
 from pvdm.ledger.work.chunks import Chunk
 from pvdm.ledger.work.workloads import Opening, Pinned
+from pvdm.model.contract import Atomicity
 from pvdm.model.projection import ProjectionName
 from pvdm.model.role import Role
 from pvdm.model.statements.break_glass import BreakGlass

@@ -17,9 +17,9 @@ from pvdm.ledger import Unit
 from pvdm.ledger.record import receipts, statements
 from pvdm.ledger.record.receipts import ReceiptRecord
 from pvdm.ledger.record.statements import Statement
-from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import attempts
 from pvdm.model.statements.epoch import EpochStage
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.states import AttemptState
 from pvdm.steward.notary import Notary
 from pvdm.steward.record.log import envelope_path

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pvdm.errors import UnavailableError
-from pvdm.lake.upstream import TableIdentifier, rejected, unavailable, unknown
-from pvdm.lake.upstream.glue import GlueSettings, GlueUpstream
+from pvdm.lake.upstream import GlueSettings, TableIdentifier, rejected, unavailable, unknown
+from pvdm.lake.upstream.glue import GlueUpstream
 from pvdm.lake.upstream.rest import RestSettings, RestUpstream
 
 PLACE = TableIdentifier(("sales",), "orders")

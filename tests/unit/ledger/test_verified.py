@@ -9,12 +9,12 @@ import pytest
 from pvdm.errors import ConflictError, InputError
 from pvdm.ledger.record import proofs
 from pvdm.ledger.record.proofs import ProofRecord
-from pvdm.ledger.schema.record import StoredVerdict
 from pvdm.ledger.schema.work import DisposalOutcome
 from pvdm.ledger.unit import Unit
 from pvdm.ledger.work import attempts, disposals, verified
 from pvdm.ledger.work.disposals import DisposalRecord
 from pvdm.ledger.work.verified import FINDINGS_KEPT_MAX, StoredFinding, VerifiedRecord
+from pvdm.model.statements.verdict import Outcome
 from pvdm.model.states import AttemptState
 from tests.support.ledger.rows import hex64, in_state, logged, newest_verified, nonce_of, opened
 
@@ -28,7 +28,7 @@ def record(unit: Unit) -> VerifiedRecord:
 
 
 def prove(unit: Unit, said: VerifiedRecord) -> None:
-    proof = ProofRecord(hex64("proof"), said.attempt_id, said.nonce, StoredVerdict.PASS, "one", 1)
+    proof = ProofRecord(hex64("proof"), said.attempt_id, said.nonce, Outcome.PASS, "one", 1)
     proofs.put(unit, proof, b"envelope", log_index=logged(unit))
 
 

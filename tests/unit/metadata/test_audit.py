@@ -13,12 +13,12 @@ from pvdm.lake.format.avro.container import read_avro, write_avro
 from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.metadata.audit.evidence import Evidence, LoggedStatement
 from pvdm.metadata.audit.report import Standing
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import NamespaceTarget, Protection, ProtectionAction
 from pvdm.model.statements.proof import Proof
 from pvdm.model.statements.table import NamespaceRef
 from pvdm.model.statements.verdict import FailureClass, Verdict
 from pvdm.trust.log.checkpoint import Checkpoint, sign_checkpoint
-from pvdm.trust.log.entry import EntryKind
 from pvdm.trust.verify import sign_statement
 from tests.support.audit.crafted_history import CONTRACT, History, codes, local, standings
 from tests.support.gate.approvals import COLUMN, WORD
@@ -134,7 +134,7 @@ def test_a_table_that_was_never_protected_does_not_hold(tmp_path: Path) -> None:
 
 
 def test_without_a_protection_that_holds_a_table_is_not_said_to_be_protected(history: History) -> None:
-    evidence = with_statements(history.evidence(), lambda each: None if each.kind is EntryKind.PROTECTION else each)
+    evidence = with_statements(history.evidence(), lambda each: None if each.kind is StatementKind.PROTECTION else each)
     assert "audit_protection_missing" in codes(history.audit(evidence=evidence))
 
 
@@ -255,7 +255,9 @@ def test_snapshots_that_have_expired_are_not_missed(history: History) -> None:
 def test_a_log_proof_that_leads_elsewhere_is_found(history: History) -> None:
     evidence = with_statements(
         history.evidence(),
-        lambda each: replace(each, hashes=(bytes(32), *each.hashes[1:])) if each.kind is EntryKind.RECEIPT else each,
+        lambda each: (
+            replace(each, hashes=(bytes(32), *each.hashes[1:])) if each.kind is StatementKind.RECEIPT else each
+        ),
     )
     report = history.audit(evidence=evidence)
     assert codes(report) == {"inclusion_root"}
@@ -265,7 +267,7 @@ def test_a_log_proof_that_leads_elsewhere_is_found(history: History) -> None:
 def test_a_protection_that_is_not_in_the_log_counts_for_nothing(history: History) -> None:
     evidence = with_statements(
         history.evidence(),
-        lambda each: replace(each, logged_at=each.logged_at + 1) if each.kind is EntryKind.PROTECTION else each,
+        lambda each: replace(each, logged_at=each.logged_at + 1) if each.kind is StatementKind.PROTECTION else each,
     )
     assert codes(history.audit(evidence=evidence)) >= {"inclusion_root", "audit_protection_missing"}
 
@@ -273,7 +275,7 @@ def test_a_protection_that_is_not_in_the_log_counts_for_nothing(history: History
 def test_a_proof_that_is_not_in_the_log_is_found(history: History) -> None:
     evidence = with_statements(
         history.evidence(),
-        lambda each: replace(each, logged_at=each.logged_at + 1) if each.kind is EntryKind.PROOF else each,
+        lambda each: replace(each, logged_at=each.logged_at + 1) if each.kind is StatementKind.PROOF else each,
     )
     assert codes(history.audit(evidence=evidence)) == {"inclusion_root"}
 
@@ -324,7 +326,7 @@ def test_a_statement_that_is_there_twice_is_noted(history: History) -> None:
 
 def test_a_statement_that_has_no_place_in_an_audit_is_noted(history: History) -> None:
     evidence = history.evidence()
-    other = replace(evidence.statements[0], kind=EntryKind.EPOCH)
+    other = replace(evidence.statements[0], kind=StatementKind.EPOCH)
     found = history.audit(evidence=replace(evidence, statements=(other, *evidence.statements[1:])))
     assert "audit_statement_unexpected" in codes(found)
 
@@ -338,7 +340,7 @@ def test_a_document_that_cannot_be_read_ends_the_audit(history: History) -> None
 
 def test_an_envelope_that_cannot_be_read_is_noted(history: History) -> None:
     evidence = with_statements(
-        history.evidence(), lambda each: replace(each, envelope=b"{}") if each.kind is EntryKind.RECEIPT else each
+        history.evidence(), lambda each: replace(each, envelope=b"{}") if each.kind is StatementKind.RECEIPT else each
     )
     assert codes(history.audit(evidence=evidence)) == {"document_key_missing", "audit_receipt_missing"}
 
@@ -377,7 +379,7 @@ def test_an_override_that_is_not_in_the_log_waives_nothing(history: History) -> 
     history.publish(history.data_file("x"), passed=False, waived=True)
     evidence = with_statements(
         history.evidence(),
-        lambda each: replace(each, logged_at=each.logged_at + 1) if each.kind is EntryKind.BREAK_GLASS else each,
+        lambda each: replace(each, logged_at=each.logged_at + 1) if each.kind is StatementKind.BREAK_GLASS else each,
     )
     assert codes(history.audit(evidence=evidence)) == {"inclusion_root", "audit_verdict_not_pass"}
 

@@ -10,9 +10,9 @@ import pytest
 
 from pvdm.metadata.audit.protection import Edge, Past, find_required_spans
 from pvdm.metadata.audit.report import Notes, Standing
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import NamespaceTarget, ProtectionAction
 from pvdm.model.statements.table import NamespaceRef
-from pvdm.trust.log.entry import EntryKind
 from tests.support.audit.crafted_history import HASH, History, codes, local, standings, with_deletes
 from tools.proof_kit import fixed
 
@@ -263,7 +263,7 @@ def test_a_proof_of_an_expired_publication_that_is_not_there_is_found(either: Hi
     publish(either, "first", "second", "third")
     expire_all_but(either, 1)
     evidence = either.evidence()
-    lost = next(each for each in evidence.statements if each.kind is EntryKind.PROOF)
+    lost = next(each for each in evidence.statements if each.kind is StatementKind.PROOF)
     left = replace(evidence, statements=tuple(each for each in evidence.statements if each is not lost))
     report = either.audit(evidence=left)
     assert codes(report) == {"audit_proof_missing"}

@@ -15,9 +15,9 @@ from pvdm.metadata.audit import audit as audit_module
 from pvdm.metadata.audit.audit import AuditJudge, audit
 from pvdm.metadata.audit.evidence import Evidence, parse_audit_bundle
 from pvdm.metadata.audit.report import AuditReport, CountedFiles, Gap, Standing
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import NamespaceTarget, ProtectionAction
 from pvdm.model.statements.table import NamespaceRef
-from pvdm.trust.log.entry import EntryKind
 from tests.support.audit.crafted_history import HASH, History, codes, listing, standings, with_deletes
 from tests.support.stores.places import file_at
 from tools.proof_kit import NOW, ORIGIN, ROOT, fixed
@@ -314,7 +314,7 @@ def without(history: History, unwanted: Callable[[int], bool]) -> Evidence:
 
 def test_who_leaves_the_end_of_protection_out_makes_the_table_unproved(history: History) -> None:
     rewrite(history)
-    approvals = [at for at, each in enumerate(history.statements) if each.kind is EntryKind.PROTECTION]
+    approvals = [at for at, each in enumerate(history.statements) if each.kind is StatementKind.PROTECTION]
     for left_out in ({approvals[1]}, set(approvals[1:])):
         report = history.audit(evidence=without(history, left_out.__contains__))
         assert codes(report) == {"audit_receipt_missing"}
@@ -323,7 +323,7 @@ def test_who_leaves_the_end_of_protection_out_makes_the_table_unproved(history: 
 def test_a_proof_of_an_expired_publication_that_is_left_out_is_a_finding(history: History) -> None:
     """Without it what the gap took away would look smaller."""
     rewrite(history)
-    proof = next(at for at, each in enumerate(history.statements) if each.kind is EntryKind.PROOF)
+    proof = next(at for at, each in enumerate(history.statements) if each.kind is StatementKind.PROOF)
     report = history.audit(evidence=without(history, proof.__eq__))
     assert codes(report) == {GAP, "audit_proof_missing"}
 

@@ -11,9 +11,9 @@ import pytest
 from pvdm.errors import VerificationError
 from pvdm.metadata.gate.receipt_document import read_receipted, require_proved, require_published_bytes
 from pvdm.model.statements.core import ProofCore
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.receipt import Receipt
 from pvdm.model.statements.verdict import FailureClass, Verdict
-from pvdm.trust.log.entry import EntryKind
 from pvdm.trust.statement import read_signed
 from pvdm.verify.fetch import Files
 from tests.support.audit.crafted_history import History, local
@@ -30,7 +30,7 @@ def history(tmp_path: Path) -> History:
 
 
 def receipt_of(history: History) -> Receipt:
-    *_, logged = [each for each in history.statements if each.kind is EntryKind.RECEIPT]
+    *_, logged = [each for each in history.statements if each.kind is StatementKind.RECEIPT]
     return read_signed(logged.envelope, Receipt)
 
 

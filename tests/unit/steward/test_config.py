@@ -12,9 +12,11 @@ from pvdm.errors import InputError
 from pvdm.lake.paths import parse_location
 from pvdm.lake.stores.roles import VendingSettings
 from pvdm.lake.stores.s3_client import S3Settings
+from pvdm.lake.upstream import GlueSettings
+from pvdm.model.fields import is_loopback
 from pvdm.model.statements.proof import Isolation
 from pvdm.steward.config.resources import open_mounts
-from pvdm.steward.config.sections import GlueUpstreamConfig, RestUpstreamConfig, UpstreamConfig
+from pvdm.steward.config.sections import RestUpstreamConfig, UpstreamConfig
 from pvdm.steward.config.steward import (
     CONFIG_SIZE_MAX_BYTES,
     CatalogConfig,
@@ -23,7 +25,6 @@ from pvdm.steward.config.steward import (
     Pkcs11Keys,
     ServiceConfig,
     StewardConfig,
-    is_loopback,
     load_config,
     require_tls_or_loopback,
 )
@@ -375,7 +376,7 @@ def test_upstream_catalogs_are_read_with_their_files(tmp_path: Path) -> None:
             (),
             RestUpstreamConfig("https://catalog.example", token_file=tmp_path / "prod.token"),
         ),
-        UpstreamConfig("glue", ("aws", "eu"), ("shop",), GlueUpstreamConfig("eu-central-1", timeout_seconds=5)),
+        UpstreamConfig("glue", ("aws", "eu"), ("shop",), GlueSettings("eu-central-1", timeout_seconds=5)),
     )
 
 

@@ -14,8 +14,8 @@ import pytest
 from pvdm.api.work import JobState
 from pvdm.errors import ConflictError, PvdmError, StateUnknownError, UnavailableError, VerificationError
 from pvdm.ledger import Ledger, Unit
-from pvdm.ledger.schema.work import Atomicity
 from pvdm.ledger.work import attempts
+from pvdm.model.contract import Atomicity
 from pvdm.model.states import AttemptState
 from pvdm.steward.pipeline.jobs import Jobs
 from pvdm.steward.work.queries import JobStatus

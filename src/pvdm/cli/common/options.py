@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -47,6 +47,19 @@ def path_option(*names: str, folder: bool = False, **settings: Any) -> Callable[
 def path_argument(name: str, *, folder: bool = False, **settings: Any) -> Callable[[Command], Command]:
     """An argument for a file, or for a folder."""
     return click.argument(name, type=NonEmptyPath(folder=folder), **{"metavar": name.upper(), **settings})
+
+
+def choice_option(*names: str, choices: Sequence[str], help_text: str) -> Callable[[Command], Command]:
+    """An option with a closed list of values; the first is the default."""
+    return click.option(*names, type=click.Choice(choices), default=choices[0], show_default=True, help=help_text)
+
+
+def number_option(
+    name: str, default: int, least: int, most: int, help_text: str, **settings: Any
+) -> Callable[[Command], Command]:
+    """An option for a whole number of this range."""
+    kind = click.IntRange(least, most)
+    return click.option(name, type=kind, default=default, show_default=True, help=help_text, **settings)
 
 
 class ParsedType(click.types.StringParamType):
@@ -114,14 +127,11 @@ class Service:
             raise
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
-engine_option = click.option(
+engine_option = choice_option(
     "--engine",
     "engine_name",
-    type=click.Choice(["auto", "kernel", "reference"]),
-    default="auto",
-    show_default=True,
-    help="The native kernel, the Python reference, or the kernel if it is installed and else the reference.",
+    choices=["auto", "kernel", "reference"],
+    help_text="The native kernel, the Python reference, or the kernel if it is installed and else the reference.",
 )
 # A token itself is never an option: command lines are visible to other users.
 service_options = option_group(
@@ -143,14 +153,7 @@ service_options = option_group(
 
 def seed_option(default: int) -> Callable[[Command], Command]:
     """`--seed`: the same seed makes the same data again."""
-    return click.option(
-        "--seed",
-        type=click.IntRange(0, SEED_MAX),
-        default=default,
-        show_default=True,
-        metavar="N",
-        help="The same seed makes the same data again.",
-    )
+    return number_option("--seed", default, 0, SEED_MAX, "The same seed makes the same data again.", metavar="N")
 
 
 def out_option(

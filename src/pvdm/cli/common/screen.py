@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from pvdm.cli.common.commands import wants_json
 from pvdm.errors import Code, PvdmError, comparison
 from pvdm.evaluation.record import Watch, unwatched
 from pvdm.model.printable import json_printable, printable, view_json
@@ -44,24 +45,18 @@ def say_lines(lines: Iterable[Line]) -> None:
         say(line, style=style)
 
 
-def say_result(as_json: bool, document: Mapping[str, object], lines: Iterable[Line | str]) -> None:
-    """Print the result of a command: the JSON document, or else the lines."""
-    if as_json:
+def say_result(document: Mapping[str, object], lines: Iterable[Line | str]) -> None:
+    """Print the result of a command: with --json the document, else the lines."""
+    if wants_json():
         say_json(document)
         return
     say_lines((line, None) if isinstance(line, str) else line for line in lines)
 
 
-def say_list(
-    as_json: bool,
-    name: str,
-    views: Sequence[_View],
-    lines_of: Callable[[_View], Iterable[Line]],
-    empty: str,
-) -> None:
+def say_list(name: str, views: Sequence[_View], lines_of: Callable[[_View], Iterable[Line]], empty: str) -> None:
     """Print a list of the Steward's views: in JSON under the name, else the lines of each, or `empty` without any."""
     lines: list[Line | str] = [line for view in views for line in lines_of(view)]
-    say_result(as_json, {name: [view_json(view) for view in views]}, lines or [empty])
+    say_result({name: [view_json(view) for view in views]}, lines or [empty])
 
 
 def notice(line: str) -> None:

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import click
-
-from pvdm.cli.common.options import json_option, path_option, seed_option
+from pvdm.cli.common.commands import command, wants_json
+from pvdm.cli.common.options import number_option, path_option, seed_option
 from pvdm.cli.common.screen import Line, notice, say, say_json, say_lines
 from pvdm.errors import Code, PvdmError, comparison
 from pvdm.model.printable import counted, printable
@@ -36,17 +35,14 @@ _DIFFERS_BY_RUN: Final = re.compile(
 _PUBLISHED: Final = "COMMITTED"
 
 
-@click.command()
-@json_option
+@command()
 @seed_option(SEED)
-@click.option(
-    "--rows", type=click.IntRange(ROWS_MIN, ROWS_MAX), default=ROWS, show_default=True, help="Orders to make."
-)
+@number_option("--rows", ROWS, ROWS_MIN, ROWS_MAX, "Orders to make.")
 @path_option(
     "--keep", folder=True, help="Keep the Steward, its keys, the tables and the contracts in this new or empty folder."
 )
 @path_option("--store", help="Tables in an object store: the sections [catalog] and [s3] of a steward.toml.")
-def demo(*, as_json: bool, seed: int, rows: int, keep: Path | None, store: Path | None) -> None:
+def demo(*, seed: int, rows: int, keep: Path | None, store: Path | None) -> None:
     """Run a Steward in this process, with real Spark and Iceberg. A clean backfill is published. Then rows are dropped,
     doubled and changed, bytes are swapped after their PASS, a proof is replayed, main is written directly, and an
     unsigned override is submitted.
@@ -61,11 +57,11 @@ def demo(*, as_json: bool, seed: int, rows: int, keep: Path | None, store: Path 
       pvdm demo --store store.toml
       pvdm demo --json | jq '.scenes[] | {title, outcome, code: .error.code, consumer}'
     """
-    show: Show = (lambda _: None) if as_json else say_lines
+    show: Show = (lambda _: None) if wants_json() else say_lines
     with _folder(keep) as folder:
         notice("Spark and a Steward are started; this takes about a minute")
         scenes, report = play(folder, rows=rows, seed=seed, show=show, store=store)
-    if as_json:
+    if wants_json():
         say_json(
             {
                 "rows": rows,

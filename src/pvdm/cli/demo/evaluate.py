@@ -8,8 +8,8 @@ from typing import Final
 
 import click
 
-from pvdm.cli.common.group import command_group
-from pvdm.cli.common.options import engine_option, json_option, path_option, pick_engine, seed_option
+from pvdm.cli.common.commands import command_group
+from pvdm.cli.common.options import engine_option, number_option, path_option, pick_engine, seed_option
 from pvdm.cli.common.screen import say_result, watch_on_screen
 from pvdm.errors import Code
 from pvdm.evaluation import birthday, collision
@@ -46,14 +46,13 @@ def _parse_widths(_context: click.Context, _parameter: click.Parameter, value: s
 
 
 @evaluate.command("collision", short_help="Can a wrong write keep its digest?")
-@json_option
 @seed_option(collision.SEED)
-@click.option(
+@number_option(
     "--multisets",
-    type=click.IntRange(1, MULTISETS_MAX),
-    default=collision.MULTISETS,
-    show_default=True,
-    help="Random multisets; each gets one drop, one duplicate and one mutation.",
+    collision.MULTISETS,
+    1,
+    MULTISETS_MAX,
+    "Random multisets; each gets one drop, one duplicate and one mutation.",
 )
 @click.option(
     "--bits",
@@ -69,7 +68,6 @@ def _parse_widths(_context: click.Context, _parameter: click.Parameter, value: s
 @engine_option
 def evaluate_collision(
     *,
-    as_json: bool,
     seed: int,
     multisets: int,
     bits: tuple[int, ...],
@@ -118,7 +116,7 @@ def evaluate_collision(
     write_json(out, record)
     if failures := study.failures():
         raise Code.COLLISION_STUDY_FAILED(got="; ".join(failures), figures=str(out))
-    say_result(as_json, record, [*_lines(study), "", f"figures: {out}"])
+    say_result(record, [*_lines(study), "", f"figures: {out}"])
 
 
 def _lines(study: collision.CollisionStudy) -> Iterator[str]:

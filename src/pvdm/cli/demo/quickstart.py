@@ -11,10 +11,9 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import click
-
+from pvdm.cli.common.commands import command
 from pvdm.cli.common.files import write_new
-from pvdm.cli.common.options import json_option, path_argument
+from pvdm.cli.common.options import path_argument
 from pvdm.cli.common.screen import Line, notice, say_result
 from pvdm.errors import Code, DevelopmentWarning
 from pvdm.model.printable import counted
@@ -78,10 +77,9 @@ class QuickstartResult:
         }
 
 
-@click.command()
-@json_option
+@command()
 @path_argument("folder", folder=True, default=FOLDER, metavar="[FOLDER]")
-def quickstart(*, as_json: bool, folder: Path) -> None:
+def quickstart(*, folder: Path) -> None:
     """Create a folder (default: pvdm-quickstart) with a development Steward, a contract, a job and a notebook.
 
     The Steward creates its own keys, tokens and operator in FOLDER/steward. The command creates the tables raw.orders
@@ -97,7 +95,7 @@ def quickstart(*, as_json: bool, folder: Path) -> None:
       pvdm quickstart --json | jq .refused.error
     """
     result = run_quickstart(folder)
-    say_result(as_json, result.to_json(), _lines(result))
+    say_result(result.to_json(), _lines(result))
 
 
 def run_quickstart(folder: Path) -> QuickstartResult:

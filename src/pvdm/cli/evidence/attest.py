@@ -8,17 +8,8 @@ from typing import Any
 
 import click
 
+from pvdm.cli.common import options
 from pvdm.cli.common.files import read_file, require_new, write_new
-from pvdm.cli.common.group import command_group
-from pvdm.cli.common.options import (
-    Service,
-    engine_option,
-    json_option,
-    path_argument,
-    path_option,
-    pick_engine,
-    service_options,
-)
 from pvdm.cli.common.passphrases import open_key, open_passphrase_option
 from pvdm.cli.common.screen import say_result
 from pvdm.cli.common.times import now_micros, utc
@@ -34,7 +25,7 @@ from pvdm.trust.envelope import ENVELOPE_SIZE_MAX_BYTES, parse_envelope
 from pvdm.trust.verify import sign_statement
 
 
-@command_group("attest")
+@options.command_group("attest")
 def attest() -> None:
     """Attest a source snapshot: its number of rows and a commitment to their digest, signed by the source.
 
@@ -50,9 +41,8 @@ def attest() -> None:
 
 
 @attest.command("make", short_help="Make, sign and submit an attestation.")
-@json_option
-@service_options
-@path_option("--key", "key_file", required=True, help="The attestor's private key.")
+@options.service_options
+@options.path_option("--key", "key_file", required=True, help="The attestor's private key.")
 @open_passphrase_option
 @click.option("--catalog", required=True, metavar="NAME", help="The source's catalog.")
 @click.option("--table", required=True, metavar="NAME", help="The source table's name.")
@@ -62,16 +52,10 @@ def attest() -> None:
 @schema_option
 @click.option("--identity", "id_columns", multiple=True, metavar="COLUMN", help="Attest these keys, not content.")
 @click.option("--exclude", multiple=True, metavar="COLUMN=REASON", help="A column that content excludes, and why.")
-@click.option(
-    "--mode",
-    type=click.Choice(["stored", "portable"]),
-    default="stored",
-    show_default=True,
-    help="The contract's mode.",
-)
-@engine_option
-@path_option("--out", help="Write the attestation here instead of submitting it.")
-def attest_make(*, as_json: bool, service: Service, out: Path | None, engine_name: str, **options: Any) -> None:
+@options.choice_option("--mode", choices=["stored", "portable"], help_text="The contract's mode.")
+@options.engine_option
+@options.path_option("--out", help="Write the attestation here instead of submitting it.")
+def attest_make(*, service: options.Service, out: Path | None, engine_name: str, **given: Any) -> None:
     """Digest the snapshot's rows under keys from the Steward, and sign the row count and the commitment.
 
     Needs an attestor's token, whose name is the attestor's. The keys stay in memory. The files must be exactly those of
@@ -85,10 +69,10 @@ def attest_make(*, as_json: bool, service: Service, out: Path | None, engine_nam
     """
     if out is not None:
         require_new(out)
-    table = TableRef(options["catalog"], options["table_uuid"], options["table"])
-    signer = open_key(options["key_file"], options["passphrase_source"])
-    plan = _plan(schema_of(options["schema_file"], options["files"]), options)
-    attestation = _attest(table, options["snapshot"], options["files"], plan, service, pick_engine(engine_name))
+    table = TableRef(given["catalog"], given["table_uuid"], given["table"])
+    signer = open_key(given["key_file"], given["passphrase_source"])
+    plan = _plan(schema_of(given["schema_file"], given["files"]), given)
+    attestation = _attest(table, given["snapshot"], given["files"], plan, service, options.pick_engine(engine_name))
     envelope = sign_statement(attestation, signer).to_bytes()
     submitted: dict[str, object] | None = None
     if out is not None:
@@ -107,20 +91,20 @@ def attest_make(*, as_json: bool, service: Service, out: Path | None, engine_nam
         f"  schema fingerprint {attestation.schema_fingerprint[:16]}…, attestation {attestation_id}",
         f"  {result}",
     ]
-    say_result(as_json, document, lines)
+    say_result(document, lines)
 
 
-def _plan(schema: Schema, options: dict[str, Any]) -> Plan:
-    id_columns = options["id_columns"]
-    if id_columns and options["exclude"]:
+def _plan(schema: Schema, given: dict[str, Any]) -> Plan:
+    id_columns = given["id_columns"]
+    if id_columns and given["exclude"]:
         raise click.UsageError("--exclude is for the content projection; --identity names its columns itself")
-    exclude = {column: reason for column, _, reason in (text.partition("=") for text in options["exclude"])}
+    exclude = {column: reason for column, _, reason in (text.partition("=") for text in given["exclude"])}
     projection = identity(schema, id_columns) if id_columns else content(schema, exclude=exclude)
-    return Plan(schema, (projection,), Mode(options["mode"]), Construction.HMAC_SHA256)
+    return Plan(schema, (projection,), Mode(given["mode"]), Construction.HMAC_SHA256)
 
 
 def _attest(
-    table: TableRef, snapshot_id: int, files: tuple[Path, ...], plan: Plan, service: Service, engine: Engine
+    table: TableRef, snapshot_id: int, files: tuple[Path, ...], plan: Plan, service: options.Service, engine: Engine
 ) -> SourceAttestation:
     """The attestation of the snapshot's files, digested under keys from the Steward."""
     name = plan.projections[0].name
@@ -153,10 +137,9 @@ def _attest(
 
 
 @attest.command("submit", short_help="Submit an attestation from a file.")
-@json_option
-@path_argument("file")
-@service_options
-def attest_submit(*, as_json: bool, file: Path, service: Service) -> None:
+@options.path_argument("file")
+@options.service_options
+def attest_submit(*, file: Path, service: options.Service) -> None:
     """Submit the file that `make --out` wrote. The same file again changes nothing.
 
     \b
@@ -168,15 +151,14 @@ def attest_submit(*, as_json: bool, file: Path, service: Service) -> None:
         view = client.submit_attestation(envelope)
     rows = counted(view.row_count, "row")
     accepted = f"accepted: {rows} of snapshot {view.snapshot_id}, log entry {view.log_index:,}"
-    say_result(as_json, {"attestation": view_json(view)}, [accepted, f"  attestation {view.statement_id}"])
+    say_result({"attestation": view_json(view)}, [accepted, f"  attestation {view.statement_id}"])
 
 
 @attest.command("list", short_help="List attestations.")
-@json_option
-@service_options
+@options.service_options
 @click.option("--table-uuid", metavar="UUID", help="Of this source table only.")
 @click.option("--snapshot", type=click.IntRange(0), metavar="ID", help="Of this snapshot only.")
-def attest_list(*, as_json: bool, service: Service, table_uuid: str | None, snapshot: int | None) -> None:
+def attest_list(*, service: options.Service, table_uuid: str | None, snapshot: int | None) -> None:
     """List the attestations that the Steward has accepted.
 
     \b
@@ -191,4 +173,4 @@ def attest_list(*, as_json: bool, service: Service, table_uuid: str | None, snap
         what = f"{view.table_uuid} snapshot {view.snapshot_id}, {view.projection.value}"
         when = f"{utc(view.issued_at)}  log entry {view.log_index:,}  {view.statement_id}"
         lines.append(f"{view.attestor}: {counted(view.row_count, 'row')} of {what}  {when}")
-    say_result(as_json, {"attestations": [view_json(view) for view in views]}, lines or ["no attestation"])
+    say_result({"attestations": [view_json(view) for view in views]}, lines or ["no attestation"])

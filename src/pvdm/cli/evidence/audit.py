@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from pvdm.cli.common.commands import command
 from pvdm.cli.common.files import read_file, require_json, require_new, write_new
-from pvdm.cli.common.options import ParsedType, Service, json_option, path_option, service_options
+from pvdm.cli.common.options import ParsedType, Service, path_option, service_options
 from pvdm.cli.common.screen import Line, say_result, watch_on_screen
 from pvdm.cli.common.trust_roots import Judge, JudgeOptions, judge_options
 from pvdm.cli.evidence.audit_text import report_lines
@@ -36,11 +37,11 @@ from pvdm.metadata.audit.evidence import (
 from pvdm.metadata.audit.gaps import GAP_ID_HEX_DIGITS
 from pvdm.metadata.audit.report import AuditReport
 from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.receipt import Receipt
 from pvdm.model.statements.table import TableRef
 from pvdm.trust.bundle import resolve_log_origin
 from pvdm.trust.envelope import parse_envelope
-from pvdm.trust.log.entry import EntryKind
 from pvdm.trust.statement import read_signed
 from pvdm.verify.fetch import Files
 
@@ -60,8 +61,7 @@ def _parse_gap_id(text: str) -> str:
     return text
 
 
-@click.command("audit")
-@json_option
+@command("audit")
 @click.argument("table", required=False, metavar="[TABLE]")
 @path_option("--bundle", help="Audit an exported bundle instead, without a Steward.")
 @path_option("--export", help="Write all the evidence to one bundle.")
@@ -85,7 +85,6 @@ def _parse_gap_id(text: str) -> str:
 @service_options
 def audit_command(
     *,
-    as_json: bool,
     table: str | None,
     bundle: Path | None,
     export: Path | None,
@@ -135,7 +134,7 @@ def audit_command(
                     break
         if export is not None and isinstance(files, RecordingFiles):
             write_new(export, AuditBundle(evidence, files.read_files).to_bytes())
-    _show(report, judge, export, has_own_root=by.root_file is not None, as_json=as_json)
+    _show(report, judge, export, has_own_root=by.root_file is not None)
     return 0 if report.holds else VerificationError.exit_code
 
 
@@ -172,14 +171,14 @@ def _audit(
     return report if judge.pin is not None else replace(report, not_proved=(UNPINNED, *report.not_proved))
 
 
-def _show(report: AuditReport, judge: Judge, export: Path | None, *, has_own_root: bool, as_json: bool) -> None:
+def _show(report: AuditReport, judge: Judge, export: Path | None, *, has_own_root: bool) -> None:
     facts: dict[str, object] = {"trust_root": {**judge.to_json(), "own": has_own_root}, "judged_at": judge.at}
     lines: list[Line | str] = [*report_lines(report)]
     if export is not None:
         lines.append(f"the evidence is in {export}; `pvdm audit --bundle {export}` needs the trust root only")
         if not has_own_root:
             lines.append("  `pvdm keys root fetch --out roots.json` writes it, and shows its hash for --root-sha256")
-    say_result(as_json, {**report.to_json(), **facts, "out": export}, lines)
+    say_result({**report.to_json(), **facts, "out": export}, lines)
 
 
 def gather(client: StewardClient, table: str) -> Evidence:
@@ -261,4 +260,4 @@ def _fetch_statements(
 
 
 def _logged_statement(view: LoggedView) -> LoggedStatement:
-    return LoggedStatement(EntryKind(view.kind), view.envelope, view.logged_at, view.index, view.hashes)
+    return LoggedStatement(StatementKind(view.kind), view.envelope, view.logged_at, view.index, view.hashes)

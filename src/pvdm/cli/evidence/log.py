@@ -10,9 +10,9 @@ from typing import Final
 
 import click
 
+from pvdm.cli.common.commands import command_group
 from pvdm.cli.common.files import read_file, require_folder, sha256_of
-from pvdm.cli.common.group import command_group
-from pvdm.cli.common.options import Service, json_option, option_group, path_argument, path_option, service_options
+from pvdm.cli.common.options import Service, option_group, path_argument, path_option, service_options
 from pvdm.cli.common.screen import Line, say_result
 from pvdm.cli.common.trust_roots import at_option, judge_by, origin_option, pin_option, root_option
 from pvdm.errors import Code, VerificationError
@@ -159,12 +159,11 @@ def checkpoint_json(signed: SignedCheckpoint) -> dict[str, object]:
 
 
 @log.command("fsck", short_help="Check every file of an exported log.")
-@json_option
 @path_argument("folder", folder=True)
 @log_key_options
 @path_option("--since", help="An earlier checkpoint, which the log must contain.")
 @click.option("--allow-missing-statements", "allow_missing", is_flag=True, help="An archive may lack statements.")
-def log_fsck(*, as_json: bool, folder: Path, log_keys: LogKeys, since: Path | None, allow_missing: bool) -> None:
+def log_fsck(*, folder: Path, log_keys: LogKeys, since: Path | None, allow_missing: bool) -> None:
     """Check every entry, hash and file of an exported log against its signed checkpoint, offline.
 
     The checker shares no code with the writer of the files. It also compares an archive's statements with their hashes,
@@ -199,18 +198,15 @@ def log_fsck(*, as_json: bool, folder: Path, log_keys: LogKeys, since: Path | No
         lines.append(f"  statements  {counts}")
     if since is not None:
         lines.append(f"  it begins with the entries of {since}: none of them was removed or changed")
-    say_result(as_json, document, lines)
+    say_result(document, lines)
 
 
 @log.command("compare", short_help="Compare checkpoints of one log.")
-@json_option
 @path_argument("files", nargs=-1, required=True, metavar="CHECKPOINT...")
 @log_key_options
 @path_option("--folder", folder=True, help="An exported log with all of them in it.")
 @service_options
-def log_compare(
-    *, as_json: bool, files: tuple[Path, ...], log_keys: LogKeys, folder: Path | None, service: Service
-) -> None:
+def log_compare(*, files: tuple[Path, ...], log_keys: LogKeys, folder: Path | None, service: Service) -> None:
     """Compare checkpoints of one log from different sources: do they have one history, or is the log forked?
 
     Checkpoints of different sizes need the log itself: an exported folder, or else the Steward. If two signed
@@ -232,7 +228,7 @@ def log_compare(
         require_one_history(older, newer, folder, service)
     document = {"holds": True, "checkpoints": [checkpoint_json(each) for each in ordered]}
     sizes = ", ".join(f"{each.checkpoint.size:,}" for each in ordered)
-    say_result(as_json, document, [(f"one history: {known_log.origin} at {sizes} entries", "green")])
+    say_result(document, [(f"one history: {known_log.origin} at {sizes} entries", "green")])
 
 
 def require_one_history(

@@ -8,8 +8,9 @@ from typing import Final
 
 import click
 
+from pvdm.cli.common.commands import wants_json
 from pvdm.cli.common.files import read_file, require_folder, write_new
-from pvdm.cli.common.options import Service, json_option, path_argument, path_option, service_options
+from pvdm.cli.common.options import Service, path_argument, path_option, service_options
 from pvdm.cli.common.screen import notice, say, say_json, say_result
 from pvdm.cli.evidence.log import (
     KnownLog,
@@ -39,7 +40,6 @@ _UNVERIFIED_CHECKPOINT: Final = (
 
 
 @log.command("prove", short_help="Prove that an entry is in the log.")
-@json_option
 @click.argument("index", type=click.IntRange(0), required=False)
 @path_option("--envelope", help="Find the entry of this envelope: no index needed.")
 @path_option("--folder", folder=True, help="An exported log, instead of the Steward.")
@@ -48,7 +48,6 @@ _UNVERIFIED_CHECKPOINT: Final = (
 @path_option("--out", help="Where the log proof goes.  [default: standard output]")
 def log_prove(
     *,
-    as_json: bool,
     index: int | None,
     envelope: Path | None,
     folder: Path | None,
@@ -84,7 +83,7 @@ def log_prove(
     data = proof.to_bytes()
     if out is not None:
         write_new(out, data)
-    if as_json:
+    if wants_json():
         document = {
             "index": proof.index,
             "entry": None if entry is None else entry.decode(),
@@ -126,12 +125,11 @@ def _find_entry(tiles: StaticTiles, size: int, envelope: Path | None) -> int:
 
 
 @log.command("checkpoint", short_help="Get the newest checkpoint from a Steward.")
-@json_option
 @service_options
 @log_key_options
 @path_option("--since", help="An earlier checkpoint, which it must contain.")
 @path_option("--out", help="The new file for the checkpoint; an existing file is not overwritten.")
-def log_checkpoint(*, as_json: bool, service: Service, log_keys: LogKeys, since: Path | None, out: Path | None) -> None:
+def log_checkpoint(*, service: Service, log_keys: LogKeys, since: Path | None, out: Path | None) -> None:
     """Get the newest checkpoint, and check its signature and that it contains an earlier one.
 
     By keeping checkpoints you detect a log that removes or changes entries.
@@ -158,7 +156,7 @@ def log_checkpoint(*, as_json: bool, service: Service, log_keys: LogKeys, since:
         notice(_UNVERIFIED_CHECKPOINT)
     if out is not None:
         write_new(out, signed.note)
-    if as_json:
+    if wants_json():
         facts = {**checkpoint_json(signed), "signature_checked": known_log is not None, "note": signed.note.decode()}
         say_json({**facts, "contains": since, "out": out})
     else:
@@ -166,11 +164,10 @@ def log_checkpoint(*, as_json: bool, service: Service, log_keys: LogKeys, since:
 
 
 @log.command("export", short_help="Write the log and its statements as files.")
-@json_option
 @path_argument("folder", folder=True)
 @config_option
 @click.option("--verify", is_flag=True, help="Compare every file with the ledger, and write missing files again.")
-def log_export(*, as_json: bool, folder: Path, config: Path, verify: bool) -> None:
+def log_export(*, folder: Path, config: Path, verify: bool) -> None:
     """Bring FOLDER up to the newest checkpoint: tiles in FOLDER/log, every signed statement in FOLDER/statements.
 
     Runs on the Steward's host. Existing files stay; a folder with another history, or a file that differs, is refused.
@@ -201,4 +198,4 @@ def log_export(*, as_json: bool, folder: Path, config: Path, verify: bool) -> No
     if rewritten is not None:
         tiles, statements = counted(rewritten.tiles, "tile"), counted(rewritten.statements, "statement")
         lines.append(f"every file was compared; written again: {tiles}, {statements}")
-    say_result(as_json, document, lines)
+    say_result(document, lines)

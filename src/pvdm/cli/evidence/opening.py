@@ -9,17 +9,9 @@ from typing import Final
 
 import click
 
+from pvdm.cli.common import options
+from pvdm.cli.common.commands import wants_json
 from pvdm.cli.common.files import require_new, sha256_of
-from pvdm.cli.common.options import (
-    Service,
-    engine_option,
-    json_option,
-    out_option,
-    path_argument,
-    path_option,
-    pick_engine,
-    service_options,
-)
 from pvdm.cli.common.screen import Line, notice, say_result
 from pvdm.cli.common.trust_roots import SHA256_TYPE
 from pvdm.cli.evidence.parquet import digest_files, parquet_option, schema_of, schema_option
@@ -47,12 +39,11 @@ _CAUTION: Final = (
 
 
 @proof.command("open", short_help="Get an ended attempt's keys, for an audit.")
-@json_option
 @click.argument("proof_id", type=SHA256_TYPE, metavar="PROOF_ID")
-@service_options
+@options.service_options
 @click.option("--reason", required=True, metavar="TEXT", help="Why; the Steward writes it to its step log.")
-@out_option("The new file of mode 0600 for the keys.")
-def proof_open(*, as_json: bool, proof_id: str, service: Service, reason: str, out: Path) -> None:
+@options.out_option("The new file of mode 0600 for the keys.")
+def proof_open(*, proof_id: str, service: options.Service, reason: str, out: Path) -> None:
     """Get the keys of an ended attempt from the Steward, so that its digests can be recomputed from the data.
 
     Needs an auditor's token. The keys are written to a file that only you can read, for `recompute`.
@@ -69,8 +60,8 @@ def proof_open(*, as_json: bool, proof_id: str, service: Service, reason: str, o
     disk.write(out, Secret(content), mode=disk.PRIVATE_MODE, fresh=True)
     names, attempt_id = [name.value for name in opened.keys], opened.context.attempt_id
     document = {"proof_id": proof_id, "attempt_id": attempt_id, "projections": names, "out": out}
-    say_result(as_json, document, [f"the keys of attempt {attempt_id} ({', '.join(names)}) are in {out}"])
-    if not as_json:
+    say_result(document, [f"the keys of attempt {attempt_id} ({', '.join(names)}) are in {out}"])
+    if not wants_json():
         notice(_CAUTION)
 
 
@@ -113,28 +104,18 @@ def _parse_opened(content: Secret) -> OpenedKeys | None:
 
 
 @proof.command("recompute", short_help="Recompute a proof's commitments from the data.")
-@json_option
-@path_argument("file")
-@path_option("--opened", "opened_file", required=True, help="What `open` wrote.")
+@options.path_argument("file")
+@options.path_option("--opened", "opened_file", required=True, help="What `open` wrote.")
 @parquet_option
-@click.option(
+@options.choice_option(
     "--side",
-    type=click.Choice(["staged", "intent"]),
-    default="staged",
-    show_default=True,
-    help="The data: the rows that were written, or those that were intended.",
+    choices=["staged", "intent"],
+    help_text="The data: the rows that were written, or those that were intended.",
 )
 @schema_option
-@engine_option
+@options.engine_option
 def proof_recompute(
-    *,
-    as_json: bool,
-    file: Path,
-    opened_file: Path,
-    files: tuple[Path, ...],
-    side: str,
-    schema_file: Path | None,
-    engine_name: str,
+    *, file: Path, opened_file: Path, files: tuple[Path, ...], side: str, schema_file: Path | None, engine_name: str
 ) -> None:
     """Compute the digests of the data under the opened keys, and compare them with the proof's commitments.
 
@@ -149,7 +130,7 @@ def proof_recompute(
     opened = read_opened(opened_file)
     proved = _read_proof(file, opened)
     plan = _plan(proved, schema_of(schema_file, files))
-    partials = digest_files(files, plan, dict(opened.row_hash), pick_engine(engine_name))
+    partials = digest_files(files, plan, dict(opened.row_hash), options.pick_engine(engine_name))
     committed = {each.projection: each for each in proved.notary.commitments}
     _require_equal(committed, opened, partials, proved, side)
     names = sorted(name.value for name in committed)
@@ -172,7 +153,7 @@ def proof_recompute(
         "proof_id": opened.proof_id,
         "files_are_the_proofs": same_files,
     }
-    say_result(as_json, document, lines)
+    say_result(document, lines)
 
 
 def _read_proof(file: Path, opened: OpenedKeys) -> Proof:

@@ -8,20 +8,13 @@ from typing import Final
 
 import click
 
+from pvdm.cli.common.commands import command_group
 from pvdm.cli.common.files import read_file, write_new
-from pvdm.cli.common.group import command_group
-from pvdm.cli.common.options import Service, json_option, out_option, path_argument, service_options
+from pvdm.cli.common.options import Service, number_option, out_option, path_argument, service_options
 from pvdm.cli.common.screen import Line, say_list, say_result
 from pvdm.cli.common.times import utc
 from pvdm.cli.common.trust_roots import SHA256_TYPE, Judge, JudgeOptions, judge_options
-from pvdm.cli.evidence.statements import (
-    Statement,
-    is_bundle,
-    proof_view_line,
-    read_statement_file,
-    statement_lines,
-    verdict_line,
-)
+from pvdm.cli.evidence import statements
 from pvdm.errors import Code, VerificationError
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.proof import Proof
@@ -60,9 +53,8 @@ def proof() -> None:
 
 
 @proof.command("show", short_help="Show a signed statement as text.")
-@json_option
 @path_argument("file")
-def proof_show(*, as_json: bool, file: Path) -> None:
+def proof_show(*, file: Path) -> None:
     """Show an envelope or a bundle as text: verdict, table, rows, files, signer and the notary's isolation.
 
     It checks nothing: anyone can write such a file. `check` verifies it.
@@ -72,15 +64,15 @@ def proof_show(*, as_json: bool, file: Path) -> None:
       pvdm proof show proof.json
       pvdm proof show bundle.json --json | jq '.statements[].predicate.core.verdict'
     """
-    data, statements = read_statement_file(file)
-    kind = "bundle" if is_bundle(data) else "proof" if statements[0].kind == "proof" else "other"
+    data, found = statements.read_statement_file(file)
+    kind = "bundle" if statements.is_bundle(data) else "proof" if found[0].kind == "proof" else "other"
     hint = _UNCHECKED + _NEXT_STEP[kind]
-    document = {"checked": False, "statements": [_to_json(each) for each in statements], "hint": hint}
-    lines = (line for each in statements for line in (*statement_lines(each), ("", None)))
-    say_result(as_json, document, [*lines, (hint, "yellow")])
+    document = {"checked": False, "statements": [_to_json(each) for each in found], "hint": hint}
+    lines = (line for each in found for line in (*statements.statement_lines(each), ("", None)))
+    say_result(document, [*lines, (hint, "yellow")])
 
 
-def _to_json(statement: Statement) -> dict[str, object]:
+def _to_json(statement: statements.Statement) -> dict[str, object]:
     return {
         "kind": statement.kind,
         "id": statement.statement_id,
@@ -91,13 +83,12 @@ def _to_json(statement: Statement) -> dict[str, object]:
 
 
 @proof.command("check", short_help="Check a bundle, or another signed statement, offline.")
-@json_option
 @path_argument("file")
 @judge_options(required=True)
 @click.option(
     "--threshold", type=click.IntRange(1), metavar="K", help="Notaries that must agree.  [default: the trust root's]"
 )
-def proof_check(*, as_json: bool, file: Path, by: JudgeOptions, threshold: int | None) -> None:
+def proof_check(*, file: Path, by: JudgeOptions, threshold: int | None) -> None:
     """Check a bundle (proofs, log proofs, checkpoint) offline, and list what was proved and what was not.
 
     Ends with 0 if everything holds, also if the verdict is FAIL: a genuine FAIL is a valid proof of wrong rows. Ends
@@ -114,13 +105,13 @@ def proof_check(*, as_json: bool, file: Path, by: JudgeOptions, threshold: int |
       pvdm proof check override.json --trust-root roots.json --root-sha256 HEX
     """
     data = read_file(file, size_max_bytes=BUNDLE_SIZE_MAX_BYTES)
-    single = None if is_bundle(data) else _read_single(file)
+    single = None if statements.is_bundle(data) else _read_single(file)
     if single is not None and (threshold is not None or by.origin is not None):
         raise click.UsageError("--threshold and --origin are for bundles")
     judge = by.judge()
     try:
         if single is not None:
-            _check_single(single, data, judge, as_json=as_json)
+            _check_single(single, data, judge)
             return
         log = log_checker(judge.root, origin=resolve_log_origin(judge.root, by.origin))
         needed = judge.root.thresholds.notary if threshold is None else threshold
@@ -132,18 +123,18 @@ def proof_check(*, as_json: bool, file: Path, by: JudgeOptions, threshold: int |
         error.hint = error.hint or hint
         raise
     document = _checked_json(checked, judge, origin=log.origin, threshold=needed)
-    say_result(as_json, document, _checked_lines(checked, judge, origin=log.origin, threshold=needed))
+    say_result(document, _checked_lines(checked, judge, origin=log.origin, threshold=needed))
 
 
-def _read_single(file: Path) -> Statement:
+def _read_single(file: Path) -> statements.Statement:
     """A single statement. Raises for a proof, whose check needs its log entry."""
-    _, (found,) = read_statement_file(file)
+    _, (found,) = statements.read_statement_file(file)
     if isinstance(found.predicate, Proof):
         raise Code.INPUT_FILE_INVALID(f"{file} is a proof alone", reason="bundle_expected", got="one envelope")
     return found
 
 
-def _check_single(statement: Statement, data: bytes, judge: Judge, *, as_json: bool) -> None:
+def _check_single(statement: statements.Statement, data: bytes, judge: Judge) -> None:
     """Check signature, key, role and time, and show the signer and what was not checked."""
     verified = verify_statement(data, judge.root, type(statement.predicate), now=judge.at)
     roles = ", ".join(role.value for role in verified.key.roles)
@@ -164,8 +155,8 @@ def _check_single(statement: Statement, data: bytes, judge: Judge, *, as_json: b
         "proved": [proved],
         "not_proved": not_proved,
     }
-    lines = (*statement_lines(statement), ("", None), ("the signature holds", "bold green"))
-    say_result(as_json, document, [*lines, *proved_lines([proved], not_proved)])
+    lines = (*statements.statement_lines(statement), ("", None), ("the signature holds", "bold green"))
+    say_result(document, [*lines, *proved_lines([proved], not_proved)])
 
 
 def _unpinned(judge: Judge) -> list[str]:
@@ -195,7 +186,7 @@ def _checked_json(checked: CheckedBundle, judge: Judge, *, origin: str, threshol
 
 def _checked_lines(checked: CheckedBundle, judge: Judge, *, origin: str, threshold: int) -> Iterator[Line]:
     verdict = checked.proof.core.verdict
-    line, style = verdict_line(verdict)
+    line, style = statements.verdict_line(verdict)
     yield "the proof holds", "bold green"
     yield f"its verdict: {line}", style
     if not verdict.passed:
@@ -217,17 +208,12 @@ def proved_lines(proved: Iterable[str], not_proved: Iterable[str]) -> Iterator[L
 
 
 @proof.command("list", short_help="List a Steward's proofs.")
-@json_option
 @service_options
 @click.option("--workload", metavar="ID", help="Of this workload only.")
 @click.option("--attempt", metavar="ID", help="Of this attempt only.")
 @click.option("--after", type=click.IntRange(0), metavar="INDEX", help="Continue after this entry of the log.")
-@click.option(
-    "--rows", type=click.IntRange(1, _LISTED_ROWS), default=_DEFAULT_ROWS, show_default=True, help="Proofs to show."
-)
-def proof_list(
-    *, as_json: bool, service: Service, workload: str | None, attempt: str | None, after: int | None, rows: int
-) -> None:
+@number_option("--rows", _DEFAULT_ROWS, 1, _LISTED_ROWS, "Proofs to show.")
+def proof_list(*, service: Service, workload: str | None, attempt: str | None, after: int | None, rows: int) -> None:
     """List the proofs of your domain, PASS and FAIL; a FAIL that was overridden is marked.
 
     \b
@@ -237,16 +223,15 @@ def proof_list(
     """
     with service.connect() as client:
         views = client.proofs(workload_id=workload, attempt_id=attempt, after=after, limit=rows)
-    say_list(as_json, "proofs", views, lambda view: [proof_view_line(view)], "no proof")
+    say_list("proofs", views, lambda view: [statements.proof_view_line(view)], "no proof")
 
 
 @proof.command("get", short_help="Get one proof as a bundle.")
-@json_option
 @click.argument("proof_id", type=SHA256_TYPE, metavar="PROOF_ID")
 @service_options
 @click.option("--envelope", is_flag=True, help="The signed envelope alone, without its log proof.")
 @out_option()
-def proof_get(*, as_json: bool, proof_id: str, service: Service, envelope: bool, out: Path) -> None:
+def proof_get(*, proof_id: str, service: Service, envelope: bool, out: Path) -> None:
     """Get a proof with its log proof and checkpoint. With a trust root, `proof check` can check it.
 
     \b
@@ -258,4 +243,4 @@ def proof_get(*, as_json: bool, proof_id: str, service: Service, envelope: bool,
         data = client.proof_envelope(proof_id) if envelope else client.proof_bundle(proof_id)
     write_new(out, data)
     document = {"proof_id": proof_id, "bytes": len(data), "out": out}
-    say_result(as_json, document, [f"{'envelope' if envelope else 'bundle'}: {out}; nothing was checked yet"])
+    say_result(document, [f"{'envelope' if envelope else 'bundle'}: {out}; nothing was checked yet"])

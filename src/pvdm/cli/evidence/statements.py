@@ -46,7 +46,7 @@ class Statement:
     @property
     def kind(self) -> str:
         """The kind by its name, such as `proof` or `receipt`."""
-        return FAMILIES[type(self.predicate)].predicate_type.split(":")[2]
+        return FAMILIES[type(self.predicate)].kind
 
 
 def is_bundle(data: bytes) -> bool:

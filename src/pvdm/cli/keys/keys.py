@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pvdm.cli.common.group import command_group
-from pvdm.cli.common.options import Service, json_option, path_argument, service_options
+from pvdm.cli.common.commands import command_group
+from pvdm.cli.common.options import Service, choice_option, path_argument, service_options
 from pvdm.cli.common.passphrases import passphrase_option, read_new_passphrase
 from pvdm.cli.common.screen import Line, say_list, say_result
 from pvdm.cli.keys.root_spec import read_public_key
@@ -47,18 +47,12 @@ keys.add_command(root_group)
 
 
 @keys.command("pair", short_help="Make a key pair.")
-@json_option
 @path_argument("file")
-@click.option(
-    "--algorithm",
-    "algorithm_name",
-    type=click.Choice([algorithm.value for algorithm in Algorithm]),
-    default=Algorithm.ED25519.value,
-    show_default=True,
-    help="The kind of key.",
+@choice_option(
+    "--algorithm", "algorithm_name", choices=[each.value for each in Algorithm], help_text="The kind of key."
 )
 @passphrase_option("Seal the private key; the passphrase comes from prompt, file:NAME or env:NAME.")
-def keys_pair(*, as_json: bool, file: Path, algorithm_name: str, passphrase_source: str | None) -> None:
+def keys_pair(*, file: Path, algorithm_name: str, passphrase_source: str | None) -> None:
     """Make a person's key pair: the private key in FILE (mode 0600), the public one in FILE.pub.
 
     For break-glass, attestors, operators and root signers. Nothing is overwritten. A Steward makes its own keys.
@@ -84,13 +78,12 @@ def keys_pair(*, as_json: bool, file: Path, algorithm_name: str, passphrase_sour
         f"public key:  {file}.pub; the trust root needs it",
         f"key id:      {public.key_id}",
     ]
-    say_result(as_json, document, lines)
+    say_result(document, lines)
 
 
 @keys.command("id", short_help="Print the id of a public key.")
-@json_option
 @path_argument("file", metavar="FILE.pub")
-def keys_id(*, as_json: bool, file: Path) -> None:
+def keys_id(*, file: Path) -> None:
     """Print the id of a public key: SHA-256 over its SubjectPublicKeyInfo.
 
     Compare it with the key's owner, for example by phone, before you trust the file.
@@ -101,13 +94,12 @@ def keys_id(*, as_json: bool, file: Path) -> None:
     """
     public = read_public_key(file)
     document = {"key_id": public.key_id, "algorithm": public.algorithm.value}
-    say_result(as_json, document, [f"{public.key_id}  {public.algorithm.value}"])
+    say_result(document, [f"{public.key_id}  {public.algorithm.value}"])
 
 
 @keys.command("list", short_help="List the epochs of a Steward's keys.")
-@json_option
 @service_options
-def keys_list(*, as_json: bool, service: Service) -> None:
+def keys_list(*, service: Service) -> None:
     """List the generations of the Steward's own keys, with the ids of their public keys.
 
     \b
@@ -116,7 +108,7 @@ def keys_list(*, as_json: bool, service: Service) -> None:
     """
     with service.connect() as client:
         views = client.epochs()
-    say_list(as_json, "epochs", views, _epoch_lines, "no epoch")
+    say_list("epochs", views, _epoch_lines, "no epoch")
 
 
 def _epoch_lines(view: EpochView) -> Iterator[Line]:
@@ -125,55 +117,51 @@ def _epoch_lines(view: EpochView) -> Iterator[Line]:
 
 
 @keys.command("create", short_help="Make the keys of a new epoch.")
-@json_option
 @service_options
 @_reason_option
-def keys_create(*, as_json: bool, service: Service, reason: str) -> None:
+def keys_create(*, service: Service, reason: str) -> None:
     """Make the keys of the next epoch. Nothing uses them until the trust root names them and `activate` is called.
 
     \b
     Examples:
       pvdm keys create --reason "yearly rotation"
     """
-    _change_epoch(lambda client: client.create_epoch(reason), service, as_json=as_json)
+    _change_epoch(lambda client: client.create_epoch(reason), service)
 
 
 @keys.command("activate", short_help="Let new workloads open under an epoch.")
-@json_option
 @_epoch_argument
 @service_options
 @_reason_option
-def keys_activate(*, as_json: bool, number: int, service: Service, reason: str) -> None:
+def keys_activate(*, number: int, service: Service, reason: str) -> None:
     """Activate an epoch; the one that was active is retired. Open workloads keep theirs.
 
     \b
     Examples:
       pvdm keys activate 2 --reason "yearly rotation"
     """
-    _change_epoch(lambda client: client.activate_epoch(number, reason), service, as_json=as_json)
+    _change_epoch(lambda client: client.activate_epoch(number, reason), service)
 
 
 @keys.command("retire", short_help="Open no new workload under an epoch.")
-@json_option
 @_epoch_argument
 @service_options
 @_reason_option
-def keys_retire(*, as_json: bool, number: int, service: Service, reason: str) -> None:
+def keys_retire(*, number: int, service: Service, reason: str) -> None:
     """Retire the active epoch: no new workload opens until another is activated.
 
     \b
     Examples:
       pvdm keys retire 1 --reason "the host is being replaced"
     """
-    _change_epoch(lambda client: client.retire_epoch(number, reason), service, as_json=as_json)
+    _change_epoch(lambda client: client.retire_epoch(number, reason), service)
 
 
 @keys.command("revoke", short_help="Never use the keys of an epoch again.")
-@json_option
 @_epoch_argument
 @service_options
 @_reason_option
-def keys_revoke(*, as_json: bool, number: int, service: Service, reason: str) -> None:
+def keys_revoke(*, number: int, service: Service, reason: str) -> None:
     """Revoke an epoch: its keys neither derive nor sign again, and its unused proofs are no longer valid.
 
     It cannot be undone. Revoke its public keys in the trust root too: `pvdm keys root next --revoke`.
@@ -182,16 +170,14 @@ def keys_revoke(*, as_json: bool, number: int, service: Service, reason: str) ->
     Examples:
       pvdm keys revoke 1 --reason "the keystore was copied"
     """
-    _change_epoch(lambda client: client.revoke_epoch(number, reason), service, as_json=as_json)
+    _change_epoch(lambda client: client.revoke_epoch(number, reason), service)
 
 
-def _change_epoch(
-    request: Callable[[StewardClient], tuple[EpochChange, ...]], service: Service, *, as_json: bool
-) -> None:
+def _change_epoch(request: Callable[[StewardClient], tuple[EpochChange, ...]], service: Service) -> None:
     """Send the request, and print the changed epochs."""
     with service.connect() as client:
         changes = request(client)
-    say_list(as_json, "changes", changes, _change_lines, "no change")
+    say_list("changes", changes, _change_lines, "no change")
 
 
 def _change_lines(change: EpochChange) -> Iterator[Line]:

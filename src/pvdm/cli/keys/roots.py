@@ -9,21 +9,13 @@ from typing import Any
 
 import click
 
+from pvdm.cli.common import trust_roots
+from pvdm.cli.common.commands import command_group
 from pvdm.cli.common.files import require_new, write_new
-from pvdm.cli.common.group import command_group
-from pvdm.cli.common.options import Service, json_option, out_option, path_argument, path_option, service_options
+from pvdm.cli.common.options import Service, out_option, path_argument, path_option, service_options
 from pvdm.cli.common.passphrases import open_key, open_passphrase_option
 from pvdm.cli.common.screen import Line, require_yes, say_result
 from pvdm.cli.common.times import TIME_TYPE, now_micros, utc
-from pvdm.cli.common.trust_roots import (
-    at_option,
-    chain_to_bytes,
-    first_sha256,
-    judge_by,
-    pin_option,
-    read_chain,
-    seen_option,
-)
 from pvdm.cli.keys.root_file import RootFile, read_root_file, read_single_root, root_lines, root_to_json
 from pvdm.cli.keys.root_spec import read_spec
 from pvdm.errors import Code, PvdmError
@@ -47,10 +39,9 @@ def root_group() -> None:
 
 
 @root_group.command("new", short_help="Make the first trust root from public keys.")
-@json_option
 @path_argument("spec", metavar="KEYS.toml")
 @out_option()
-def root_new(*, as_json: bool, spec: Path, out: Path) -> None:
+def root_new(*, spec: Path, out: Path) -> None:
     """Make the draft of trust root 1 from the public keys that KEYS.toml names.
 
     The hash it prints is what readers pin; signatures do not change it.
@@ -78,11 +69,10 @@ def root_new(*, as_json: bool, spec: Path, out: Path) -> None:
         raise Code.INPUT_FILE_INVALID(f"{spec}: the root has no end", reason="root_spec_invalid", got="none")
     thresholds = Thresholds(found.notary_threshold or 1, found.root_threshold or 1)
     root = TrustRoot(1, None, now, found.expires_at, _sort_keys(found.keys), thresholds)
-    _write_draft(root, out, as_json=as_json)
+    _write_draft(root, out)
 
 
 @root_group.command("next", short_help="Make the successor of a trust root.")
-@json_option
 @path_argument("current", metavar="ROOT")
 @path_option("--add", metavar="KEYS.toml", help="Keys to add.")
 @click.option("--revoke", multiple=True, metavar="KEY_ID", help="A key that is no longer trusted from now on.")
@@ -97,7 +87,7 @@ def root_new(*, as_json: bool, spec: Path, out: Path) -> None:
 @click.option("--notary-threshold", type=click.IntRange(1), metavar="K", help="Notaries that a proof needs.")
 @click.option("--root-threshold", type=click.IntRange(1), metavar="K", help="Signers that a root needs.")
 @out_option()
-def root_next(*, as_json: bool, current: Path, out: Path, **changes: Any) -> None:
+def root_next(*, current: Path, out: Path, **changes: Any) -> None:
     """Make the draft of the trust root that follows the newest one of ROOT.
 
     A key is named by its id, or by the first eight digits or more of it. The successor must be signed by the root
@@ -111,13 +101,13 @@ def root_next(*, as_json: bool, current: Path, out: Path, **changes: Any) -> Non
     """
     require_new(out)
     now = now_micros()
-    _write_draft(_make_successor(_verify_newest(current, now), now, **changes), out, as_json=as_json)
+    _write_draft(_make_successor(_verify_newest(current, now), now, **changes), out)
 
 
 def _verify_newest(path: Path, now: int) -> TrustRoot:
     """Verify every step of the chain; returns its newest root, which may have expired."""
-    chain = read_chain(path)
-    root = pin_root(chain[0], sha256=first_sha256(chain), now=now)
+    chain = trust_roots.read_chain(path)
+    root = pin_root(chain[0], sha256=trust_roots.first_sha256(chain), now=now)
     for data in chain[1:]:
         root = advance_root(root, data, now=now)
     return root
@@ -164,16 +154,15 @@ def _sort_keys(keys: Iterable[RootKey]) -> tuple[RootKey, ...]:
     return tuple(sorted(keys, key=lambda key: key.key_id))
 
 
-def _write_draft(root: TrustRoot, out: Path, *, as_json: bool) -> None:
+def _write_draft(root: TrustRoot, out: Path) -> None:
     write_new(out, root.to_bytes())
     file = RootFile(root, None)
     hint = f"hint: `pvdm keys root sign {out} --key FILE --out FILE`, once for each signer"
     lines = [*root_lines(file, now=now_micros()), "", f"draft: {out}", hint]
-    say_result(as_json, {"draft": out, **root_to_json(file)}, lines)
+    say_result({"draft": out, **root_to_json(file)}, lines)
 
 
 @root_group.command("sign", short_help="Add one signature to a trust root.")
-@json_option
 @path_argument("file")
 @path_option("--key", "key_file", required=True, help="The signer's private key.")
 @open_passphrase_option
@@ -181,14 +170,7 @@ def _write_draft(root: TrustRoot, out: Path, *, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Sign without asking.")
 @out_option()
 def root_sign(
-    *,
-    as_json: bool,
-    file: Path,
-    key_file: Path,
-    passphrase_source: str | None,
-    previous: Path | None,
-    yes: bool,
-    out: Path,
+    *, file: Path, key_file: Path, passphrase_source: str | None, previous: Path | None, yes: bool, out: Path
 ) -> None:
     """Show a draft, or a root that others have signed, and add your signature.
 
@@ -207,7 +189,7 @@ def root_sign(
         {} if found.envelope is None else {each.key_id: each for each in found.envelope.signatures}
     )
     if _is_signed_by(out, found.root, {*signatures, key_id}):
-        _show_signed(read_single_root(out), out, as_json=as_json)
+        _show_signed(read_single_root(out), out)
         return
     require_new(out)
     if not yes:
@@ -217,7 +199,7 @@ def root_sign(
     ordered: tuple[Signature, ...] = tuple(signatures[each] for each in sorted(signatures))
     envelope = Envelope(TRUST_ROOT_TYPE, found.root.to_bytes(), ordered)
     write_new(out, envelope.to_bytes())
-    _show_signed(RootFile(found.root, envelope), out, as_json=as_json)
+    _show_signed(RootFile(found.root, envelope), out)
 
 
 def _require_root_signer(key_id: str, root: TrustRoot, previous: Path | None) -> None:
@@ -241,7 +223,7 @@ def _is_signed_by(out: Path, root: TrustRoot, key_ids: set[str]) -> bool:
     return is_same and all(each["holds"] is not False for each in signatures)
 
 
-def _show_signed(file: RootFile, out: Path, *, as_json: bool) -> None:
+def _show_signed(file: RootFile, out: Path) -> None:
     missing = file.root.thresholds.root - len(file.signers())
     if missing > 0:
         hint = f"hint: {missing} more of its own root signers must sign"
@@ -250,13 +232,12 @@ def _show_signed(file: RootFile, out: Path, *, as_json: bool) -> None:
     else:
         hint = "hint: complete by its own signers; `pvdm keys root check OLD NEW` shows whether the old ones agree"
     signed = f"signed: {out}, trust root version {file.root.version}"
-    say_result(as_json, {"signed": out, **root_to_json(file)}, [signed, f"sha256: {file.root.sha256}", hint])
+    say_result({"signed": out, **root_to_json(file)}, [signed, f"sha256: {file.root.sha256}", hint])
 
 
 @root_group.command("show", short_help="Show a trust root as text.")
-@json_option
 @path_argument("file")
-def root_show(*, as_json: bool, file: Path) -> None:
+def root_show(*, file: Path) -> None:
     """Show a draft, a root or a chain of roots as text. It checks nothing: `check` does.
 
     \b
@@ -266,18 +247,17 @@ def root_show(*, as_json: bool, file: Path) -> None:
     """
     files = read_root_file(file)
     lines = [line for each in files for line in ("", *root_lines(each, now=now_micros()))]
-    say_result(as_json, {"roots": [root_to_json(each) for each in files]}, lines[1:])
+    say_result({"roots": [root_to_json(each) for each in files]}, lines[1:])
 
 
 @root_group.command("check", short_help="Check a chain of trust roots against a pinned hash.")
-@json_option
 @path_argument("files", nargs=-1, required=True, metavar="FILE...")
-@pin_option
-@seen_option
-@at_option
+@trust_roots.pin_option
+@trust_roots.seen_option
+@trust_roots.at_option
 @path_option("--out", help="Write the whole chain as one file.")
 def root_check(
-    *, as_json: bool, files: tuple[Path, ...], pin: str | None, seen: Path | None, at: int | None, out: Path | None
+    *, files: tuple[Path, ...], pin: str | None, seen: Path | None, at: int | None, out: Path | None
 ) -> None:
     """Check that each root follows the one before, from the pinned first to the newest.
 
@@ -286,14 +266,14 @@ def root_check(
       pvdm keys root check root-1.json --root-sha256 HEX
       pvdm keys root check root-1.json root-2.json --root-sha256 HEX --out roots.json
     """
-    chain = tuple(envelope for path in files for envelope in read_chain(path))
-    root = judge_by(chain, pin=pin, at=at, seen=seen).root
+    chain = tuple(envelope for path in files for envelope in trust_roots.read_chain(path))
+    root = trust_roots.judge_by(chain, pin=pin, at=at, seen=seen).root
     if out is not None:
-        write_new(out, chain_to_bytes(chain))
+        write_new(out, trust_roots.chain_to_bytes(chain))
     document = {
         "version": root.version,
         "sha256": root.sha256,
-        "first_sha256": first_sha256(chain),
+        "first_sha256": trust_roots.first_sha256(chain),
         "pinned": pin is not None,
         "expires_at": root.expires_at,
         "roots": len(chain),
@@ -301,19 +281,18 @@ def root_check(
     count = "one trust root" if len(chain) == 1 else f"{len(chain)} trust roots"
     lines: list[Line | str] = [
         (f"holds: {count}, the newest is version {root.version}", "green"),
-        f"  first    {first_sha256(chain)}{' (pinned)' if pin else ' (NOT pinned: not verified)'}",
+        f"  first    {trust_roots.first_sha256(chain)}{' (pinned)' if pin else ' (NOT pinned: not verified)'}",
         f"  newest   {root.sha256}",
         f"  expires  {utc(root.expires_at)}",
     ]
-    say_result(as_json, document, lines)
+    say_result(document, lines)
 
 
 @root_group.command("fetch", short_help="Get the chain of trust roots from a Steward.")
-@json_option
 @service_options
-@pin_option
+@trust_roots.pin_option
 @out_option("Where the chain goes.")
-def root_fetch(*, as_json: bool, service: Service, pin: str | None, out: Path) -> None:
+def root_fetch(*, service: Service, pin: str | None, out: Path) -> None:
     """Get every version of the Steward's trust root, check the chain, and write it to a file for `proof check`.
 
     The Steward could send any trust root, so get the hash for --root-sha256 from another source.
@@ -324,19 +303,18 @@ def root_fetch(*, as_json: bool, service: Service, pin: str | None, out: Path) -
     """
     with service.connect() as client:
         chain = client.trust_root().chain
-    root, first = judge_by(chain, pin=pin, at=None).root, first_sha256(chain)
-    write_new(out, chain_to_bytes(chain))
+    root, first = trust_roots.judge_by(chain, pin=pin, at=None).root, trust_roots.first_sha256(chain)
+    write_new(out, trust_roots.chain_to_bytes(chain))
     facts = {"version": root.version, "sha256": root.sha256, "first_sha256": first}
     unpinned = [] if pin is not None else [f"  if the operator confirms this hash: --root-sha256 {first}"]
     document = {**facts, "pinned": pin is not None, "out": out}
-    say_result(as_json, document, [f"trust roots 1 to {root.version}: {out}", *unpinned])
+    say_result(document, [f"trust roots 1 to {root.version}: {out}", *unpinned])
 
 
 @root_group.command("submit", short_help="Submit a trust root to a Steward.")
-@json_option
 @path_argument("file", metavar="ROOT")
 @service_options
-def root_submit(*, as_json: bool, file: Path, service: Service) -> None:
+def root_submit(*, file: Path, service: Service) -> None:
     """Submit the next trust root, or a chain of them. The newest again changes nothing. Needs an operator's token.
 
     The first one is accepted if the Steward's configuration has its hash (`trust_root_sha256`).
@@ -346,6 +324,6 @@ def root_submit(*, as_json: bool, file: Path, service: Service) -> None:
       pvdm keys root submit root-2.json --url https://steward.example:8181
     """
     with service.connect() as client:
-        newest = [client.submit_trust_root(envelope) for envelope in read_chain(file)][-1]
+        newest = [client.submit_trust_root(envelope) for envelope in trust_roots.read_chain(file)][-1]
     document = {"version": newest.version, "sha256": newest.sha256}
-    say_result(as_json, document, [f"the Steward uses trust root {newest.version}, {newest.sha256}"])
+    say_result(document, [f"the Steward uses trust root {newest.version}, {newest.sha256}"])

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pvdm.cli.common.options import json_option, path_option
+from pvdm.cli.common.commands import wants_json
+from pvdm.cli.common.options import path_option
 from pvdm.cli.common.screen import ALERT, require_yes, say, say_json, say_result
 from pvdm.cli.common.times import utc
 from pvdm.cli.keys.root_spec import read_public_key
@@ -31,7 +32,6 @@ _NEVER_PROTECTED_HINT = "write its rows again; or drop it without a purge, and r
 
 
 @steward.command("restore", short_help="Reconcile a restored backup of the ledger.")
-@json_option
 @config_option
 @click.option("--operator", required=True, metavar="NAME", help="Who restores; it is logged.")
 @click.option("--reason", required=True, metavar="TEXT", help="Why; it is logged.")
@@ -44,7 +44,7 @@ _NEVER_PROTECTED_HINT = "write its rows again; or drop it without a purge, and r
 @click.option("--again", is_flag=True, help="Restore again a ledger that was restored before and lacks nothing.")
 @click.option("--confirm-clock", is_flag=True, help="Confirm that the clock is right after a long stop; it is logged.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def steward_restore(*, as_json: bool, config: Path, log_keys: tuple[Path, ...], yes: bool, **options: Any) -> None:
+def steward_restore(*, config: Path, log_keys: tuple[Path, ...], yes: bool, **options: Any) -> None:
     """After a backup of the ledger was put back: reconcile it with the log, and begin a new epoch.
 
     A restored ledger lacks everything after the backup. The log is refilled from the archive up to the checkpoint that
@@ -73,7 +73,7 @@ def steward_restore(*, as_json: bool, config: Path, log_keys: tuple[Path, ...], 
         require_yes("restore this Steward?", _CONSEQUENCES)
     options["archive"] = options["archive"] or archive_folder(loaded)
     done = restore(loaded, Order(**options, log_keys=ders))
-    if as_json:
+    if wants_json():
         say_json(view_json(done))
     elif done.repeated:
         say("nothing to restore: this ledger was restored before, and its log lacks nothing. Nothing was changed.")
@@ -141,12 +141,11 @@ def _entries(count: int) -> str:
 
 
 @steward.command("release-claim", short_help="Confirm that a table was compared after a restore.")
-@json_option
 @click.argument("receipt_id", metavar="RECEIPT_ID")
 @config_option
 @click.option("--operator", required=True, metavar="NAME", help="Who compared the table; the step log stores it.")
 @click.option("--reason", required=True, metavar="TEXT", help="What was found; the step log stores it.")
-def steward_release_claim(*, as_json: bool, receipt_id: str, config: Path, operator: str, reason: str) -> None:
+def steward_release_claim(*, receipt_id: str, config: Path, operator: str, reason: str) -> None:
     """Let workloads claim rows of a table again whose claims a restore has lost (`claim_lost`).
 
     Compare the table with its source first: after this, rows that the receipt published can be published again.
@@ -162,4 +161,4 @@ def steward_release_claim(*, as_json: bool, receipt_id: str, config: Path, opera
     with opened_notary(config) as notary:
         notary.ledger.transact(work, at_micros=notary.clock.now_micros())
     line = f"released: workloads may claim what receipt {receipt_id} published"
-    say_result(as_json, {"receipt_id": receipt_id, "released_by": operator}, [line])
+    say_result({"receipt_id": receipt_id, "released_by": operator}, [line])

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pvdm.cli.common.commands import command_group
 from pvdm.cli.common.files import write_new
-from pvdm.cli.common.group import command_group
-from pvdm.cli.common.options import Service, json_option, path_argument, path_option, service_options
+from pvdm.cli.common.options import Service, path_argument, path_option, service_options
 from pvdm.cli.common.screen import say_result
 from pvdm.cli.common.times import utc
 from pvdm.cli.common.trust_roots import pin_option, read_chain
@@ -55,11 +55,10 @@ def opened_notary(config: Path) -> Iterator[Notary]:
 
 
 @steward.command("init", short_help="Make a Steward: keys, ledger, log.")
-@json_option
 @config_option
 @click.option("--reason", required=True, metavar="TEXT", help="Why; it is logged with the first epoch.")
 @path_option("--public", folder=True, help="Write the public keys here.")
-def steward_init(*, as_json: bool, config: Path, reason: str, public: Path | None) -> None:
+def steward_init(*, config: Path, reason: str, public: Path | None) -> None:
     """Make the keys of the first epoch, the ledger and the log, and store its first checkpoint outside.
 
     A second run changes nothing, except the catalog's name and folders, which are taken from the configuration until
@@ -82,14 +81,13 @@ def steward_init(*, as_json: bool, config: Path, reason: str, public: Path | Non
         "      trust_root_sha256, above the first [table], and submit the root:",
         "      `pvdm steward trust root-1.json --config …`",
     ]
-    say_result(as_json, record, lines)
+    say_result(record, lines)
 
 
 @steward.command("public", short_help="Write the Steward's public keys.")
-@json_option
 @path_argument("folder", folder=True, metavar="DIR")
 @config_option
-def steward_public(*, as_json: bool, folder: Path, config: Path) -> None:
+def steward_public(*, folder: Path, config: Path) -> None:
     """Write the public keys of every epoch, for the trust root. Existing files stay.
 
     \b
@@ -98,7 +96,7 @@ def steward_public(*, as_json: bool, folder: Path, config: Path) -> None:
     """
     with opened_notary(config) as notary:
         record = _export_public_keys(notary, folder)
-    say_result(as_json, record, _key_lines(record))
+    say_result(record, _key_lines(record))
 
 
 def _export_public_keys(notary: Notary, folder: Path | None) -> dict[str, Any]:
@@ -136,11 +134,10 @@ def _key_lines(record: dict[str, Any]) -> list[str]:
 
 
 @steward.command("trust", short_help="Submit a trust root on the Steward's host.")
-@json_option
 @path_argument("file", metavar="ROOT")
 @config_option
 @pin_option
-def steward_trust(*, as_json: bool, file: Path, config: Path, pin: str | None) -> None:
+def steward_trust(*, file: Path, config: Path, pin: str | None) -> None:
     """Submit the first trust root, or its successors, on the Steward's own host. The newest again changes nothing.
 
     The first one is trusted by its hash, from steward.toml (`trust_root_sha256`) or --root-sha256.
@@ -156,13 +153,12 @@ def steward_trust(*, as_json: bool, file: Path, config: Path, pin: str | None) -
                 notary.trust.accept(envelope, pin=pin)
         root = notary.trust.current()
     document = {"version": root.version, "sha256": root.sha256, "expires_at": root.expires_at}
-    say_result(as_json, document, [f"the Steward uses trust root {root.version}, {root.sha256}"])
+    say_result(document, [f"the Steward uses trust root {root.version}, {root.sha256}"])
 
 
 @steward.command("serve", short_help="Run the Steward's service.")
-@json_option
 @config_option
-def steward_serve(*, as_json: bool, config: Path) -> None:
+def steward_serve(*, config: Path) -> None:
     """Run the service until SIGTERM or Ctrl-C; it finishes the current requests before it stops.
 
     Its log lines are JSON on standard error; the first names its address.
@@ -176,14 +172,13 @@ def steward_serve(*, as_json: bool, config: Path) -> None:
     with opened_notary(config) as notary:
         run(notary)
         name = notary.config.notary
-    say_result(as_json, {"notary": name, "stopped": True}, [f"the Steward {name} has stopped"])
+    say_result({"notary": name, "stopped": True}, [f"the Steward {name} has stopped"])
 
 
 @steward.command("confirm-clock", short_help="Confirm that the Steward's clock is right.")
-@json_option
 @service_options
 @click.option("--reason", required=True, metavar="TEXT", help="Why; the step log stores it with your name.")
-def steward_confirm_clock(*, as_json: bool, service: Service, reason: str) -> None:
+def steward_confirm_clock(*, service: Service, reason: str) -> None:
     """After the clock jumped (`clock_jumped`): confirm that the host's time is now correct. Needs an operator's token.
 
     If the clock has not jumped, nothing changes.
@@ -199,4 +194,4 @@ def steward_confirm_clock(*, as_json: bool, service: Service, reason: str) -> No
     line = f"confirmed: the Steward continues from {utc(confirmed.at)}"
     if not confirmed.confirmed:
         line = f"nothing to confirm: the clock has not jumped, and the Steward continues at {utc(confirmed.at)}"
-    say_result(as_json, {"at": confirmed.at, "confirmed": confirmed.confirmed}, [line])
+    say_result({"at": confirmed.at, "confirmed": confirmed.confirmed}, [line])

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pvdm.cli.common.commands import command_group, wants_json
 from pvdm.cli.common.files import require_new
-from pvdm.cli.common.group import command_group
-from pvdm.cli.common.options import json_option, path_option
+from pvdm.cli.common.options import path_option
 from pvdm.cli.common.screen import Line, is_terminal, say_result
 from pvdm.cli.common.times import DURATION_TYPE, SECOND, duration_option, duration_text, now_micros, utc
 from pvdm.cli.steward.steward import config_option, opened_notary, steward
@@ -44,16 +44,13 @@ steward.add_command(token_group)
 
 
 @token_group.command("issue", short_help="Issue a token.")
-@json_option
 @config_option
 @click.option("--role", type=click.Choice([role.value for role in Role]), required=True, help="What it is for.")
 @click.option("--domain", default="*", show_default=True, metavar="NAME", help="Its domain; * is every domain.")
 @click.option("--name", required=True, metavar="NAME", help="Its bearer; for an attestor, its identity.")
 @duration_option("--lifetime", default="90d", help_text="How long it is valid: 12h, 90d; at most 365d.")
 @_out_option
-def token_issue(
-    *, as_json: bool, config: Path, role: str, domain: str, name: str, lifetime: int, out: Path | None
-) -> None:
+def token_issue(*, config: Path, role: str, domain: str, name: str, lifetime: int, out: Path | None) -> None:
     """Issue a token for one role in one domain. Its text is shown once: in a file of mode 0600, or on a terminal.
 
     \b
@@ -61,7 +58,7 @@ def token_issue(
       pvdm steward token issue --config steward.toml --role operator --name ruth --out ruth.token
       pvdm steward token issue --config steward.toml --role attestor --domain payments --name source-payments
     """
-    _require_visible(out, as_json=as_json)
+    _require_visible(out)
     for what, text in (("name", name), ("domain", domain)):
         # Such text could control a terminal, or look like another line of a list.
         if not text.strip() or not text.isprintable():
@@ -72,11 +69,10 @@ def token_issue(
         seconds = lifetime // SECOND
         return notary.access.issue(Role(role), domain=domain, name=name, lifetime_seconds=seconds, drawn=token)[1]
 
-    _deliver_token(config, issue, out, as_json=as_json)
+    _deliver_token(config, issue, out)
 
 
 @token_group.command("rotate", short_help="Replace a token by a new one.")
-@json_option
 @click.argument("token_id", metavar="TOKEN_ID")
 @config_option
 @click.option(
@@ -84,9 +80,7 @@ def token_issue(
 )
 @duration_option("--overlap", default="10m", help_text="How long the old one stays valid.")
 @_out_option
-def token_rotate(
-    *, as_json: bool, token_id: str, config: Path, lifetime: int | None, overlap: int, out: Path | None
-) -> None:
+def token_rotate(*, token_id: str, config: Path, lifetime: int | None, overlap: int, out: Path | None) -> None:
     """Issue a successor with the same rights and lifetime; the old token ends after the overlap.
 
     Short-lived tokens that were derived from the old one, such as those of running attempts, stay valid until they
@@ -96,7 +90,7 @@ def token_rotate(
     Examples:
       pvdm steward token rotate TOKEN_ID --config steward.toml --out spark.token.new
     """
-    _require_visible(out, as_json=as_json)
+    _require_visible(out)
 
     def rotate(notary: Notary, token: BearerToken) -> Grant:
         seconds = None if lifetime is None else lifetime // SECOND
@@ -104,19 +98,19 @@ def token_rotate(
             1
         ]
 
-    _deliver_token(config, rotate, out, as_json=as_json)
+    _deliver_token(config, rotate, out)
 
 
-def _require_visible(out: Path | None, *, as_json: bool) -> None:
+def _require_visible(out: Path | None) -> None:
     """Raise unless the text can be shown or written. Called first, since an unseen token would still be valid."""
     if out is not None:
         require_new(out)
-    elif as_json or not is_terminal(sys.stdout):
+    elif wants_json() or not is_terminal(sys.stdout):
         raise Code.USAGE(
             "a token is shown on a terminal only",
             reason="terminal_missing",
             expected="--out, or a terminal without --json",
-            got="--json without --out" if as_json else "no terminal and no --out",
+            got="--json without --out" if wants_json() else "no terminal and no --out",
             hint="name a file with --out; pipes and logs may store what they get",
         )
 
@@ -135,9 +129,7 @@ def _with_duration_units(error: InputError) -> InputError:
     return InputError(error.reason, error.message, expected=f"at most {limit}", got=got)
 
 
-def _deliver_token(
-    config: Path, grant_token: Callable[[Notary, BearerToken], Grant], out: Path | None, *, as_json: bool
-) -> None:
+def _deliver_token(config: Path, grant_token: Callable[[Notary, BearerToken], Grant], out: Path | None) -> None:
     """Write the text to its file before the ledger has the token, so that a valid token is never lost."""
     from pvdm.ledger.record.tokens import BearerToken
 
@@ -159,15 +151,14 @@ def _deliver_token(
     else:
         text_lines = ["its text, shown this once:", token.reveal()]
     lines = [f"token {grant.token_id}: {bearer}, until {utc(grant.expires_micros)}", *text_lines]
-    say_result(as_json, {**grant_json(grant), "out": out}, lines)
+    say_result({**grant_json(grant), "out": out}, lines)
 
 
 @token_group.command("list", short_help="List tokens, without their texts.")
-@json_option
 @config_option
 @click.option("--name", metavar="NAME", help="Only those of this bearer.")
 @click.option("--all", "with_derived", is_flag=True, help="Also tokens derived from others, as for attempts.")
-def token_list(*, as_json: bool, config: Path, name: str | None, with_derived: bool) -> None:
+def token_list(*, config: Path, name: str | None, with_derived: bool) -> None:
     """List every issued token: its bearer, role and domain, until when it is valid, and whether it was revoked.
 
     Tokens that were derived from others, as for attempts, are only counted: they end when those are revoked.
@@ -189,14 +180,13 @@ def token_list(*, as_json: bool, config: Path, name: str | None, with_derived: b
     if not_shown:
         lines.append(f"{counted(not_shown, 'derived token')} not shown; --all shows them")
     document = {"tokens": [grant_json(grant) for grant in grants], "derived_not_shown": str(not_shown)}
-    say_result(as_json, document, lines)
+    say_result(document, lines)
 
 
 @token_group.command("revoke", short_help="Revoke a token.")
-@json_option
 @click.argument("token_id", metavar="TOKEN_ID")
 @config_option
-def token_revoke(*, as_json: bool, token_id: str, config: Path) -> None:
+def token_revoke(*, token_id: str, config: Path) -> None:
     """Revoke a token and all that were derived from it. A second time changes nothing.
 
     \b
@@ -205,7 +195,7 @@ def token_revoke(*, as_json: bool, token_id: str, config: Path) -> None:
     """
     with opened_notary(config) as notary:
         grant = notary.access.revoke(token_id)
-    say_result(as_json, grant_json(grant), [f"revoked: token {grant.token_id} of {grant.name}"])
+    say_result(grant_json(grant), [f"revoked: token {grant.token_id} of {grant.name}"])
 
 
 def grant_json(grant: Grant) -> dict[str, object]:

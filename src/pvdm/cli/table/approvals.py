@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +13,8 @@ from pvdm.cli.common.options import option_group, path_option
 from pvdm.cli.common.passphrases import open_key, open_passphrase_option
 from pvdm.cli.common.screen import ALERT, Line
 from pvdm.cli.common.times import duration_option, now_micros, utc
-from pvdm.model.statements.migration import (
-    APPROVAL_LIFETIME_MAX_MICROS,
-    Migration,
-    Protection,
-    ProtectionAction,
-    TableState,
-)
+from pvdm.model.statements import migration
+from pvdm.trust.approval import signer_fields
 from pvdm.trust.verify import sign_statement
 
 if TYPE_CHECKING:
@@ -39,16 +33,9 @@ class Signing:
 
     def facts(self) -> dict[str, Any]:
         """The signer's fields of an approval, with a new nonce."""
-        now = now_micros()
-        return {
-            "operator": self.operator,
-            "reason": self.reason,
-            "nonce": secrets.token_hex(16),
-            "issued_at": now,
-            "expires_at": now + self.expires,
-        }
+        return signer_fields(self.operator, self.reason, now=now_micros(), lifetime_micros=self.expires)
 
-    def sign(self, statement: Migration | Protection) -> bytes:
+    def sign(self, statement: migration.Migration | migration.Protection) -> bytes:
         """The signed envelope of the approval."""
         return sign_statement(statement, open_key(self.key_file, self.passphrase_source)).to_bytes()
 
@@ -64,7 +51,7 @@ signing_options = option_group(
         "--expires",
         default="4h",
         help_text="How long it can be submitted: 90s, 30m, 4h; at most 7d.",
-        max_micros=APPROVAL_LIFETIME_MAX_MICROS,
+        max_micros=migration.APPROVAL_LIFETIME_MAX_MICROS,
     ),
 )
 
@@ -72,7 +59,7 @@ signing_options = option_group(
 def protection_lines(view: ProtectionView) -> Iterator[Line]:
     """A protection, or the end of one."""
     kind = "namespace" if view.table_uuid is None else "table"
-    if view.action is ProtectionAction.PROTECT:
+    if view.action is migration.ProtectionAction.PROTECT:
         yield f"PROTECTED  {kind} {view.name}", "green"
     else:
         yield f"*** UNPROTECTED  {kind} {view.name} ***", "bold red"
@@ -125,7 +112,7 @@ def migration_lines(view: MigrationView) -> Iterator[Line]:
     yield f"  {'issued':<14}{utc(view.issued_at)}", None
 
 
-def state_lines(before: TableState, after: TableState) -> Iterator[Line]:
+def state_lines(before: migration.TableState, after: migration.TableState) -> Iterator[Line]:
     """Both states of a table, with each change."""
     for what, old, new in (
         ("contract", before.contract_sha256, after.contract_sha256),

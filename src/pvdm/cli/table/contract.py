@@ -10,36 +10,26 @@ from typing import Final
 
 import click
 
+from pvdm.cli.common import options
+from pvdm.cli.common.commands import wants_json
 from pvdm.cli.common.files import read_file, write_new
-from pvdm.cli.common.group import command_group
-from pvdm.cli.common.options import Service, json_option, parse_pairs, path_argument, path_option, service_options
 from pvdm.cli.common.screen import say_json, say_result
 from pvdm.errors import InputError
 from pvdm.model.contract import CONTRACT_SIZE_MAX_BYTES, BoundContract, DataProductContract, Operation, parse_contract
+from pvdm.model.filter import expression
 from pvdm.model.filter.claim import Claim
 from pvdm.model.filter.claim_filter import read_claim
-from pvdm.model.filter.expression import (
-    Boolean,
-    Literal,
-    LiteralValue,
-    Number,
-    Parameter,
-    Text,
-    literals_of,
-    predicates,
-)
 from pvdm.model.filter.literal import parse_literal
 from pvdm.model.schema import Kind, PrimitiveType
 
 _LABEL: Final = re.compile(r"[^a-z0-9._-]+")
 
 
-@click.command("init")
-@json_option
+@options.command("init")
 @click.option("--table", default="curated.TABLE", metavar="NAME", help="The target, as namespace.name.")
 @click.option("--source", default="raw.TABLE", metavar="NAME", help="The source, as namespace.name.")
-@path_option("--out", help="Where to write it.  [default: standard output]")
-def init(*, as_json: bool, table: str, source: str, out: Path | None) -> None:
+@options.path_option("--out", help="Where to write it.  [default: standard output]")
+def init(*, table: str, source: str, out: Path | None) -> None:
     """Write a commented contract to start from. Nothing is overwritten.
 
     \b
@@ -57,7 +47,7 @@ def init(*, as_json: bool, table: str, source: str, out: Path | None) -> None:
         "contract": text,
     }
     written = f"{out}: a contract for {table}; change what is in capitals, then `pvdm validate {out}`"
-    say_result(as_json, document, text.splitlines() if out is None else [written])
+    say_result(document, text.splitlines() if out is None else [written])
 
 
 def fill_template(table: str, source: str, file: str) -> str:
@@ -67,13 +57,12 @@ def fill_template(table: str, source: str, file: str) -> str:
     return text.format(domain=names[0], product=names[-1], target=table, source=source, file=file)
 
 
-@click.command("validate")
-@json_option
-@path_argument("file")
+@options.command("validate")
+@options.path_argument("file")
 @click.option(
     "--param", "pairs", multiple=True, metavar="NAME=VALUE", help="A parameter of a workload: give all of them or none."
 )
-def validate(*, as_json: bool, file: Path, pairs: tuple[str, ...]) -> None:
+def validate(*, file: Path, pairs: tuple[str, ...]) -> None:
     """Check a contract offline: its form, whether its parts are consistent, and the parameters.
 
     An error names file, line and column, and the command ends with 2. Whether the tables have the named columns is
@@ -85,10 +74,10 @@ def validate(*, as_json: bool, file: Path, pairs: tuple[str, ...]) -> None:
       pvdm validate orders.yaml --param date=2026-11-14
       pvdm validate orders.yaml --json | jq .sha256
     """
-    parameters = parse_pairs(pairs, "--param")
+    parameters = options.parse_pairs(pairs, "--param")
     contract = parse_contract(read_file(file, size_max_bytes=CONTRACT_SIZE_MAX_BYTES), str(file))
     bound = contract.bind(parameters) if parameters else None
-    say_result(as_json, _to_json(file, contract, bound), _lines(contract, bound))
+    say_result(_to_json(file, contract, bound), _lines(contract, bound))
 
 
 def _to_json(file: Path, contract: DataProductContract, bound: BoundContract | None) -> dict[str, object]:
@@ -161,11 +150,11 @@ def _read_claim(contract: DataProductContract, bound: BoundContract | None) -> C
     parameters = {} if bound is None else dict(bound.parameters)
     kind = _guess_kind(contract, boundary.claim)
 
-    def value_of(literal: Literal) -> LiteralValue:
-        if isinstance(literal, Parameter):
+    def value_of(literal: expression.Literal) -> expression.LiteralValue:
+        if isinstance(literal, expression.Parameter):
             text = parameters[literal.name]
         else:
-            text = literal.value if isinstance(literal, Text) else str(literal)
+            text = literal.value if isinstance(literal, expression.Text) else str(literal)
         return parse_literal(text, PrimitiveType(kind))
 
     try:
@@ -179,19 +168,19 @@ def _guess_kind(contract: DataProductContract, column: str) -> Kind:
     declared = {each.name: Kind(each.type.value) for each in contract.parameters}
     found = [
         literal
-        for predicate in predicates(contract.boundary.where)
+        for predicate in expression.predicates(contract.boundary.where)
         if predicate.column == column
-        for literal in literals_of(predicate)
+        for literal in expression.literals_of(predicate)
     ]
     for literal in found:
-        if isinstance(literal, Parameter):
+        if isinstance(literal, expression.Parameter):
             return declared[literal.name]
-    if found and isinstance(found[0], Number | Boolean):
-        return Kind.LONG if isinstance(found[0], Number) else Kind.BOOLEAN
+    if found and isinstance(found[0], expression.Number | expression.Boolean):
+        return Kind.LONG if isinstance(found[0], expression.Number) else Kind.BOOLEAN
     return Kind.STRING
 
 
-@command_group("contract")
+@options.command_group("contract")
 def contract() -> None:
     """Read the contracts that tables are, or were, protected under.
 
@@ -203,10 +192,9 @@ def contract() -> None:
 
 
 @contract.command("show", short_help="Print a contract.")
-@json_option
 @click.argument("contract_sha256", metavar="SHA256")
-@service_options
-def contract_show(*, as_json: bool, contract_sha256: str, service: Service) -> None:
+@options.service_options
+def contract_show(*, contract_sha256: str, service: options.Service) -> None:
     """Print a contract byte for byte, by the SHA-256 that `pvdm protections` shows.
 
     \b
@@ -216,7 +204,7 @@ def contract_show(*, as_json: bool, contract_sha256: str, service: Service) -> N
     """
     with service.connect() as client:
         text = client.contract(contract_sha256).decode()
-    if as_json:
+    if wants_json():
         say_json({"contract_sha256": contract_sha256, "contract": text})
         return
     click.echo(text.encode(), nl=False)

@@ -8,24 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pvdm.cli.common.commands import command_group
 from pvdm.cli.common.files import read_file, require_json, require_new, write_new
-from pvdm.cli.common.group import command_group
-from pvdm.cli.common.options import Service, json_option, out_option, path_argument, path_option, service_options
+from pvdm.cli.common.options import Service, out_option, path_argument, path_option, service_options
 from pvdm.cli.common.screen import Line, notice, require_yes, say_result
 from pvdm.cli.common.times import utc
+from pvdm.cli.table import migrate_proposal
 from pvdm.cli.table.approvals import Signing, migration_lines, signing_options, state_lines, submitted_lines
 from pvdm.cli.table.migrate_changes import Changes, type_warnings, updates_of
-from pvdm.cli.table.migrate_proposal import (
-    PROPOSAL_SIZE_MAX_BYTES,
-    Proposal,
-    claim_warnings,
-    propose,
-    read_proposal,
-    require_signed,
-)
 from pvdm.cli.table.open_workloads import Effect, effect_of, find_open, open_lines
-from pvdm.cli.table.protect import find_target, table_metadata, table_ref
+from pvdm.cli.table.protect import find_target
 from pvdm.errors import Code
+from pvdm.metadata.gate.state import table_metadata, table_ref
 from pvdm.model.statements.migration import CONTRACT_MAX_BYTES, MIGRATION_UPDATES_MAX_BYTES, Migration
 from pvdm.steward.work.contracts import contract_text
 from pvdm.trust.envelope import ENVELOPE_SIZE_MAX_BYTES
@@ -50,7 +44,6 @@ def migrate() -> None:
 
 
 @migrate.command("propose", short_help="Show what a change would make of a table.")
-@json_option
 @click.argument("table", metavar="TABLE")
 @path_option("--updates", "updates_file", help="Iceberg's updates as JSON.")
 @click.option(
@@ -66,7 +59,6 @@ def migrate() -> None:
 @service_options
 def migrate_propose(  # noqa: PLR0913 - every kind of change is named
     *,
-    as_json: bool,
     table: str,
     updates_file: Path | None,
     add: tuple[str, ...],
@@ -104,7 +96,7 @@ def migrate_propose(  # noqa: PLR0913 - every kind of change is named
     changes = Changes(add, drop, rename, properties, removed, format_version, updates)
     with service.connect() as client:
         proposal = _propose(client, table, changes, contract)
-    for warning in (*type_warnings(changes), *claim_warnings(proposal)):
+    for warning in (*type_warnings(changes), *migrate_proposal.claim_warnings(proposal)):
         notice(warning)
     if out is not None:
         write_new(out, proposal.to_bytes())
@@ -116,16 +108,15 @@ def migrate_propose(  # noqa: PLR0913 - every kind of change is named
         "nothing was changed" if out is None else f"proposed: {out}; nothing was changed",
         f"hint: an operator signs it: `pvdm migrate sign {out or 'FILE'} …`",
     ]
-    say_result(as_json, {**_proposal_json(proposal), "out": out}, lines)
+    say_result({**_proposal_json(proposal), "out": out}, lines)
 
 
 @migrate.command("sign", short_help="Read a proposal and sign it.")
-@json_option
 @path_argument("file")
 @click.option("--yes", is_flag=True, help="Sign without asking.")
 @out_option()
 @signing_options
-def migrate_sign(*, as_json: bool, file: Path, yes: bool, out: Path, signing: Signing) -> None:
+def migrate_sign(*, file: Path, yes: bool, out: Path, signing: Signing) -> None:
     """Show the whole difference of a proposal, and sign it, offline.
 
     Before it is signed, the proposal is computed again: the updates must lead from the structure before to exactly the
@@ -137,9 +128,9 @@ def migrate_sign(*, as_json: bool, file: Path, yes: bool, out: Path, signing: Si
       pvdm migrate sign proposal.json --key tom.pem --operator tom --reason "orders by channel" --out migration.json
     """
     require_new(out)
-    data = read_file(file, size_max_bytes=PROPOSAL_SIZE_MAX_BYTES)
+    data = read_file(file, size_max_bytes=migrate_proposal.PROPOSAL_SIZE_MAX_BYTES)
     require_json(file, data, "a proposal")
-    proposal = read_proposal(data)
+    proposal = migrate_proposal.read_proposal(data)
     migration = Migration(
         table=proposal.table,
         before=proposal.before,
@@ -154,21 +145,20 @@ def migrate_sign(*, as_json: bool, file: Path, yes: bool, out: Path, signing: Si
         (f"  {'operator':<14}{migration.operator}: {migration.reason}", None),
         (f"  {'valid until':<14}{utc(migration.expires_at)}", None),
     ]
-    for warning in claim_warnings(proposal):
+    for warning in migrate_proposal.claim_warnings(proposal):
         notice(warning)
     if not yes:
         require_yes("change the table like this, in your name?", lines)
     write_new(out, signing.sign(migration))
     document = {**_proposal_json(proposal), "operator": migration.operator, "out": out}
     hint = f"hint: `pvdm migrate submit {out}` before {utc(migration.expires_at)}"
-    say_result(as_json, document, [*lines, "", f"signed: {out}; nothing was changed yet", hint])
+    say_result(document, [*lines, "", f"signed: {out}; nothing was changed yet", hint])
 
 
 @migrate.command("submit", short_help="Submit a signed migration.")
-@json_option
 @path_argument("file")
 @service_options
-def migrate_submit(*, as_json: bool, file: Path, service: Service) -> None:
+def migrate_submit(*, file: Path, service: Service) -> None:
     """Submit a signed migration, which the Steward verifies, logs and applies. The same file again changes nothing.
 
     Needs an operator's token. A migration that was applied before is reported as ALREADY APPLIED, with the contract
@@ -180,7 +170,7 @@ def migrate_submit(*, as_json: bool, file: Path, service: Service) -> None:
       pvdm migrate submit migration.json --url https://steward.example:8181 --token-file token
     """
     envelope = read_file(file, size_max_bytes=ENVELOPE_SIZE_MAX_BYTES)
-    require_signed(envelope, file.name)
+    migrate_proposal.require_signed(envelope, file.name)
     with service.connect() as client:
         submitted = client.submit_migration(envelope)
     document = {
@@ -189,13 +179,12 @@ def migrate_submit(*, as_json: bool, file: Path, service: Service) -> None:
         "contract_in_force": submitted.contract_sha256,
         "migration": submitted.migration.model_dump(mode="json"),
     }
-    say_result(as_json, document, submitted_lines(submitted))
+    say_result(document, submitted_lines(submitted))
 
 
 @migrate.command("list", short_help="List all migrations.")
-@json_option
 @service_options
-def migrate_list(*, as_json: bool, service: Service) -> None:
+def migrate_list(*, service: Service) -> None:
     """List the migrations that the Steward has applied, newest first: who, which table, why.
 
     \b
@@ -209,14 +198,13 @@ def migrate_list(*, as_json: bool, service: Service) -> None:
         f"{utc(view.issued_at)}  {view.table}  {view.operator}: {view.reason}  {view.migration_id}" for view in views
     ]
     document = {"migrations": [view.model_dump(mode="json") for view in views]}
-    say_result(as_json, document, lines or ["no table was ever migrated here"])
+    say_result(document, lines or ["no table was ever migrated here"])
 
 
 @migrate.command("show", short_help="Show one migration.")
-@json_option
 @click.argument("migration_id", metavar="ID")
 @service_options
-def migrate_show(*, as_json: bool, migration_id: str, service: Service) -> None:
+def migrate_show(*, migration_id: str, service: Service) -> None:
     """Show one migration whole: both states, the updates, its place in the log.
 
     \b
@@ -225,10 +213,10 @@ def migrate_show(*, as_json: bool, migration_id: str, service: Service) -> None:
     """
     with service.connect() as client:
         view = client.migration(migration_id)
-    say_result(as_json, {"migration": view.model_dump(mode="json")}, migration_lines(view))
+    say_result({"migration": view.model_dump(mode="json")}, migration_lines(view))
 
 
-def _propose(client: StewardClient, table: str, changes: Changes, contract: str | None) -> Proposal:
+def _propose(client: StewardClient, table: str, changes: Changes, contract: str | None) -> migrate_proposal.Proposal:
     """The proposal for the table as it is now, with its open workloads and both contracts."""
     target = find_target(client, "table", table)
     if target.contract_sha256 is None:
@@ -237,13 +225,13 @@ def _propose(client: StewardClient, table: str, changes: Changes, contract: str 
     contracts = None if contract is None else (client.contract(target.contract_sha256).decode(), contract)
     metadata = table_metadata(target)
     updates = updates_of(metadata, changes)
-    proposal = propose(table_ref(target), metadata, target.contract_sha256, updates, contracts)
+    proposal = migrate_proposal.propose(table_ref(target), metadata, target.contract_sha256, updates, contracts)
     if effect_of(proposal.before, proposal.after) is Effect.NONE:
         return proposal
     return replace(proposal, open_workloads=find_open(client, proposal.table.uuid))
 
 
-def _proposal_lines(proposal: Proposal, *, shorten: bool = False) -> list[Line]:
+def _proposal_lines(proposal: migrate_proposal.Proposal, *, shorten: bool = False) -> list[Line]:
     styles = {"+": "green", "-": "red", "~": "yellow"}
     lines: list[Line] = [(f"{proposal.table.name} in {proposal.table.catalog}, {proposal.table.uuid}", None)]
     lines += [(f"  {line}", styles[line[0]]) for line in proposal.lines(shorten=shorten)]
@@ -253,7 +241,7 @@ def _proposal_lines(proposal: Proposal, *, shorten: bool = False) -> list[Line]:
     return lines
 
 
-def _proposal_json(proposal: Proposal) -> dict[str, object]:
+def _proposal_json(proposal: migrate_proposal.Proposal) -> dict[str, object]:
     return {
         "table": proposal.table.to_json(),
         "before": proposal.before.to_json(),

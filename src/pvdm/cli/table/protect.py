@@ -7,24 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pvdm.cli.common.commands import command
 from pvdm.cli.common.files import read_file
-from pvdm.cli.common.options import Service, json_option, path_option, service_options
+from pvdm.cli.common.options import Service, path_option, service_options
 from pvdm.cli.common.screen import require_yes, say_list, say_result
 from pvdm.cli.table.approvals import Signing, protected_lines, protection_lines, signing_options
 from pvdm.errors import Code, InputError
-from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.metadata.gate.state import target_of
+from pvdm.metadata.gate.state import table_metadata, table_ref, target_of
 from pvdm.model.printable import view_json
 from pvdm.model.role import Role
-from pvdm.model.statements.migration import (
-    CONTRACT_MAX_BYTES,
-    NamespaceTarget,
-    Protection,
-    ProtectionAction,
-    TableTarget,
-    contract_sha256,
-)
-from pvdm.model.statements.table import NamespaceRef, TableRef
+from pvdm.model.statements import migration
+from pvdm.model.statements.table import NamespaceRef
 from pvdm.steward.work.contracts import contract_text
 
 if TYPE_CHECKING:
@@ -32,21 +25,14 @@ if TYPE_CHECKING:
     from pvdm.client import StewardClient
 
 
-@click.command("protect")
-@json_option
+@command("protect")
 @click.argument("table", required=False, metavar="[TABLE]")
 @click.option("--namespace", metavar="NAMESPACE", help="A namespace instead: its new tables are created protected.")
 @path_option("--contract", "contract_file", required=True, help="The contract.")
 @signing_options
 @service_options
 def protect(
-    *,
-    as_json: bool,
-    table: str | None,
-    namespace: str | None,
-    contract_file: Path,
-    signing: Signing,
-    service: Service,
+    *, table: str | None, namespace: str | None, contract_file: Path, signing: Signing, service: Service
 ) -> None:
     """Put a table under a contract: from then on its main changes by a proof or a signed migration only.
 
@@ -62,29 +48,20 @@ def protect(
       pvdm protect sales.orders --contract orders.yaml --key tom.pem --operator tom --reason "orders go live"
       pvdm protect --namespace curated --contract curated.yaml --key tom.pem --operator tom --reason "…"
     """
-    contract = contract_text(read_file(contract_file, size_max_bytes=CONTRACT_MAX_BYTES), str(contract_file))
+    contract = contract_text(read_file(contract_file, size_max_bytes=migration.CONTRACT_MAX_BYTES), str(contract_file))
     with service.connect() as client:
         require_operator(client)
         target = _find_one_target(client, table, namespace)
-        _submit(client, signing, target, contract_sha256(contract), contract, as_json=as_json)
+        _submit(client, signing, target, migration.contract_sha256(contract), contract)
 
 
-@click.command("unprotect")
-@json_option
+@command("unprotect")
 @click.argument("table", required=False, metavar="[TABLE]")
 @click.option("--namespace", metavar="NAMESPACE", help="A namespace instead; tables that are in it stay protected.")
 @click.option("--yes", is_flag=True, help="Sign without asking.")
 @signing_options
 @service_options
-def unprotect(
-    *,
-    as_json: bool,
-    table: str | None,
-    namespace: str | None,
-    yes: bool,
-    signing: Signing,
-    service: Service,
-) -> None:
+def unprotect(*, table: str | None, namespace: str | None, yes: bool, signing: Signing, service: Service) -> None:
     """End the protection of a table: every job with write access can then change its main.
 
     The approval is signed with your own key and logged. Audits report the time from here to the next protection as a
@@ -106,16 +83,15 @@ def unprotect(
                 ("audits report a gap in protection from here on, and end with 3 until it is accepted", None),
             ]
             require_yes("allow changes without a proof, in your name?", lines)
-        _submit(client, signing, target, target.contract_sha256, None, as_json=as_json)
+        _submit(client, signing, target, target.contract_sha256, None)
 
 
-@click.command("protections")
-@json_option
+@command("protections")
 @click.argument("table", required=False, metavar="[TABLE]")
 @click.option("--current", is_flag=True, help="What is protected now, with tables that were created protected.")
 @click.option("--namespace", metavar="NAMESPACE", help="With --current: this namespace and its tables only.")
 @service_options
-def protections(*, as_json: bool, table: str | None, current: bool, namespace: str | None, service: Service) -> None:
+def protections(*, table: str | None, current: bool, namespace: str | None, service: Service) -> None:
     """List the protections that the Steward has accepted, newest first: who, what, under which contract, and why.
 
     With --current: the namespaces and tables that are protected now, since when, and by which protection. A table
@@ -136,10 +112,10 @@ def protections(*, as_json: bool, table: str | None, current: bool, namespace: s
     with service.connect() as client:
         if current:
             protected = _fetch_protected(client, table, namespace)
-            say_list(as_json, "protected", protected, protected_lines, "nothing that you named is protected now")
+            say_list("protected", protected, protected_lines, "nothing that you named is protected now")
             return
         views = client.protections()
-    say_list(as_json, "protections", views, protection_lines, "nothing was ever protected here")
+    say_list("protections", views, protection_lines, "nothing was ever protected here")
 
 
 def _fetch_protected(client: StewardClient, table: str | None, namespace: str | None) -> list[ProtectedView]:
@@ -187,28 +163,14 @@ def _find_one_target(client: StewardClient, table: str | None, namespace: str | 
     raise click.UsageError("name a TABLE, or a namespace with --namespace")
 
 
-def _submit(
-    client: StewardClient, signing: Signing, view: TargetView, sha256: str, contract: str | None, *, as_json: bool
-) -> None:
+def _submit(client: StewardClient, signing: Signing, view: TargetView, sha256: str, contract: str | None) -> None:
     """Sign the target as it is now, submit the approval, and show it; without a contract it ends the protection."""
-    target: TableTarget | NamespaceTarget
+    target: migration.TableTarget | migration.NamespaceTarget
     if view.kind == "namespace":
-        target = NamespaceTarget(NamespaceRef(view.catalog, view.id, view.name), sha256)
+        target = migration.NamespaceTarget(NamespaceRef(view.catalog, view.id, view.name), sha256)
     else:
         target = target_of(table_ref(view), table_metadata(view), sha256)
-    action = ProtectionAction.UNPROTECT if contract is None else ProtectionAction.PROTECT
-    approval = Protection(action=action, target=target, contract=contract, **signing.facts())
+    action = migration.ProtectionAction.UNPROTECT if contract is None else migration.ProtectionAction.PROTECT
+    approval = migration.Protection(action=action, target=target, contract=contract, **signing.facts())
     protection = client.submit_protection(signing.sign(approval))
-    say_result(as_json, {"protection": view_json(protection)}, protection_lines(protection))
-
-
-def table_ref(table: TargetView) -> TableRef:
-    """The reference to the table in signed statements."""
-    return TableRef(table.catalog, table.id, table.name)
-
-
-def table_metadata(table: TargetView) -> TableMetadata:
-    """The table's metadata, from which the signer computes every signed hash."""
-    if table.metadata is None:
-        raise Code.TABLE_EXPECTED(got=table.kind)
-    return TableMetadata.parse(table.metadata.encode())
+    say_result({"protection": view_json(protection)}, protection_lines(protection))

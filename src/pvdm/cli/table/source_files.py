@@ -11,8 +11,9 @@ from typing import Any, Final
 
 import click
 
+from pvdm.cli.common.commands import command
 from pvdm.cli.common.files import read_file, require_json, require_new, write_new, write_over
-from pvdm.cli.common.options import Service, json_option, out_option, service_options
+from pvdm.cli.common.options import Service, out_option, service_options
 from pvdm.cli.common.screen import say_result, watch_on_screen
 from pvdm.errors import Code
 from pvdm.model.printable import counted
@@ -21,8 +22,7 @@ SCHEMA_SOURCE_MAX_BYTES: Final = 67_108_864
 _SUFFIX: Final = ".parquet"
 
 
-@click.command("source-files")
-@json_option
+@command("source-files")
 @click.argument("places", metavar="FILE_OR_FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @out_option("Where the manifest is written.")
 @click.option(
@@ -34,13 +34,7 @@ _SUFFIX: Final = ".parquet"
 @click.option("--replace", is_flag=True, help="Replace an existing manifest.")
 @service_options
 def source_files(
-    *,
-    as_json: bool,
-    places: tuple[Path, ...],
-    out: Path,
-    schema_from: str | None,
-    replace: bool,
-    service: Service,
+    *, places: tuple[Path, ...], out: Path, schema_from: str | None, replace: bool, service: Service
 ) -> None:
     """Write the manifest of a set of Parquet files: their paths, sizes and SHA-256, and one schema for all of them.
 
@@ -82,7 +76,7 @@ def source_files(
         f"  columns  {', '.join(f'{field.name} {field.type}' for field in manifest.schema.fields)}",
         f"  in a contract: source: {{files: {{manifest: {out.absolute()}}}}}",
     ]
-    say_result(as_json, document, lines)
+    say_result(document, lines)
 
 
 def _find_files(places: Sequence[Path]) -> Iterator[str]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
 from typing import Final
 
 import click
 
+from pvdm.cli.common.commands import command_group, wants_json
 from pvdm.cli.common.files import read_file, require_new, write_new
-from pvdm.cli.common.group import command_group
-from pvdm.cli.common.options import Service, json_option, out_option, path_argument, path_option, service_options
+from pvdm.cli.common.options import Service, out_option, path_argument, path_option, service_options
 from pvdm.cli.common.passphrases import open_key, open_passphrase_option
 from pvdm.cli.common.screen import ALERT, Line, notice, require_yes, say, say_list, say_result
 from pvdm.cli.common.times import duration_option, now_micros, utc
@@ -19,8 +18,7 @@ from pvdm.cli.evidence.statements import is_bundle, override_lines, override_vie
 from pvdm.cli.work.jobs import finish, watch_steps
 from pvdm.errors import Code
 from pvdm.model.printable import view_json
-from pvdm.model.statements.break_glass import BreakGlass
-from pvdm.trust.approval import verify_override
+from pvdm.trust.approval import override_of, signer_fields, verify_override
 from pvdm.trust.bundle import parse_bundle
 from pvdm.trust.envelope import ENVELOPE_SIZE_MAX_BYTES
 from pvdm.trust.verify import sign_statement, verify_threshold
@@ -44,7 +42,6 @@ def break_glass() -> None:
 
 
 @break_glass.command("sign", short_help="Sign an override for one FAIL proof.")
-@json_option
 @path_option("--key", "key_file", required=True, help="Your break-glass key.")
 @open_passphrase_option
 @path_option("--proof", "proof_file", required=True, help="The FAIL proof.")
@@ -57,7 +54,6 @@ def break_glass() -> None:
 @out_option()
 def break_glass_sign(  # noqa: PLR0913 - every fact of an override is named
     *,
-    as_json: bool,
     key_file: Path,
     passphrase_source: str | None,
     proof_file: Path,
@@ -85,17 +81,7 @@ def break_glass_sign(  # noqa: PLR0913 - every fact of an override is named
     if failed.core.verdict.passed:
         raise Code.OVERRIDE_REFUSED(reason="override_of_pass", got="PASS")
     now, core = now_micros(), failed.core
-    override = BreakGlass(
-        operator=operator,
-        reason=reason,
-        table=core.target.table,
-        base_snapshot_id=core.target.base_snapshot_id,
-        fail_proof_id=proof_id,
-        file_hashes=core.files.staged_hashes,
-        nonce=secrets.token_hex(16),
-        issued_at=now,
-        expires_at=now + expires,
-    )
+    override = override_of(proof_id, core, signer_fields(operator, reason, now=now, lifetime_micros=expires))
     signer = open_key(key_file, passphrase_source)
     if not yes:
         lines = (*proof_lines(failed), *override_lines(override))
@@ -111,14 +97,13 @@ def break_glass_sign(  # noqa: PLR0913 - every fact of an override is named
     write_new(out, envelope)
     document = {"override": override.to_json(), "out": out, "verified": root_file is not None}
     hint = f"hint: `pvdm break-glass submit {out}` before {utc(override.expires_at)}"
-    say_result(as_json, document, [*override_lines(override), "", f"signed: {out}; nothing is published yet", hint])
+    say_result(document, [*override_lines(override), "", f"signed: {out}; nothing is published yet", hint])
 
 
 @break_glass.command("submit", short_help="Submit a signed override.")
-@json_option
 @path_argument("file")
 @service_options
-def break_glass_submit(*, as_json: bool, file: Path, service: Service) -> None:
+def break_glass_submit(*, file: Path, service: Service) -> None:
     """Submit a signed override to the Steward, which verifies and logs it. The same file again changes nothing.
 
     It publishes nothing; `pvdm break-glass publish` does. Needs an operator's token. If the override is not valid, the
@@ -133,14 +118,13 @@ def break_glass_submit(*, as_json: bool, file: Path, service: Service) -> None:
         view = client.submit_override(envelope)
     hint = f"hint: `pvdm break-glass publish {view.override_id}` before {utc(view.expires_at)}"
     lines: list[Line | str] = [*override_view_lines(view), "", "submitted; nothing is published yet", hint]
-    say_result(as_json, {"override": view_json(view)}, lines)
+    say_result({"override": view_json(view)}, lines)
 
 
 @break_glass.command("publish", short_help="Publish the bytes that an override names.")
-@json_option
 @click.argument("override_id", metavar="OVERRIDE_ID")
 @service_options
-def break_glass_publish(*, as_json: bool, override_id: str, service: Service) -> None:
+def break_glass_publish(*, override_id: str, service: Service) -> None:
     """Publish exactly the bytes that an accepted override names, from quarantine.
 
     They are verified again and pass every check of the gate; only the verdict is waived. Audits always show it. The
@@ -156,19 +140,18 @@ def break_glass_publish(*, as_json: bool, override_id: str, service: Service) ->
     from pvdm.durable.outcome import Committed, Published, unwatched
     from pvdm.durable.run import publish_override
 
-    watch = unwatched if as_json else watch_steps()
+    watch = unwatched if wants_json() else watch_steps()
     with service.connect() as client:
         outcome = publish_override(client, override_id, watch)
-    if not as_json and isinstance(outcome, Committed):
+    if not wants_json() and isinstance(outcome, Committed):
         since = "are" if outcome.published is Published.NOW else "have been"
         say(f"*** BREAK-GLASS: rows that failed {since} published in {outcome.table} ***", style=ALERT)
-    finish(outcome, as_json=as_json)
+    finish(outcome)
 
 
 @break_glass.command("list", short_help="List all overrides.")
-@json_option
 @service_options
-def break_glass_list(*, as_json: bool, service: Service) -> None:
+def break_glass_list(*, service: Service) -> None:
     """List the overrides that the Steward has accepted: who, why, for which proof, and whether it was used.
 
     \b
@@ -178,4 +161,4 @@ def break_glass_list(*, as_json: bool, service: Service) -> None:
     """
     with service.connect() as client:
         views = client.overrides()
-    say_list(as_json, "overrides", views, override_view_lines, "no verdict was ever overridden here")
+    say_list("overrides", views, override_view_lines, "no verdict was ever overridden here")

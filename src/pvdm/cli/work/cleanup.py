@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pvdm.cli.common.group import command_group
-from pvdm.cli.common.options import Service, json_option, service_options
+from pvdm.cli.common.commands import command, command_group
+from pvdm.cli.common.options import Service, service_options
 from pvdm.cli.common.screen import Line, say_result
 from pvdm.cli.common.times import DURATION_TYPE, SECOND, utc
 from pvdm.model.printable import counted, view_json
@@ -30,10 +30,9 @@ def quarantine() -> None:
 
 
 @quarantine.command("list", short_help="List failed attempts whose files are kept.")
-@json_option
 @click.argument("table", metavar="[TABLE]", required=False)
 @service_options
-def quarantine_list(*, as_json: bool, table: str | None, service: Service) -> None:
+def quarantine_list(*, table: str | None, service: Service) -> None:
     """List failed attempts whose files are kept, oldest first, with the proof that says what failed.
 
     Without TABLE it lists those of every table that your token may see, dropped tables included. What may still be
@@ -48,11 +47,10 @@ def quarantine_list(*, as_json: bool, table: str | None, service: Service) -> No
     with service.connect() as client:
         attempts = list(_fetch_quarantined(client, table))
     lines = [*(line for each in attempts for line in _attempt_lines(each)), _total_line(attempts, "in quarantine")]
-    say_result(as_json, {"quarantine": [view_json(each) for each in attempts]}, lines)
+    say_result({"quarantine": [view_json(each) for each in attempts]}, lines)
 
 
 @quarantine.command("remove", short_help="Remove files of failed attempts for good.")
-@json_option
 @click.argument("table", metavar="[TABLE]", required=False)
 @click.option("--older-than", type=DURATION_TYPE, metavar="DURATION", help="What failed longer ago, such as 90d.")
 @click.option("--attempt", "attempt_ids", multiple=True, metavar="ATTEMPT_ID", help="This attempt; may be repeated.")
@@ -61,7 +59,6 @@ def quarantine_list(*, as_json: bool, table: str | None, service: Service) -> No
 @service_options
 def quarantine_remove(
     *,
-    as_json: bool,
     table: str | None,
     older_than: int | None,
     attempt_ids: tuple[str, ...],
@@ -99,7 +96,7 @@ def quarantine_remove(
     removed_ids = {each.attempt_id for each in removed}
     printed = [each for each in selected if dry_run or each.undecided is not None or each.attempt_id in removed_ids]
     total = _total_line(removable, "would be removed" if dry_run else "removed")
-    say_result(as_json, document, [*(line for each in printed for line in _attempt_lines(each)), total])
+    say_result(document, [*(line for each in printed for line in _attempt_lines(each)), total])
 
 
 def _fetch_quarantined(client: StewardClient, table: str | None) -> Iterator[QuarantinedView]:
@@ -137,12 +134,11 @@ def _total_line(attempts: Sequence[QuarantinedView], state: str) -> Line:
     return f"{counted(len(attempts), 'attempt')}, {counted(files, 'file')}, {counted(size, 'byte')} {state}", "bold"
 
 
-@click.command("orphans")
-@json_option
+@command("orphans")
 @click.argument("table", metavar="TABLE")
 @click.option("--remove", is_flag=True, help="Remove them.")
 @service_options
-def orphans(*, as_json: bool, table: str, remove: bool, service: Service) -> None:
+def orphans(*, table: str, remove: bool, service: Service) -> None:
     """List files that jobs left behind and that no snapshot of any table refers to.
 
     These are files in the folders of ended attempts, such as a killed job leaves. After `pvdm publish` they are also
@@ -163,4 +159,4 @@ def orphans(*, as_json: bool, table: str, remove: bool, service: Service) -> Non
     lines.append((f"{total}{' removed' if remove else ''}", "bold"))
     if files and not remove:
         lines.append(f"hint: `pvdm orphans {table} --remove` removes them")
-    say_result(as_json, {"table": table, "removed": remove, "orphans": [view_json(each) for each in files]}, lines)
+    say_result({"table": table, "removed": remove, "orphans": [view_json(each) for each in files]}, lines)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from pvdm.cli.common.commands import wants_json
 from pvdm.cli.common.options import Service, option_group, parse_pairs
 from pvdm.cli.common.output import output_to_stderr
 from pvdm.cli.common.screen import ALERT, Line, notice, say, say_aside, say_error, say_json, say_lines
@@ -147,22 +148,22 @@ def _import_hint(module: str, function: str, here: str) -> str:
 
 
 @contextlib.contextmanager
-def coordinator(service: Service, job: Job, *, as_json: bool) -> Iterator[Coordinator]:
+def coordinator(service: Service, job: Job) -> Iterator[Coordinator]:
     """A Coordinator with the caller's token; Spark starts with the first staged chunk, unless the job is small."""
     from pvdm.durable.coordinator import Coordinator
     from pvdm.durable.outcome import unwatched
 
-    watch = unwatched if as_json else watch_steps()
+    watch = unwatched if wants_json() else watch_steps()
     with service.connect() as client, job.spark(client) as spark:
-        if not as_json:
+        if not wants_json():
             client.when_waiting(lambda: say_aside(f"waiting for the Steward at {client.url} ..."))
         with Coordinator(client, spark, stage_seconds=job.stage_seconds, watch=watch) as opened:
             yield opened
 
 
-def job_output(*, as_json: bool) -> contextlib.AbstractContextManager[None]:
-    """With `as_json`, a job's output goes to standard error: standard output has the JSON document only."""
-    return output_to_stderr() if as_json else contextlib.nullcontext()
+def job_output() -> contextlib.AbstractContextManager[None]:
+    """With --json, a job's output goes to standard error: standard output has the JSON document only."""
+    return output_to_stderr() if wants_json() else contextlib.nullcontext()
 
 
 def watch_steps() -> Watch:
@@ -183,11 +184,11 @@ def watch_steps() -> Watch:
     return watch
 
 
-def finish(outcome: Outcome, *, as_json: bool) -> None:
+def finish(outcome: Outcome) -> None:
     """Print the outcome, and end the command with its exit code."""
     from pvdm.durable.outcome import Committed
 
-    if as_json:
+    if wants_json():
         say_json(outcome.to_json())
     elif isinstance(outcome, Committed):
         say_lines(committed_lines(outcome))

@@ -6,7 +6,8 @@ from typing import Final
 
 import click
 
-from pvdm.cli.common.options import Service, json_option, parse_pairs, service_options
+from pvdm.cli.common.commands import command, wants_json
+from pvdm.cli.common.options import Service, parse_pairs, service_options
 from pvdm.cli.common.screen import Line, say_aside, say_result
 from pvdm.cli.table.open_workloads import summarize
 from pvdm.cli.work.jobs import Job, coordinator, finish, job_options, job_output, param_option, workload_option
@@ -15,14 +16,13 @@ from pvdm.model.printable import view_json
 _ORPHANS_NOTE: Final = "the job's own files are unreferenced now: `pvdm orphans` lists them"
 
 
-@click.command("run")
-@json_option
+@command("run")
 @click.argument("table", metavar="TABLE")
 @workload_option
 @param_option
 @job_options
 @service_options
-def run(*, as_json: bool, table: str, workload_id: str, params: tuple[str, ...], job: Job, service: Service) -> None:
+def run(*, table: str, workload_id: str, params: tuple[str, ...], job: Job, service: Service) -> None:
     """Open the workload under the table's contract, stage every chunk, and wait for the Steward's verdict.
 
     The same call again continues where an earlier one ended: what is published stays, and unfinished attempts are
@@ -36,15 +36,14 @@ def run(*, as_json: bool, table: str, workload_id: str, params: tuple[str, ...],
       pvdm run sales.rates --workload-id rates-1 --job jobs.rates:table --small --json | jq .outcome
     """
     values = parse_pairs(params, "--param")
-    with job_output(as_json=as_json):
+    with job_output():
         build = job.build()
-        with coordinator(service, job, as_json=as_json) as opened:
+        with coordinator(service, job) as opened:
             outcome = opened.run(workload_id, table, values, build)
-    finish(outcome, as_json=as_json)
+    finish(outcome)
 
 
-@click.command("publish")
-@json_option
+@command("publish")
 @click.argument("table", metavar="TABLE")
 @click.argument("branch", metavar="BRANCH")
 @workload_option
@@ -52,14 +51,7 @@ def run(*, as_json: bool, table: str, workload_id: str, params: tuple[str, ...],
 @click.option("--reason", metavar="TEXT", help="What was repaired, after a branch that failed under this id.")
 @service_options
 def publish(
-    *,
-    as_json: bool,
-    table: str,
-    branch: str,
-    workload_id: str,
-    params: tuple[str, ...],
-    reason: str | None,
-    service: Service,
+    *, table: str, branch: str, workload_id: str, params: tuple[str, ...], reason: str | None, service: Service
 ) -> None:
     """Verify and publish a branch that an unmodified Spark job has staged, for example with `spark.wap.branch`.
 
@@ -75,41 +67,39 @@ def publish(
     """
     values = parse_pairs(params, "--param")
     no_job = Job(None, True, None, (), None)
-    with coordinator(service, no_job, as_json=as_json) as opened:
+    with coordinator(service, no_job) as opened:
         outcome = opened.publish(workload_id, table, branch, values, reason=reason)
     from pvdm.durable.outcome import Committed, Published
 
-    if not as_json and isinstance(outcome, Committed) and outcome.published is Published.NOW:
+    if not wants_json() and isinstance(outcome, Committed) and outcome.published is Published.NOW:
         say_aside(f"branch {branch} is deleted: {table} uses the Steward's copies of its files; {_ORPHANS_NOTE}")
-    finish(outcome, as_json=as_json)
+    finish(outcome)
 
 
-@click.command("repair")
-@json_option
+@command("repair")
 @click.argument("workload_id", metavar="WORKLOAD_ID")
 @click.option("--reason", required=True, metavar="TEXT", help="What was repaired; it is stored with the new attempts.")
 @job_options
 @service_options
-def repair(*, as_json: bool, workload_id: str, reason: str, job: Job, service: Service) -> None:
+def repair(*, workload_id: str, reason: str, job: Job, service: Service) -> None:
     """Open new attempts at chunks whose verdict was FAIL, and continue with the rest; everything is verified again.
 
     \b
     Examples:
       pvdm repair orders-2026-11-15 --reason "the join lost rows" --job jobs.orders:build
     """
-    with job_output(as_json=as_json):
+    with job_output():
         build = job.build()
-        with coordinator(service, job, as_json=as_json) as opened:
+        with coordinator(service, job) as opened:
             outcome = opened.repair(workload_id, build, reason=reason)
-    finish(outcome, as_json=as_json)
+    finish(outcome)
 
 
-@click.command("abandon")
-@json_option
+@command("abandon")
 @click.argument("workload_id", metavar="WORKLOAD_ID")
 @click.option("--reason", required=True, metavar="TEXT", help="Why; stored with the workload and in the step log.")
 @service_options
-def abandon(*, as_json: bool, workload_id: str, reason: str, service: Service) -> None:
+def abandon(*, workload_id: str, reason: str, service: Service) -> None:
     """Abandon a workload, as an operator: its live attempts are rolled back and their files removed.
 
     What is published of it stays. An append with published rows still reserves all its rows, published or not: the
@@ -131,4 +121,4 @@ def abandon(*, as_json: bool, workload_id: str, reason: str, service: Service) -
         f"  chunks  {summary.progress}",
         *([] if summary.way_on is None else [f"hint: {summary.way_on}"]),
     ]
-    say_result(as_json, {**view_json(workload), "way_on": summary.way_on}, lines)
+    say_result({**view_json(workload), "way_on": summary.way_on}, lines)

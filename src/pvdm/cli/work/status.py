@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from pvdm.cli.common.options import Service, json_option, service_options
+from pvdm.cli.common.commands import command, wants_json
+from pvdm.cli.common.options import Service, number_option, service_options
 from pvdm.cli.common.screen import ALERT, Line, say, say_json, say_lines, say_result
 from pvdm.cli.common.times import utc
 from pvdm.cli.evidence.statements import override_view_lines, proof_view_line
@@ -55,19 +56,12 @@ class Status:
     jobs: tuple[ListedJob, ...] | None
 
 
-@click.command("status")
-@json_option
+@command("status")
 @click.argument("table", metavar="[TABLE]", required=False)
 @click.option("--workload-id", metavar="ID", help="Show one workload with its chunks.")
 @service_options
-@click.option(
-    "--rows",
-    type=click.IntRange(1, _LISTED_ROWS),
-    default=_DEFAULT_ROWS,
-    show_default=True,
-    help="Workloads, newest first, and proofs to show.",
-)
-def status(*, as_json: bool, table: str | None, workload_id: str | None, service: Service, rows: int) -> None:
+@number_option("--rows", _DEFAULT_ROWS, 1, _LISTED_ROWS, "Workloads, newest first, and proofs to show.")
+def status(*, table: str | None, workload_id: str | None, service: Service, rows: int) -> None:
     """Show whether the Steward takes work, its epochs, workloads and proofs, and every overridden verdict.
 
     Shows what your role may see, and names what it may not. Ends with 7 when the Steward is not ready. Give a
@@ -81,11 +75,11 @@ def status(*, as_json: bool, table: str | None, workload_id: str | None, service
       pvdm status --workload-id orders-2026-11-15
     """
     if table is not None or workload_id is not None:
-        show_work(service, table, workload_id, rows, as_json=as_json)
+        show_work(service, table, workload_id, rows)
         return
     with service.connect() as client:
         found = _collect(client, rows)
-    if as_json:
+    if wants_json():
         say_json(_to_json(found))
     else:
         _show(found)
@@ -214,7 +208,7 @@ def _show_work(found: Status) -> None:
         say(f"  {line}", style=style)
 
 
-def show_work(service: Service, table: str | None, workload_id: str | None, rows: int, *, as_json: bool) -> None:
+def show_work(service: Service, table: str | None, workload_id: str | None, rows: int) -> None:
     """One workload with its first chunks, or the newest workloads of a table."""
     if table is not None and workload_id is not None:
         raise click.UsageError("a table or a workload, not both")
@@ -223,7 +217,7 @@ def show_work(service: Service, table: str | None, workload_id: str | None, rows
             workload = client.workload(workload_id, limit=1).workload
             chunks = client.chunks(workload_id, limit=rows)
             document: dict[str, object] = {"workload": view_json(workload), "chunks": _views(chunks)}
-            say_result(as_json, document, _one_workload_lines(workload, chunks))
+            say_result(document, _one_workload_lines(workload, chunks))
             return
         found = [each for each in all_workloads(client) if each.table == table]
         if not found and not client.protected("table", name=table):
@@ -237,7 +231,7 @@ def show_work(service: Service, table: str | None, workload_id: str | None, rows
     part = f"{len(newest):,} of " if len(found) > len(newest) else ""
     lines = [(f"{table}: {part}{counted(len(found), 'workload')} shown", "bold")]
     document = {"table": table, "workloads": _views(newest), "workloads_total": str(len(found))}
-    say_result(as_json, document, [*lines, *(line for each in newest for line in workload_lines(each))])
+    say_result(document, [*lines, *(line for each in newest for line in workload_lines(each))])
 
 
 def workload_lines(workload: WorkloadView) -> Iterator[Line]:

@@ -10,14 +10,7 @@ from typing import Any, Final
 
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.json_document import parse_json
-from pvdm.lake.format.schema.single_value import (
-    Value,
-    check_value,
-    encode_value,
-    from_unscaled,
-    minimal_bytes,
-    unscaled,
-)
+from pvdm.lake.format.schema import single_value
 from pvdm.model.schema import (
     NAME_MAX_BYTES,
     DecimalType,
@@ -214,14 +207,14 @@ _CYCLE_DAYS: Final = 146_097
 _CYCLE_YEARS: Final = 400
 
 
-def apply(transform: Transform, source: Type, value: Value) -> Value:
+def apply(transform: Transform, source: Type, value: single_value.Value) -> single_value.Value:
     """The partition value of a source value; null stays null."""
     result = transform.result(source)
     if result is None:
         raise Code.PARTITION_SPEC_INVALID(reason="partition_transform_unknown", got=str(transform)[:120])
     if value is None or transform.name == "void":
         return None
-    check_value(source, value)
+    single_value.check_value(source, value)
     match transform.name:
         case "identity":
             return value
@@ -233,13 +226,13 @@ def apply(transform: Transform, source: Type, value: Value) -> Value:
             return _count_since_epoch(name, source, value)
 
 
-def _truncate(source: Type, value: Value, width: int) -> Value:
+def _truncate(source: Type, value: single_value.Value, width: int) -> single_value.Value:
     if isinstance(source, DecimalType):
-        number = unscaled(source, value)
-        return from_unscaled(source, number - number % width)
+        number = single_value.unscaled(source, value)
+        return single_value.from_unscaled(source, number - number % width)
     if isinstance(value, int):
         floor = value - value % width
-        check_value(source, floor)
+        single_value.check_value(source, floor)
         return floor
     return value[:width]
 
@@ -256,7 +249,7 @@ def _count_since_epoch(unit: str, source: Type, value: int) -> int:
     else:
         micros = _to_micros(source, value)
         if unit == "hour":
-            check_value(INT, hours := micros // _HOUR_MICROS)
+            single_value.check_value(INT, hours := micros // _HOUR_MICROS)
             return hours
         days = micros // _DAY_MICROS
     if unit == "day":
@@ -267,15 +260,15 @@ def _count_since_epoch(unit: str, source: Type, value: int) -> int:
     return years if unit == "year" else years * 12 + day.month - 1
 
 
-def bucket_hash(source: Type, value: Value) -> int:
+def bucket_hash(source: Type, value: single_value.Value) -> int:
     """The 32-bit hash of a value (Appendix B of the Iceberg specification), as an unsigned number."""
     match source:
         case DecimalType():
-            return murmur3(minimal_bytes(unscaled(source, value)))
+            return murmur3(single_value.minimal_bytes(single_value.unscaled(source, value)))
         case PrimitiveType(kind) if kind in _INTEGERS:
             return murmur3(_to_micros(source, value).to_bytes(8, "little", signed=True))
         case _:
-            return murmur3(encode_value(source, value))
+            return murmur3(single_value.encode_value(source, value))
 
 
 def murmur3(data: bytes) -> int:

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.stores.s3_client import S3Settings
 
 UPSTREAM_TIMEOUT_MAX_SECONDS: Final = 300
 
@@ -39,6 +40,20 @@ class CommitRequest:
     seen: UpstreamState
     requirements: Sequence[Json]
     updates: Sequence[Json]
+
+
+@dataclass(frozen=True, slots=True)
+class GlueSettings:
+    """The Glue catalog and the store of its files. Credentials come from AWS's default chain.
+
+    Without a store the files are local or in AWS S3, and PyIceberg finds its settings itself.
+    """
+
+    region: str
+    endpoint: str | None = None
+    catalog_id: str | None = None
+    timeout_seconds: int = 30
+    store: S3Settings | None = None
 
 
 class Upstream(Protocol):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
@@ -23,21 +22,12 @@ from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_m
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from pvdm.errors import Code
+from pvdm.lake import upstream
 from pvdm.lake.format.json_document import METADATA_SIZE_MAX_BYTES, Json
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN
-from pvdm.lake.stores.s3_client import S3Settings, credential_properties, hide_bodies, limit_tries, open_config
-from pvdm.lake.upstream import (
-    CommitRequest,
-    TableIdentifier,
-    UpstreamState,
-    answer_wrong,
-    moved,
-    no_table,
-    rejected,
-    unavailable,
-    unknown,
-)
+from pvdm.lake.stores.s3_client import credential_properties, hide_bodies, limit_tries, open_config
+from pvdm.lake.upstream import GlueSettings
 from pvdm.lake.upstream.models import as_models, lossy, require_lossless
 
 GLUE_FORMAT_MAX: Final = 2
@@ -49,20 +39,6 @@ _CLOCK_SKEW_MS: Final = 60_000
 _NEW_CLIENT_LOCK: Final = threading.Lock()
 _DENIED_CODES: Final = frozenset({"AccessDeniedException", "UnrecognizedClientException", "ExpiredTokenException"})
 LOCATION: Final = "metadata_location"
-
-
-@dataclass(frozen=True, slots=True)
-class GlueSettings:
-    """The Glue catalog and the store of its files. Credentials come from AWS's default chain.
-
-    Without a store the files are local or in AWS S3, and PyIceberg finds its settings itself.
-    """
-
-    region: str
-    endpoint: str | None = None
-    catalog_id: str | None = None
-    timeout_seconds: int = 30
-    store: S3Settings | None = None
 
 
 class GlueUpstream:
@@ -92,22 +68,22 @@ class GlueUpstream:
             limit_tries(self._client, each, None if ignores_breaker else 1, broken=False)
         self._catalog = OwnGlue(name, client=self._client, **self._properties())
 
-    def load(self, place: TableIdentifier) -> UpstreamState:
+    def load(self, place: upstream.TableIdentifier) -> upstream.UpstreamState:
         """The document of the metadata file that Glue names. Raises for a later format than 2."""
         location = self._location(place)
         try:
             with self._catalog._load_file_io(location=location).new_input(location).open() as file:
                 data = file.read(METADATA_SIZE_MAX_BYTES + 1)
         except Exception as error:
-            raise unavailable(self._name, f"the metadata file of {place}", _kind(error)) from error
+            raise upstream.unavailable(self._name, f"the metadata file of {place}", _kind(error)) from error
         metadata = TableMetadata.parse(data)
         if metadata.format_version > GLUE_FORMAT_MAX:
             words = f"{place} is of a format that is not served from Glue"
             most, got = f"format {GLUE_FORMAT_MAX} at most", str(metadata.format_version)
             raise Code.UPSTREAM_REFUSED(words, reason="upstream_format_refused", expected=most, got=got)
-        return UpstreamState(location, metadata)
+        return upstream.UpstreamState(location, metadata)
 
-    def commit(self, place: TableIdentifier, request: CommitRequest) -> None:
+    def commit(self, place: upstream.TableIdentifier, request: upstream.CommitRequest) -> None:
         """Commit with PyIceberg's `commit_table` on exactly the file that was read; Glue compares versions."""
         self._require_times(place, request)
         self.require_lossless(request.seen)
@@ -117,16 +93,16 @@ class GlueUpstream:
         try:
             pinned.commit_table(cast(Table, named), requirements, updates)
         except (CommitFailedException, NoSuchTableError) as error:
-            raise moved(self._name, place, str(error)) from None
+            raise upstream.moved(self._name, place, str(error)) from None
         except ValueError as error:
             # PyIceberg writes the next document itself: a commit that it does not accept was not sent.
-            raise rejected(self._name, place, str(error)) from None
+            raise upstream.rejected(self._name, place, str(error)) from None
         except Exception as error:
             if _kind(error) in _DENIED_CODES:
-                raise unavailable(self._name, f"a commit to {place}", _kind(error)) from error
-            raise unknown(self._name, place, _kind(error)) from error
+                raise upstream.unavailable(self._name, f"a commit to {place}", _kind(error)) from error
+            raise upstream.unknown(self._name, place, _kind(error)) from error
 
-    def require_lossless(self, seen: UpstreamState) -> None:
+    def require_lossless(self, seen: upstream.UpstreamState) -> None:
         """Raise if PyIceberg's types, from which it writes the next document, lose a part of this one."""
         try:
             model = TableMetadataUtil.parse_raw(seen.metadata.to_bytes().decode())
@@ -157,21 +133,21 @@ class GlueUpstream:
         """Close the connections."""
         self._client.close()
 
-    def _location(self, place: TableIdentifier) -> str:
+    def _location(self, place: upstream.TableIdentifier) -> str:
         if len(place.levels) != 1:
-            raise no_table(place)
+            raise upstream.no_table(place)
         with self._translate_errors(f"the table {place}"):
             try:
                 found = self._client.get_table(DatabaseName=place.levels[0], Name=place.name)["Table"]
             except self._client.exceptions.EntityNotFoundException:
-                raise no_table(place) from None
+                raise upstream.no_table(place) from None
         parameters = found.get("Parameters", {})
         # Glue ignores the case of names; here a table has one name.
         if found.get("Name") != place.name or parameters.get("table_type", "").upper() != _ICEBERG:
-            raise no_table(place)
+            raise upstream.no_table(place)
         location = parameters.get(LOCATION)
         if not location:
-            raise answer_wrong(self._name, place)
+            raise upstream.answer_wrong(self._name, place)
         return str(location)
 
     @contextlib.contextmanager
@@ -179,9 +155,9 @@ class GlueUpstream:
         try:
             yield
         except (BotoCoreError, ClientError, TimeoutError) as error:
-            raise unavailable(self._name, what, _kind(error)) from error
+            raise upstream.unavailable(self._name, what, _kind(error)) from error
 
-    def _require_times(self, place: TableIdentifier, request: CommitRequest) -> None:
+    def _require_times(self, place: upstream.TableIdentifier, request: upstream.CommitRequest) -> None:
         """Raise for a snapshot that is older than the table: PyIceberg takes its time as the table's last update."""
         last_ms = request.seen.metadata.last_updated_ms
         for update in request.updates:
@@ -189,7 +165,7 @@ class GlueUpstream:
             time_ms = snapshot.get("timestamp-ms") if isinstance(snapshot, dict) else None
             if isinstance(time_ms, int) and time_ms < last_ms - _CLOCK_SKEW_MS:
                 why = f"a snapshot of {time_ms}, before the table's last change at {last_ms}"
-                raise rejected(self._name, place, why)
+                raise upstream.rejected(self._name, place, why)
 
     def _properties(self) -> dict[str, str]:
         store = self._settings.store
@@ -208,7 +184,7 @@ def _kind(error: Exception) -> str | Exception:
     return str(error.response.get("Error", {}).get("Code")) if isinstance(error, ClientError) else error
 
 
-def _accepted_requirements(request: CommitRequest) -> list[Json]:
+def _accepted_requirements(request: upstream.CommitRequest) -> list[Json]:
     """The requirements without those that PyIceberg refuses: on refs other than main, for a table without snapshots.
 
     These need no check. Such a table has no ref, and the commit is on exactly this metadata file.

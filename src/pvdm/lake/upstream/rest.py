@@ -27,20 +27,10 @@ from pyiceberg.exceptions import (
 from pyiceberg.table import Table
 
 from pvdm.errors import Code, PvdmError
+from pvdm.lake import upstream
 from pvdm.lake.format.json_document import METADATA_SIZE_MAX_BYTES, Node, parse_json
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.stores.circuit_breaker import breaker_of
-from pvdm.lake.upstream import (
-    CommitRequest,
-    TableIdentifier,
-    UpstreamState,
-    answer_wrong,
-    moved,
-    no_table,
-    rejected,
-    unavailable,
-    unknown,
-)
 from pvdm.lake.upstream.models import as_models
 from pvdm.lake.upstream.sessions import limit_session, shared_deadline
 from pvdm.model.secret import Secret
@@ -96,7 +86,7 @@ class _Catalog(RestCatalog):
         self.uri = own[URI]
         self.properties.update({key: str(answered[key]) for key in _ACCEPTED_CONFIG_KEYS if key in answered})
 
-    def get(self, place: TableIdentifier) -> requests.Response:
+    def get(self, place: upstream.TableIdentifier) -> requests.Response:
         """Request the table with all its snapshots."""
         parts = self._split_identifier_for_path((*place.levels, place.name))
         url = str(self.url(Endpoints.load_table, prefixed=True, **parts))
@@ -114,15 +104,15 @@ class RestUpstream:
         self._lock = threading.Lock()
         self._connected: _Catalog | None = None
 
-    def load(self, place: TableIdentifier) -> UpstreamState:
+    def load(self, place: upstream.TableIdentifier) -> upstream.UpstreamState:
         """The whole document from the response; PyIceberg's own types would lose fields."""
         node = self._load(place)
         location = node.optional_text("metadata-location")
         if location is None:
-            raise answer_wrong(self._name, place)
-        return UpstreamState(location, TableMetadata.from_json(node.node("metadata").raw))
+            raise upstream.answer_wrong(self._name, place)
+        return upstream.UpstreamState(location, TableMetadata.from_json(node.node("metadata").raw))
 
-    def commit(self, place: TableIdentifier, request: CommitRequest) -> None:
+    def commit(self, place: upstream.TableIdentifier, request: upstream.CommitRequest) -> None:
         """Commit with PyIceberg's `commit_table`. Without a clear answer the outcome is unknown."""
         requirements, updates = as_models(request.requirements, request.updates)
         catalog = self._catalog()
@@ -131,15 +121,15 @@ class RestUpstream:
         try:
             catalog.commit_table(cast(Table, named), requirements, updates)
         except (CommitFailedException, NoSuchTableError) as error:
-            raise moved(self._name, place, str(error)) from None
+            raise upstream.moved(self._name, place, str(error)) from None
         except BadRequestError as error:
-            raise rejected(self._name, place, str(error)) from None
+            raise upstream.rejected(self._name, place, str(error)) from None
         except _REFUSED as error:
-            raise unavailable(self._name, f"a commit to {place}", error) from error
+            raise upstream.unavailable(self._name, f"a commit to {place}", error) from error
         except Exception as error:
-            raise unknown(self._name, place, error) from error
+            raise upstream.unknown(self._name, place, error) from error
 
-    def require_lossless(self, seen: UpstreamState) -> None:
+    def require_lossless(self, seen: upstream.UpstreamState) -> None:
         """Nothing to check: the server itself applies the updates, so no field is lost."""
 
     def names(self, levels: tuple[str, ...]) -> list[str]:
@@ -168,7 +158,7 @@ class RestUpstream:
         if catalog is not None:
             catalog.close()
 
-    def _load(self, place: TableIdentifier, *, may_renew_token: bool = True) -> Node:
+    def _load(self, place: upstream.TableIdentifier, *, may_renew_token: bool = True) -> Node:
         """The upstream's response with the table. An expired token is renewed once, by a new session."""
         catalog = self._catalog()
         with _translate_errors(self._name, f"the table {place}"):
@@ -177,9 +167,9 @@ class RestUpstream:
                 self.close()
                 return self._load(place, may_renew_token=False)
             if answer.status_code == HTTPStatus.NOT_FOUND:
-                raise no_table(place)
+                raise upstream.no_table(place)
             if answer.status_code != HTTPStatus.OK:
-                raise unavailable(self._name, f"the table {place}", f"status {answer.status_code}")
+                raise upstream.unavailable(self._name, f"the table {place}", f"status {answer.status_code}")
             what, most = "the upstream's answer", _ANSWER_MAX_BYTES
             return Node(parse_json(answer.content, what=what, size_max_bytes=most), "$")
 
@@ -211,4 +201,4 @@ def _translate_errors(name: str, what: str) -> Iterator[None]:
     except PvdmError:
         raise
     except Exception as error:
-        raise unavailable(name, what, error) from error
+        raise upstream.unavailable(name, what, error) from error

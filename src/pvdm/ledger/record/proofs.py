@@ -12,12 +12,14 @@ from pvdm.errors import Code
 from pvdm.ledger import ids
 from pvdm.ledger.connection import Row, read_record, read_row, record_from
 from pvdm.ledger.record import statements
-from pvdm.ledger.schema.record import StatementKind, StoredVerdict, overrides, proofs
+from pvdm.ledger.schema.record import overrides, proofs
 from pvdm.ledger.schema.record import statements as statements_table
 from pvdm.ledger.schema.work import NoncePurpose, attempts, workloads
 from pvdm.ledger.schema.work import nonces as nonce_table
 from pvdm.ledger.unit import Unit, where_given
 from pvdm.ledger.work import nonces
+from pvdm.model.statements.kind import StatementKind
+from pvdm.model.statements.verdict import Outcome
 from pvdm.model.states import NonceState
 
 PROOFS_PAGE_MAX_ROWS: Final = 1_000
@@ -34,7 +36,7 @@ class ProofRecord:
     proof_id: str
     attempt_id: str
     nonce: str
-    verdict: StoredVerdict
+    verdict: Outcome
     notary: str
     expires_micros: int
     summary: str = "{}"

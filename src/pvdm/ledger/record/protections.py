@@ -14,11 +14,13 @@ from pvdm.ledger.catalog.namespaces import Levels, levels_key, levels_of_key
 from pvdm.ledger.connection import Row, read_record
 from pvdm.ledger.record import statements
 from pvdm.ledger.schema.catalog import namespaces, tables
-from pvdm.ledger.schema.record import StatementKind, StoredAction, contracts, protections, table_migrations
+from pvdm.ledger.schema.record import contracts, protections, table_migrations
 from pvdm.ledger.schema.record import statements as statement_table
 from pvdm.ledger.schema.work import NoncePurpose
 from pvdm.ledger.unit import Unit, select_page, where_given
 from pvdm.ledger.work import nonces
+from pvdm.model.statements.kind import StatementKind
+from pvdm.model.statements.migration import ProtectionAction
 
 APPROVALS_PAGE_MAX_ROWS: Final = 1_000
 AUDIT_APPROVALS_MAX: Final = 10_000
@@ -33,7 +35,7 @@ class ProtectionRecord:
     """
 
     protection_id: str
-    action: StoredAction
+    action: ProtectionAction
     table_uuid: str | None
     namespace_id: str | None
     name: str
@@ -58,18 +60,17 @@ class MigrationRecord:
     nonce: str
 
 
-def put(unit: Unit, record: ProtectionRecord | MigrationRecord, envelope: bytes, *, log_index: int) -> None:
-    """Store an approval with its envelope and use up its nonce. Raises `nonce_taken` if the nonce was ever used."""
-    if isinstance(record, ProtectionRecord):
-        kind, statement_id = StatementKind.PROTECTION, record.protection_id
-    else:
-        kind, statement_id = StatementKind.MIGRATION, record.migration_id
-    statements.put(unit, kind, statement_id, envelope, log_index=log_index)
-    insert(unit, record)
+def put(
+    unit: Unit, record: ProtectionRecord | MigrationRecord, contract: str | None, envelope: bytes, *, log_index: int
+) -> None:
+    """Store an approval, its contract and envelope, and use up its nonce. Raises `nonce_taken` for a used nonce."""
+    kind = StatementKind.PROTECTION if isinstance(record, ProtectionRecord) else StatementKind.MIGRATION
+    statements.put(unit, kind, _statement_id(record), envelope, log_index=log_index)
+    insert(unit, record, contract)
 
 
-def insert(unit: Unit, record: ProtectionRecord | MigrationRecord) -> None:
-    """Add the row of an approval whose envelope is stored, and use up its nonce in the same transaction."""
+def insert(unit: Unit, record: ProtectionRecord | MigrationRecord, contract: str | None) -> None:
+    """Add the row of an approval whose envelope is stored, and its contract. Its nonce is used up."""
     if isinstance(record, ProtectionRecord):
         table, purpose = protections, NoncePurpose.PROTECTION
         if record.found_sha256 is not None:
@@ -81,13 +82,14 @@ def insert(unit: Unit, record: ProtectionRecord | MigrationRecord) -> None:
     ids.require_name(record.domain, "domain")
     ids.require_name(record.operator, "operator")
     unit.insert(table, **asdict(record))
+    if contract is not None:
+        body = contract.encode()
+        sha256 = hashlib.sha256(body).hexdigest()
+        unit.insert_new(contracts, contract_sha256=sha256, body=body, statement_id=_statement_id(record))
 
 
-def store_contract(unit: Unit, body: bytes, *, statement_id: str) -> str:
-    """Store a contract's bytes, once, and return their hash."""
-    sha256 = hashlib.sha256(body).hexdigest()
-    unit.insert_new(contracts, contract_sha256=sha256, body=body, statement_id=statement_id)
-    return sha256
+def _statement_id(record: ProtectionRecord | MigrationRecord) -> str:
+    return record.protection_id if isinstance(record, ProtectionRecord) else record.migration_id
 
 
 def get_contract(unit: Unit, sha256: str) -> bytes:
@@ -139,7 +141,9 @@ def newest_of(unit: Unit, table_uuid: str) -> str | None:
     """The id of the table's last protection, or None."""
     same_statement = statement_table.c.statement_id == protections.c.protection_id
     wanted = select(protections.c.protection_id).join(statement_table, same_statement)
-    wanted = wanted.where(protections.c.table_uuid == table_uuid.lower(), protections.c.action == StoredAction.PROTECT)
+    wanted = wanted.where(
+        protections.c.table_uuid == table_uuid.lower(), protections.c.action == ProtectionAction.PROTECT
+    )
     row = unit.row(wanted.order_by(statement_table.c.log_index.desc()).limit(1))
     return None if row is None else str(row["protection_id"])
 
@@ -162,7 +166,7 @@ def current_contract(unit: Unit, table_uuid: str) -> str | None:
         wanted = select(table, index).join(statement_table, statement_table.c.statement_id == key)
         wanted = wanted.where(table.c.table_uuid == table_uuid.lower()).order_by(index.desc()).limit(1)
         for row in unit.rows(wanted):
-            ended = table is protections and row["action"] != StoredAction.PROTECT
+            ended = table is protections and row["action"] != ProtectionAction.PROTECT
             contract_by_index[row["log_index"]] = None if ended else row["contract_sha256"]
     return contract_by_index[max(contract_by_index)] if contract_by_index else None
 
@@ -245,7 +249,7 @@ def _newest_protections(unit: Unit, column: ColumnElement[str], object_ids: Sequ
         .order_by(statement_table.c.log_index)
     )
     newest = {row["object_id"]: row for row in unit.rows(query)}
-    return {object_id: row for object_id, row in newest.items() if row["action"] == StoredAction.PROTECT}
+    return {object_id: row for object_id, row in newest.items() if row["action"] == ProtectionAction.PROTECT}
 
 
 def _protected_object(

@@ -12,10 +12,11 @@ from pvdm.errors import Code
 from pvdm.ledger import ids
 from pvdm.ledger.connection import Row, read_record, record_from
 from pvdm.ledger.record import statements
-from pvdm.ledger.schema.record import StatementKind, receipts
+from pvdm.ledger.schema.record import receipts
 from pvdm.ledger.schema.record import statements as statement_table
 from pvdm.ledger.schema.work import published, workloads
 from pvdm.ledger.unit import Unit, select_page
+from pvdm.model.statements.kind import StatementKind
 
 _PUBLISHED: Final = published.join(workloads, workloads.c.workload_id == published.c.workload_id)
 

@@ -14,9 +14,10 @@ from sqlalchemy import func, select, update
 from pvdm.errors import Code, NotAllowedError, PvdmError
 from pvdm.ledger import ids
 from pvdm.ledger.connection import Row, read_row, record_from
-from pvdm.ledger.schema.record import StatementKind, lost_claims, restores, statements, used_chunks
+from pvdm.ledger.schema.record import lost_claims, restores, statements, used_chunks
 from pvdm.ledger.schema.work import claims
 from pvdm.ledger.unit import Unit
+from pvdm.model.statements.kind import StatementKind
 
 _LOCK: Final = "restores"
 

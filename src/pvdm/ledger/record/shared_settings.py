@@ -10,8 +10,9 @@ from sqlalchemy import select, update
 from pvdm.errors import Code
 from pvdm.ledger.connection import Row, read_record, record_from
 from pvdm.ledger.schema.record import epoch_books, shared_settings
-from pvdm.ledger.schema.work import StoredHandleState, handle_workers, handles
+from pvdm.ledger.schema.work import handle_workers, handles
 from pvdm.ledger.unit import Unit
+from pvdm.model.states import HandleState
 
 _LOCK: Final = "common settings"
 
@@ -74,7 +75,7 @@ class StoredHandle:
     handle_sha256: str
     job_id: str
     redemptions: int
-    state: StoredHandleState
+    state: HandleState
     context: str | None
     workers: frozenset[str]
 

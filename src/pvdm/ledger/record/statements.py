@@ -10,10 +10,11 @@ from sqlalchemy import select
 from pvdm.errors import Code
 from pvdm.ledger import ids
 from pvdm.ledger.connection import read_record, record_from
-from pvdm.ledger.schema.record import StatementKind, attestations, challenges, statements
+from pvdm.ledger.schema.record import attestations, challenges, statements
 from pvdm.ledger.schema.work import NoncePurpose
 from pvdm.ledger.unit import Unit, where_given
 from pvdm.ledger.work import nonces
+from pvdm.model.statements.kind import StatementKind
 
 STORED_ENVELOPE_MAX_BYTES: Final = 67_108_864
 ATTESTATIONS_PAGE_MAX_ROWS: Final = 1_000

@@ -89,6 +89,17 @@ class Grant:
         return self.domain in (EVERY_DOMAIN, domain)
 
 
+def require_domain(grant: Grant, domain: str, what: str = "this") -> None:
+    """Refuse a caller of another domain. `what` is the thing that belongs to `domain`."""
+    if not grant.reaches(domain):
+        raise Code.DOMAIN_WRONG(
+            f"{what} belongs to another domain",
+            expected="a token of the domain that owns it",
+            got=f"one of the domain {grant.domain}",
+            hint="use a token of the domain that owns it",
+        )
+
+
 def issue(
     unit: Unit,
     role: Role,

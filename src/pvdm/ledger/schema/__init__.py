@@ -5,6 +5,7 @@ This module has the parts of which tables are defined: columns, checks and what 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any, Final
 
@@ -26,6 +27,11 @@ def word(
 ) -> Column[str]:
     """A text column. `changes`: its value may change after the row was inserted."""
     return Column(name, Text(), *items, nullable=nullable, primary_key=primary_key, info={"changes": changes})
+
+
+def words(*names: str, **options: bool) -> list[Column[str]]:
+    """Text columns with the same options."""
+    return [word(name, **options) for name in names]
 
 
 def exact(name: str, *, changes: bool) -> Column[str]:
@@ -79,8 +85,10 @@ def state_column(machine: Machine) -> tuple[SchemaItem, SchemaItem]:
     return (word("state", changes=True), one_of("state", machine.states))
 
 
-def hex_text(column: str, length: int) -> tuple[SchemaItem, SchemaItem]:
-    """The check that the column holds `length` lower-case hexadecimal digits, in each database's own syntax."""
-    glob = CheckConstraint(f"length({column}) = {length} AND {column} NOT GLOB '*[^0-9a-f]*'", name=f"{column}_hex")
-    regex = CheckConstraint(f"{column} ~ '^[0-9a-f]{{{length}}}$'", name=f"{column}_hex")
-    return glob.ddl_if(dialect="sqlite"), regex.ddl_if(dialect="postgresql")
+def hex_text(length: int, *columns: str) -> Iterator[SchemaItem]:
+    """The checks that each column holds `length` lower-case hexadecimal digits, in each database's own syntax."""
+    for column in columns:
+        glob = f"length({column}) = {length} AND {column} NOT GLOB '*[^0-9a-f]*'"
+        yield CheckConstraint(glob, name=f"{column}_hex").ddl_if(dialect="sqlite")
+        regex = f"{column} ~ '^[0-9a-f]{{{length}}}$'"
+        yield CheckConstraint(regex, name=f"{column}_hex").ddl_if(dialect="postgresql")

@@ -7,20 +7,18 @@ from typing import Final
 
 from sqlalchemy import ForeignKey, ForeignKeyConstraint, Index
 
-from pvdm.ledger.schema import exact, hex_text, index_where, number, one_of, state_column, table, time, word
+from pvdm.ledger.schema import exact, hex_text, index_where, number, one_of, state_column, table, time, word, words
 from pvdm.model.states import ANNOUNCED
 
 namespaces: Final = table(
     "namespaces",
     word("namespace_id", primary_key=True),
-    word("levels"),
-    word("parent"),
-    word("domain"),
+    *words("levels", "parent", "domain"),
     word("properties", changes=True),
     word("protected_by", nullable=True, changes=True),
     number("dropped_micros", nullable=True, changes=True),
     time(),
-    *hex_text("namespace_id", 32),
+    *hex_text(32, "namespace_id"),
     Index("namespaces_parent", "parent"),
 )
 _LIVE: Final = "dropped_micros IS NULL"
@@ -31,12 +29,10 @@ tables: Final = table(
     word("table_id", primary_key=True),
     word("namespace_id", ForeignKey("namespaces.namespace_id"), changes=True),
     word("name", changes=True),
-    word("domain"),
-    word("table_uuid"),
+    *words("domain", "table_uuid"),
     word("location", changes=True),
     exact("place", changes=True),
-    word("metadata_location", changes=True),
-    word("metadata_sha256", changes=True),
+    *words("metadata_location", "metadata_sha256", changes=True),
     word("previous_location", nullable=True, changes=True),
     number("revision", changes=True),
     word("upstream", nullable=True),  # the catalog that owns the pointer; the one stored here was only seen there
@@ -44,8 +40,8 @@ tables: Final = table(
     number("protected_micros", nullable=True, changes=True),
     number("dropped_micros", nullable=True, changes=True),
     time(),
-    *hex_text("table_id", 32),
-    *hex_text("metadata_sha256", 64),
+    *hex_text(32, "table_id"),
+    *hex_text(64, "metadata_sha256"),
 )
 index_where("tables_name_once", _LIVE, tables.c.namespace_id, tables.c.name, unique=True)
 index_where("tables_uuid_once", _LIVE, tables.c.table_uuid, unique=True)
@@ -66,8 +62,7 @@ class StagedKind(StrEnum):
 staging_owners: Final = table(
     "staging_owners",
     word("table_id", ForeignKey("tables.table_id"), primary_key=True),
-    word("kind", primary_key=True),
-    word("name", primary_key=True),
+    *words("kind", "name", primary_key=True),
     word("owner", changes=True),
     time(),
     one_of("kind", StagedKind),
@@ -84,8 +79,7 @@ pending_deletes: Final = table(
 
 catalog_requests: Final = table(
     "catalog_requests",
-    word("identity", primary_key=True),
-    word("idempotency_key", primary_key=True),
+    *words("identity", "idempotency_key", primary_key=True),
     word("request_sha256"),
     number("status"),
     word("answer"),
@@ -101,16 +95,13 @@ views: Final = table(
     word("view_id", primary_key=True),
     word("namespace_id", ForeignKey("namespaces.namespace_id"), changes=True),
     word("name", changes=True),
-    word("domain"),
-    word("view_uuid"),
-    word("location", changes=True),
-    word("metadata_location", changes=True),
-    word("metadata_sha256", changes=True),
+    *words("domain", "view_uuid"),
+    *words("location", "metadata_location", "metadata_sha256", changes=True),
     number("revision", changes=True),
     number("dropped_micros", nullable=True, changes=True),
     time(),
-    *hex_text("view_id", 32),
-    *hex_text("metadata_sha256", 64),
+    *hex_text(32, "view_id"),
+    *hex_text(64, "metadata_sha256"),
 )
 index_where("views_name_once", _LIVE, views.c.namespace_id, views.c.name, unique=True)
 index_where("views_uuid_once", _LIVE, views.c.view_uuid, unique=True)
@@ -123,12 +114,11 @@ announced: Final = table(
     word("workload_id", ForeignKey("workloads.workload_id")),
     word("snapshot_id"),
     word("override_nonce", nullable=True),
-    word("holder"),
-    word("order_text"),
+    *words("holder", "order_text"),
     *state_column(ANNOUNCED),
     word("reason", changes=True),
     time(),
-    *hex_text("announced_id", 32),
+    *hex_text(32, "announced_id"),
     unlogged=("order_text",),
 )
 # One open publication for each table, across Stewards.
@@ -148,12 +138,9 @@ announced_attempts: Final = table(
 
 known_snapshots: Final = table(
     "known_snapshots",
-    word("table_uuid", primary_key=True),
-    word("snapshot_id", primary_key=True),
-    word("facts_sha256", primary_key=True),
+    *words("table_uuid", "snapshot_id", "facts_sha256", primary_key=True),
     word("structure_sha256"),
     time(),
-    *hex_text("facts_sha256", 64),
-    *hex_text("structure_sha256", 64),
+    *hex_text(64, "facts_sha256", "structure_sha256"),
     unlogged=None,  # a history may be long; the protection or publication behind it is logged
 )

@@ -2,46 +2,22 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Final
 
 from sqlalchemy import CheckConstraint, Column, ForeignKey, ForeignKeyConstraint, Identity, Index, UniqueConstraint
 
-from pvdm.ledger.schema import big, binary, hex_text, number, one_of, table, time, word
+from pvdm.ledger.schema import big, binary, hex_text, number, one_of, table, time, word, words
 from pvdm.model.role import Role
-
-
-class StatementKind(StrEnum):
-    """The kind of a signed and logged statement, named as in the log's entries."""
-
-    PROOF = "proof"
-    RECEIPT = "receipt"
-    WORKLOAD = "workload"
-    BREAK_GLASS = "break-glass"
-    EPOCH = "epoch"
-    TRUST_ROOT = "trust-root"
-    PROTECTION = "protection"
-    MIGRATION = "migration"
-    SOURCE_ATTESTATION = "source-attestation"
-    RESTORE = "restore"
-
-
-class StoredVerdict(StrEnum):
-    """The two verdicts."""
-
-    PASS = "PASS"  # noqa: S105 - the verdict
-    FAIL = "FAIL"
-
+from pvdm.model.statements.kind import StatementKind
+from pvdm.model.statements.migration import ProtectionAction
+from pvdm.model.statements.verdict import Outcome
 
 events: Final = table(
     "events",
     Column("event_id", big(), Identity(always=True), primary_key=True),
     time(),
-    word("kind"),
-    word("subject"),
-    word("row_key"),
-    word("old", nullable=True),
-    word("new", nullable=True),
+    *words("kind", "subject", "row_key"),
+    *words("old", "new", nullable=True),
     Index("events_at_micros", "at_micros"),
     Index("events_subject", "subject", "row_key"),
     unlogged=None,
@@ -78,7 +54,7 @@ statements: Final = table(
     binary("envelope"),
     number("log_index", ForeignKey("log_entries.entry_index")),
     time(),
-    *hex_text("statement_id", 64),
+    *hex_text(64, "statement_id"),
     one_of("kind", StatementKind),
     UniqueConstraint("log_index", name="statements_log_index_once"),
     Index("statements_kind", "kind"),
@@ -88,19 +64,15 @@ statements: Final = table(
 proofs: Final = table(
     "proofs",
     word("proof_id", ForeignKey("statements.statement_id"), primary_key=True),
-    word("workload_id"),
-    word("domain"),
-    word("attempt_id"),
-    word("nonce"),
+    *words("workload_id", "domain", "attempt_id", "nonce"),
     # The same nonce as a foreign key; null if a restore brought back the proof of a lost attempt.
     word("held_nonce", nullable=True),
-    word("verdict"),
-    word("notary"),
+    *words("verdict", "notary"),
     number("expires_micros"),
     word("summary"),
     word("context", nullable=True),
     time(),
-    one_of("verdict", StoredVerdict),
+    one_of("verdict", Outcome),
     ForeignKeyConstraint(["attempt_id", "held_nonce"], ["nonces.attempt_id", "nonces.nonce"]),
     CheckConstraint("held_nonce IS NULL OR held_nonce = nonce", name="one_nonce"),
     UniqueConstraint("nonce", "notary", name="proofs_notary_once"),
@@ -112,8 +84,7 @@ receipts: Final = table(
     "receipts",
     word("receipt_id", ForeignKey("statements.statement_id"), primary_key=True),
     word("workload_id"),  # no foreign key: a restored ledger may know it only from the receipt
-    word("table_uuid"),
-    word("snapshot_id"),
+    *words("table_uuid", "snapshot_id"),
     time(),
     UniqueConstraint("table_uuid", "snapshot_id", name="receipts_snapshot_once"),
     Index("receipts_workload_id", "workload_id"),
@@ -122,8 +93,7 @@ receipts: Final = table(
 # Chunks that receipts of the time lost by a restore name: their workload ids cannot be used again.
 used_chunks: Final = table(
     "used_chunks",
-    word("workload_id", primary_key=True),
-    word("chunk_id", primary_key=True),
+    *words("workload_id", "chunk_id", primary_key=True),
     word("snapshot_id"),
     word("receipt_id", ForeignKey("statements.statement_id")),
     time(),
@@ -155,10 +125,7 @@ attestations: Final = table(
     "attestations",
     word("attestation_id", ForeignKey("statements.statement_id"), primary_key=True),
     word("nonce", ForeignKey("challenges.nonce")),
-    word("attestor"),
-    word("catalog"),
-    word("table_uuid"),
-    word("snapshot_id"),
+    *words("attestor", "catalog", "table_uuid", "snapshot_id"),
     time(),
     UniqueConstraint("nonce", name="attestations_nonce_once"),
     Index("attestations_source", "table_uuid", "snapshot_id"),
@@ -175,10 +142,7 @@ epoch_books: Final = table(
 tokens: Final = table(
     "tokens",
     word("token_id", primary_key=True),
-    word("secret_sha256"),
-    word("role"),
-    word("domain"),
-    word("name"),
+    *words("secret_sha256", "role", "domain", "name"),
     word("attempt_id", ForeignKey("attempts.attempt_id"), nullable=True),
     word("parent_id", ForeignKey("tokens.token_id"), nullable=True),
     number("issued_micros"),
@@ -187,8 +151,8 @@ tokens: Final = table(
     word("successor_id", ForeignKey("tokens.token_id"), nullable=True, changes=True),
     number("revoked_micros", nullable=True, changes=True),
     time(),
-    *hex_text("token_id", 32),
-    *hex_text("secret_sha256", 64),
+    *hex_text(32, "token_id"),
+    *hex_text(64, "secret_sha256"),
     one_of("role", Role),
     UniqueConstraint("secret_sha256", name="tokens_secret_once"),
     CheckConstraint("(replaced_micros IS NULL) = (successor_id IS NULL)", name="tokens_replaced_by"),
@@ -199,13 +163,11 @@ tokens: Final = table(
 restores: Final = table(
     "restores",
     number("restore_id", primary_key=True, autoincrement=False),
-    word("operator"),
-    word("reason"),
+    *words("operator", "reason"),
     number("backup_size"),
     binary("outside_note"),
     number("epoch_before"),
-    word("log_keys"),
-    word("outcome"),
+    *words("log_keys", "outcome"),
     number("finished_micros", nullable=True, changes=True),
     time(),
 )
@@ -214,8 +176,7 @@ restores: Final = table(
 lost_claims: Final = table(
     "lost_claims",
     word("receipt_id", ForeignKey("statements.statement_id"), primary_key=True),
-    word("workload_id"),
-    word("target"),
+    *words("workload_id", "target"),
     word("released_by", nullable=True, changes=True),
     word("reason", changes=True),
     time(),
@@ -228,19 +189,9 @@ shared_settings: Final = table(
     number("settings_id", CheckConstraint("settings_id = 1", name="one_row"), primary_key=True, autoincrement=False),
     word("notary"),
     word("origin", changes=True),
-    word("catalog", nullable=True, changes=True),
-    word("warehouse", nullable=True, changes=True),
-    word("metadata", nullable=True, changes=True),
-    word("vault", nullable=True, changes=True),
+    *words("catalog", "warehouse", "metadata", "vault", nullable=True, changes=True),
     time(),
 )
-
-
-class StoredAction(StrEnum):
-    """Whether a protection begins or ends."""
-
-    PROTECT = "protect"
-    UNPROTECT = "unprotect"
 
 
 contracts: Final = table(
@@ -249,7 +200,7 @@ contracts: Final = table(
     binary("body"),
     word("statement_id", ForeignKey("statements.statement_id")),
     time(),
-    *hex_text("contract_sha256", 64),
+    *hex_text(64, "contract_sha256"),
     unlogged=("body",),
 )
 
@@ -258,18 +209,13 @@ protections: Final = table(
     "protections",
     word("protection_id", ForeignKey("statements.statement_id"), primary_key=True),
     word("action"),
-    word("table_uuid", nullable=True),
-    word("namespace_id", nullable=True),
-    word("name"),
-    word("domain"),
-    word("contract_sha256"),
-    word("operator"),
+    *words("table_uuid", "namespace_id", nullable=True),
+    *words("name", "domain", "contract_sha256", "operator"),
     word("nonce", ForeignKey("nonces.nonce")),
     word("found_sha256", nullable=True),
     time(),
-    one_of("action", StoredAction),
-    *hex_text("contract_sha256", 64),
-    *hex_text("found_sha256", 64),
+    one_of("action", ProtectionAction),
+    *hex_text(64, "contract_sha256", "found_sha256"),
     CheckConstraint("(table_uuid IS NULL) <> (namespace_id IS NULL)", name="one_target"),
     UniqueConstraint("nonce", name="protections_nonce_once"),
     Index("protections_table_uuid", "table_uuid"),
@@ -280,15 +226,12 @@ protections: Final = table(
 table_migrations: Final = table(
     "table_migrations",
     word("migration_id", ForeignKey("statements.statement_id"), primary_key=True),
-    word("table_uuid"),
-    word("name"),
-    word("domain"),
-    word("contract_sha256"),
+    *words("table_uuid", "name", "domain", "contract_sha256"),
     word("metadata_sha256", nullable=True),
     word("operator"),
     word("nonce", ForeignKey("nonces.nonce")),
     time(),
-    *hex_text("contract_sha256", 64),
+    *hex_text(64, "contract_sha256"),
     UniqueConstraint("nonce", name="table_migrations_nonce_once"),
     Index("table_migrations_table_uuid", "table_uuid"),
     Index("table_migrations_domain", "domain"),

@@ -7,15 +7,9 @@ from typing import Final
 
 from sqlalchemy import CheckConstraint, ForeignKey, ForeignKeyConstraint, Index, UniqueConstraint
 
-from pvdm.ledger.schema import binary, hex_text, index_where, number, one_of, state_column, table, time, word
-from pvdm.model.states import ATTEMPT, NONCE, WORKLOAD, NonceState
-
-
-class Atomicity(StrEnum):
-    """What is published at once."""
-
-    CHUNK = "chunk"
-    WORKLOAD = "workload"
+from pvdm.ledger.schema import binary, hex_text, index_where, number, one_of, state_column, table, time, word, words
+from pvdm.model.contract import Atomicity
+from pvdm.model.states import ATTEMPT, NONCE, WORKLOAD, HandleState, NonceState
 
 
 class NoncePurpose(StrEnum):
@@ -28,25 +22,12 @@ class NoncePurpose(StrEnum):
     MIGRATION = "migration"
 
 
-class StoredHandleState(StrEnum):
-    """The state of a key handle."""
-
-    ISSUED = "ISSUED"
-    FROZEN = "FROZEN"
-    ENDED = "ENDED"
-
-
 workloads: Final = table(
     "workloads",
     word("workload_id", primary_key=True),
-    word("contract_hash"),
-    word("table_uuid"),
-    word("source"),
+    *words("contract_hash", "table_uuid", "source"),
     word("source_snapshot_id", nullable=True),
-    word("parameters"),
-    word("atomicity"),
-    word("domain"),
-    word("plan_hash"),
+    *words("parameters", "atomicity", "domain", "plan_hash"),
     number("epoch"),
     word("newer_columns"),
     *state_column(WORKLOAD),
@@ -54,8 +35,7 @@ workloads: Final = table(
     time(),
     one_of("atomicity", Atomicity),
     CheckConstraint("length(workload_id) BETWEEN 1 AND 128", name="workload_id_length"),
-    *hex_text("contract_hash", 64),
-    *hex_text("plan_hash", 64),
+    *hex_text(64, "contract_hash", "plan_hash"),
     Index("workloads_table_uuid", "table_uuid"),
     Index("workloads_domain", "domain"),
 )
@@ -73,16 +53,14 @@ chunks: Final = table(
 attempts: Final = table(
     "attempts",
     word("attempt_id", primary_key=True),
-    word("workload_id"),
-    word("chunk_id"),
+    *words("workload_id", "chunk_id"),
     number("number", CheckConstraint("number >= 1", name="number_positive")),
-    word("branch"),
-    word("prefix"),
+    *words("branch", "prefix"),
     *state_column(ATTEMPT),
     word("staged_snapshot_id", nullable=True, changes=True),
     word("reason", changes=True),
     time(),
-    *hex_text("attempt_id", 32),
+    *hex_text(32, "attempt_id"),
     ForeignKeyConstraint(["workload_id", "chunk_id"], ["chunks.workload_id", "chunks.chunk_id"]),
     UniqueConstraint("workload_id", "chunk_id", "number", name="attempts_number_once"),
     UniqueConstraint("workload_id", "chunk_id", "attempt_id", name="attempts_of_chunk"),
@@ -96,14 +74,13 @@ index_where("attempts_one_live", _LIVE, attempts.c.workload_id, attempts.c.chunk
 nonces: Final = table(
     "nonces",
     word("nonce", primary_key=True),
-    word("purpose"),
-    word("holder"),
+    *words("purpose", "holder"),
     word("attempt_id", ForeignKey("attempts.attempt_id"), nullable=True),
     *state_column(NONCE),
     word("snapshot_id", nullable=True, changes=True),
     word("reason", changes=True),
     time(),
-    *hex_text("nonce", 32),
+    *hex_text(32, "nonce"),
     one_of("purpose", NoncePurpose),
     CheckConstraint(f"(purpose = '{NoncePurpose.ATTEMPT}') = (attempt_id IS NOT NULL)", name="attempt_has_nonce"),
     CheckConstraint(
@@ -115,11 +92,8 @@ index_where("nonces_one_held", f"state <> '{NonceState.ABORTED}'", nonces.c.atte
 
 published: Final = table(
     "published",
-    word("workload_id", primary_key=True),
-    word("chunk_id", primary_key=True),
-    word("attempt_id"),
-    word("nonce"),
-    word("snapshot_id"),
+    *words("workload_id", "chunk_id", primary_key=True),
+    *words("attempt_id", "nonce", "snapshot_id"),
     # All four, or none if a restore knows the publication only by its receipt.
     number("rows_added", nullable=True),
     number("files_added", nullable=True),
@@ -138,8 +112,7 @@ claims: Final = table(
     "claims",
     word("workload_id", primary_key=True),  # no foreign key: a restored ledger may know it only from a receipt
     word("target", primary_key=True),
-    word("claim_column", nullable=True),
-    word("column_kind", nullable=True),
+    *words("claim_column", "column_kind", nullable=True),
     binary("lower_bound"),
     binary("upper_bound", nullable=True),
     word("extent"),
@@ -152,10 +125,8 @@ claims: Final = table(
 # The source table that a target last published from, under each source name of its contracts.
 target_sources: Final = table(
     "target_sources",
-    word("target", primary_key=True),
-    word("source_name", primary_key=True),
-    word("source", changes=True),
-    word("workload_id", changes=True),
+    *words("target", "source_name", primary_key=True),
+    *words("source", "workload_id", changes=True),
     time(),
 )
 
@@ -167,8 +138,8 @@ handles: Final = table(
     word("state", changes=True),
     word("context", nullable=True, changes=True),
     time(),
-    *hex_text("handle_sha256", 64),
-    one_of("state", StoredHandleState),
+    *hex_text(64, "handle_sha256"),
+    one_of("state", HandleState),
     UniqueConstraint("job_id", name="handles_job_once"),
 )
 
@@ -195,16 +166,14 @@ verified: Final = table(
     word("nonce", primary_key=True),
     word("attempt_id"),
     word("core_sha256", changes=True),
-    word("location", nullable=True, changes=True),
-    word("sha256", nullable=True, changes=True),
+    *words("location", "sha256", nullable=True, changes=True),
     number("files", changes=True),
     number("rows", nullable=True, changes=True),
     word("findings", changes=True),
     number("findings_more", changes=True),
     word("located", nullable=True, changes=True),
     time(),
-    *hex_text("core_sha256", 64),
-    *hex_text("sha256", 64),
+    *hex_text(64, "core_sha256", "sha256"),
     CheckConstraint("(location IS NULL) = (sha256 IS NULL)", name="manifest_hashed"),
     ForeignKeyConstraint(["attempt_id", "nonce"], ["nonces.attempt_id", "nonces.nonce"]),
     Index("verified_attempt_id", "attempt_id"),
@@ -226,9 +195,7 @@ disposals: Final = table(
 quarantine_removals: Final = table(
     "quarantine_removals",
     word("attempt_id", ForeignKey("disposals.attempt_id"), primary_key=True),
-    word("token_id"),
-    word("name"),
-    word("reason"),
+    *words("token_id", "name", "reason"),
     number("files"),
     number("bytes"),
     number("done", changes=True),

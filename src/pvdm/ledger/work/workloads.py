@@ -12,10 +12,11 @@ from pvdm.errors import Code
 from pvdm.ledger import ids
 from pvdm.ledger.connection import Row, read_row, record_from
 from pvdm.ledger.record import restores
-from pvdm.ledger.schema.work import Atomicity, published, workloads
+from pvdm.ledger.schema.work import published, workloads
 from pvdm.ledger.unit import Unit, select_page, where_given
 from pvdm.ledger.work import chunks
 from pvdm.ledger.work.chunks import Chunk
+from pvdm.model.contract import Atomicity
 from pvdm.model.states import WORKLOAD, WorkloadState
 
 PARAMETERS_MAX_BYTES: Final = 65_536

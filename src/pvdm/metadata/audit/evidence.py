@@ -13,8 +13,9 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.model.canonical_json import Value, dump
 from pvdm.model.codec import Document, FieldType, Long, Number, Sha256, Text
 from pvdm.model.fields import Fields, invalid, require_text
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.table import TableRef
-from pvdm.trust.log.entry import EntryKind, LogEntry
+from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.log.note import decode_base64, encode_base64
 from pvdm.trust.refusal import refuse_input_errors, refused
 from pvdm.trust.strict_json import read
@@ -27,16 +28,16 @@ AUDIT_SNAPSHOTS_MAX: Final = 100_000
 AUDIT_STATEMENTS_MAX: Final = 1_000_000
 _CACHED_FILES: Final = 4
 KINDS: Final = (
-    EntryKind.RECEIPT,
-    EntryKind.PROOF,
-    EntryKind.BREAK_GLASS,
-    EntryKind.PROTECTION,
-    EntryKind.MIGRATION,
+    StatementKind.RECEIPT,
+    StatementKind.PROOF,
+    StatementKind.BREAK_GLASS,
+    StatementKind.PROTECTION,
+    StatementKind.MIGRATION,
 )
 
 
-def _read_kind(fields: Fields, key: str) -> EntryKind:
-    kind = fields.choice(key, EntryKind)
+def _read_kind(fields: Fields, key: str) -> StatementKind:
+    kind = fields.choice(key, StatementKind)
     if kind not in KINDS:
         raise invalid("the kind of a statement", ", ".join(KINDS), kind)
     return kind
@@ -63,7 +64,7 @@ def _write_hashes(hashes: tuple[bytes, ...]) -> Value:
 class LoggedStatement(Document, title="a statement"):
     """A signed envelope, and the inclusion path of its log entry in the evidence's checkpoint."""
 
-    kind: Annotated[EntryKind, FieldType(_read_kind, str)]
+    kind: Annotated[StatementKind, FieldType(_read_kind, str)]
     envelope: Annotated[bytes, FieldType(_read_envelope, _write_envelope)]
     logged_at: Number
     index: Long

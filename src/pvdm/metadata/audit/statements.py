@@ -11,6 +11,7 @@ from pvdm.metadata.audit.evidence import AUDIT_STATEMENTS_MAX, Evidence, LoggedS
 from pvdm.metadata.audit.report import Notes
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.core import AddedFile
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import Migration, Protection
 from pvdm.model.statements.proof import Proof
 from pvdm.model.statements.receipt import Receipt
@@ -18,7 +19,6 @@ from pvdm.trust.approval import verify_approval, verify_override
 from pvdm.trust.bundle import log_checker
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.log.checkpoint import Checkpoint, open_checkpoint
-from pvdm.trust.log.entry import EntryKind
 from pvdm.trust.log.merkle import InclusionProof
 from pvdm.trust.log.proof import verify_inclusion
 from pvdm.trust.refusal import refused
@@ -87,18 +87,18 @@ class Statements:
             raise refused("audit_statement_repeated", "each once", statement_id)
         seen.add(statement_id)
         match logged.kind:
-            case EntryKind.RECEIPT:
+            case StatementKind.RECEIPT:
                 receipt = UnverifiedStatement(logged, statement_id, read_signed(logged.envelope, Receipt))
                 self.receipts.setdefault(receipt.predicate.new_snapshot_id, []).append(receipt)
-            case EntryKind.PROTECTION:
+            case StatementKind.PROTECTION:
                 protection = read_signed(logged.envelope, Protection)
                 self.protections.append(UnverifiedStatement(logged, statement_id, protection))
-            case EntryKind.MIGRATION:
+            case StatementKind.MIGRATION:
                 migration = read_signed(logged.envelope, Migration)
                 self.migrations.append(UnverifiedStatement(logged, statement_id, migration))
-            case EntryKind.PROOF:
+            case StatementKind.PROOF:
                 self._proofs[statement_id] = logged
-            case EntryKind.BREAK_GLASS:
+            case StatementKind.BREAK_GLASS:
                 self._overrides[statement_id] = logged
             case other:
                 raise refused("audit_statement_unexpected", "another", other)

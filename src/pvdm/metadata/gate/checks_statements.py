@@ -14,7 +14,6 @@ from pvdm.errors import Code, NotAllowedError
 from pvdm.lake.format.table.snapshots import MAIN
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.record import statements as statement_records
-from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.unit import Unit
 from pvdm.ledger.work import nonces
 from pvdm.metadata.gate.context import Gate, about, check
@@ -24,6 +23,7 @@ from pvdm.model.contract import Atomicity, BoundContract
 from pvdm.model.projection import ProjectionName
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.core import ProofCore
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.proof import ChunkProofs, Proof, Storage, WorkloadStatement
 from pvdm.model.states import NonceState
 from pvdm.trust.approval import MAIN_MOVED_HINT, VERDICT_UNCHANGED_HINT, verify_override

@@ -39,7 +39,7 @@ from pvdm.model.statements.core import AddedFile, Operation, ProofCore
 from pvdm.model.statements.proof import Storage
 from pvdm.model.states import NonceState, WorkloadState
 from pvdm.trust.bundle import log_checker
-from pvdm.trust.log.entry import EntryKind, LogEntry
+from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.refusal import refuse_input_errors, refused, require_same
 from pvdm.trust.verify import VerifiedProof
 from pvdm.verify.fetch import Files, describe_bytes
@@ -319,7 +319,7 @@ def check_11_logged(signed: SignedProposal, gate: Gate) -> None:
     """Every statement that the publication relies on is in the log that the trust root names."""
     checker = log_checker(signed.trust.root, origin=gate.origin)
     for logged in _relied_on(signed.proposal):
-        leaf = LogEntry(EntryKind(logged.kind), hashlib.sha256(logged.envelope).hexdigest(), logged.at_micros)
+        leaf = LogEntry(logged.kind, hashlib.sha256(logged.envelope).hexdigest(), logged.at_micros)
         try:
             checker.require_included(leaf.to_bytes(), gate.log_proof(logged.index))
         except (InputError, VerificationError) as error:

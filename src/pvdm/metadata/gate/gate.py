@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from pvdm import fault
-from pvdm.errors import Code, PvdmError, StateUnknownError
+from pvdm.errors import Code, PvdmError, StateUnknownError, expect
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN
@@ -89,9 +89,7 @@ class _Swap:
     @property
     def result(self) -> PublicationResult:
         """What was published."""
-        if self._result is None:
-            raise AssertionError("a target that published calls `finish`")
-        return self._result
+        return expect(self._result, "a target that published calls `finish`")
 
     @contextlib.contextmanager
     def removing_files(self) -> Iterator[None]:

@@ -10,13 +10,13 @@ from typing import Final
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.workloads import Workload
 from pvdm.model.canonical_json import Value
 from pvdm.model.codec import Count, Decimal, Document
 from pvdm.model.contract import BoundContract
 from pvdm.model.filter.claim import Claim
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.receipt import Receipt
 from pvdm.model.statements.table import TableRef
 

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pvdm.digest.plan import fingerprint
+from pvdm.errors import Code
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.main_state import structure_sha256
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.model.statements.migration import TableState, TableTarget
 from pvdm.model.statements.table import TableRef
+
+if TYPE_CHECKING:
+    from pvdm.api.protection import TargetView
+
+
+def table_ref(table: TargetView) -> TableRef:
+    """The reference to the table in signed statements."""
+    return TableRef(table.catalog, table.id, table.name)
+
+
+def table_metadata(table: TargetView) -> TableMetadata:
+    """The table's metadata, from which the signer computes every signed hash."""
+    if table.metadata is None:
+        raise Code.TABLE_EXPECTED(got=table.kind)
+    return TableMetadata.parse(table.metadata.encode())
 
 
 def state_of(metadata: TableMetadata, contract_sha256: str) -> TableState:

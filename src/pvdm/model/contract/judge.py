@@ -10,7 +10,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from pvdm.errors import Code, InputError
+from pvdm.errors import Code, InputError, expect
 from pvdm.model.contract import types
 from pvdm.model.contract.document import Document
 from pvdm.model.contract.positions import KeyPath, ParsedYaml, parse_yaml
@@ -299,9 +299,7 @@ class _Judge:
 
 
 def _bytes(size: str | int) -> int:
-    found = _SIZE.fullmatch(str(size))
-    if found is None:
-        raise AssertionError("the schema has checked the form")
+    found = expect(_SIZE.fullmatch(str(size)), "the schema has checked the form")
     return int(found[1]) * _UNITS[found[2]]
 
 

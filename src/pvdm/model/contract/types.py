@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Final
 
-from pvdm.errors import Code, InputError
+from pvdm.errors import Code, InputError, expect
 from pvdm.model.contract.document import Metadata
 from pvdm.model.fields import require_pairs
 from pvdm.model.filter.bind import bind
@@ -28,7 +28,7 @@ WIDENINGS: Final[dict[Type, Type]] = {
 _DECIMAL: Final = re.compile(r"decimal\(\d{1,2}, ?\d{1,2}\)", re.ASCII)
 
 
-class Atomicity(Enum):
+class Atomicity(StrEnum):
     """What becomes visible in one commit."""
 
     CHUNK = "chunk"
@@ -208,9 +208,7 @@ def _canonical(text: str, declared: Parameter) -> str:
         raise Code.PARAMETERS_INVALID(
             message, reason="parameter_invalid", expected=error.expected, got=error.got, parameter=declared.name
         ) from None
-    if canonical is None:
-        raise AssertionError("a parsed literal has a canonical text")
-    return canonical
+    return expect(canonical, "a parsed literal has a canonical text")
 
 
 @dataclass(frozen=True, slots=True)

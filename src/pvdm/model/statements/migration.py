@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Annotated, Final
 
 from pvdm.model.codec import Document, FieldType, Identity, Long, Number, Random, Sha256, Text, number_between
@@ -17,7 +17,7 @@ MIGRATION_UPDATES_MAX_BYTES: Final = 1_048_576
 APPROVAL_LIFETIME_MAX_MICROS: Final = 7 * 24 * 3600 * 1_000_000
 
 
-class ProtectionAction(Enum):
+class ProtectionAction(StrEnum):
     """Whether a table or a namespace comes under a contract or leaves it."""
 
     PROTECT = "protect"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 
 from pvdm.model.codec import Document
 from pvdm.model.fields import inconsistent, invalid
 
 
-class Outcome(Enum):
+class Outcome(StrEnum):
     """The two outcomes."""
 
     PASS = "PASS"  # noqa: S105 - the word of the design, not a password

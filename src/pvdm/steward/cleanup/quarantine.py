@@ -16,12 +16,12 @@ from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import proofs
-from pvdm.ledger.record.tokens import Grant
+from pvdm.ledger.record.tokens import Grant, require_domain
 from pvdm.ledger.work import attempts, chunks, disposals, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.disposals import QUARANTINE_PAGE_MAX_ROWS, Removal
 from pvdm.model.states import ATTEMPT, WorkloadState
-from pvdm.steward.access import require_attempt, require_domain, visible_domain
+from pvdm.steward.access import require_attempt, visible_domain
 from pvdm.steward.logs import log_event
 from pvdm.steward.work.sources import load_row, table_name
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -10,9 +11,9 @@ from pvdm.catalog.upstreams import Mount
 from pvdm.errors import Code, UnavailableError
 from pvdm.lake.stores.s3_client import S3Settings
 from pvdm.lake.stores.stores import FilePath, Stores, path_at
-from pvdm.lake.upstream import Upstream
+from pvdm.lake.upstream import GlueSettings, Upstream
 from pvdm.model.secret import Secret
-from pvdm.steward.config.sections import GlueUpstreamConfig, RestUpstreamConfig, UpstreamConfig
+from pvdm.steward.config.sections import RestUpstreamConfig, UpstreamConfig
 from pvdm.steward.config.steward import FileKeys, KeysConfig, Pkcs11Keys, StewardConfig
 from pvdm.trust.keys import disk
 from pvdm.trust.keys.file import create_file_keys, open_file_keys
@@ -41,11 +42,10 @@ def _open_upstream(config: UpstreamConfig, store: S3Settings | None) -> Upstream
                 token, credential = map(_read_upstream_secret, (rest.token_file, rest.credential_file))
                 rest_settings = RestSettings(rest.uri, rest.warehouse, token, credential, rest.timeout_seconds)
                 return RestUpstream(config.name, rest_settings)
-            case GlueUpstreamConfig() as glue:
-                from pvdm.lake.upstream.glue import GlueSettings, GlueUpstream
+            case GlueSettings() as glue:
+                from pvdm.lake.upstream.glue import GlueUpstream
 
-                glue_settings = GlueSettings(glue.region, glue.endpoint, glue.catalog_id, glue.timeout_seconds, store)
-                return GlueUpstream(config.name, glue_settings)
+                return GlueUpstream(config.name, replace(glue, store=store))
     except ImportError as error:
         raise Code.DEPENDENCY_MISSING(reason="upstream_not_installed", got=str(error.name)) from None
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.paths import Location, parse_location
-from pvdm.lake.upstream import UPSTREAM_TIMEOUT_MAX_SECONDS
+from pvdm.lake.upstream import UPSTREAM_TIMEOUT_MAX_SECONDS, GlueSettings
 from pvdm.verify.spark.settings import SparkSettings, is_connect
 
 _DEFAULT_SPARK: Final = SparkSettings("local[*]", Path())
@@ -97,7 +97,7 @@ class UpstreamConfig:
     name: str
     namespace: tuple[str, ...]
     there: tuple[str, ...]
-    settings: RestUpstreamConfig | GlueUpstreamConfig
+    settings: RestUpstreamConfig | GlueSettings
     places: tuple[Location, ...] = ()
 
 
@@ -109,16 +109,6 @@ class RestUpstreamConfig:
     warehouse: str | None = None
     token_file: Path | None = None
     credential_file: Path | None = None
-    timeout_seconds: int = 30
-
-
-@dataclass(frozen=True, slots=True)
-class GlueUpstreamConfig:
-    """AWS Glue; credentials come from AWS's default chain."""
-
-    region: str
-    endpoint: str | None = None
-    catalog_id: str | None = None
     timeout_seconds: int = 30
 
 
@@ -167,7 +157,7 @@ def upstream_configs(given: Sequence[UpstreamTable], folder: Path, *, vends: boo
 
 
 def _upstream(given: UpstreamTable, folder: Path) -> UpstreamConfig:
-    settings: RestUpstreamConfig | GlueUpstreamConfig
+    settings: RestUpstreamConfig | GlueSettings
     match given:
         case _RestUpstream():
             settings = RestUpstreamConfig(
@@ -178,7 +168,7 @@ def _upstream(given: UpstreamTable, folder: Path) -> UpstreamConfig:
                 given.timeout_seconds,
             )
         case _GlueUpstream():
-            settings = GlueUpstreamConfig(given.region, given.endpoint, given.catalog_id, given.timeout_seconds)
+            settings = GlueSettings(given.region, given.endpoint, given.catalog_id, given.timeout_seconds)
     places = tuple(parse_location(each) for each in given.places)
     return UpstreamConfig(given.name, tuple(given.namespace), tuple(given.there), settings, places)
 

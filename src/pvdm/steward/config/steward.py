@@ -15,6 +15,7 @@ from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.roles import VENDED_LEAST_SECONDS, VENDED_MAX_SECONDS, VendingSettings
 from pvdm.lake.stores.s3_client import S3_TIMEOUT_MAX_SECONDS, S3_TRIES_MAX, S3Settings
 from pvdm.lake.stores.stores import Place
+from pvdm.model.fields import is_loopback
 from pvdm.model.statements.proof import Isolation
 from pvdm.steward.config import sections
 from pvdm.trust.keys.kms import KMS_TIMEOUT_MAX_SECONDS, KMS_TRIES_MAX, KmsSettings
@@ -266,11 +267,6 @@ def require_tls_or_loopback(service: ServiceConfig) -> None:
         raise Code.CONFIG_INVALID("TLS needs both files", expected="tls_certificate and tls_key", got="one of them")
     if service.tls_certificate is None and not is_loopback(service.host):
         raise Code.CONFIG_INVALID(reason="tls_missing", got=service.host)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
-    return host in ("localhost", "::1") or re.fullmatch(r"127(\.\d{1,3}){3}", host) is not None
 
 
 def _keys(parsed: _FileKeys | _KmsKeys | _Pkcs11Keys, folder: Path) -> KeysConfig:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
 import time
 import warnings
 from collections.abc import Sequence
@@ -23,17 +22,17 @@ from pvdm.lake.format.schema.logical import to_iceberg
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.read.resolve import arrow_type
 from pvdm.lake.read.scan import plan_scan, scan_batches
-from pvdm.metadata.gate.state import state_of, target_of
+from pvdm.metadata.gate.state import state_of, table_metadata, table_ref, target_of
 from pvdm.model.contract import parse_contract, read_contract
 from pvdm.model.role import Role
 from pvdm.model.schema import Kind, ListType, MapType, PrimitiveType, Schema, StructType
 from pvdm.model.statements.core import Operation
 from pvdm.model.statements.migration import Migration, Protection, ProtectionAction, contract_sha256
-from pvdm.model.statements.table import TableRef
 from pvdm.physical.small import SmallStager, StoredFiles
 from pvdm.physical.stager import Destination
 from pvdm.steward.embedded.embedded import EmbeddedSteward, Person, start_as
 from pvdm.steward.work.contracts import contract_text
+from pvdm.trust.approval import signer_fields
 from pvdm.trust.keys.operator import create_key_pair, open_key_pair
 from pvdm.trust.root import RootRole
 from pvdm.trust.verify import sign_statement
@@ -140,16 +139,10 @@ class DevelopmentSteward(EmbeddedSteward):
         found = self.target("table", parse_contract(text.encode(), str(path)).boundary.target)
         if found.contract_sha256 == wanted:
             return
-        if found.metadata is None:
-            raise AssertionError("a table has metadata")
-        table, metadata = TableRef(found.catalog, found.id, found.name), TableMetadata.parse(found.metadata.encode())
+        table, metadata = table_ref(found), table_metadata(found)
         if found.contract_sha256 is None:
-            protection = Protection(
-                action=ProtectionAction.PROTECT,
-                target=target_of(table, metadata, wanted),
-                contract=text,
-                **_facts(f"protected under {path.name} in development"),
-            )
+            target, signer = target_of(table, metadata, wanted), _signer(f"protected under {path.name} in development")
+            protection = Protection(action=ProtectionAction.PROTECT, target=target, contract=text, **signer)
             self.submit_protection(self._signed(protection))
             return
         migration = Migration(
@@ -158,7 +151,7 @@ class DevelopmentSteward(EmbeddedSteward):
             after=state_of(metadata, wanted),
             updates="[]",
             contract=text,
-            **_facts(f"moved to {path.name} in development"),
+            **_signer(f"moved to {path.name} in development"),
         )
         self.submit_migration(self._signed(migration))
 
@@ -179,12 +172,5 @@ def _metadata(client: StewardClient, table: str) -> TableMetadata:
     return TableMetadata.from_json(TableClient(client, *split_name(table)).load())
 
 
-def _facts(reason: str) -> dict[str, Any]:
-    now = time.time_ns() // 1_000
-    return {
-        "operator": OPERATOR,
-        "reason": reason,
-        "nonce": secrets.token_hex(16),
-        "issued_at": now,
-        "expires_at": now + _APPROVAL_MICROS,
-    }
+def _signer(reason: str) -> dict[str, Any]:
+    return signer_fields(OPERATOR, reason, now=time.time_ns() // 1_000, lifetime_micros=_APPROVAL_MICROS)

@@ -13,18 +13,20 @@ import threading
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final, TypeVar
 
 from pvdm.api.service import ClockConfirmed, TrustRootVersion
 from pvdm.client import AccessToken, LentToken, StewardClient
-from pvdm.errors import Code, PvdmError, UnavailableError
+from pvdm.errors import Code, PvdmError, UnavailableError, expect
 from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
+from pvdm.model.fields import is_loopback
 from pvdm.model.role import Role
 from pvdm.model.secret import Secret
 from pvdm.steward import server
 from pvdm.steward.access import TOKEN_LIFETIME_MAX_SECONDS
-from pvdm.steward.config.steward import StewardConfig, is_loopback, load_config, parse_config
+from pvdm.steward.config.steward import StewardConfig, load_config, parse_config
 from pvdm.steward.embedded.root import Person, bring_up_to_date, require_people
 from pvdm.steward.locks import ProcessLock
 from pvdm.steward.notary import Notary, create_notary, open_notary
@@ -99,10 +101,7 @@ class EmbeddedSteward(StewardClient):
     @property
     def pin(self) -> str:
         """The SHA-256 of the first trust root, which offline checks of this Steward's proofs need."""
-        pin = self._notary.config.trust_root_sha256
-        if pin is None:
-            raise AssertionError("a started Steward has its pin")
-        return pin
+        return expect(self._notary.config.trust_root_sha256, "a started Steward has its pin")
 
     def token_for(self, role: Role, domain: str = EVERY_DOMAIN, *, name: str = OWN_NAME) -> AccessToken:
         """A token for another role, such as a Spark job's; it ends after a day, or with this Steward.
@@ -172,22 +171,6 @@ class EmbeddedSteward(StewardClient):
         return AccessToken(token.reveal()), grant
 
 
-def start(
-    path: Path | str,
-    *,
-    outside: Path | str | None = None,
-    people: Sequence[Person] = (),
-    store: Path | str | None = None,
-) -> EmbeddedSteward:
-    """Start the Steward of that folder, or create one there; a second start is refused while it runs.
-
-    `outside` names a folder on another disk for the newest checkpoint of the log. By default it lies in the same
-    folder, so that a restored or lost disk affects both. `store` is a file with the tables [catalog] and [s3] that the
-    configuration begins with; a later start that names a file with other values is refused.
-    """
-    return start_as(EmbeddedSteward, path, outside=outside, people=people, store=store)
-
-
 def start_as(
     kind: type[_S],
     path: Path | str,
@@ -196,7 +179,13 @@ def start_as(
     people: Sequence[Person] = (),
     store: Path | str | None = None,
 ) -> _S:
-    """As `start`, for a kind of embedded Steward; a folder of another kind is refused."""
+    """Start the Steward of that folder, or create one there; a second start is refused while it runs.
+
+    `outside` names a folder on another disk for the newest checkpoint of the log. By default it lies in the same
+    folder, so that a restored or lost disk affects both. `store` is a file with the tables [catalog] and [s3] that the
+    configuration begins with; a later start that names a file with other values is refused. So is a folder of another
+    kind of Steward.
+    """
     require_people(people)
     with contextlib.ExitStack() as undo:
         folder = _open_folder(Path(path))
@@ -228,6 +217,9 @@ def start_as(
         steward = kind(notary, running, lock, folder, signer, people)
         undo.pop_all()
         return steward
+
+
+start: Final[Callable[..., EmbeddedSteward]] = partial(start_as, EmbeddedSteward)
 
 
 def _unavailable(error: OSError) -> PvdmError:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
+from typing import Any
 
 from pvdm.catalog.catalog import Catalog
 from pvdm.lake.stores.seal import Seals
@@ -36,7 +37,7 @@ from pvdm.verify.fetch import Files
 from pvdm.verify.job import Tools
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineParts:
     """The parts of a Steward that its pipeline is built from."""
 
@@ -54,9 +55,9 @@ class PipelineParts:
     spark: SparkVerifier | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Pipeline:
-    """The services that a chunk passes through."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline(PipelineParts):
+    """The parts, and the services that a chunk passes through."""
 
     sources: Sources
     workloads: Workloads
@@ -66,6 +67,11 @@ class Pipeline:
     leftovers: Leftovers
     override_publisher: OverridePublisher
     sweep: VaultSweep
+
+
+def fields_of(parts: PipelineParts) -> dict[str, Any]:
+    """The fields by name, from which a larger whole is built."""
+    return {field.name: getattr(parts, field.name) for field in fields(parts)}
 
 
 def build_pipeline(parts: PipelineParts) -> Pipeline:
@@ -100,15 +106,19 @@ def build_pipeline(parts: PipelineParts) -> Pipeline:
     )
     work = Work(parts.ledger, parts.clock, vault, job_of=jobs.of_attempt, on_abort=queue.given_up)
     give_up = partial(work.abort, STEWARD_GRANT)
+    orphans = OrphanSearch(parts.ledger, parts.catalog, files, workers.disposal)
     return Pipeline(
-        sources,
-        workloads,
-        work,
-        jobs,
-        changes,
-        Leftovers(parts.catalog, OrphanSearch(parts.ledger, parts.catalog, files, workers.disposal)),
-        OverridePublisher(parts.ledger, parts.clock, parts.catalog, workloads, vault, files, give_up),
-        VaultSweep(parts.ledger, parts.clock, parts.catalog, vault, files),
+        **fields_of(parts),
+        sources=sources,
+        workloads=workloads,
+        work=work,
+        jobs=jobs,
+        changes=changes,
+        leftovers=Leftovers(parts.catalog, orphans),
+        override_publisher=OverridePublisher(
+            parts.ledger, parts.clock, parts.catalog, workloads, vault, files, give_up
+        ),
+        sweep=VaultSweep(parts.ledger, parts.clock, parts.catalog, vault, files),
     )
 
 

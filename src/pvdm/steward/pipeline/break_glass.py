@@ -21,14 +21,14 @@ from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import proofs, statements
 from pvdm.ledger.record.proofs import StoredOverride
-from pvdm.ledger.record.tokens import Grant
+from pvdm.ledger.record.tokens import Grant, require_domain
 from pvdm.ledger.work import attempts, chunks, nonces, verified
 from pvdm.ledger.work.attempts import ATTEMPTS_MAX, Attempt
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.proof import Proof
 from pvdm.model.states import ATTEMPT, AttemptState, NonceState
-from pvdm.steward.access import STEWARD_GRANT, require_domain
+from pvdm.steward.access import STEWARD_GRANT
 from pvdm.steward.cleanup.disposal import open_folder
 from pvdm.steward.pipeline.proposals import find_override_of, override_reason, read_verified
 from pvdm.steward.record.overrides import get_override, require_over_main, require_usable

@@ -16,9 +16,9 @@ from pvdm.errors import Code, PvdmError, RolledBackError, StateUnknownError, Una
 from pvdm.ledger import Ledger
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import receipts
-from pvdm.ledger.schema.work import Atomicity
 from pvdm.ledger.work import attempts, chunks, disposals, workloads
 from pvdm.ledger.work.attempts import Attempt
+from pvdm.model.contract import Atomicity
 from pvdm.model.states import AttemptState
 from pvdm.steward.locks import is_work_held
 from pvdm.steward.logs import LOGGER, log_event, log_failure, log_warning

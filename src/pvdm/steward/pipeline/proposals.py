@@ -19,7 +19,6 @@ from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.record import events, proofs, receipts, statements
 from pvdm.ledger.record.proofs import ProofRecord, StoredOverride
 from pvdm.ledger.record.receipts import ReceiptRecord
-from pvdm.ledger.schema.record import StatementKind, StoredVerdict
 from pvdm.ledger.work import attempts, chunks, claims, nonces, verified, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.verified import VerifiedRecord
@@ -29,7 +28,9 @@ from pvdm.model.contract import Atomicity, BoundContract
 from pvdm.model.filter.claim import Claim
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.core import ProofCore
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.proof import ChunkProofs, Proof, WorkloadStatement
+from pvdm.model.statements.verdict import Outcome
 from pvdm.model.states import AttemptState, NonceState
 from pvdm.steward.record.recorder import Document, RecordedMeanwhileError, Recorder, signing_epoch
 from pvdm.steward.work.opened import bound_contract
@@ -130,7 +131,7 @@ def _read_attempt(unit: Unit, workload_id: str, attempt_id: str) -> tuple[Part, 
         )
     records = proofs.of_nonce(unit, nonce.nonce)
     envelopes = tuple(logged(statements.get(unit, each.proof_id)) for each in records)
-    failed = any(each.verdict is StoredVerdict.FAIL for each in records)
+    failed = any(each.verdict is Outcome.FAIL for each in records)
     waiver = _waiver(unit, attempt, envelopes) if failed else None
     record = verified.get(unit, nonce.nonce)
     return Part(attempt, record.nonce, record.core_sha256, envelopes, (), waiver), record

@@ -14,9 +14,9 @@ from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import statements
 from pvdm.ledger.record.statements import AttestationRecord, ChallengeRecord, Statement
 from pvdm.ledger.record.tokens import Grant
-from pvdm.ledger.schema.record import StatementKind
 from pvdm.model import canonical_json
 from pvdm.model.statements.attestation import SourceAttestation
+from pvdm.model.statements.kind import StatementKind
 from pvdm.steward.record.recorder import Document, Recorder
 from pvdm.steward.record.roots import TrustRoots
 from pvdm.trust.attestation import RequiredAttestation, verify_attestation

@@ -21,14 +21,14 @@ from pvdm.ledger.record import protections, receipts, statements
 from pvdm.ledger.record.events import LedgerLog
 from pvdm.ledger.record.statements import Statement
 from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
-from pvdm.ledger.schema.record import StatementKind
 from pvdm.metadata.audit.evidence import Evidence, LoggedStatement, MetadataFile
 from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.proof import Proof
 from pvdm.model.statements.table import TableRef
 from pvdm.trust.log import merkle
 from pvdm.trust.log.checkpoint import read_unverified
-from pvdm.trust.log.entry import EntryKind, parse_entry
+from pvdm.trust.log.entry import parse_entry
 from pvdm.trust.statement import read_signed
 from pvdm.verify.fetch import Files
 
@@ -175,8 +175,7 @@ class Audits:
                 continue
             entry = parse_entry(log.read_entries(found.log_index, found.log_index + 1)[0])
             hashes = merkle.prove_inclusion(log, index=found.log_index, size=size).hashes
-            kind = EntryKind(found.kind.value)
-            yield found, LoggedStatement(kind, found.envelope, entry.time, found.log_index, tuple(hashes))
+            yield found, LoggedStatement(found.kind, found.envelope, entry.time, found.log_index, tuple(hashes))
 
 
 def _require_about(statement: Statement, row: TableRow) -> None:

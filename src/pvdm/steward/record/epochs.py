@@ -12,15 +12,14 @@ from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import shared_settings, statements
 from pvdm.ledger.record.shared_settings import StoredHandle
-from pvdm.ledger.schema.record import StatementKind
-from pvdm.ledger.schema.work import StoredHandleState
 from pvdm.model import canonical_json
 from pvdm.model.statements.epoch import EpochStage, EpochStatement
+from pvdm.model.statements.kind import StatementKind
 from pvdm.steward.record.recorder import Document, Recorder, signing_epoch
 from pvdm.steward.record.roots import TrustRoots
 from pvdm.trust.keys.context import AttemptContext
 from pvdm.trust.keys.epochs import Epoch, EpochBook, EpochChange, KeyRole
-from pvdm.trust.keys.handles import HandleRecord, HandleState
+from pvdm.trust.keys.handles import HandleRecord
 from pvdm.trust.keys.service import KeyService
 from pvdm.trust.statement import read_signed
 from pvdm.trust.verify import sign_statement
@@ -253,8 +252,7 @@ class LedgerHandles:
 
 def _to_stored(record: HandleRecord) -> StoredHandle:
     context = None if record.context is None else canonical_json.dump(record.context.to_json()).decode()
-    state = StoredHandleState(record.state.value)
-    return StoredHandle(record.handle_sha256, record.job_id, record.redemptions, state, context, record.workers)
+    return StoredHandle(record.handle_sha256, record.job_id, record.redemptions, record.state, context, record.workers)
 
 
 def _from_stored(stored: StoredHandle) -> HandleRecord:
@@ -262,5 +260,4 @@ def _from_stored(stored: StoredHandle) -> HandleRecord:
     if stored.context is not None:
         data = stored.context.encode()
         context = AttemptContext.parse(canonical_json.parse(data, size_max_bytes=len(data)))
-    state = HandleState(stored.state.value)
-    return HandleRecord(stored.handle_sha256, stored.job_id, stored.redemptions, state, context, stored.workers)
+    return HandleRecord(stored.handle_sha256, stored.job_id, stored.redemptions, stored.state, context, stored.workers)

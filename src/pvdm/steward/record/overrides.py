@@ -14,12 +14,12 @@ from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import proofs, restores, statements
 from pvdm.ledger.record.proofs import OverrideRecord, StoredOverride
 from pvdm.ledger.record.statements import Statement
-from pvdm.ledger.record.tokens import Grant
-from pvdm.ledger.schema.record import StatementKind
+from pvdm.ledger.record.tokens import Grant, require_domain
 from pvdm.ledger.work import nonces
 from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.states import NonceState
-from pvdm.steward.access import require_domain, visible_domain
+from pvdm.steward.access import visible_domain
 from pvdm.steward.record.recorder import Document, Recorder
 from pvdm.steward.record.roots import TrustRoots
 from pvdm.trust.approval import MAIN_MOVED_HINT, raise_not_allowed, verify_override

@@ -12,16 +12,16 @@ from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import events, proofs, statements
 from pvdm.ledger.record.proofs import ProofRecord
-from pvdm.ledger.record.tokens import Grant
-from pvdm.ledger.schema.record import StatementKind, StoredVerdict
+from pvdm.ledger.record.tokens import Grant, require_domain
 from pvdm.ledger.work import attempts, nonces, workloads
 from pvdm.model import canonical_json
 from pvdm.model.role import Role
 from pvdm.model.statements.core import ProofCore
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.proof import Commitments, Isolation, NotaryPart, Proof, Storage
-from pvdm.model.statements.verdict import FailureClass, Outcome
+from pvdm.model.statements.verdict import FailureClass
 from pvdm.model.states import ATTEMPT, AttemptState, NonceState
-from pvdm.steward.access import require_attempt, require_domain, visible_domain
+from pvdm.steward.access import require_attempt, visible_domain
 from pvdm.steward.record.log import LogQueries
 from pvdm.steward.record.recorder import Document, RecordedMeanwhileError, Recorder
 from pvdm.trust.bundle import LoggedEnvelope, ProofBundle
@@ -228,9 +228,8 @@ def proof_record(proof_id: str, core: ProofCore, part: NotaryPart, *, context: s
             "issued_at": part.issued_at,
         }
     ).decode()
-    stored_verdict = StoredVerdict(verdict.outcome.value)
     return ProofRecord(
-        proof_id, attempt.attempt_id, attempt.nonce, stored_verdict, part.notary, part.expires_at, summary, context
+        proof_id, attempt.attempt_id, attempt.nonce, verdict.outcome, part.notary, part.expires_at, summary, context
     )
 
 
@@ -244,7 +243,7 @@ def _make_view(record: ProofRecord, log_index: int, waived: dict[str, str], gran
         chunk_id=summary["chunk_id"],
         attempt_id=record.attempt_id,
         nonce=record.nonce,
-        verdict=Outcome(record.verdict),
+        verdict=record.verdict,
         classes=tuple(FailureClass(each) for each in summary["classes"]),
         rows_intent=summary["rows_intent"] if may_see_counts else None,
         rows_staged=summary["rows_staged"] if may_see_counts else None,

@@ -15,12 +15,12 @@ from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import statements
 from pvdm.ledger.record.events import LedgerLog
-from pvdm.ledger.schema.record import StatementKind
+from pvdm.model.statements.kind import StatementKind
 from pvdm.steward.record.log import Archive, LedgerLogReader, PinnedLogReader
 from pvdm.trust.keys.epochs import EpochBook, KeyRole
 from pvdm.trust.keys.service import KeyService, Signer
 from pvdm.trust.log.checkpoint import read_unverified
-from pvdm.trust.log.entry import EntryKind, LogEntry
+from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.log.log import AppendedEntries, Log, PreparedAppend
 from pvdm.trust.log.outside import FileOutsideCheckpoint, acknowledge, require_consistent, start
 
@@ -112,9 +112,7 @@ class Recorder:
                 self.require_consistent()
                 self.clock.synchronize()
                 at = self.clock.now_micros()
-                entries = [
-                    LogEntry(EntryKind(each.kind), hashlib.sha256(each.envelope).hexdigest(), at) for each in documents
-                ]
+                entries = [LogEntry(each.kind, hashlib.sha256(each.envelope).hexdigest(), at) for each in documents]
                 prepared = Log(pinned, origin=self.origin, signer=self._signer()).prepare(entries)
                 try:
                     return self.ledger.transact(partial(_store_and_work, prepared, work), at_micros=at)

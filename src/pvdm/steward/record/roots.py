@@ -6,12 +6,12 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pvdm.errors import Code
+from pvdm.errors import Code, expect
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import statements
 from pvdm.ledger.record.statements import Statement
-from pvdm.ledger.schema.record import StatementKind
+from pvdm.model.statements.kind import StatementKind
 from pvdm.steward.record.recorder import Document, Recorder, signing_epoch
 from pvdm.trust.keys.epochs import Epoch, KeyRole
 from pvdm.trust.keys.service import KeyService
@@ -131,9 +131,7 @@ class TrustRoots:
 def require_names_epoch(root: TrustRoot, epoch: Epoch, *, notary: str, origin: str) -> None:
     """Require that the root names signing and log key of the epoch under the Steward's identities."""
     for role, wanted, identity in ((KeyRole.SIGNING, RootRole.NOTARY, notary), (KeyRole.LOG, RootRole.LOG, origin)):
-        public = epoch.key(role).public
-        if public is None:
-            raise AssertionError("signing and log keys have a public half")
+        public = expect(epoch.key(role).public, "signing and log keys have a public half")
         key = root.find(public.key_id)
         is_named = key is not None and key.identity == identity and wanted in key.roles
         if key is None or not is_named or (wanted is RootRole.NOTARY and epoch.number not in key.epochs):

@@ -17,12 +17,12 @@ from pvdm.lake.format.table.snapshots import Snapshot
 from pvdm.lake.read.entries import manifest_list, read_listed
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.record import proofs, statements
-from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import attempts
 from pvdm.metadata.gate.gate import SUMMARY_PROOF, SUMMARY_STATEMENT
 from pvdm.metadata.gate.state import state_changes, state_of
 from pvdm.model.printable import counted, list_first
 from pvdm.model.statements.core import ProofCore
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import Migration, Protection, ProtectionAction, TableTarget
 from pvdm.model.statements.proof import Proof, WorkloadStatement
 from pvdm.model.statements.receipt import Receipt

@@ -33,6 +33,7 @@ from pvdm.model.statements.receipt import Receipt
 from pvdm.model.statements.table import TableRef
 from pvdm.steward.migrations import parse_updates
 from pvdm.steward.notary import Notary
+from pvdm.steward.restore import table_report
 from pvdm.steward.restore.lineage import (
     ArchivedMigration,
     FilledGaps,
@@ -53,15 +54,6 @@ from pvdm.steward.restore.lineage import (
     trace,
 )
 from pvdm.steward.restore.refill import ArchivedEntry, Order, Plan
-from pvdm.steward.restore.table_report import (
-    ReachedState,
-    UnreadableTable,
-    UnregisteredTable,
-    find_tables_with_newer_files,
-    find_unreadable,
-    find_unregistered,
-    require_readable,
-)
 from pvdm.verify.fetch import Files
 
 _REFUSALS = (VerificationError, InputError, NotAllowedError)
@@ -101,10 +93,10 @@ class Pointers:
     unreceipted: list[Unreceipted] = field(default_factory=list)
     doubted: list[Publication] = field(default_factory=list)
     migrated: dict[str, str | None] = field(default_factory=dict)
-    reached: dict[str, ReachedState] = field(default_factory=dict)
+    reached: dict[str, table_report.ReachedState] = field(default_factory=dict)
     with_newer_files: set[str] = field(default_factory=set)
-    unreadable: list[UnreadableTable] = field(default_factory=list)
-    unregistered: list[UnregisteredTable] = field(default_factory=list)
+    unreadable: list[table_report.UnreadableTable] = field(default_factory=list)
+    unregistered: list[table_report.UnregisteredTable] = field(default_factory=list)
     published: list[Publication] = field(default_factory=list)
     schemas: dict[str, Schema] = field(default_factory=dict)
 
@@ -127,13 +119,17 @@ def find_pointers(notary: Notary, plan: Plan, order: Order) -> Pointers:
     if pointers.lost and not order.accept_lost:
         raise publications_lost_error(pointers.lost)
     already_read = {each.uuid for each in judged if each is not None and each.pointer is not None}
-    pointers.unreadable = find_unreadable(notary.ledger, files, already_read=already_read)
-    require_readable(pointers.unreadable, accepted=order.accept_unreadable)
+    pointers.unreadable = table_report.find_unreadable(notary.ledger, files, already_read=already_read)
+    table_report.require_readable(pointers.unreadable, accepted=order.accept_unreadable)
     for each in judged:
         if each is not None:
             judge.advance(each, migrations.get(each.uuid, []), pointers)
-    pointers.with_newer_files = find_tables_with_newer_files(notary.ledger, files, plan.archived, pointers.reached)
-    pointers.unregistered = find_unregistered(notary.ledger, files, plan.archived, published=published.keys())
+    pointers.with_newer_files = table_report.find_tables_with_newer_files(
+        notary.ledger, files, plan.archived, pointers.reached
+    )
+    pointers.unregistered = table_report.find_unregistered(
+        notary.ledger, files, plan.archived, published=published.keys()
+    )
     return pointers
 
 
@@ -276,7 +272,7 @@ class _TableJudge:
         revision = None if newest is None else revision_of(file_name(newest.receipt.metadata_path))
         if revision is None:
             revision = 0 if judged.row is None else judged.row.revision
-        reached = ReachedState(revision + applied, chosen.last_updated_ms, chosen_pointer.sha256)
+        reached = table_report.ReachedState(revision + applied, chosen.last_updated_ms, chosen_pointer.sha256)
         pointers.reached[judged.uuid] = reached
         pointers.schemas[judged.uuid] = to_model(metadata.current_schema)
         if judged.row is not None and judged.row.pointer == pointer:

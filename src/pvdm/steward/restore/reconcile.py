@@ -14,7 +14,6 @@ from pvdm.ledger.record import protections, receipts, restores, tokens
 from pvdm.ledger.record.events import LedgerLog
 from pvdm.ledger.record.receipts import ReceiptRecord
 from pvdm.ledger.record.restores import Restore
-from pvdm.ledger.schema.record import StatementKind
 from pvdm.ledger.work import announced, attempts, chunks, claims, nonces, workloads
 from pvdm.model.contract import BoundContract, DataProductContract, parse_contract
 from pvdm.model.filter.claim import Claim
@@ -98,10 +97,8 @@ def _refill_log(unit: Unit, plan: Plan) -> None:
         LedgerLog(unit).append(at=plan.backup_size, entries=plan.entries, hashes=plan.hashes, checkpoint=plan.note)
     for each in plan.archived:
         if each.envelope is not None:
-            kind, at = StatementKind(each.entry.kind), each.entry.time
-            restores.store_old_statement(
-                unit, kind, each.statement_id(), each.envelope, log_index=each.index, at_micros=at
-            )
+            kind, at, index = each.entry.kind, each.entry.time, each.index
+            restores.store_old_statement(unit, kind, each.statement_id(), each.envelope, log_index=index, at_micros=at)
 
 
 def _advance_facts(each: Advance) -> dict[str, Any]:

@@ -13,14 +13,11 @@ from pvdm.errors import Code, PvdmError, VerificationError
 from pvdm.lake.stores.stores import FilePath
 from pvdm.ledger.record import statements
 from pvdm.ledger.record.events import LedgerLog
-from pvdm.ledger.schema.record import StatementKind
 from pvdm.model.canonical_json import INTEGER_MAX
 from pvdm.model.fields import require_form
 from pvdm.model.printable import counted, list_first
-from pvdm.model.statements.attestation import SourceAttestation
-from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.epoch import EpochStage, EpochStatement, RestoreStatement
-from pvdm.model.statements.migration import Migration, Protection
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.proof import Proof, WorkloadStatement
 from pvdm.model.statements.receipt import Receipt
 from pvdm.steward.config.resources import archive_folder, outside_file
@@ -31,27 +28,17 @@ from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, parse_enve
 from pvdm.trust.keys.epochs import KeyRole, require_printable_reason
 from pvdm.trust.log import merkle
 from pvdm.trust.log.checkpoint import SignedCheckpoint, open_checkpoint, read_unverified
-from pvdm.trust.log.entry import EntryKind, LogEntry, parse_entry
+from pvdm.trust.log.entry import LogEntry, parse_entry
 from pvdm.trust.log.export import CHECKPOINT_FILE
 from pvdm.trust.log.merkle import Node
 from pvdm.trust.log.note import NoteKey
 from pvdm.trust.log.outside import FileOutsideCheckpoint
 from pvdm.trust.log.tiles import StaticTiles
 from pvdm.trust.root import RootKey, RootRole, TrustRoot, advance_root, pin_root
-from pvdm.trust.statement import read_signed, read_statement
+from pvdm.trust.statement import FAMILIES, read_signed, read_statement
 from pvdm.trust.verify import require_key_epoch, require_signer_name, verify_statement
 
-KINDS: Final[Mapping[EntryKind, type[Any]]] = {
-    EntryKind.PROOF: Proof,
-    EntryKind.RECEIPT: Receipt,
-    EntryKind.WORKLOAD: WorkloadStatement,
-    EntryKind.EPOCH: EpochStatement,
-    EntryKind.RESTORE: RestoreStatement,
-    EntryKind.BREAK_GLASS: BreakGlass,
-    EntryKind.MIGRATION: Migration,
-    EntryKind.PROTECTION: Protection,
-    EntryKind.SOURCE_ATTESTATION: SourceAttestation,
-}
+KINDS: Final = {family.kind: kind for kind, family in FAMILIES.items()}
 S = TypeVar("S", bound=Any)
 _NOTARY_STATEMENTS: Final = (Proof, Receipt, WorkloadStatement, EpochStatement, RestoreStatement)
 
@@ -308,7 +295,7 @@ class ArchivedEntry:
     def statement_id(self) -> str:
         """The id under which the ledger stores the envelope."""
         envelope = self.envelope or b""
-        if self.entry.kind is not EntryKind.TRUST_ROOT:
+        if self.entry.kind is not StatementKind.TRUST_ROOT:
             return parse_envelope(envelope).payload_sha256
         root = parse_envelope(envelope, payload_type=TRUST_ROOT_TYPE, signatures_max=ROOT_SIGNATURES_MAX)
         return root.payload_sha256
@@ -345,7 +332,7 @@ def require_statements(notary: Notary, archived: Sequence[ArchivedEntry], *, cov
     """Verify every envelope; beyond the outside checkpoint a key of a REVOKED epoch does not count."""
     signers = _load_signers(notary, archived)
     for each in archived:
-        if each.envelope is None or each.entry.kind is EntryKind.TRUST_ROOT:
+        if each.envelope is None or each.entry.kind is StatementKind.TRUST_ROOT:
             continue
         try:
             _verify(signers, each, each.envelope, covered)
@@ -371,7 +358,7 @@ def _verify_roots(notary: Notary, archived: Sequence[ArchivedEntry]) -> list[tup
     current = notary.trust.find()
     chain = [] if current is None else [(-1, current)]
     for each in archived:
-        if each.envelope is None or each.entry.kind is not EntryKind.TRUST_ROOT:
+        if each.envelope is None or each.entry.kind is not StatementKind.TRUST_ROOT:
             continue
         try:
             if chain:

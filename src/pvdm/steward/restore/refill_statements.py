@@ -13,6 +13,7 @@ from pvdm.ledger.record.tokens import EVERY_DOMAIN
 from pvdm.ledger.schema.work import NoncePurpose
 from pvdm.ledger.work import nonces, workloads
 from pvdm.model.statements.break_glass import BreakGlass
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import Migration, NamespaceTarget, Protection, ProtectionAction
 from pvdm.model.statements.proof import Proof
 from pvdm.model.statements.receipt import Receipt
@@ -21,7 +22,6 @@ from pvdm.steward.protections import protection_record
 from pvdm.steward.record.overrides import override_record
 from pvdm.steward.record.proofs import proof_record
 from pvdm.steward.restore.refill import ArchivedEntry, statements_of
-from pvdm.trust.log.entry import EntryKind
 from pvdm.trust.statement import read_signed
 
 RESTORE_REASON = "the ledger was restored from a backup"
@@ -80,10 +80,10 @@ def refill_approvals(
     for each in archived:
         if each.envelope is None:
             continue
-        if each.entry.kind is EntryKind.PROTECTION:
+        if each.entry.kind is StatementKind.PROTECTION:
             protection = read_signed(each.envelope, Protection)
             _refill_protection(unit, each.statement_id(), protection, each.entry.time, effects)
-        elif each.entry.kind is EntryKind.MIGRATION:
+        elif each.entry.kind is StatementKind.MIGRATION:
             migration = read_signed(each.envelope, Migration)
             _refill_migration(unit, each.statement_id(), migration, effects, migrated)
     return effects
@@ -114,9 +114,7 @@ def _refill_protection(
             effects.protected[table.uuid] = ProtectedAgain("table", table.name, table.uuid, target.contract_sha256)
         elif is_in_ledger:
             effects.unprotected[table.uuid] = UnprotectedTable(table.name, table.uuid, at_micros)
-    protections.insert(unit, protection_record(protection_id, protection, domain))
-    if protection.contract is not None:
-        protections.store_contract(unit, protection.contract.encode(), statement_id=protection_id)
+    protections.insert(unit, protection_record(protection_id, protection, domain), protection.contract)
 
 
 def _refill_migration(
@@ -134,9 +132,7 @@ def _refill_migration(
     else:
         effects.lacking_migration.add(table.name)
     record = migration_record(migration_id, migration, domain, migrated.get(migration_id))
-    protections.insert(unit, record)
-    if migration.contract is not None:
-        protections.store_contract(unit, migration.contract.encode(), statement_id=migration_id)
+    protections.insert(unit, record, migration.contract)
 
 
 def _set_contract(unit: Unit, table_uuid: str, contract_sha256: str | None) -> str:

@@ -11,14 +11,14 @@ from itertools import count
 from pydantic import TypeAdapter
 
 from pvdm import fault
-from pvdm.errors import Code, UnavailableError
+from pvdm.errors import Code, UnavailableError, expect
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import monotonic_micros, wall_micros
 from pvdm.ledger.record import restores, shared_settings, statements
 from pvdm.ledger.record.events import LedgerLog
 from pvdm.ledger.record.restores import Restore
-from pvdm.ledger.schema.record import StatementKind
 from pvdm.model.statements.epoch import EpochStage, EpochStatement, RestoreStatement
+from pvdm.model.statements.kind import StatementKind
 from pvdm.steward.config.ledger_agreement import require_common_settings
 from pvdm.steward.config.resources import outside_file
 from pvdm.steward.config.steward import StewardConfig
@@ -37,7 +37,7 @@ from pvdm.trust.keys.epochs import Epoch, KeyRole
 from pvdm.trust.keys.service import KeyService
 from pvdm.trust.log.checkpoint import Checkpoint, read_unverified
 from pvdm.trust.log.disk import sync_folder, write_atomically
-from pvdm.trust.log.entry import EntryKind, LogEntry
+from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.log.log import Log
 from pvdm.trust.log.outside import locked
 from pvdm.trust.statement import read_signed
@@ -180,9 +180,7 @@ def _require_same_origin(config: StewardConfig, marker: Restore) -> None:
 def _complete(notary: Notary, marker: Restore) -> Restored:
     """Open the new epoch and log the restore, as far as an interrupted call has not done so."""
     lost = bool(marker.outcome["lost"])
-    note = LedgerLogReader(notary.ledger).newest_checkpoint()
-    if note is None:
-        raise AssertionError("a log that was backed up has a checkpoint")
+    note = expect(LedgerLogReader(notary.ledger).newest_checkpoint(), "a log that was backed up has a checkpoint")
     if not (lost and read_unverified(note).checkpoint.origin == notary.config.origin):
         new_epoch = open_new_epoch(notary.ledger, notary.keys, marker)
         fault.point("steward.restore.after_epoch")
@@ -258,7 +256,7 @@ def _begin_new_origin(notary: Notary, document: Document, *, epoch: int, old_ori
     log = Log(pinned, origin=notary.config.origin, signer=signer, continues=old_origin)
     notary.clock.synchronize()
     at = notary.clock.now_micros()
-    prepared = log.prepare([LogEntry(EntryKind.RESTORE, hashlib.sha256(document.envelope).hexdigest(), at)])
+    prepared = log.prepare([LogEntry(StatementKind.RESTORE, hashlib.sha256(document.envelope).hexdigest(), at)])
     notary.ledger.transact(lambda unit: document.store(unit, prepared.store(LedgerLog(unit)).index), at_micros=at)
 
 

@@ -17,8 +17,7 @@ from pvdm.ledger.catalog import tables
 from pvdm.ledger.ids import REASON_MAX_CHARACTERS
 from pvdm.ledger.record import proofs, protections, restores, statements
 from pvdm.ledger.record.restores import UsedChunk
-from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
-from pvdm.ledger.schema.record import StatementKind
+from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant, require_domain
 from pvdm.ledger.work import attempts, chunks, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.chunks import Published
@@ -27,11 +26,11 @@ from pvdm.model import canonical_json
 from pvdm.model.chunk import BRANCH_PREFIX, branch_of, is_steward_branch
 from pvdm.model.contract import BoundContract, DataProductContract, parse_contract
 from pvdm.model.printable import list_first
+from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.proof import Proof
 from pvdm.model.statements.receipt import Receipt
 from pvdm.model.statements.table import TableRef
 from pvdm.model.states import WorkloadState, needs_reason
-from pvdm.steward.access import require_domain
 from pvdm.steward.work.sources import table_name
 from pvdm.trust.statement import read_signed
 

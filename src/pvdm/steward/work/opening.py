@@ -20,8 +20,7 @@ from pvdm.ledger import Ledger, Unit, ids
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.clock import LedgerClock
-from pvdm.ledger.record.tokens import Grant
-from pvdm.ledger.schema.work import Atomicity
+from pvdm.ledger.record.tokens import Grant, require_domain
 from pvdm.ledger.work import attempts, chunks, claims, workloads
 from pvdm.ledger.work.attempts import Attempt, AttemptOpening
 from pvdm.ledger.work.chunks import Chunk
@@ -32,7 +31,7 @@ from pvdm.model.contract import BoundContract, Chunking, ChunkingBy
 from pvdm.model.statements.core import ExtractionPath, Operation
 from pvdm.model.statements.proof import Storage
 from pvdm.model.states import AttemptState, WorkloadState
-from pvdm.steward.access import STEWARD_GRANT, require_attempt, require_domain
+from pvdm.steward.access import STEWARD_GRANT, require_attempt
 from pvdm.steward.locks import ThreadLocks
 from pvdm.steward.work.contracts import require_for_table, require_target_fit
 from pvdm.steward.work.opened import (
@@ -272,7 +271,7 @@ class Workloads:
             row.table_uuid,
             "",
             canonical_json.dump(dict(bound.parameters)),
-            Atomicity(contract.atomicity.value),
+            contract.atomicity,
             row.domain,
         )
         with self.ledger.read() as unit:

@@ -8,21 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Final
 
+from pvdm.api import work as api
 from pvdm.api.errors import RefusalView
-from pvdm.api.work import (
-    AttemptView,
-    ChunkStateView,
-    ExtentView,
-    FindingView,
-    JobState,
-    JobView,
-    KeptFileView,
-    PublishedView,
-    QuarantineView,
-    WorkloadDetail,
-    WorkloadView,
-    is_attempt_settled,
-)
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.table.snapshots import MAIN
 from pvdm.lake.vault import Vault, VaultKind, quarantine_name
@@ -30,20 +17,20 @@ from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import proofs
 from pvdm.ledger.record.proofs import ProofRecord
-from pvdm.ledger.record.tokens import Grant
-from pvdm.ledger.schema.record import StoredVerdict
-from pvdm.ledger.schema.work import Atomicity, DisposalOutcome
+from pvdm.ledger.record.tokens import Grant, require_domain
+from pvdm.ledger.schema.work import DisposalOutcome
 from pvdm.ledger.work import attempts, chunks, claims, disposals, verified, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.chunks import Published
 from pvdm.ledger.work.verified import StoredFinding, VerifiedRecord
 from pvdm.ledger.work.workloads import Opening, Workload
+from pvdm.model.contract import Atomicity
 from pvdm.model.located import WrongRows
 from pvdm.model.role import Role
 from pvdm.model.statements.proof import Proof
 from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState
-from pvdm.steward.access import require_attempt, require_domain, visible_domain
+from pvdm.steward.access import require_attempt, visible_domain
 from pvdm.steward.work.opened import contract_of, decode_refusal, get_workload, parameters_of, sentence_of
 from pvdm.steward.work.sources import table_name
 from pvdm.trust.statement import read_signed
@@ -70,7 +57,7 @@ class JobStatus:
 
     kind: JobKind
     subject: str
-    state: JobState
+    state: api.JobState
     tries: int
     error: PvdmError | None
     again_seconds: int | None = None
@@ -95,10 +82,10 @@ class _WorkloadFacts:
 class _FailureDetails:
     """What one role may see of a FAIL."""
 
-    findings: tuple[FindingView, ...] = ()
+    findings: tuple[api.FindingView, ...] = ()
     more: int = 0
     located: WrongRows | None = None
-    quarantine: QuarantineView | None = None
+    quarantine: api.QuarantineView | None = None
 
     @property
     def files(self) -> frozenset[str]:
@@ -113,7 +100,9 @@ class _FailureDetails:
 _NO_DETAILS: Final = _FailureDetails()
 
 
-def attempt_views(unit: Unit, found: Sequence[Attempt], job_of: JobOf, role: Role, vault: Vault) -> list[AttemptView]:
+def attempt_views(
+    unit: Unit, found: Sequence[Attempt], job_of: JobOf, role: Role, vault: Vault
+) -> list[api.AttemptView]:
     """Build the views of these attempts for a role; details are read only for those that failed."""
     ids = [each.attempt_id for each in found]
     last_proofs = proofs.find_newest_of_attempts(unit, ids)
@@ -125,7 +114,7 @@ def attempt_views(unit: Unit, found: Sequence[Attempt], job_of: JobOf, role: Rol
         each: _WorkloadFacts(table_name(unit, of.table_uuid), _is_incomplete(unit, of), override_ids.get(each, {}))
         for each, of in openings.items()
     }
-    failed = [each.nonce for each in last_proofs.values() if each.verdict is StoredVerdict.FAIL]
+    failed = [each.nonce for each in last_proofs.values() if each.verdict is Outcome.FAIL]
     records = verified.of_nonces(unit, failed)
     details = {nonce: _failure_details(unit, record, role) for nonce, record in records.items()}
     views = []
@@ -133,7 +122,7 @@ def attempt_views(unit: Unit, found: Sequence[Attempt], job_of: JobOf, role: Rol
         # During a second verification the old proof no longer counts, and the log does not cover a new one yet.
         proof = last_proofs.get(each.attempt_id) if each.state is not AttemptState.VERIFYING else None
         failure = details.get(proof.nonce, _NO_DETAILS) if proof is not None else _NO_DETAILS
-        if proof is not None and proof.verdict is StoredVerdict.FAIL:
+        if proof is not None and proof.verdict is Outcome.FAIL:
             failure = replace(failure, quarantine=locate_in_quarantine(unit, each, proof, failure.files, vault))
         facts, public = workload_facts[each.workload_id], published.get(each.attempt_id)
         views.append(_attempt_view(each, facts, proof, public, failure, job_of(each)))
@@ -147,13 +136,13 @@ def _attempt_view(
     published: Published | None,
     failure: _FailureDetails,
     job: JobStatus | None,
-) -> AttemptView:
+) -> api.AttemptView:
     staged, snapshot = attempt.staged_snapshot_id, None if published is None else published.snapshot_id
     extent = None if published is None else published.extent
     # Of chunks that were published together only those that failed needed the override.
-    waived = snapshot is not None and proof is not None and proof.verdict is StoredVerdict.FAIL
+    waived = snapshot is not None and proof is not None and proof.verdict is Outcome.FAIL
     classes = () if proof is None else json.loads(proof.summary).get("classes", ())
-    return AttemptView(
+    return api.AttemptView(
         attempt_id=attempt.attempt_id,
         workload_id=attempt.workload_id,
         chunk_id=attempt.chunk_id,
@@ -167,14 +156,14 @@ def _attempt_view(
         reason=sentence_of(attempt.reason),
         changed_at=attempt.at_micros,
         waiting=attempt.state is AttemptState.COMMITTING and facts.incomplete,
-        verdict=None if proof is None else Outcome(proof.verdict),
+        verdict=None if proof is None else proof.verdict,
         classes=tuple(FailureClass(each) for each in classes),
         findings=failure.findings,
         findings_more=failure.more,
         proof_id=None if proof is None else proof.proof_id,
         override_id=facts.overrides.get(snapshot) if waived and snapshot is not None else None,
         snapshot_id=None if snapshot is None else int(snapshot),
-        extent=None if extent is None else ExtentView(**asdict(extent)),
+        extent=None if extent is None else api.ExtentView(**asdict(extent)),
         refusal=decode_refusal(attempt.reason),
         job=None if job is None else job_view(job),
         located=failure.located,
@@ -182,9 +171,9 @@ def _attempt_view(
     )
 
 
-def job_view(job: JobStatus) -> JobView:
+def job_view(job: JobStatus) -> api.JobView:
     """A job as the attempt's producer may see it; the text of a bug is in the Steward's log only."""
-    return JobView(
+    return api.JobView(
         state=job.state,
         tries=job.tries,
         problem=None if job.error is None else RefusalView.of_error(job.error),
@@ -216,9 +205,9 @@ def _failure_details(unit: Unit, record: VerifiedRecord, role: Role) -> _Failure
     )
 
 
-def _finding_view(found: StoredFinding, *, may_see_values: bool) -> FindingView:
+def _finding_view(found: StoredFinding, *, may_see_values: bool) -> api.FindingView:
     whole = may_see_values or found.code in SHOWN_TO_ALL_ROLES or (found.expected is None and found.got is None)
-    return FindingView(
+    return api.FindingView(
         failure=FailureClass(found.failure),
         code=found.code,
         message=found.message,
@@ -231,7 +220,7 @@ def _finding_view(found: StoredFinding, *, may_see_values: bool) -> FindingView:
 
 def locate_in_quarantine(
     unit: Unit, attempt: Attempt, proof: ProofRecord, named: Collection[str], vault: Vault
-) -> QuarantineView | None:
+) -> api.QuarantineView | None:
     """Locate the named files of the attempt in quarantine; None if they were not moved there, or were removed."""
     disposal = disposals.find_disposal(unit, attempt.attempt_id)
     if disposal is None or disposal.outcome is not DisposalOutcome.QUARANTINED:
@@ -241,14 +230,14 @@ def locate_in_quarantine(
     table = workloads.get(unit, attempt.workload_id).opening.table_uuid
     bound = read_signed(proofs.get_envelope(unit, proof.proof_id), Proof).core.files.added if named else ()
     files = [
-        KeptFileView(
+        api.KeptFileView(
             file=each.staged_path,
             location=vault.place(table, VaultKind.QUARANTINE, quarantine_name(attempt.attempt_id, each.staged_sha256)),
         )
         for each in bound
         if each.staged_path in named
     ]
-    return QuarantineView(folder=vault.place(table, VaultKind.QUARANTINE, attempt.attempt_id), files=tuple(files))
+    return api.QuarantineView(folder=vault.place(table, VaultKind.QUARANTINE, attempt.attempt_id), files=tuple(files))
 
 
 @dataclass(eq=False)
@@ -261,28 +250,28 @@ class Work:
     job_of: JobOf
     on_abort: Callable[[str], None]  # cleans up after an attempt that a producer aborted
 
-    def workloads(self, grant: Grant, *, after: str | None = None, count: int = 100) -> list[WorkloadView]:
+    def workloads(self, grant: Grant, *, after: str | None = None, count: int = 100) -> list[api.WorkloadView]:
         """The workloads of the caller's domain, by id; a token for one attempt lists none."""
         require_attempt(grant, None)
         with self.ledger.read() as unit:
             found = workloads.page(unit, domain=visible_domain(grant), after=after, count=count)
             return self._views(unit, found)
 
-    def newest_workloads(self, grant: Grant, *, count: int = 100) -> tuple[list[WorkloadView], int]:
+    def newest_workloads(self, grant: Grant, *, count: int = 100) -> tuple[list[api.WorkloadView], int]:
         """The workloads of the caller's domain that were opened or ended last, latest first, and the total count."""
         require_attempt(grant, None)
         with self.ledger.read() as unit:
             found = workloads.newest(unit, domain=visible_domain(grant), count=count)
             return self._views(unit, found), workloads.count_all(unit, domain=visible_domain(grant))
 
-    def view(self, workload: Workload) -> WorkloadView:
+    def view(self, workload: Workload) -> api.WorkloadView:
         """The view of one workload."""
         with self.ledger.read() as unit:
             return self._views(unit, [workload])[0]
 
     def workload(
         self, grant: Grant, workload_id: str, *, chunks_after: int = 0, count: int = chunks.CHUNKS_PAGE_MAX_ROWS
-    ) -> WorkloadDetail:
+    ) -> api.WorkloadDetail:
         """One workload of the caller's domain, with the next chunks of its plan after `chunks_after`."""
         require_attempt(grant, None)
         with self.ledger.read() as unit:
@@ -291,17 +280,19 @@ class Work:
             attempts_by_chunk = attempts.of_chunks(unit, workload_id, planned)
             all_attempts = [attempt for of_chunk in attempts_by_chunk.values() for attempt in of_chunk]
             published = chunks.list_publications(unit, workload_id, list(attempts_by_chunk))
-            return WorkloadDetail(
+            return api.WorkloadDetail(
                 **dict(self._views(unit, [found])[0]),
                 chunk_ids=tuple(attempts_by_chunk),
                 attempts=tuple(attempt_views(unit, all_attempts, self.job_of, grant.role, self.vault)),
                 published=tuple(
-                    PublishedView(chunk_id=each.chunk_id, attempt_id=each.attempt_id, snapshot_id=int(each.snapshot_id))
+                    api.PublishedView(
+                        chunk_id=each.chunk_id, attempt_id=each.attempt_id, snapshot_id=int(each.snapshot_id)
+                    )
                     for each in published
                 ),
             )
 
-    def attempt(self, grant: Grant, attempt_id: str) -> AttemptView:
+    def attempt(self, grant: Grant, attempt_id: str) -> api.AttemptView:
         """One attempt of the caller's domain."""
         with self.ledger.read() as unit:
             return attempt_views(unit, [_get_allowed(unit, grant, attempt_id)], self.job_of, grant.role, self.vault)[0]
@@ -320,15 +311,15 @@ class Work:
     def _is_settled(self, unit: Unit, attempt: Attempt) -> bool:
         opening, job = workloads.get(unit, attempt.workload_id).opening, self.job_of(attempt)
         waiting = attempt.state is AttemptState.COMMITTING and _is_incomplete(unit, opening)
-        failed = job is not None and job.state is JobState.FAILED
-        return is_attempt_settled(attempt.state, waiting=waiting, failed=failed)
+        failed = job is not None and job.state is api.JobState.FAILED
+        return api.is_attempt_settled(attempt.state, waiting=waiting, failed=failed)
 
-    def views(self, grant: Grant, found: list[Attempt]) -> list[AttemptView]:
+    def views(self, grant: Grant, found: list[Attempt]) -> list[api.AttemptView]:
         """Views of attempts that the caller may see."""
         with self.ledger.read() as unit:
             return attempt_views(unit, found, self.job_of, grant.role, self.vault)
 
-    def _views(self, unit: Unit, found: list[Workload]) -> list[WorkloadView]:
+    def _views(self, unit: Unit, found: list[Workload]) -> list[api.WorkloadView]:
         ids = [each.opening.workload_id for each in found]
         planned, waived = chunks.count_by_workload(unit, ids), proofs.overrides_used_by(unit, ids)
         states, claimed = attempts.count_last_states(unit, ids), claims.list_claim_texts(unit, ids)
@@ -341,7 +332,7 @@ class Work:
             jobs = (job for job in map(self.job_of, live) if job is not None)
             problem = next((job.error for job in jobs if job.error is not None), None)
             views.append(
-                WorkloadView(
+                api.WorkloadView(
                     workload_id=workload_id,
                     domain=opening.domain,
                     state=each.state,
@@ -354,7 +345,9 @@ class Work:
                     source_newer_columns=each.newer_columns.decode(),
                     plan_hash=each.plan_hash,
                     chunk_count=planned.get(workload_id, 0),
-                    chunk_states=tuple(ChunkStateView(state=key, chunks=count) for key, count in sorted(last.items())),
+                    chunk_states=tuple(
+                        api.ChunkStateView(state=key, chunks=count) for key, count in sorted(last.items())
+                    ),
                     problem=None if problem is None else RefusalView.of_error(problem),
                     override_ids=tuple(sorted(waived.get(workload_id, {}).values())),
                     claim=claimed.get(workload_id),
@@ -367,7 +360,7 @@ class Work:
             )
         return views
 
-    def abort(self, grant: Grant, attempt_id: str, reason: str) -> AttemptView:
+    def abort(self, grant: Grant, attempt_id: str, reason: str) -> api.AttemptView:
         """Abort a staging attempt: ROLLED_BACK, its nonce aborted; a second call changes nothing."""
 
         def work(unit: Unit) -> Attempt:

@@ -266,14 +266,8 @@ def _refuse_contract(contract: DataProductContract) -> Iterator[None]:
         yield
     except (InputError, NotAllowedError, VerificationError) as error:
         hint = f"nothing was changed; boundary.source of the contract names {source.table or source.manifest}"
-        raise NotAllowedError(
-            error.reason,
-            f"the contract's source cannot be used: {error.message}",
-            expected=error.expected,
-            got=error.got,
-            hint=f"{hint}: {error.hint}" if error.hint else hint,
-            **error.details,
-        ) from None
+        hint = f"{hint}: {error.hint}" if error.hint else hint
+        raise error.as_not_allowed(f"the contract's source cannot be used: {error.message}", hint) from None
 
 
 def table_ref(unit: Unit, catalog: str, row: TableRow) -> TableRef:

@@ -7,13 +7,13 @@ import re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Final, Protocol
 
 from pvdm import fault
-from pvdm.errors import Code
+from pvdm.errors import Code, expect
 from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import DigestKey
+from pvdm.model.states import HandleState
 from pvdm.trust.keys.context import AttemptContext
 from pvdm.trust.keys.service import KeyService
 
@@ -22,14 +22,6 @@ HANDLE_REDEMPTIONS_MAX: Final = 10_000
 _HANDLE_BYTES: Final = 16
 _HANDLE: Final = re.compile(r"[0-9a-f]{32}")
 _NAME: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-
-
-class HandleState(Enum):
-    """ISSUED → FROZEN → ENDED, or ISSUED → ENDED."""
-
-    ISSUED = "ISSUED"
-    FROZEN = "FROZEN"
-    ENDED = "ENDED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +86,7 @@ class Handles:
         record = self._registry.find(handle_sha256)
         if record is None:
             raise Code.HANDLE_UNKNOWN(got="another")
-        context = _redeem(record, job_id, worker).context
-        if context is None:
-            raise AssertionError("a frozen handle has a context")
+        context = expect(_redeem(record, job_id, worker).context, "a frozen handle has a context")
         # Derived before the redemption is recorded, so that an unreachable key home uses up no redemption. Returned
         # after it, so that no keys are given without a record.
         keys = {projection: self._keys.row_hash_key(context, projection) for projection in context.projections}

@@ -4,36 +4,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from pvdm.errors import InputError
 from pvdm.model import canonical_json
+from pvdm.model.statements.kind import StatementKind
 
 ENTRY_SIZE_MAX_BYTES: Final = 65_535
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
-
-
-class EntryKind(StrEnum):
-    """The kinds of logged documents."""
-
-    PROOF = "proof"
-    RECEIPT = "receipt"
-    WORKLOAD = "workload"
-    BREAK_GLASS = "break-glass"
-    EPOCH = "epoch"
-    TRUST_ROOT = "trust-root"
-    PROTECTION = "protection"
-    MIGRATION = "migration"
-    SOURCE_ATTESTATION = "source-attestation"
-    RESTORE = "restore"
 
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
     """One entry. `time` is in microseconds since the Unix epoch."""
 
-    kind: EntryKind
+    kind: StatementKind
     sha256: str
     time: int
 
@@ -52,9 +37,9 @@ def parse_entry(data: bytes) -> LogEntry:
     """The entry of a leaf. Any other spelling, field or kind is refused."""
     match canonical_json.parse(data, size_max_bytes=ENTRY_SIZE_MAX_BYTES):
         case {"kind": str(kind), "sha256": str(sha256), "time": int(time), **others} if not others:
-            if kind not in set(EntryKind):
+            if kind not in set(StatementKind):
                 raise _invalid("kind: one that spec/log.md lists", kind[:80])
-            return LogEntry(EntryKind(kind), sha256, time)
+            return LogEntry(StatementKind(kind), sha256, time)
         case _:
             raise _invalid("an object with kind, sha256 and time", "something else")
 

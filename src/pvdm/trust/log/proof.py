@@ -12,19 +12,8 @@ from hmac import compare_digest
 from typing import Final
 
 from pvdm.errors import Code, InputError, PvdmError, VerificationError
+from pvdm.trust.log import merkle
 from pvdm.trust.log.checkpoint import SignedCheckpoint, open_checkpoint
-from pvdm.trust.log.merkle import (
-    EMPTY_ROOT,
-    HASH_BYTES,
-    TREE_SIZE_MAX,
-    ConsistencyProof,
-    HashReader,
-    InclusionProof,
-    leaf_hash,
-    node_hash,
-    prove_consistency,
-    root_at,
-)
 from pvdm.trust.log.note import NOTE_SIZE_MAX_BYTES, NoteKey, decode_base64, encode_base64
 from pvdm.trust.refusal import refused
 
@@ -34,22 +23,22 @@ _INDEX: Final = re.compile(r"index (0|[1-9][0-9]{0,18})", re.ASCII)
 _HASHES: Final = 64
 
 
-def verify_inclusion(proof: InclusionProof, *, entry: bytes, size: int, root: bytes) -> None:
+def verify_inclusion(proof: merkle.InclusionProof, *, entry: bytes, size: int, root: bytes) -> None:
     """The tree with this size and root, as a checkpoint names them, has `entry` at the proof's index."""
     if proof.size != size:
         raise refused("inclusion_size", size, proof.size)
-    if not 0 <= proof.index < size <= TREE_SIZE_MAX:
+    if not 0 <= proof.index < size <= merkle.TREE_SIZE_MAX:
         raise refused("inclusion_index", f"an index below {size}", proof.index)
     _require_hashes("inclusion_malformed", proof.hashes)
-    at, last, value = proof.index, size - 1, leaf_hash(entry)
+    at, last, value = proof.index, size - 1, merkle.leaf_hash(entry)
     for sibling in proof.hashes:
         if last == 0:
             raise Code.INCLUSION_PROOF_INVALID(reason="inclusion_length")
         if at & 1 or at == last:
-            value = node_hash(sibling, value)
+            value = merkle.node_hash(sibling, value)
             at, last = _climb(at, last)
         else:
-            value = node_hash(value, sibling)
+            value = merkle.node_hash(value, sibling)
         at, last = at >> 1, last >> 1
     if last != 0:
         raise Code.INCLUSION_PROOF_INVALID(reason="inclusion_length")
@@ -58,12 +47,12 @@ def verify_inclusion(proof: InclusionProof, *, entry: bytes, size: int, root: by
 
 
 def verify_consistency(
-    proof: ConsistencyProof, *, old_size: int, old_root: bytes, new_size: int, new_root: bytes
+    proof: merkle.ConsistencyProof, *, old_size: int, old_root: bytes, new_size: int, new_root: bytes
 ) -> None:
     """The tree with the new size and root begins with the tree of the old size and root."""
     if (proof.old_size, proof.new_size) != (old_size, new_size):
         raise refused("consistency_size", f"{old_size} and {new_size}", f"{proof.old_size} and {proof.new_size}")
-    if not 0 <= old_size <= new_size <= TREE_SIZE_MAX:
+    if not 0 <= old_size <= new_size <= merkle.TREE_SIZE_MAX:
         raise refused("consistency_order", f"at most {new_size}", old_size)
     _require_hashes("consistency_malformed", proof.hashes)
     if old_size in (0, new_size):
@@ -80,10 +69,10 @@ def verify_consistency(
         raise refused("consistency_old_root", old_root.hex(), old.hex())
 
 
-def _verify_trivial(proof: ConsistencyProof, old_root: bytes, new_root: bytes) -> None:
+def _verify_trivial(proof: merkle.ConsistencyProof, old_root: bytes, new_root: bytes) -> None:
     if proof.hashes:
         raise Code.CONSISTENCY_PROOF_INVALID(reason="consistency_length")
-    expected = new_root if proof.old_size == proof.new_size else EMPTY_ROOT
+    expected = new_root if proof.old_size == proof.new_size else merkle.EMPTY_ROOT
     if not compare_digest(old_root, expected):
         raise refused("consistency_old_root", expected.hex(), old_root.hex(), message="the older root is wrong")
 
@@ -99,10 +88,10 @@ def _run(path: Sequence[bytes], at: int, last: int) -> tuple[bytes, bytes]:
         if last == 0:
             raise Code.CONSISTENCY_PROOF_INVALID(reason="consistency_length")
         if at & 1 or at == last:
-            old, new = node_hash(value, old), node_hash(value, new)
+            old, new = merkle.node_hash(value, old), merkle.node_hash(value, new)
             at, last = _climb(at, last)
         else:
-            new = node_hash(new, value)
+            new = merkle.node_hash(new, value)
         at, last = at >> 1, last >> 1
     if last != 0:
         raise Code.CONSISTENCY_PROOF_INVALID(reason="consistency_length")
@@ -117,8 +106,10 @@ def _climb(at: int, last: int) -> tuple[int, int]:
 
 def _require_hashes(code: str, hashes: Sequence[bytes]) -> None:
     for value in hashes:
-        if len(value) != HASH_BYTES:
-            raise refused(code, f"{HASH_BYTES} bytes", len(value), message="a hash of the proof has the wrong length")
+        if len(value) != merkle.HASH_BYTES:
+            raise refused(
+                code, f"{merkle.HASH_BYTES} bytes", len(value), message="a hash of the proof has the wrong length"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +135,12 @@ def parse_log_proof(data: bytes) -> LogProof:
     if not gap or lines[0] != _HEADER or len(lines) < 2:
         raise _malformed(_HEADER, lines[0][:80])
     index = _INDEX.fullmatch(lines[1])
-    if index is None or int(index[1]) > TREE_SIZE_MAX or len(lines) - 2 > _HASHES:
+    if index is None or int(index[1]) > merkle.TREE_SIZE_MAX or len(lines) - 2 > _HASHES:
         raise _malformed("`index N`, then hashes", lines[1][:80])
     hashes = []
     for line in lines[2:]:
         value = decode_base64(line)
-        if value is None or len(value) != HASH_BYTES:
+        if value is None or len(value) != merkle.HASH_BYTES:
             raise _malformed("hashes in canonical base64", line[:80])
         hashes.append(value)
     return LogProof(int(index[1]), tuple(hashes), note)
@@ -159,7 +150,7 @@ def verify_log_proof(proof: LogProof, *, entry: bytes, origin: str, keys: Iterab
     """The checkpoint, if its signature and the inclusion of the entry are valid."""
     signed = open_checkpoint(proof.note, origin=origin, keys=keys)
     size, root = signed.checkpoint.size, signed.checkpoint.root
-    verify_inclusion(InclusionProof(proof.index, size, proof.hashes), entry=entry, size=size, root=root)
+    verify_inclusion(merkle.InclusionProof(proof.index, size, proof.hashes), entry=entry, size=size, root=root)
     return signed
 
 
@@ -179,7 +170,7 @@ def _malformed(expected: str, got: str) -> VerificationError:
     return VerificationError("log_proof_malformed", "the log proof is malformed", expected=expected, got=got)
 
 
-def compare(first: SignedCheckpoint, second: SignedCheckpoint, tiles: HashReader) -> None:
+def compare(first: SignedCheckpoint, second: SignedCheckpoint, tiles: merkle.HashReader) -> None:
     """Raise unless both are of one history: `log_forked`, or `tiles_mismatch` if the tiles are wrong.
 
     Both checkpoints were opened with the log's key. `tiles` are those of the larger tree. They are not trusted: their
@@ -193,11 +184,11 @@ def compare(first: SignedCheckpoint, second: SignedCheckpoint, tiles: HashReader
         if not compare_digest(old.root, new.root):
             raise _fork(older, newer, new.root)
         return
-    found = root_at(tiles, new.size)
+    found = merkle.root_at(tiles, new.size)
     if not compare_digest(found, new.root):
         raise _tiles_mismatch(new.root, found)
-    proof = prove_consistency(tiles, old_size=old.size, new_size=new.size)
-    old_root = root_at(tiles, old.size)
+    proof = merkle.prove_consistency(tiles, old_size=old.size, new_size=new.size)
+    old_root = merkle.root_at(tiles, old.size)
     try:
         verify_consistency(proof, old_size=old.size, old_root=old_root, new_size=new.size, new_root=new.root)
     except VerificationError as error:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pvdm.errors import Code, VerificationError
+from pvdm.errors import Code, VerificationError, expect
 from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -185,9 +185,7 @@ def _with_snapshot(
 
 def _metadata_locations(metadata: TableMetadata, snapshot_id: int, reader: Files) -> list[str]:
     """The locations of a snapshot's manifest list and manifests, which Spark reads before any data file."""
-    snapshot = metadata.snapshot(snapshot_id)
-    if snapshot is None:
-        raise AssertionError("the metadata of a pinned source has its pinned snapshot")
+    snapshot = expect(metadata.snapshot(snapshot_id), "the metadata of a pinned source has its pinned snapshot")
     return [str(snapshot.manifest_list), *(each.manifest_path for each in listed_manifests(metadata, snapshot, reader))]
 
 

@@ -7,24 +7,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias
 
 from pvdm.errors import Code
-from pvdm.lake.format.avro.schema import (
-    ArrayNode,
-    FixedNode,
-    MapNode,
-    Node,
-    OptionNode,
-    PrimitiveNode,
-    RecordNode,
-    count_least_bytes,
-    count_least_values,
-)
+from pvdm.lake.format.avro import schema
 
 # A decoded value: records and arrays are tuples and Avro maps are tuples of pairs, since cached values may not change.
 Raw: TypeAlias = Any
 Reader: TypeAlias = Callable[["Cursor"], Raw]
 
-_INT: Final = PrimitiveNode("int")
-_BYTES: Final = PrimitiveNode("bytes")
+_INT: Final = schema.PrimitiveNode("int")
+_BYTES: Final = schema.PrimitiveNode("bytes")
 _FLOAT: Final = struct.Struct("<f")
 _DOUBLE: Final = struct.Struct("<d")
 
@@ -128,20 +118,20 @@ _PRIMITIVE: Final[dict[str, Reader]] = {
 }
 
 
-def reader_of(node: Node) -> Reader:
+def reader_of(node: schema.Node) -> Reader:
     """A function that reads one value of this type."""
     match node:
-        case PrimitiveNode(kind):
+        case schema.PrimitiveNode(kind):
             return _PRIMITIVE[kind]
-        case FixedNode(size):
+        case schema.FixedNode(size):
             return lambda cursor: cursor.take(size)
-        case OptionNode(inner, null_first):
+        case schema.OptionNode(inner, null_first):
             return _option_reader(reader_of(inner), null_first)
-        case ArrayNode(items):
+        case schema.ArrayNode(items):
             return _pairs_reader(items) or _array_reader(reader_of(items), items)
-        case MapNode(values):
+        case schema.MapNode(values):
             return _map_reader(reader_of(values), values)
-        case RecordNode(fields):
+        case schema.RecordNode(fields):
             return _record_reader(tuple(reader_of(field.type) for field in fields))
 
 
@@ -185,8 +175,8 @@ def _read_counts(cursor: Cursor, least_size: int, least_values: int) -> Iterator
             raise Code.AVRO_INVALID(reason="avro_block_size_lies", expected=f"{size} bytes", got=got)
 
 
-def _array_reader(read_item: Reader, item: Node) -> Reader:
-    least_size, least_values = count_least_bytes(item), count_least_values(item)
+def _array_reader(read_item: Reader, item: schema.Node) -> Reader:
+    least_size, least_values = schema.count_least_bytes(item), schema.count_least_values(item)
 
     def read(cursor: Cursor) -> Raw:
         counts = _read_counts(cursor, least_size, least_values)
@@ -195,8 +185,8 @@ def _array_reader(read_item: Reader, item: Node) -> Reader:
     return read
 
 
-def _map_reader(read_value: Reader, value: Node) -> Reader:
-    least_size, least_values = 1 + count_least_bytes(value), 1 + count_least_values(value)
+def _map_reader(read_value: Reader, value: schema.Node) -> Reader:
+    least_size, least_values = 1 + schema.count_least_bytes(value), 1 + schema.count_least_values(value)
 
     def read(cursor: Cursor) -> Raw:
         values: dict[str, Raw] = {}
@@ -211,10 +201,10 @@ def _map_reader(read_value: Reader, value: Node) -> Reader:
     return read
 
 
-def _pairs_reader(item: Node) -> Reader | None:
+def _pairs_reader(item: schema.Node) -> Reader | None:
     """A faster reader for the key-value records of statistics, which are most of a manifest; None for other items."""
-    types = tuple(field.type for field in item.fields) if isinstance(item, RecordNode) else ()
-    if types not in ((_INT, PrimitiveNode("long")), (_INT, _BYTES)):
+    types = tuple(field.type for field in item.fields) if isinstance(item, schema.RecordNode) else ()
+    if types not in ((_INT, schema.PrimitiveNode("long")), (_INT, _BYTES)):
         return None
     has_bytes = types[1] == _BYTES
 

@@ -9,14 +9,8 @@ from typing import Any
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.avro.container import AvroFile
 from pvdm.lake.format.json_document import Json, JsonObject, parse_json
+from pvdm.lake.format.schema import type_names
 from pvdm.lake.format.schema.document import TableSchema
-from pvdm.lake.format.schema.type_names import (
-    DEFAULT_ALGORITHM,
-    DEFAULT_CRS,
-    ICEBERG_DECIMAL_PRECISION_MAX,
-    TypeName,
-    parse_type_name,
-)
 from pvdm.model.schema import (
     NESTING_DEPTH_MAX,
     DecimalType,
@@ -54,7 +48,7 @@ def to_iceberg(schema: Schema | StructType) -> dict[str, Json]:
     return {"type": "struct", "schema-id": 0, "fields": fields}
 
 
-def primitive(name: TypeName) -> Type:
+def primitive(name: type_names.TypeName) -> Type:
     """The model's type of a primitive type's name."""
     match name.base, name.parameters:
         case "decimal", (int(precision), int(scale)):
@@ -105,7 +99,7 @@ def _type_to_json(kind: Type, path: str) -> Json:
         case GeoType(crs, algorithm):
             return f"geography({crs}, {algorithm})"
     if kind == PrimitiveType(Kind.TIME_NS) or (
-        isinstance(kind, DecimalType) and kind.precision > ICEBERG_DECIMAL_PRECISION_MAX
+        isinstance(kind, DecimalType) and kind.precision > type_names.ICEBERG_DECIMAL_PRECISION_MAX
     ):
         words = f"Iceberg has no type for {path}"
         raise Code.ICEBERG_SCHEMA_INVALID(words, reason="schema_not_iceberg", got=str(kind))
@@ -153,7 +147,7 @@ def type_from_iceberg(value: Any, depth: int = 0) -> Type:
         expected = f"at most {NESTING_DEPTH_MAX} levels"
         raise Code.ICEBERG_SCHEMA_INVALID(reason="iceberg_schema_too_deep", expected=expected, got="more")
     if isinstance(value, str):
-        return primitive(parse_type_name(value, "the schema"))
+        return primitive(type_names.parse_type_name(value, "the schema"))
     match value:
         case {"type": "struct", "fields": list(fields)}:
             return StructType(tuple(_field_from_json(field, depth + 1) for field in fields))
@@ -198,9 +192,9 @@ def type_to_iceberg(kind: Type) -> str:
         case PrimitiveType(Kind() as name) if name is not Kind.TIME_NS:
             return str(name.value)
         case GeoType(crs, None):
-            return "geometry" if crs == DEFAULT_CRS else f"geometry({crs})"
-        case GeoType(crs, algorithm) if algorithm == DEFAULT_ALGORITHM:
-            return "geography" if crs == DEFAULT_CRS else f"geography({crs})"
+            return "geometry" if crs == type_names.DEFAULT_CRS else f"geometry({crs})"
+        case GeoType(crs, algorithm) if algorithm == type_names.DEFAULT_ALGORITHM:
+            return "geography" if crs == type_names.DEFAULT_CRS else f"geography({crs})"
         case GeoType(crs, algorithm):
             return f"geography({crs}, {algorithm})"
         case _:

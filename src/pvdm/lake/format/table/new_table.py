@@ -9,18 +9,10 @@ from typing import Final
 from pvdm.errors import Code
 from pvdm.lake.format.json_document import Json, Node, abbreviate, read_objects
 from pvdm.lake.format.schema.document import TableSchema, parse_schema
+from pvdm.lake.format.table import specs
 from pvdm.lake.format.table import update_structure as structure
 from pvdm.lake.format.table.draft import Draft, whole_property
 from pvdm.lake.format.table.metadata import TableMetadata, check_uuid, require_format_version, strip_location
-from pvdm.lake.format.table.specs import (
-    PARTITION_ID_FIRST,
-    SpecField,
-    judge_order,
-    judge_spec,
-    judge_spec_names,
-    parse_order,
-    parse_spec,
-)
 
 DEFAULT_FORMAT_VERSION: Final = 2
 RESERVED_PROPERTIES: Final = frozenset(
@@ -52,12 +44,16 @@ def new_table(request: Json, *, location: str, table_uuid: str, now_ms: int) -> 
     """The first state of a new or staged table; columns, partitions and sort order get new ids."""
     node, no_fields = Node(request, "$"), Node({"fields": []}, "$")
     requested = parse_schema(node.node("schema"))
-    spec = parse_spec(node.node("partition-spec") if node.has_not_null("partition-spec") else no_fields, needs_id=False)
-    order = parse_order(node.node("write-order") if node.has_not_null("write-order") else no_fields, needs_id=False)
+    spec = specs.parse_spec(
+        node.node("partition-spec") if node.has_not_null("partition-spec") else no_fields, needs_id=False
+    )
+    order = specs.parse_order(
+        node.node("write-order") if node.has_not_null("write-order") else no_fields, needs_id=False
+    )
     all_properties = node.string_map("properties") if node.has_not_null("properties") else {}
-    judge_spec_names(spec, requested)
-    judge_spec(spec, requested)
-    judge_order(order, requested)
+    specs.judge_spec_names(spec, requested)
+    specs.judge_spec(spec, requested)
+    specs.judge_order(order, requested)
     version = whole_property(all_properties, "format-version", DEFAULT_FORMAT_VERSION)
     require_format_version(version, "$.properties['format-version']")
     # Reserved properties say how the table is created and are not stored.
@@ -66,13 +62,13 @@ def new_table(request: Json, *, location: str, table_uuid: str, now_ms: int) -> 
     _judge_properties(properties, requested, version)
     schema, ids = _with_new_ids(requested)
     spec_fields = tuple(
-        replace(field, source_id=_new_source_id(ids, field), field_id=PARTITION_ID_FIRST + position)
+        replace(field, source_id=_new_source_id(ids, field), field_id=specs.PARTITION_ID_FIRST + position)
         for position, field in enumerate(spec.fields)
     )
     order_fields = tuple(replace(field, source_id=ids[field.source_id]) for field in order.fields)
     uuid = check_uuid(table_uuid, "$.metadata.table-uuid")
     draft = Draft(None, now_ms=now_ms, format_version=version, table_uuid=uuid)
-    draft.last_partition_id = PARTITION_ID_FIRST - 1
+    draft.last_partition_id = specs.PARTITION_ID_FIRST - 1
     draft.current_schema_id = structure.put_schema(draft, schema)
     draft.default_spec_id = structure.put_spec(draft, replace(spec, fields=spec_fields))
     draft.default_order_id = structure.put_order(draft, replace(order, fields=order_fields))
@@ -90,7 +86,7 @@ def register_table(data: bytes) -> TableMetadata:
     return metadata
 
 
-def _new_source_id(ids: Mapping[Json, int], field: SpecField) -> int:
+def _new_source_id(ids: Mapping[Json, int], field: specs.SpecField) -> int:
     if field.source_id not in ids:
         words = f"partition {field.name} of the new table has no source column"
         got = f"id {field.source_id}"

@@ -6,23 +6,10 @@ from dataclasses import replace
 
 from pvdm.errors import Code
 from pvdm.lake.format.json_document import Json, JsonObject, Node, comparison_text, invalid_value
+from pvdm.lake.format.table import snapshots
 from pvdm.lake.format.table.draft import Draft
-from pvdm.lake.format.table.snapshots import (
-    MAIN,
-    RETENTION,
-    RefType,
-    Snapshot,
-    SnapshotRef,
-    StatisticsFile,
-    parse_key,
-    parse_partition_statistics,
-    parse_ref,
-    parse_snapshot,
-    parse_statistics,
-    require_few_fields,
-)
 
-_REF_KEYS = frozenset({"snapshot-id", "type", *RETENTION})
+_REF_KEYS = frozenset({"snapshot-id", "type", *snapshots.RETENTION})
 _UPDATE_KEYS = _REF_KEYS | {"action", "ref-name"}
 
 
@@ -31,7 +18,7 @@ def add_snapshot(draft: Draft, node: Node) -> None:
     snapshot_node = node.node("snapshot")
     snapshot_node.text("manifest-list")
     snapshot_node.node("summary").text("operation")
-    snapshot = parse_snapshot(snapshot_node)
+    snapshot = snapshots.parse_snapshot(snapshot_node)
     for parts, what in ((draft.schemas, "schema"), (draft.specs, "partition spec"), (draft.orders, "sort order")):
         if not parts:
             expected, place = f"a {what} first", snapshot.place
@@ -49,7 +36,7 @@ def add_snapshot(draft: Draft, node: Node) -> None:
     draft.changed = True
 
 
-def _require_sequence_number(draft: Draft, snapshot: Snapshot) -> None:
+def _require_sequence_number(draft: Draft, snapshot: snapshots.Snapshot) -> None:
     """Raise unless the number is above the last one, or equal to it for a snapshot without a parent, as in Iceberg.
 
     With `shared_numbers` it must be above the number of the parent.
@@ -66,7 +53,7 @@ def _require_sequence_number(draft: Draft, snapshot: Snapshot) -> None:
         raise Code.SNAPSHOT_STALE(reason=reason, expected=expected, got=got, place=snapshot.place)
 
 
-def _assign_row_ids(draft: Draft, snapshot: Snapshot) -> None:
+def _assign_row_ids(draft: Draft, snapshot: snapshots.Snapshot) -> None:
     """Raise unless the row ids begin at the table's next one, or with `shared_numbers` before it."""
     first, next_id, place = snapshot.first_row_id, draft.next_row_id, snapshot.place
     expected, got = f"first-row-id {next_id}", "none" if first is None else str(first)
@@ -96,7 +83,7 @@ def set_snapshot_ref(draft: Draft, node: Node) -> None:
     name = node.text("ref-name")
     if not name:
         raise invalid_value(node.at("ref-name"), "a name", "an empty string")
-    ref = parse_ref(node)
+    ref = snapshots.parse_ref(node)
     existing = draft.refs.get(name)
     if existing is not None and existing == ref and not _changes_unknown_fields(node, existing):
         return
@@ -105,8 +92,8 @@ def set_snapshot_ref(draft: Draft, node: Node) -> None:
         words = f"{ref.type.value} {name[:64]!r} would point to a snapshot that the table does not have"
         got = str(ref.snapshot_id)
         raise Code.REF_INVALID(words, reason="ref_snapshot_unknown", got=got, place=node.at("snapshot-id"))
-    if name == MAIN:
-        if ref.type is not RefType.BRANCH:
+    if name == snapshots.MAIN:
+        if ref.type is not snapshots.RefType.BRANCH:
             raise Code.REF_INVALID(reason="main_not_a_branch", got="tag", place=node.at("type"))
         _set_on_main(draft, snapshot)
     new_ref = _with_raw(ref, node, existing)
@@ -117,7 +104,7 @@ def set_snapshot_ref(draft: Draft, node: Node) -> None:
     draft.changed = True
 
 
-def _set_on_main(draft: Draft, snapshot: Snapshot) -> None:
+def _set_on_main(draft: Draft, snapshot: snapshots.Snapshot) -> None:
     draft.current_snapshot_id = snapshot.snapshot_id
     if draft.last_updated_ms is None:
         draft.last_updated_ms = draft.now_ms
@@ -128,14 +115,14 @@ def _set_on_main(draft: Draft, snapshot: Snapshot) -> None:
     draft.snapshots_set_on_main.append(snapshot.snapshot_id)
 
 
-def _with_raw(ref: SnapshotRef, node: Node, existing: SnapshotRef | None) -> SnapshotRef:
+def _with_raw(ref: snapshots.SnapshotRef, node: Node, existing: snapshots.SnapshotRef | None) -> snapshots.SnapshotRef:
     """The ref with its JSON, which has the unknown fields of the old ref and of the update."""
     raw: dict[str, Json] = {"snapshot-id": ref.snapshot_id, "type": ref.type.value}
-    raw |= {key: node.raw[key] for key in RETENTION if node.has_not_null(key)}
+    raw |= {key: node.raw[key] for key in snapshots.RETENTION if node.has_not_null(key)}
     if existing is not None:
         raw |= _unknown_fields(existing.raw, _REF_KEYS)
     raw |= _unknown_fields(node.raw, _UPDATE_KEYS)
-    require_few_fields(raw, node.place)
+    snapshots.require_few_fields(raw, node.place)
     return replace(ref, raw=raw)
 
 
@@ -143,7 +130,7 @@ def _unknown_fields(raw: JsonObject, known: frozenset[str]) -> dict[str, Json]:
     return {key: value for key, value in raw.items() if key not in known}
 
 
-def _changes_unknown_fields(node: Node, existing: SnapshotRef) -> bool:
+def _changes_unknown_fields(node: Node, existing: snapshots.SnapshotRef) -> bool:
     unknown = _unknown_fields(node.raw, _UPDATE_KEYS).items()
     return any(comparison_text(existing.raw.get(key)) != comparison_text(value) for key, value in unknown)
 
@@ -159,13 +146,13 @@ def _remove_ref(draft: Draft, name: str) -> None:
     draft.ref_names[draft.refs[name].snapshot_id].discard(name)
     del draft.refs[name]
     draft.changed = True
-    if name == MAIN:
+    if name == snapshots.MAIN:
         draft.current_snapshot_id = None
 
 
 def set_statistics(draft: Draft, node: Node) -> None:
     """set-statistics: one file for each snapshot."""
-    file = parse_statistics(node.node("statistics"))
+    file = snapshots.parse_statistics(node.node("statistics"))
     snapshot_id = node.optional_long("snapshot-id")
     if snapshot_id is not None and snapshot_id != file.snapshot_id:
         reason, expected, place = "statistics_snapshot_mismatch", str(file.snapshot_id), node.at("snapshot-id")
@@ -180,7 +167,9 @@ def remove_statistics(draft: Draft, node: Node) -> None:
 
 def set_partition_statistics(draft: Draft, node: Node) -> None:
     """set-partition-statistics: one file for each snapshot."""
-    _put_statistics(draft, draft.partition_statistics, parse_partition_statistics(node.node("partition-statistics")))
+    _put_statistics(
+        draft, draft.partition_statistics, snapshots.parse_partition_statistics(node.node("partition-statistics"))
+    )
 
 
 def remove_partition_statistics(draft: Draft, node: Node) -> None:
@@ -188,7 +177,9 @@ def remove_partition_statistics(draft: Draft, node: Node) -> None:
     draft.changed |= draft.partition_statistics.pop(node.long("snapshot-id"), None) is not None
 
 
-def _put_statistics(draft: Draft, files: dict[int, list[StatisticsFile]], file: StatisticsFile) -> None:
+def _put_statistics(
+    draft: Draft, files: dict[int, list[snapshots.StatisticsFile]], file: snapshots.StatisticsFile
+) -> None:
     files.pop(file.snapshot_id, None)
     files[file.snapshot_id] = [file]
     draft.changed = True
@@ -196,7 +187,7 @@ def _put_statistics(draft: Draft, files: dict[int, list[StatisticsFile]], file: 
 
 def add_encryption_key(draft: Draft, node: Node) -> None:
     """add-encryption-key, unless the table has one of this id."""
-    key = parse_key(node.node("encryption-key"))
+    key = snapshots.parse_key(node.node("encryption-key"))
     if key.key_id not in draft.keys:
         draft.keys[key.key_id] = key
         draft.changed = True

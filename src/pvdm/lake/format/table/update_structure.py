@@ -8,23 +8,9 @@ from typing import Protocol
 from pvdm.errors import Code
 from pvdm.lake.format.json_document import Node, read_objects
 from pvdm.lake.format.schema.document import TableSchema, judge_version, parse_schema
+from pvdm.lake.format.table import specs
 from pvdm.lake.format.table.draft import LAST_ADDED, Draft, Parts
 from pvdm.lake.format.table.metadata import check_uuid, require_format_version, strip_location
-from pvdm.lake.format.table.specs import (
-    PARTITION_ID_FIRST,
-    SORT_ORDER_ID_FIRST,
-    UNSORTED_ID,
-    SpecField,
-    TableOrder,
-    TableSpec,
-    judge_order,
-    judge_spec,
-    judge_spec_names,
-    order_raw,
-    parse_order,
-    parse_spec,
-    spec_raw,
-)
 from pvdm.lake.format.table.validity import require_part
 
 
@@ -96,7 +82,7 @@ def remove_schemas(draft: Draft, node: Node) -> None:
     _remove(draft, ids, draft.schemas)
 
 
-def _remove(draft: Draft, ids: set[int], parts: Parts[TableSchema] | Parts[TableSpec]) -> None:
+def _remove(draft: Draft, ids: set[int], parts: Parts[TableSchema] | Parts[specs.TableSpec]) -> None:
     for part_id in ids & parts.keys():
         parts.remove(part_id)
     draft.changed |= bool(ids)
@@ -104,21 +90,21 @@ def _remove(draft: Draft, ids: set[int], parts: Parts[TableSchema] | Parts[Table
 
 def add_spec(draft: Draft, node: Node) -> None:
     """add-spec."""
-    spec = parse_spec(node.node("spec"), needs_id=False)
+    spec = specs.parse_spec(node.node("spec"), needs_id=False)
     has_ids = any(field.get("field-id") is not None for field in read_objects(spec.raw["fields"]))
     put_spec(draft, spec if has_ids else _with_assigned_ids(draft, spec))
 
 
-def _with_assigned_ids(draft: Draft, spec: TableSpec) -> TableSpec:
+def _with_assigned_ids(draft: Draft, spec: specs.TableSpec) -> specs.TableSpec:
     """Assign field ids: from format 2 on the id that the same field has in another spec of the table, or a new one."""
     if draft.format_version == 1:
         return spec
     ids_of_table = {
         (field.source_id, field.transform): field.field_id for other in draft.specs.values() for field in other.fields
     }
-    last = max(draft.last_partition_id, PARTITION_ID_FIRST - 1)
+    last = max(draft.last_partition_id, specs.PARTITION_ID_FIRST - 1)
     used: set[int] = set()
-    fields: list[SpecField] = []
+    fields: list[specs.SpecField] = []
     for field in spec.fields:
         field_id = ids_of_table.get((field.source_id, field.transform))
         if field_id is None or field_id in used:
@@ -129,11 +115,11 @@ def _with_assigned_ids(draft: Draft, spec: TableSpec) -> TableSpec:
     return replace(spec, fields=tuple(fields))
 
 
-def put_spec(draft: Draft, spec: TableSpec) -> int:
+def put_spec(draft: Draft, spec: specs.TableSpec) -> int:
     """Add the spec unless the table has the same one with any field ids. Returns its id."""
     schema = _require_schema(draft, draft.current_schema_id, spec.place)
-    judge_spec_names(spec, schema)
-    judge_spec(spec, schema)
+    specs.judge_spec_names(spec, schema)
+    specs.judge_spec(spec, schema)
     same_id = draft.specs.find(spec)
     if same_id is not None:
         # As in Iceberg's builder: -1 then means this spec, but only if this commit has added a spec before.
@@ -141,11 +127,11 @@ def put_spec(draft: Draft, spec: TableSpec) -> int:
         return same_id
     spec_id = max(0, max(draft.specs, default=-1) + 1)
     ids = [field.field_id for field in spec.fields]
-    if draft.format_version == 1 and ids != [PARTITION_ID_FIRST + at for at in range(len(ids))]:
-        expected, got = f"field ids from {PARTITION_ID_FIRST} in steps of one", ", ".join(map(str, ids))
+    if draft.format_version == 1 and ids != [specs.PARTITION_ID_FIRST + at for at in range(len(ids))]:
+        expected, got = f"field ids from {specs.PARTITION_ID_FIRST} in steps of one", ", ".join(map(str, ids))
         reason = "spec_ids_not_sequential"
         raise Code.PARTITION_SPEC_INVALID(reason=reason, expected=expected, got=got, place=spec.place)
-    draft.specs.add(spec_id, replace(spec, spec_id=spec_id, raw=spec_raw(spec_id, spec.fields, spec.raw)))
+    draft.specs.add(spec_id, replace(spec, spec_id=spec_id, raw=specs.spec_raw(spec_id, spec.fields, spec.raw)))
     draft.last_partition_id = max(draft.last_partition_id, spec.highest_field_id)
     draft.changed = True
     return spec_id
@@ -168,18 +154,20 @@ def remove_specs(draft: Draft, node: Node) -> None:
 
 def add_sort_order(draft: Draft, node: Node) -> None:
     """add-sort-order."""
-    put_order(draft, parse_order(node.node("sort-order"), needs_id=False))
+    put_order(draft, specs.parse_order(node.node("sort-order"), needs_id=False))
 
 
-def put_order(draft: Draft, order: TableOrder) -> int:
+def put_order(draft: Draft, order: specs.TableOrder) -> int:
     """Add the sort order unless the table has the same one. Returns its id."""
-    judge_order(order, _require_schema(draft, draft.current_schema_id, order.place))
+    specs.judge_order(order, _require_schema(draft, draft.current_schema_id, order.place))
     same_id = draft.orders.find(order)
     if same_id is not None:
         draft.orders.last_added = same_id if draft.orders.last_added in draft.orders.added else None
         return same_id
-    order_id = max(SORT_ORDER_ID_FIRST, max(draft.orders, default=0) + 1) if order.fields else UNSORTED_ID
-    draft.orders.add(order_id, replace(order, order_id=order_id, raw=order_raw(order_id, order.fields, order.raw)))
+    order_id = max(specs.SORT_ORDER_ID_FIRST, max(draft.orders, default=0) + 1) if order.fields else specs.UNSORTED_ID
+    draft.orders.add(
+        order_id, replace(order, order_id=order_id, raw=specs.order_raw(order_id, order.fields, order.raw))
+    )
     draft.changed = True
     return order_id
 

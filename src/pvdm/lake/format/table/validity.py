@@ -10,22 +10,15 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.json_document import LONG_LAST
 from pvdm.lake.format.schema.document import TableSchema, judge_version
+from pvdm.lake.format.table import specs
 from pvdm.lake.format.table.snapshots import MAIN, RefType, Snapshot
-from pvdm.lake.format.table.specs import (
-    TableOrder,
-    TableSpec,
-    judge_order,
-    judge_spec,
-    judge_spec_names,
-    judge_spec_types,
-)
 from pvdm.model.fields import CLOCK_SKEW_MAX_SECONDS
 
 if TYPE_CHECKING:
     from pvdm.lake.format.table.metadata import TableMetadata
 
 CLOCK_SKEW_MAX_MS: Final = CLOCK_SKEW_MAX_SECONDS * 1_000
-_Part = TypeVar("_Part", TableSchema, TableSpec, TableOrder)
+_Part = TypeVar("_Part", TableSchema, specs.TableSpec, specs.TableOrder)
 
 
 def judge(metadata: TableMetadata) -> None:
@@ -75,10 +68,10 @@ def _judge_specs(metadata: TableMetadata) -> None:
     if repeated := find_repeated(spec.spec_id for spec in metadata.specs):
         raise Code.PARTITION_SPEC_INVALID(reason="spec_id_duplicate", got=repeated, place="$.partition-specs")
     current = metadata.current_schema
-    judge_spec(metadata.default_spec, current)
+    specs.judge_spec(metadata.default_spec, current)
     for spec in metadata.specs:
-        judge_spec_names(spec, current)
-        judge_spec_types(spec, current)
+        specs.judge_spec_names(spec, current)
+        specs.judge_spec_types(spec, current)
         if spec.fields and spec.highest_field_id > (last := metadata.last_partition_id):
             raise _behind("last_partition_id_behind", "last-partition-id", spec.highest_field_id, last)
 
@@ -91,7 +84,7 @@ def _behind(reason: str, key: str, least: int, last: int) -> PvdmError:
 def _judge_orders(metadata: TableMetadata) -> None:
     if repeated := find_repeated(order.order_id for order in metadata.sort_orders):
         raise Code.SORT_ORDER_INVALID(reason="sort_order_id_duplicate", got=repeated, place="$.sort-orders")
-    judge_order(metadata.default_sort_order, metadata.current_schema)
+    specs.judge_order(metadata.default_sort_order, metadata.current_schema)
 
 
 def _judge_snapshots(metadata: TableMetadata) -> None:

@@ -75,7 +75,7 @@ def create(once: OncePart, body: BodyPart) -> Response:
 
     def work(key: RequestKey | None) -> Response:
         namespaces = once.catalog.namespaces
-        return _namespace_response(namespaces.create(once.grant, levels, properties, idempotency_key=key))
+        return _namespace_response(namespaces.create(once.grant, levels, properties, key=key))
 
     return once.respond(work, _repeat)
 
@@ -96,7 +96,7 @@ def exists(catalog: CatalogPart, grant: Caller, levels: LevelsPart) -> Response:
 @router.delete(_NAMESPACE)
 def drop(once: OncePart, levels: LevelsPart) -> Response:
     """Drop an empty namespace."""
-    return once.change(lambda key: once.catalog.namespaces.drop(once.grant, levels, idempotency_key=key))
+    return once.change(lambda key: once.catalog.namespaces.drop(once.grant, levels, key=key))
 
 
 @router.post(f"{_NAMESPACE}/properties")
@@ -106,7 +106,7 @@ def change(once: OncePart, levels: LevelsPart, body: BodyPart) -> Response:
     removals = body.string_list("removals") if body.has_not_null("removals") else ()
 
     def work(key: RequestKey | None) -> Response:
-        changed = once.catalog.namespaces.change(once.grant, levels, updates, removals, idempotency_key=key)
+        changed = once.catalog.namespaces.change(once.grant, levels, updates, removals, key=key)
         response: dict[str, Json] = {**changed}
         return shared.json_response(response)
 

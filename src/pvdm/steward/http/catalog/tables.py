@@ -48,7 +48,7 @@ def create(once: OncePart, levels: LevelsPart, body: BodyPart) -> Response:
         return _table_response(catalog.responses.staged(grant, staged, delegated=delegated))
 
     def work(key: RequestKey | None) -> Response:
-        state = catalog.tables.create(grant, levels, body.raw, idempotency_key=key)
+        state = catalog.tables.create(grant, levels, body.raw, key=key)
         return _changed_response(once, state, delegated=delegated)
 
     return once.respond(work, _repeat(once, levels, body.text("name")))
@@ -62,7 +62,7 @@ def register(once: OncePart, levels: LevelsPart, body: BodyPart) -> Response:
 
     def work(key: RequestKey | None) -> Response:
         tables = once.catalog.tables
-        state = tables.register(once.grant, levels, name, location, overwrite=overwrite, idempotency_key=key)
+        state = tables.register(once.grant, levels, name, location, overwrite=overwrite, key=key)
         return _changed_response(once, state)
 
     return once.respond(work, _repeat(once, levels, name))
@@ -108,7 +108,7 @@ def commit(request: Request) -> Response:
     once = shared.Once(request, catalog, grant)
 
     def work(key: RequestKey | None) -> Response:
-        (state,) = catalog.tables.commit(grant, [change], idempotency_key=key)
+        (state,) = catalog.tables.commit(grant, [change], key=key)
         return _changed_response(once, state)
 
     return once.respond(work, _repeat(once, levels, table))
@@ -120,7 +120,7 @@ def transaction(once: OncePart, body: BodyPart) -> Response:
     body.array("table-changes")
     nodes = body.nodes("table-changes")
     changes = [shared.read_change("table", *shared.identifier(node.node("identifier")), node) for node in nodes]
-    return once.change(lambda key: once.catalog.tables.commit(once.grant, changes, idempotency_key=key))
+    return once.change(lambda key: once.catalog.tables.commit(once.grant, changes, key=key))
 
 
 @router.delete(_TABLE)
@@ -134,7 +134,7 @@ def drop(
     tables = once.catalog.tables
 
     def work(key: RequestKey | None) -> Response:
-        return _purge_response(table, tables.drop(once.grant, levels, table, purge=purge, idempotency_key=key))
+        return _purge_response(table, tables.drop(once.grant, levels, table, purge=purge, key=key))
 
     def repeat(facts: Mapping[str, object]) -> Response:
         match facts.get("purge"):
@@ -160,7 +160,7 @@ def _purge_response(table: str, left: Leftover | None) -> Response:
 def rename(once: OncePart, body: BodyPart) -> Response:
     """Rename a table."""
     source, target = shared.identifier(body.node("source")), shared.identifier(body.node("destination"))
-    return once.change(lambda key: once.catalog.tables.rename(once.grant, source, target, idempotency_key=key))
+    return once.change(lambda key: once.catalog.tables.rename(once.grant, source, target, key=key))
 
 
 @router.post(f"{_TABLE}/metrics")

@@ -44,7 +44,7 @@ def create(once: OncePart, levels: LevelsPart, body: BodyPart) -> Response:
     """Create a view."""
     views = once.catalog.views
     return once.respond(
-        lambda key: _changed_response(views.create(once.grant, levels, body.raw, idempotency_key=key)),
+        lambda key: _changed_response(views.create(once.grant, levels, body.raw, key=key)),
         _repeat(once, levels, body.text("name")),
     )
 
@@ -54,7 +54,7 @@ def register(once: OncePart, levels: LevelsPart, body: BodyPart) -> Response:
     """Register a view from its metadata file."""
     views, name, location = once.catalog.views, body.text("name"), body.text("metadata-location")
     return once.respond(
-        lambda key: _changed_response(views.register(once.grant, levels, name, location, idempotency_key=key)),
+        lambda key: _changed_response(views.register(once.grant, levels, name, location, key=key)),
         _repeat(once, levels, name),
     )
 
@@ -84,7 +84,7 @@ def replace(once: OncePart, levels: LevelsPart, view: ViewPart, body: BodyPart) 
     """Change the view's document."""
     change = shared.read_change("view", levels, view, body)
     return once.respond(
-        lambda key: _changed_response(once.catalog.views.commit(once.grant, change, idempotency_key=key)),
+        lambda key: _changed_response(once.catalog.views.commit(once.grant, change, key=key)),
         _repeat(once, levels, view),
     )
 
@@ -92,14 +92,14 @@ def replace(once: OncePart, levels: LevelsPart, view: ViewPart, body: BodyPart) 
 @router.delete(_VIEW)
 def drop(once: OncePart, levels: LevelsPart, view: ViewPart) -> Response:
     """Drop the view."""
-    return once.change(lambda key: once.catalog.views.drop(once.grant, levels, view, idempotency_key=key))
+    return once.change(lambda key: once.catalog.views.drop(once.grant, levels, view, key=key))
 
 
 @router.post("/catalog/v1/views/rename")
 def rename(once: OncePart, body: BodyPart) -> Response:
     """Rename a view."""
     source, target = shared.identifier(body.node("source")), shared.identifier(body.node("destination"))
-    return once.change(lambda key: once.catalog.views.rename(once.grant, source, target, idempotency_key=key))
+    return once.change(lambda key: once.catalog.views.rename(once.grant, source, target, key=key))
 
 
 def _view_response(state: ViewState) -> Response:
