@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.memory import own_peak_memory_mb
-from pvdm import fault
 from pvdm.evaluation.record import machine, require_writable, versions, write_json
 from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.paths import parse_location
@@ -30,6 +29,7 @@ from pvdm.model.role import Role
 from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.job import Tools, Verified, verify
 from pvdm.verify.locate import LocateLimits
+from tests.support import fault
 from tests.support.gate.approvals import scene_at
 from tests.support.verify.attempts import RAW, SALES, Bench, contract
 from tools.proof_kit import SECOND

@@ -19,7 +19,7 @@ from pvdm.steward.record.log import LogQueries
 from pvdm.trust.keys.public import SigningKey
 from pvdm.trust.log.log import APPEND_ENTRIES_MAX
 from pvdm.trust.log.note import NoteKey
-from pvdm.trust.log.proof import LogProofChecker
+from pvdm.trust.log.proof import KnownLog
 from tests.support.ledger.databases import ledger_at
 
 
@@ -89,7 +89,7 @@ def measure_inclusion(
     found: dict[int, LogQueries], *, repetitions: int, samples: int, random: Random, key: NoteKey
 ) -> list[InclusionFigure]:
     """Proofs as the service gives them (hashes read from SQLite, checkpoint attached), size by size in turn."""
-    checker = LogProofChecker(key.name, (key,))
+    checker = KnownLog(key.name, (key,))
     times: dict[int, list[list[float]]] = {size: [] for size in found}
     for repetition in range(repetitions + 1):
         taken: dict[int, list[float]] = {size: [] for size in found}

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from pvdm.model.contract import json_schema
-from pvdm.model.contract.document import SIZE
+from pvdm.model.contract.document import SIZE, Document
 from pvdm.model.contract.refusal import PATTERNS
 
 ROOT: Final = Path(__file__).parents[1]
@@ -17,6 +16,16 @@ PAGE: Final = ROOT / "docs" / "contract.md"
 HEAD: Final = ROOT / "tools" / "contract_reference_head.md"
 
 
+def json_schema() -> dict[str, Any]:
+    """The published JSON Schema of a contract."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "urn:pvdm:schema:contract:v1",
+        **Document.model_json_schema(by_alias=True),
+        "title": "The contract of a data product (pvdm/v1)",
+    }
+
+
 def schema_text() -> str:
     """The JSON Schema file."""
     return json.dumps(json_schema(), indent=2, ensure_ascii=False, sort_keys=True) + "\n"
@@ -24,7 +33,7 @@ def schema_text() -> str:
 
 def page_text() -> str:
     """The reference page."""
-    schema: dict[str, Any] = json_schema()
+    schema = json_schema()
     lines = [HEAD.read_text("utf-8")]
     _section(lines, "", schema, schema["$defs"])
     return "\n".join(lines).rstrip("\n") + "\n"

@@ -3,21 +3,41 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from pathlib import Path
 from typing import Final
 
 from pvdm.errors.kinds import KINDS
-from pvdm.errors.registry import SECTIONS, Entry, Section, load_section
+from pvdm.errors.registry import Entry, load_section
 
 ROOT: Final = Path(__file__).parents[1]
 REGISTRY: Final = ROOT / "src" / "pvdm" / "errors" / "registry"
 MODULE: Final = ROOT / "src" / "pvdm" / "errors" / "codes.py"
 PAGE: Final = ROOT / "docs" / "errors.md"
 HEAD: Final = Path(__file__).with_name("errors_head.md")
+SECTIONS: Final = (
+    "data",
+    "commands",
+    "statements",
+    "keys",
+    "log",
+    "steward",
+    "ledger",
+    "iceberg",
+    "catalog",
+    "upstream",
+    "protection",
+    "contracts",
+    "work",
+    "verification",
+    "gate",
+    "audit",
+)
+"""The files of the registry, in the order of docs/errors.md."""
 
 
-def sections() -> dict[str, Section]:
-    """Every section of the registry by its name."""
+def sections() -> dict[str, dict[str, Entry]]:
+    """The codes of every section of the registry, by the section's name."""
     files = {path.stem for path in REGISTRY.glob("*.toml")}
     if files != set(SECTIONS):
         raise SystemExit(f"the registry has the files {sorted(files)}, expected {sorted(SECTIONS)}")
@@ -36,19 +56,20 @@ def module() -> str:
         '    """Every error code by its section."""',
         "",
     ]
-    for name, section in sections().items():
-        lines += [f'    {code.upper()} = "{code}", "{name}"' for code in sorted(section.entries)]
+    for name, entries in sections().items():
+        lines += [f'    {code.upper()} = "{code}", "{name}"' for code in sorted(entries)]
     return "\n".join(lines) + "\n"
 
 
 def page() -> str:
     """The page of errors: one table for each section."""
     parts = [HEAD.read_text("utf-8").rstrip("\n")]
-    for section in sections().values():
-        rows = [row for code, entry in sorted(section.entries.items()) for row in _rows(code, entry)]
-        text = [section.text, ""] if section.text else []
+    for name, entries in sections().items():
+        document = tomllib.loads((REGISTRY / f"{name}.toml").read_text("utf-8"))
+        rows = [row for code, entry in sorted(entries.items()) for row in _rows(code, entry)]
+        text = [document["text"], ""] if document["text"] else []
         head = ["| code | when, and what to do | exit code |", "| --- | --- | ---: |"]
-        parts.append("\n".join([f"## {section.title}", "", *text, *head, *rows]))
+        parts.append("\n".join([f"## {document['title']}", "", *text, *head, *rows]))
     return "\n\n".join(parts) + "\n"
 
 

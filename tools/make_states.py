@@ -12,7 +12,7 @@ PAGE = Path(__file__).parents[1] / "spec" / "states.md"
 HEAD = """# States
 
 Made by `python -m tools.make_states` from `src/pvdm/model/states.py`; a test compares. The same table becomes the
-database's constraints (`ledger/schema/sql.py`) and the code's own check. Every step is one row update in one
+database's constraints (`tools/ledger_sql.py`) and the code's own check. Every step is one row update in one
 transaction and leaves an event with the old and the new row. A state that no arrow leaves is terminal. A crash leaves
 an attempt in the state it had.
 """

@@ -1,137 +1,14 @@
-"""Named fault points: places where a test makes the process fail; they do nothing unless armed. Imports no package."""
+"""Named fault points: places where a test makes the process fail; otherwise they do nothing. Imports no package."""
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Final, TypeAlias
+from collections.abc import Callable
 
-# What is true when a process stops at each point, in order of names; docs/fault-points.md has the same lines.
-POINTS: Final = MappingProxyType(
-    {
-        "catalog.after_metadata_file": "the new metadata file is synced, no pointer names it yet",
-        "catalog.after_swap": "the pointer names the new metadata file, the client has no answer yet",
-        "catalog.before_answer": "a change of the catalog is made, its answer is not sent yet",
-        "catalog.files.after_rename": "a metadata file is in its place, its folder is not synced yet",
-        "catalog.files.after_temp": "a metadata file is synced under a temporary name",
-        "catalog.files.before_sync": "a metadata file is written under a temporary name, and not synced",
-        "disposal.after_branch": "the branch and its snapshots are gone, the staged files are still there",
-        "disposal.after_files": "the staged files are gone, the ledger does not say so yet",
-        "disposal.after_quarantine": "the staged files are copied to quarantine, nothing is removed yet",
-        "gate.after_files": "the Steward's manifests and list are synced, no transaction has begun",
-        "gate.after_rehash": "the bytes to be published are hashed again, the table's queue is not entered yet",
-        "gate.before_receipt": "the publication is committed and read back, its receipt is not signed yet",
-        "keys.after_make": "the keys of a new epoch exist in their home, the epoch book does not name them yet",
-        "keys.disk.after_rename": "the new file is in its place, its folder is not synced yet",
-        "keys.disk.after_temp": "the new content is synced under a temporary name, the old file is still in place",
-        "keys.handle.before_record": "a worker's keys are derived, nothing is recorded or sent",
-        "lake.seal.after_policy": "the bucket's policy denies the producer, the store is not seen to apply it yet",
-        "lake.vault.after_file": "a file of the vault is in its place and synced, nothing names it yet",
-        "lake.vault.after_temp": "a file of the vault is synced under a temporary name",
-        "ledger.after_commit": "the ledger has answered the commit, the caller has no answer yet",
-        "ledger.before_commit": "every statement of the transaction has run, its commit is not sent",
-        "steward.after_epoch_step": "an epoch's step is in the epoch book, the log has no entry for it yet",
-        "steward.after_outside": "the outside checkpoint covers the entries in the ledger, no caller has an answer yet",
-        "steward.before_outside": "the entries are in the ledger, the outside checkpoint does not cover them yet",
-        "steward.restore.after_epoch": "the restore has made its epoch, the log has no entry for it yet",
-        "steward.restore.after_keep": "the lost log's checkpoint is saved, the new one is not in its place yet",
-        "steward.restore.after_refill": "the backup is refilled and reconciled, nothing is signed for it yet",
-        "steward.restore.before_swap": "the log has its new name, the outside checkpoint still has the old one",
-        "upstream.after_announce": "the ledger announces a publication, the request to the upstream is not sent yet",
-        "upstream.after_commit": "the upstream has made a forwarded commit, the ledger has no row for it yet",
-        "upstream.after_look": "the upstream shows the publication, the ledger has not recorded it yet",
-        "upstream.after_swap": "the upstream has the request to show the publication, its answer is not used yet",
-        "upstream.before_commit": "a commit to an upstream's table is checked, the request is not sent yet",
-        "upstream.before_fence": "the upstream does not show the publication, no fence against a late commit is set",
-        "verify.after_digests": "every digest is computed, nothing of it is kept yet",
-        "verify.after_freeze": "staged and source files are hashed, no key is derived yet",
-        "verify.after_locate": "wrong rows of a FAIL are located, nothing of it is kept yet",
-        "verify.after_manifest": "what was verified is in the vault and in the ledger, no proof is signed yet",
-        "verify.after_proof": "the proof is in the ledger and in the log, the attempt is still VERIFYING",
-        "verify.after_verdict": "the attempt is COMMITTING or VERIFICATION_FAILED, nothing is cleaned up yet",
-    }
-)
-
-EXIT_CODE: Final = 86
-
-
-@dataclass(frozen=True, slots=True)
-class Raise:
-    """Raise this exception at the point."""
-
-    error: BaseException
-
-
-@dataclass(frozen=True, slots=True)
-class Exit:
-    """End the process at once, as a crash would: no `finally`, no `atexit`, no flush."""
-
-    code: int = EXIT_CODE
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """Call this function at the point, and continue."""
-
-    function: Callable[[], None]
-
-
-Action: TypeAlias = Raise | Exit | Call
-
-
-@dataclass(slots=True)
-class _Armed:
-    action: Action
-    passes: int
-
-
-_armed: dict[str, _Armed] = {}
-_lock = threading.Lock()
+hook: Callable[[str], None] | None = None
+"""Called with the name of each point that is reached. Only tests set it."""
 
 
 def point(name: str) -> None:
-    """Act as the point is armed, else do nothing; the name is a literal in the source and a key of `POINTS`."""
-    if not _armed:
-        return
-    with _lock:
-        entry = _armed.get(name)
-        if entry is None:
-            return
-        if entry.passes > 0:
-            entry.passes -= 1
-            return
-    match entry.action:
-        case Raise(error):
-            raise error
-        case Exit(code):
-            os._exit(code)
-        case Call(function):
-            function()
-
-
-def arm(name: str, action: Action, *, passes: int = 0) -> None:
-    """Let the point act, after it has been passed `passes` times without effect."""
-    if name not in POINTS:
-        raise LookupError(f"there is no fault point {name}")
-    with _lock:
-        _armed[name] = _Armed(action, passes)
-
-
-def disarm(name: str) -> None:
-    """Let the point do nothing again."""
-    with _lock:
-        _armed.pop(name, None)
-
-
-@contextmanager
-def armed(name: str, action: Action, *, passes: int = 0) -> Iterator[None]:
-    """Arm the point inside the `with` block only."""
-    arm(name, action, passes=passes)
-    try:
-        yield
-    finally:
-        disarm(name)
+    """Call the hook, if there is one. The name is a literal in the source; docs/fault-points.md lists all of them."""
+    if hook is not None:
+        hook(name)

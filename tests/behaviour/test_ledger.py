@@ -52,11 +52,14 @@ def test_a_second_opening_does_not_pin_anything_else(unit: Unit) -> None:
 
 
 def test_reopening_finds_the_workload_before_anything_is_pinned(unit: Unit) -> None:
-    assert workloads.find_reopened(unit, opening()) == workloads.get(unit, "orders-1")
+    found = workloads.find(unit, "orders-1")
+    assert found is not None
+    workloads.require_same_opening(opening(), found.opening)
+    assert found == workloads.get(unit, "orders-1")
 
 
 def test_reopening_an_id_that_was_never_opened_finds_nothing(unit: Unit) -> None:
-    assert workloads.find_reopened(unit, opening("orders-2")) is None
+    assert workloads.find(unit, "orders-2") is None
 
 
 @pytest.mark.parametrize(

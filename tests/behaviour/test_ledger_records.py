@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import LargeBinary, Table, select, text
 
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, VerificationError
+from pvdm.lake.paths import Pointer
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces, requests, snapshots, tables, views
 from pvdm.ledger.record import events, proofs, protections, receipts, restores, shared_settings, statements, tokens
@@ -32,9 +33,9 @@ from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import ProtectionAction
 from pvdm.model.statements.verdict import Outcome
 from pvdm.model.states import AnnouncedState, AttemptState, HandleState
-from pvdm.trust.log.log import Log, LogStorage
+from pvdm.trust.log.log import LogStorage
 from tests.support.ledger.databases import NOW
-from tests.support.ledger.log_storage import ORIGIN, SIGNER, entries, filled
+from tests.support.ledger.log_storage import ORIGIN, SIGNER, Log, entries, filled
 from tests.support.ledger.rows import (
     ASKED,
     ATTESTED,
@@ -127,9 +128,9 @@ def catalogued(unit: Unit) -> None:
     """A namespace, a table that was swapped and protected, a view, and a request that happens once."""
     namespace = namespaces.create(unit, ("sales",), domain="sales", properties={"owner": "ruth"})
     namespaces.protect(unit, namespace, hex64("contract"))
-    pointer = tables.Pointer("file:///metadata/1.json", hex64("one"))
+    pointer = Pointer("file:///metadata/1.json", hex64("one"))
     new = tables.NewTable(namespace.namespace_id, "orders", "sales", "t-1", "file:///orders", pointer, None)
-    row = tables.swap(unit, tables.create(unit, new), tables.Pointer("file:///metadata/2.json", hex64("two")))
+    row = tables.swap(unit, tables.create(unit, new), Pointer("file:///metadata/2.json", hex64("two")))
     snapshots.set_owner(unit, row.table_id, "etl", [(StagedKind.BRANCH, "stage")])
     tables.drop(unit, tables.protect(unit, row, hex64("contract")))
     home = namespaces.get(unit, ("sales",))

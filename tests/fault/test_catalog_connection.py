@@ -10,9 +10,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from pvdm import fault
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import tables
+from tests.support import fault
 from tests.support.catalog.http import Lake, lake_at, told
 from tests.support.ledger.databases import Postgresql, memory_folder
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from pvdm import fault
 from pvdm.catalog import cleanup
 from pvdm.catalog.cleanup import ORPHAN_AGE_MAX_SECONDS, Orphans
 from pvdm.errors import ConflictError
@@ -21,6 +20,7 @@ from pvdm.ledger.catalog import tables
 from pvdm.ledger.record import restores
 from pvdm.ledger.record.restores import Restore
 from pvdm.steward.http import app
+from tests.support import fault
 from tests.support.catalog.core import OPERATOR, Core, core_at
 from tests.support.catalog.http import lake_at
 from tests.support.ledger.databases import memory_folder

@@ -12,7 +12,6 @@ import httpx
 import pytest
 from sqlalchemy import func, select
 
-from pvdm import fault
 from pvdm.catalog import requests
 from pvdm.catalog.requests import REQUEST_KEPT_MAX_SECONDS
 from pvdm.errors import InputError
@@ -21,6 +20,7 @@ from pvdm.ledger.catalog import requests as rows
 from pvdm.ledger.catalog.requests import REQUEST_ANSWER_MAX_BYTES
 from pvdm.ledger.schema.catalog import catalog_requests
 from pvdm.model.role import Role
+from tests.support import fault
 from tests.support.catalog.http import Lake, lake_at
 from tests.support.catalog.killed_stewards import Yard, yard_at
 from tests.support.ledger.databases import memory_folder
@@ -50,7 +50,9 @@ def kept(yard: Yard) -> int:
 
 
 def forgotten(yard: Yard) -> int:
-    return yard.stand.notary.catalog.requests.forget_old(yard.stand.time.wall)
+    before = kept(yard)
+    yard.stand.notary.catalog.requests.forget_old(yard.stand.time.wall)
+    return before - kept(yard)
 
 
 def test_a_request_is_forgotten_when_its_time_is_over_and_not_before(yard: Yard) -> None:

@@ -11,9 +11,9 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, ForbiddenError
 from pyiceberg.types import StringType
 
-from pvdm import fault
 from pvdm.errors import ConflictError, InputError, NotAllowedError
 from pvdm.model.role import Role
+from tests.support import fault
 from tests.support.catalog.http import Lake, lake_at, told
 from tests.support.ledger.databases import memory_folder
 

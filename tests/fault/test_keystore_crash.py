@@ -8,16 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from pvdm import fault
 from pvdm.errors import UnavailableError
 from pvdm.model.statements.epoch import EpochStage
 from pvdm.trust.keys.file import create_file_keys, open_file_keys
+from tests.support import fault
 from tests.support.steward.keys import keystore, left_over
 
+ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import sys
 from pathlib import Path
-from pvdm import fault
+from tests.support import fault
 from pvdm.trust.keys.file import open_file_keys
 service = open_file_keys(Path(sys.argv[1]))
 fault.arm(sys.argv[2], fault.Exit())
@@ -26,7 +27,9 @@ service.create_epoch("dies on the way")
 
 
 def die_at(point: str, path: Path) -> None:
-    ended = subprocess.run([sys.executable, "-c", PROGRAM, str(path), point], capture_output=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(path), point], cwd=ROOT, capture_output=True, check=False
+    )
     assert ended.returncode == fault.EXIT_CODE, ended.stderr.decode()
 
 

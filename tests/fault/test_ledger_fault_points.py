@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from pvdm import fault
 from pvdm.ledger import Ledger
 from pvdm.ledger.schema.work import NoncePurpose
 from pvdm.ledger.work import nonces
+from tests.support import fault
 from tests.support.ledger.databases import NOW
 from tests.support.ledger.rows import hex32
 

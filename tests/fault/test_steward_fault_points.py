@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from pvdm import fault
 from pvdm.digest.plan import Mode
 from pvdm.ledger.record import statements
 from pvdm.model.projection import ProjectionName
@@ -26,6 +25,7 @@ from pvdm.trust.log.export import export
 from pvdm.trust.log.fsck import fsck
 from pvdm.trust.statement import read_statement
 from pvdm.trust.verify import sign_statement
+from tests.support import fault
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.notary import (
     LOG_ORIGIN,

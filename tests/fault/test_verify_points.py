@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pvdm import fault
 from pvdm.lake.stores.store import UNFINISHED
 from pvdm.ledger.record import shared_settings
 from pvdm.ledger.schema.work import DisposalOutcome
 from pvdm.ledger.work import nonces
 from pvdm.model.states import AttemptState, HandleState
+from tests.support import fault
 from tests.support.verify.attempts import ROWS, Bench, bench_at, write
 
 pytest.importorskip("pvdm_kernel")

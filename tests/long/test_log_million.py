@@ -9,9 +9,8 @@ import pytest
 
 from pvdm.trust.log.export import export
 from pvdm.trust.log.fsck import fsck
-from pvdm.trust.log.log import Log
 from pvdm.trust.log.proof import verify_consistency, verify_inclusion
-from tests.support.ledger.log_storage import KEY, MemoryStorage, entries, open_log
+from tests.support.ledger.log_storage import KEY, Log, MemoryStorage, entries, open_log
 
 SIZE = 1_000_000
 STEP = 50_000

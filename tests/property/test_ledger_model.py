@@ -19,6 +19,7 @@ from pvdm.ledger.record import events
 from pvdm.ledger.work import attempts, chunks, nonces
 from pvdm.model.filter.claim import Claim
 from pvdm.model.states import ATTEMPT, AttemptState
+from tests.support.claims import overlap
 from tests.support.ledger.databases import NOW, ledger_at
 from tests.support.ledger.rows import attempt_opening, hex32, opened
 
@@ -199,7 +200,7 @@ def test_ranges_overlap_exactly_if_they_share_a_number(
     ranges = [range(-9 if low is None else low, 9 if high is None else high) for low, high in (first, second)]
     if all(ranges):
         one, two = (Claim.between("c", "long", *bounds) for bounds in (first, second))
-        assert one.overlaps(two) == bool(set(ranges[0]) & set(ranges[1]))
+        assert overlap(one, two) == bool(set(ranges[0]) & set(ranges[1]))
 
 
 @given(st.lists(st.text(max_size=5), min_size=2, max_size=2))

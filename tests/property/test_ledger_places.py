@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from sqlalchemy import make_url, select, text
 
 from pvdm.errors import InputError
-from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.paths import Location, Pointer, parse_location
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces, tables
-from pvdm.ledger.catalog.tables import TABLE_PLACE_MAX_BYTES, NewTable, Pointer, TableRow
+from pvdm.ledger.catalog.tables import TABLE_PLACE_MAX_BYTES, NewTable, TableRow
 from pvdm.ledger.schema import catalog
-from pvdm.ledger.schema.sql import statements
 from tests.support.ledger.databases import NOW
 from tests.support.ledger.rows import hex32, hex64
+from tools.ledger_sql import statements
 
 pytestmark = pytest.mark.property
 

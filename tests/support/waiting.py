@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from pvdm.api.work import JobState
+from pvdm.steward.pipeline.jobs import Jobs
+
 SECONDS = 20.0
 
 
@@ -14,3 +17,13 @@ def eventually(holds: Callable[[], bool]) -> bool:
     while not (held := holds()) and time.monotonic() < ends:
         time.sleep(0.01)
     return held
+
+
+def wait_for_jobs(jobs: Jobs, seconds: float) -> bool:
+    """Wait until no job is queued or running; returns whether that happened in time."""
+    ends = time.monotonic() + seconds
+    while is_busy := any(each.state in (JobState.QUEUED, JobState.RUNNING) for each in jobs.listed()):
+        if time.monotonic() >= ends:
+            break
+        time.sleep(0.01)
+    return not is_busy

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pvdm import fault
+from pvdm.fault import point
+from tests.support import fault
 
 ROOT = Path(__file__).parents[2]
 NAME = "keys.after_make"
@@ -63,46 +64,46 @@ def test_the_registry_is_in_order_of_name() -> None:
 
 def test_a_point_that_is_not_armed_does_nothing() -> None:
     with fault.armed("keys.disk.after_temp", fault.Raise(OSError("unplugged"))):
-        fault.point(NAME)
+        point(NAME)
 
 
 def test_an_armed_point_raises() -> None:
     with fault.armed(NAME, fault.Raise(OSError("unplugged"))), pytest.raises(OSError, match="unplugged"):
-        fault.point(NAME)
+        point(NAME)
 
 
 def test_an_armed_point_calls() -> None:
     seen: list[str] = []
     with fault.armed(NAME, fault.Call(lambda: seen.append("called"))):
-        fault.point(NAME)
+        point(NAME)
     assert seen == ["called"]
 
 
 def test_an_armed_point_ends_the_process_without_clean_up() -> None:
     program = (
-        "from pvdm import fault\n"
+        "from pvdm.fault import point\nfrom tests.support import fault\n"
         f"fault.arm({NAME!r}, fault.Exit())\n"
         "try:\n"
-        f"    fault.point({NAME!r})\n"
+        f"    point({NAME!r})\n"
         "finally:\n"
         "    print('cleaned up', flush=True)\n"
     )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (fault.EXIT_CODE, "")
 
 
 def test_a_point_acts_after_the_given_passes() -> None:
     with fault.armed(NAME, fault.Raise(OSError("unplugged")), passes=2):
-        fault.point(NAME)
-        fault.point(NAME)
+        point(NAME)
+        point(NAME)
         with pytest.raises(OSError, match="unplugged"):
-            fault.point(NAME)
+            point(NAME)
 
 
 def test_a_point_is_harmless_after_the_block() -> None:
     with fault.armed(NAME, fault.Raise(OSError("unplugged"))):
         pass
-    fault.point(NAME)
+    point(NAME)
 
 
 def test_an_unknown_name_cannot_be_armed() -> None:

@@ -10,8 +10,8 @@ from pvdm.errors import PvdmError, VerificationError
 from pvdm.trust.log.checkpoint import Checkpoint, sign_checkpoint
 from pvdm.trust.log.merkle import Node
 from pvdm.trust.log.proof import (
+    KnownLog,
     LogProof,
-    LogProofChecker,
     compare,
     parse_log_proof,
     verify_log_proof,
@@ -100,7 +100,7 @@ def test_a_log_proof_is_for_its_entry_alone() -> None:
 
 
 def test_the_checker_of_proof_files_lets_only_logged_entries_pass() -> None:
-    checker = LogProofChecker(ORIGIN, (KEY,))
+    checker = KnownLog(ORIGIN, (KEY,))
     file = log_proof(3, 7).to_bytes()
     checker.require_included(entry(3).to_bytes(), file)
     with pytest.raises(VerificationError) as refused:

@@ -9,9 +9,20 @@ import pytest
 
 from pvdm.errors import PvdmError, UnavailableError, VerificationError
 from pvdm.trust.log.checkpoint import SignedCheckpoint, sign_checkpoint
-from pvdm.trust.log.log import AppendedEntries, Log
+from pvdm.trust.log.log import AppendedEntries
 from pvdm.trust.log.outside import FileOutsideCheckpoint, acknowledge, require_consistent, start
-from tests.support.ledger.log_storage import KEY, ORIGIN, SIGNER, MemorySigner, entries, entry, filled, grown, open_log
+from tests.support.ledger.log_storage import (
+    KEY,
+    ORIGIN,
+    SIGNER,
+    Log,
+    MemorySigner,
+    entries,
+    entry,
+    filled,
+    grown,
+    open_log,
+)
 
 
 def outside_at(folder: Path) -> FileOutsideCheckpoint:

@@ -10,11 +10,11 @@ import pytest
 from pvdm.model.statements.kind import StatementKind
 from pvdm.trust.log import checkpoint, fsck, note
 from pvdm.trust.log.entry import ENTRY_SIZE_MAX_BYTES, LogEntry
-from pvdm.trust.log.log import APPEND_ENTRIES_MAX, Log
+from pvdm.trust.log.log import APPEND_ENTRIES_MAX
 from pvdm.trust.log.merkle import Node
 from pvdm.trust.log.proof import LOG_PROOF_SIZE_MAX_BYTES, LogProof
 from pvdm.trust.log.tiles import pack_bundle
-from tests.support.ledger.log_storage import MemoryStorage, open_log
+from tests.support.ledger.log_storage import Log, MemoryStorage, open_log
 
 SPEC = (Path(__file__).parents[2] / "spec" / "log.md").read_text()
 ROW = re.compile(r"^\| ([^|]+?) \| `([0-9a-f]+)` \|$", re.MULTILINE)

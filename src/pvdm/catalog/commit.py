@@ -21,14 +21,15 @@ from pvdm.catalog.sanity import StagedAdditions
 from pvdm.catalog.state import States, TableState, unknown_table
 from pvdm.catalog.upstream_commit import Extra, Forwarding, Step, Transact, require_proved
 from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError, StateUnknownError
-from pvdm.lake.files import MetadataFiles, StoredFile
+from pvdm.lake.files import MetadataFiles
 from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.table.commit_request import apply_updates, check_requirements, create_from_updates, is_create
 from pvdm.lake.format.table.metadata import TableMetadata
+from pvdm.lake.paths import Pointer
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Levels, Namespace
-from pvdm.ledger.catalog.tables import NewTable, Pointer, TableRow
+from pvdm.ledger.catalog.tables import NewTable, TableRow
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.locks import FairLock, KeyedLocks
 from pvdm.ledger.record import protections
@@ -64,7 +65,7 @@ class _PlannedStep:
     namespace: Namespace
     before: TableState | None
     after: TableMetadata
-    file: StoredFile
+    file: Pointer
     replaces: TableRow | None = None
     may_reuse_uuid: bool = False
     additions: StagedAdditions | None = None
@@ -154,7 +155,7 @@ class Commits:
         if any(row is not None and row.upstream is not None for _, (_, row) in changes):
             return [self._forward(grant, changes, permit, extra, transact)]
         planned: list[_PlannedStep | TableState] = []
-        written: list[StoredFile] = []
+        written: list[Pointer] = []
         with remove_uncommitted(self._files, written):
             for change, found in changes:
                 step = self._plan(grant, change, found, permit)
@@ -336,7 +337,7 @@ class Commits:
 
 
 @contextlib.contextmanager
-def remove_uncommitted(files: MetadataFiles, written: Iterable[StoredFile]) -> Iterator[None]:
+def remove_uncommitted(files: MetadataFiles, written: Iterable[Pointer]) -> Iterator[None]:
     """If the commit certainly failed, delete its files. A file that cannot be deleted is left to a later sweep."""
     try:
         yield
@@ -358,9 +359,8 @@ def _write_step(unit: Unit, step: _PlannedStep | TableState) -> TableRow:
         # This table does not change, but the others were checked together with it.
         tables.require_unchanged(unit, step.row)
         return step.row
-    pointer = Pointer(step.file.location, step.file.sha256)
     if step.before is not None:
-        row = tables.swap(unit, step.before.row, pointer, location=step.after.location)
+        row = tables.swap(unit, step.before.row, step.file, location=step.after.location)
         if step.additions is not None:
             step.additions.note(unit, row)
     else:
@@ -376,7 +376,7 @@ def _write_step(unit: Unit, step: _PlannedStep | TableState) -> TableRow:
             domain=home.domain,
             table_uuid=table_uuid,
             location=step.after.location,
-            pointer=pointer,
+            pointer=step.file,
             contract_hash=contract_hash,
             may_reuse_uuid=step.may_reuse_uuid,
         )

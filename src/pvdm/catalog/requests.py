@@ -84,14 +84,11 @@ class Requests:
         answer: Mapping[str, object] = json.loads(found.answer)
         return answer
 
-    def forget_old(self, now_micros: int) -> int:
+    def forget_old(self, now_micros: int) -> None:
         """Delete the requests whose keys have expired, in many short transactions."""
         before = now_micros - REQUEST_KEPT_MAX_SECONDS * 1_000_000
-        forgotten = 0
-        while True:
+        count = REQUESTS_FORGOTTEN_MAX
+        while count == REQUESTS_FORGOTTEN_MAX:
             count = self._ledger.transact(
                 lambda unit: requests.remove_before(unit, before, count=REQUESTS_FORGOTTEN_MAX), at_micros=now_micros
             )
-            forgotten += count
-            if count < REQUESTS_FORGOTTEN_MAX:
-                return forgotten

@@ -7,7 +7,7 @@ from typing import Final
 
 from pvdm.catalog.upstreams import Upstreams
 from pvdm.errors import Code, PvdmError
-from pvdm.lake.files import MetadataFiles, StoredFile
+from pvdm.lake.files import MetadataFiles
 from pvdm.lake.format.manifest.cache import SizedCache
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.ledger import Ledger
@@ -77,7 +77,7 @@ class States:
             current_row, upstream_state = self.upstreams.load(row)
             return TableState(current_row, upstream_state.metadata)
         sha256 = row.pointer.sha256
-        data = self._files.read(StoredFile(row.pointer.location, sha256))
+        data = self._files.read(row.pointer)
         cached = self._documents.get(row.table_uuid) or ()
         metadata = next((each.metadata for each in cached if each.sha256 == sha256), None)
         if metadata is None:

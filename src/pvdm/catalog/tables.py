@@ -21,12 +21,12 @@ from pvdm.errors import Code, ConflictError
 from pvdm.lake.format.json_document import Json, Node
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.new_table import new_table, register_table
-from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.paths import Location, Pointer, parse_location
 from pvdm.lake.stores.stores import Stores
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Levels, Namespace
-from pvdm.ledger.catalog.tables import Pointer, TableRow
+from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record.tokens import Grant
 from pvdm.model import canonical_json

@@ -39,11 +39,6 @@ Transact = Callable[[Callable[[Unit], list[TableRow]]], list[TableRow]]
 _COUNTS: Final = ("added-", "deleted-", "removed-", "total-")
 
 
-def record_history(unit: Unit, table_uuid: str, metadata: TableMetadata) -> None:
-    """Note the snapshots of `main` as they are now, with all facts: an operator has signed for this history."""
-    record_snapshots(unit, table_uuid, metadata, list_main_history(metadata))
-
-
 def record_snapshots(unit: Unit, table_uuid: str, metadata: TableMetadata, snapshots: Iterable[Snapshot]) -> None:
     """Note that `main` may have these snapshots of the document in its history, with the facts they have now."""
     facts = {str(each.snapshot_id): facts_sha256(metadata, each) for each in snapshots}

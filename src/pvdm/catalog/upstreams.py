@@ -12,12 +12,12 @@ from typing import Final
 from pvdm.errors import Code, InputError, PvdmError
 from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.paths import Location, Pointer, parse_location
 from pvdm.lake.upstream import CommitRequest, TableIdentifier, Upstream, UpstreamState, moved
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Levels, Namespace
-from pvdm.ledger.catalog.tables import NewTable, Pointer, TableRow
+from pvdm.ledger.catalog.tables import NewTable, TableRow
 from pvdm.ledger.clock import LedgerClock
 
 UPSTREAM_STALE_MAX_SECONDS: Final = 600

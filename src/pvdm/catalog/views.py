@@ -14,14 +14,13 @@ from pvdm.catalog.names import is_inside, new_place, read_metadata, require_name
 from pvdm.catalog.requests import RequestKey, failures_mean_state_unknown, note_request
 from pvdm.catalog.tables import CatalogParts, TableName, dotted_table, name_conflicts
 from pvdm.errors import Code, ConflictError, PvdmError
-from pvdm.lake.files import MetadataFiles, StoredFile
+from pvdm.lake.files import MetadataFiles
 from pvdm.lake.format.json_document import Json, Node
 from pvdm.lake.format.view import ViewMetadata, apply_view_updates, check_view_requirements, new_view
-from pvdm.lake.paths import parse_location
+from pvdm.lake.paths import Pointer, parse_location
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import namespaces, views
 from pvdm.ledger.catalog.namespaces import Levels, Namespace
-from pvdm.ledger.catalog.tables import Pointer
 from pvdm.ledger.catalog.views import NewView, ViewRow
 from pvdm.ledger.record.tokens import Grant, require_domain
 from pvdm.model.role import Role
@@ -190,7 +189,7 @@ class Views:
         fault.point("catalog.after_metadata_file")
 
         def work(unit: Unit) -> ViewRow:
-            row = swap(unit, Pointer(file.location, file.sha256))
+            row = swap(unit, file)
             _note_pointer(unit, key, row)
             return row
 
@@ -250,7 +249,7 @@ class Views:
 
     def _state(self, row: ViewRow) -> ViewState:
         """The document of a row. The file is read, hashed and parsed every time: views are small."""
-        data = self._files.read(StoredFile(row.pointer.location, row.pointer.sha256))
+        data = self._files.read(row.pointer)
         return ViewState(row, ViewMetadata.parse(data))
 
 

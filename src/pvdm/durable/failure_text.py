@@ -35,7 +35,7 @@ from pvdm.model.located import (
 )
 from pvdm.model.printable import utc_time
 from pvdm.model.statements.verdict import FailureClass
-from pvdm.model.states import AttemptState
+from pvdm.model.states import ROLLED_BACK_MAX, AttemptState
 
 _FAILED: Final = Code.VERIFICATION_FAILED
 
@@ -235,13 +235,11 @@ def taken_over_error(now: AttemptView, **details: str) -> PvdmError:
     )
 
 
-def attempts_exhausted_hint(
-    workload_id: str, attempts: tuple[AttemptView, ...], *, failed_max: int, rolled_back_max: int
-) -> str:
+def attempts_exhausted_hint(workload_id: str, attempts: tuple[AttemptView, ...], *, failed_max: int) -> str:
     """The next step if no attempt at the chunk is left; else empty."""
     limits = (
         ("failed", AttemptState.VERIFICATION_FAILED, failed_max),
-        ("were rolled back", AttemptState.ROLLED_BACK, rolled_back_max),
+        ("were rolled back", AttemptState.ROLLED_BACK, ROLLED_BACK_MAX),
     )
     for how_ended, state, limit in limits:
         if sum(each.state is state for each in attempts) >= limit:

@@ -239,9 +239,7 @@ class Run:
             attempts = self._client.workload(workload_id, chunks_after=index, limit=1, newest=False).attempts
         except PvdmError:
             return f"`pvdm status --workload-id {workload_id}` shows whether the chunk may be attempted again"
-        return failure_text.attempts_exhausted_hint(
-            workload_id, attempts, failed_max=failed_max, rolled_back_max=ROLLED_BACK_MAX
-        )
+        return failure_text.attempts_exhausted_hint(workload_id, attempts, failed_max=failed_max)
 
     def _await_attempt(self, chunk: ChunkView, attempt: AttemptView, *, until_published: bool = False) -> AttemptView:
         """Wait until the attempt has ended or waits for the other chunks.

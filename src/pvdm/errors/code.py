@@ -23,7 +23,7 @@ class RegisteredCode(StrEnum):
     @property
     def entry(self) -> Entry:
         """The code's entry in the registry."""
-        return load_section(self.section).entries[self.value]
+        return load_section(self.section)[self.value]
 
     def __call__(
         self,

@@ -7,27 +7,8 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import Any, Final
-
-SECTIONS: Final = (
-    "data",
-    "commands",
-    "statements",
-    "keys",
-    "log",
-    "steward",
-    "ledger",
-    "iceberg",
-    "catalog",
-    "upstream",
-    "protection",
-    "contracts",
-    "work",
-    "verification",
-    "gate",
-    "audit",
-)
-"""The files of the registry, in the order of docs/errors.md."""
+from importlib.resources.abc import Traversable
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +32,15 @@ class Entry:
         return self.message or self.when
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """The codes of one subject, with their heading and introduction in docs/errors.md."""
-
-    title: str
-    text: str
-    entries: dict[str, Entry]
-
-
 @functools.cache
-def load_section(name: str) -> Section:
-    """Read one file of the registry, once a process."""
-    content = resources.files("pvdm.errors").joinpath("registry", f"{name}.toml").read_text("utf-8")
-    document: dict[str, Any] = tomllib.loads(content)
-    title, text = document.pop("title"), document.pop("text")
-    return Section(title, text, {code: _read_entry(table) for code, table in document.items()})
+def load_section(name: str) -> dict[str, Entry]:
+    """The codes of one file of the registry, which is read once a process. Its other texts are for docs/errors.md."""
+    document = tomllib.loads(_registry().joinpath(f"{name}.toml").read_text("utf-8"))
+    return {code: _read_entry(table) for code, table in document.items() if isinstance(table, dict)}
+
+
+def _registry() -> Traversable:
+    return resources.files("pvdm.errors").joinpath("registry")
 
 
 def _read_entry(table: dict[str, Any] | str, kinds: tuple[str, ...] = ()) -> Entry:
@@ -93,4 +67,5 @@ def entries_by_reason() -> dict[str, Entry]:
 
 
 def _all_codes() -> Iterator[tuple[str, Entry]]:
-    return (item for name in SECTIONS for item in load_section(name).entries.items())
+    names = (file.name.removesuffix(".toml") for file in _registry().iterdir())
+    return (item for name in names for item in load_section(name).items())

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pvdm.digest import Engine, Plan
 from pvdm.evaluation.record import Watch, unwatched
 from pvdm.evaluation.rows import contributions, random_keys
-from pvdm.model.projection import ProjectionName, content
+from pvdm.model.projection import content
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
 
 BITS_MIN: Final = 12
@@ -103,7 +103,7 @@ def _at_width(bits: int, rng: random.Random, engine: Engine, watch: Watch) -> Bi
     truncated: set[int] = set()
     for done in range(0, count, _SLICE):
         watch(f"hashes of {bits} bits", done, count)
-        hashes = contributions(batch.slice(done, _SLICE), plan, keys, ProjectionName.CONTENT, engine)
+        hashes = contributions(batch.slice(done, _SLICE), plan, keys, engine)
         truncated.update(each >> (256 - bits) for each in hashes)
     watch(f"hashes of {bits} bits", count, count)
     return Birthday(bits, count, count - len(truncated), *prediction(count, bits))

@@ -113,7 +113,7 @@ def leak_study(*, seed: int, engine: Engine, watch: Watch = unwatched) -> LeakSt
     plan = Plan(rows.SCHEMA, (content(rows.SCHEMA),))
     batch = rows.to_batch([rows.random_row(rng) for _ in range(LEAKED_ROWS)])
     leaked_key, fresh_key = rows.random_keys(rng, plan), rows.random_keys(rng, plan)
-    leaked = rows.contributions(batch, plan, leaked_key, ProjectionName.CONTENT, engine)
+    leaked = rows.contributions(batch, plan, leaked_key, engine)
     watch("lattice reduction", 0, 1)
     started = time.perf_counter()
     left, right = split_relation(find_relation(leaked))

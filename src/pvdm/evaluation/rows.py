@@ -70,14 +70,14 @@ def to_batch(rows: Sequence[Row]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=_ARROW)
 
 
-def contributions(batch: pa.RecordBatch, plan: Plan, keys: Keys, name: ProjectionName, engine: Engine) -> list[int]:
-    """What each row adds to the digest: the engine's own sum after the row less the sum before it."""
+def contributions(batch: pa.RecordBatch, plan: Plan, keys: Keys, engine: Engine) -> list[int]:
+    """What each row adds to the content digest: the engine's own sum after the row less the sum before it."""
     accumulator = engine.start(plan, {each: element_key(key, plan, each) for each, key in keys.items()})
     added: list[int] = []
     before = 0
     for index in range(batch.num_rows):
         accumulator.update(batch.slice(index, 1))
-        _, after = accumulator.totals()[name]
+        _, after = accumulator.totals()[ProjectionName.CONTENT]
         added.append((after - before) % (1 << 256))
         before = after
     return added

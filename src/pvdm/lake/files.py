@@ -13,7 +13,7 @@ from typing import Final
 
 from pvdm import fault
 from pvdm.errors import Code, VerificationError
-from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.paths import Location, Pointer, parse_location
 from pvdm.lake.stores.store import UNFINISHED, WriteHooks, read, translate_errors
 from pvdm.lake.stores.stores import Place, Stores, place_of
 
@@ -26,19 +26,6 @@ _FAULT_POINTS: Final = WriteHooks(
     after_temp=lambda: fault.point("catalog.files.after_temp"),
     after_name=lambda: fault.point("catalog.files.after_rename"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class StoredFile:
-    """The location of a metadata file, and the SHA-256 of its bytes."""
-
-    location: str
-    sha256: str
-
-    @property
-    def name(self) -> str:
-        """The file's own name."""
-        return file_name(self.location)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +49,21 @@ class MetadataFiles:
         self._root = place_of(root)
         self._store = (stores or Stores()).at(self._root)
 
-    def write(self, table_uuid: str, revision: int, data: bytes) -> StoredFile:
+    def write(self, table_uuid: str, revision: int, data: bytes) -> Pointer:
         """Write a file under a new random name. It is durable when this returns."""
         name = f"{revision:05d}-{secrets.token_hex(16)}.metadata.json"
         return self._put(table_uuid, name, data)
 
-    def write_named(self, table_uuid: str, name: str, data: bytes) -> StoredFile:
+    def write_named(self, table_uuid: str, name: str, data: bytes) -> Pointer:
         """Write a file whose name follows from its content, unless it exists with this content."""
-        stored = StoredFile(str(self._root.child(table_uuid, name)), hashlib.sha256(data).hexdigest())
+        stored = Pointer(str(self._root.child(table_uuid, name)), hashlib.sha256(data).hexdigest())
         try:
             self.read(stored)
         except VerificationError:
             return self._put(table_uuid, name, data)
         return stored
 
-    def read(self, stored: StoredFile) -> bytes:
+    def read(self, stored: Pointer) -> bytes:
         """The bytes. Raises if they are not those that were written."""
         data = self.read_unchecked(stored)
         got = hashlib.sha256(data).hexdigest()
@@ -84,7 +71,7 @@ class MetadataFiles:
             raise Code.METADATA_FILE_CHANGED(expected=stored.sha256, got=got)
         return data
 
-    def read_unchecked(self, found: FoundFile | StoredFile) -> bytes:
+    def read_unchecked(self, found: FoundFile | Pointer) -> bytes:
         """The bytes of a file in the folder, without a check of their hash."""
         place = self._require_own(parse_location(found.location))
         with _translate_errors():
@@ -93,7 +80,7 @@ class MetadataFiles:
             except FileNotFoundError:
                 raise Code.METADATA_FILE_MISSING(expected=found.location, got="nothing") from None
 
-    def remove(self, stored: StoredFile | FoundFile) -> None:
+    def remove(self, stored: Pointer | FoundFile) -> None:
         """Remove a file that nothing points to, if it is there."""
         self._remove(parse_location(stored.location))
 
@@ -131,11 +118,11 @@ class MetadataFiles:
             if unfinished or _NAME.fullmatch(name):
                 yield FoundFile(str(each.place), each.modified_seconds, unfinished)
 
-    def _put(self, table_uuid: str, name: str, data: bytes) -> StoredFile:
+    def _put(self, table_uuid: str, name: str, data: bytes) -> Pointer:
         place = self._root.child(table_uuid, name)
         with _translate_errors():
             self._store.put(place, data, _FAULT_POINTS)
-        return StoredFile(str(place), hashlib.sha256(data).hexdigest())
+        return Pointer(str(place), hashlib.sha256(data).hexdigest())
 
     def _require_own(self, place: Location) -> Location:
         """The location. Raises unless it is in this folder, without a link on its path."""

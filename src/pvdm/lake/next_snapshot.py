@@ -257,7 +257,8 @@ class _Head:
         """
         if self._head is None or listing is None:
             return [], []
-        live = [each for each in listing.manifests if _may_be_live(each)]
+        # A manifest of deleted entries alone belongs to the snapshot that wrote it.
+        live = [each for each in listing.manifests if each.added_files_count != 0 or each.existing_files_count != 0]
         if not self._in_vault:
             return live, []
         hashes = found_manifests.read_manifest_hashes(
@@ -358,11 +359,6 @@ def _split_by_size(group: Sequence[ManifestFile]) -> Iterator[list[ManifestFile]
             part = []
     if part:
         yield part
-
-
-def _may_be_live(listed: ManifestFile) -> bool:
-    """Whether the manifest may have live entries; one of deleted entries belongs to the snapshot that wrote it."""
-    return listed.added_files_count != 0 or listed.existing_files_count != 0
 
 
 def _summary(totals: Mapping[str, str], wanted: SnapshotChange, removed: Sequence[DataFile]) -> dict[str, str]:

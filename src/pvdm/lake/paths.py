@@ -79,6 +79,19 @@ class Location:
         return Path("/", *self.parts)
 
 
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """A metadata file: its location and the SHA-256 of its bytes."""
+
+    location: str
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        """The file's own name."""
+        return self.location.rpartition("/")[2]
+
+
 def parse_location(text: str) -> Location:
     """The normal form of a location. Raises if it has `..`, control characters or needless percent escapes."""
     return _parse_cached(text) if len(text) <= _CACHED_MAX_CHARACTERS else _parse(text)

@@ -130,10 +130,6 @@ class Vault:
                 place.local.parent.rmdir()
                 self._store.forget(place.local.parent)
 
-    def holds(self, location: str) -> bool:
-        """Whether the location is in the vault."""
-        return parse_location(location).is_under(self.root)
-
     def _place(self, table_uuid: str, kind: VaultKind, name: str) -> Location:
         parts = name.split("/")
         if _UUID.fullmatch(table_uuid) is None or not 1 <= len(parts) <= 2 or not all(map(_PART.fullmatch, parts)):

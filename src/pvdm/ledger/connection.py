@@ -21,7 +21,7 @@ from sqlalchemy.pool import PoolProxiedConnection
 from sqlalchemy.sql import ClauseElement
 
 from pvdm.errors import Code, PvdmError
-from pvdm.ledger.schema.sql import REFUSED_PREFIX, REFUSED_SQLSTATE
+from pvdm.ledger.schema import REFUSED_PREFIX, REFUSED_SQLSTATE
 
 # The key of a pooled SQLite connection's info under which it is noted whether the connection may write.
 _MAY_WRITE: Final = "pvdm_may_write"

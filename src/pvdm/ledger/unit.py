@@ -39,12 +39,8 @@ class Actor:
     facts: Mapping[str, str]
 
 
+# The person's request that this thread or task executes. None for jobs and the Steward's own work.
 _actor: ContextVar[Actor | None] = ContextVar("pvdm_ledger_actor", default=None)
-
-
-def current_actor() -> Actor | None:
-    """The person's request that this thread or task executes. None for jobs and the Steward's own work."""
-    return _actor.get()
 
 
 @contextlib.contextmanager
@@ -191,7 +187,7 @@ class Unit:
         self._require_open()
         if not self._writing:
             raise Code.BUG(reason="unit_read_only")
-        actor = current_actor()
+        actor = _actor.get()
         if actor is not None and self._changed:
             self._log_request(actor)
         self._open = False

@@ -34,7 +34,7 @@ def watched(work: Callable[[], _T], *, cancel: Callable[[], bool], seconds: floa
     with termination_raised():
         try:
             running.start()
-            while not running.has_ended(_WAIT_SECONDS):
+            while not running.has_ended():
                 if ends is not None and time.monotonic() >= ends:
                     raise TimeoutError
         except (KeyboardInterrupt, Terminated, TimeoutError) as stop:
@@ -63,11 +63,11 @@ class _Running(Generic[_T]):
     def start(self) -> None:
         self._thread.start()
 
-    def has_ended(self, seconds: float) -> bool:
-        """Whether the work ends within this time."""
+    def has_ended(self) -> bool:
+        """Whether the work ends within a short time."""
         if not self._is_over:
             with contextlib.suppress(queue.Empty):
-                self._end.get(timeout=seconds)
+                self._end.get(timeout=_WAIT_SECONDS)
                 self._is_over = True
         return self._is_over
 
@@ -97,7 +97,7 @@ def _stop(running: _Running[_T], cancel: Callable[[], bool]) -> None:
         with contextlib.suppress(Exception):
             if cancel():
                 return
-        if running.has_ended(_WAIT_SECONDS) or time.monotonic() >= ends:
+        if running.has_ended() or time.monotonic() >= ends:
             return
 
 

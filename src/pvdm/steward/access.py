@@ -72,7 +72,7 @@ class Access:
             old = tokens.lock(unit, token_id)
             _require_not_derived(old)
             tokens.require_live(old, now)
-            expires = now + (old.life_micros if lifetime is None else lifetime)
+            expires = now + (old.expires_micros - old.issued_micros if lifetime is None else lifetime)
             successor = tokens.issue(
                 unit, old.role, secret_sha256=token.sha256, domain=old.domain, name=old.name, expires_micros=expires
             )

@@ -11,7 +11,8 @@ from pvdm.api.protection import ProtectionView, TargetKind
 from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.commit import retry_if_row_changed
 from pvdm.catalog.names import full_name
-from pvdm.catalog.upstream_commit import record_history
+from pvdm.catalog.responses import list_main_history
+from pvdm.catalog.upstream_commit import record_snapshots
 from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, VerificationError
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -260,7 +261,8 @@ class Protections:
             # Fails if the row has changed since it was checked; then everything is checked again.
             tables.protect(unit, row, after)
             if row.upstream is not None and after is not None:
-                record_history(unit, row.table_uuid, metadata)
+                # An operator has signed for this history.
+                record_snapshots(unit, row.table_uuid, metadata, list_main_history(metadata))
             return record
 
         return apply

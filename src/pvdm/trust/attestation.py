@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pvdm.model.statements.attestation import SourceAttestation
 from pvdm.trust.refusal import refused, require_equal
 from pvdm.trust.root import TrustRoot
-from pvdm.trust.verify import Verified, verify_statement
+from pvdm.trust.verify import verify_statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,9 @@ class RequiredAttestation:
     age_max_micros: int
 
 
-def verify_attestation(
-    data: bytes, root: TrustRoot, wanted: RequiredAttestation, *, now: int
-) -> Verified[SourceAttestation]:
-    """The attestation, if a registered attestor signed it recently for the pinned source snapshot."""
-    attestation = verify_statement(data, root, SourceAttestation, now=now)
-    found = attestation.predicate
+def verify_attestation(data: bytes, root: TrustRoot, wanted: RequiredAttestation, *, now: int) -> None:
+    """Raise unless a registered attestor signed the attestation recently for the pinned source snapshot."""
+    found = verify_statement(data, root, SourceAttestation, now=now).predicate
     require_registered(found, wanted)
     source = f"{found.table.catalog} {found.table.uuid}"
     require_equal("attestation_wrong_source", f"{wanted.catalog} {wanted.table_uuid}", source)
@@ -37,7 +34,6 @@ def verify_attestation(
     require_equal("attestation_wrong_nonce", wanted.nonce, found.nonce)
     require_equal("attestation_wrong_epoch", wanted.epoch, found.epoch)
     require_fresh(found, wanted, now)
-    return attestation
 
 
 def require_registered(found: SourceAttestation, wanted: RequiredAttestation) -> None:

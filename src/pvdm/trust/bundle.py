@@ -13,7 +13,7 @@ from pvdm.model.fields import Fields, require_sha256
 from pvdm.model.statements.kind import StatementKind
 from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.log.note import NoteKey
-from pvdm.trust.log.proof import LogProofChecker
+from pvdm.trust.log.proof import KnownLog
 from pvdm.trust.refusal import refuse_input_errors, refused, require_equal
 from pvdm.trust.root import RootRole, TrustRoot
 from pvdm.trust.strict_json import read
@@ -135,7 +135,7 @@ def resolve_log_origin(root: TrustRoot, origin: str | None) -> str:
     return logs[0]
 
 
-def log_checker(root: TrustRoot, *, origin: str) -> LogProofChecker:
+def log_checker(root: TrustRoot, *, origin: str) -> KnownLog:
     """The checker of that log, with all its unrevoked keys in the trust root, because old keys signed old notes."""
     keys = tuple(
         NoteKey(origin, key.public.der)
@@ -144,4 +144,4 @@ def log_checker(root: TrustRoot, *, origin: str) -> LogProofChecker:
     )
     if not keys:
         raise refused(Code.LOG_KEY_MISSING, "a log key", origin)
-    return LogProofChecker(origin, keys)
+    return KnownLog(origin, keys)

@@ -14,7 +14,10 @@ from pvdm.trust.refusal import refused
 def read(data: bytes, what: str, *, size_max_bytes: int) -> Value:
     """The JSON value of these bytes, which must be canonical."""
     require_size(data, what, size_max_bytes)
-    text = _decode(data, what)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise refused("json_not_utf8", "UTF-8", error.reason, message=f"{what} is not text") from None
     repeated: list[str] = []
 
     def build_object(pairs: list[tuple[str, Value]]) -> dict[str, Value]:
@@ -39,13 +42,6 @@ def read(data: bytes, what: str, *, size_max_bytes: int) -> Value:
     require_shallow(value, what)
     require_canonical(data, value, what)
     return value  # type: ignore[no-any-return]
-
-
-def _decode(data: bytes, what: str) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise refused("json_not_utf8", "UTF-8", error.reason, message=f"{what} is not text") from None
 
 
 def require_size(data: bytes, what: str, size_max_bytes: int) -> None:

@@ -24,7 +24,7 @@ from pvdm.trust.keys.service import KeyService
 from pvdm.verify.fetch import Files, Freeze, HashedFile, freeze, freeze_found
 from pvdm.verify.findings import Finding, rows_class, rows_of
 from pvdm.verify.intent import digest_plan, files_of_chunk
-from pvdm.verify.locate import LocateLimits, SideCounts, locate
+from pvdm.verify.locate import LocateLimits, locate
 from pvdm.verify.readers import JobInputs, JobKeys, Reader, SourceOrder, StagedOrder, ThreadReader, Work
 from pvdm.verify.source import source_readable
 from pvdm.verify.spark.extracting import SparkExtraction, require_extraction
@@ -169,7 +169,7 @@ def _locate(tools: Tools, work: Work, source: Freeze, digests: Digests) -> Wrong
     result, limits = digests.result, tools.locate_limits
     if result.staged is None or rows_class(result.intent, result.staged) is None:
         return None
-    rows = SideCounts(rows_of(result.intent), rows_of(result.staged))
+    rows = (rows_of(result.intent), rows_of(result.staged))
     return locate(work.inputs, digests.unchanged, source, tools.files, rows, threads=tools.threads, limits=limits)
 
 

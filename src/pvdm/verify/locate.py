@@ -89,14 +89,6 @@ class LocateLimits:
     folder: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SideCounts:
-    """The number of rows of each side, as the digests counted them."""
-
-    intent: int
-    staged: int
-
-
 class KernelSearch:
     """The kernel's search for the wrong rows of one attempt.
 
@@ -124,17 +116,19 @@ class KernelSearch:
         self._files += [(Side.STAGED, at) for at in range(len(staged))]
         self.spooled = False
 
-    def run(self, rows: SideCounts) -> dict[str, Any]:
+    def run(self, intent_rows: int, staged_rows: int) -> dict[str, Any]:
         """Run both passes. The result has, for each class, the rows by file, and file and row of the sample keys."""
         from pvdm.digest.kernel import BucketDifferences
 
-        key, bits = secrets.token_bytes(_KEY_BYTES), _bits(max(rows.intent, rows.staged))
+        key = secrets.token_bytes(_KEY_BYTES)
+        # About four rows a bucket, within the limits.
+        bits = min(_BITS_MAX, max(_BITS_MIN, math.ceil(math.log2(max(intent_rows, staged_rows) / 4 + 1))))
         buckets = self._read_all([BucketDifferences(self._plan, key, bits) for _ in range(self._threads)])
         with tempfile.TemporaryDirectory(prefix="pvdm-locate-", dir=self._limits.folder) as folder:
             differing = self._read_all(self._collectors(buckets, Path(folder)))
             self.spooled = differing.is_spooled
             result = differing.tally(self._limits.samples)
-        _require_explained(result, rows)
+        _require_explained(result, staged_rows - intent_rows)
         return result
 
     def _collectors(self, buckets: BucketDifferences, folder: Path) -> list[DifferingRows]:
@@ -182,17 +176,12 @@ class KernelSearch:
             )
 
 
-def _bits(rows: int) -> int:
-    """The number of bits of a bucket number: about four rows a bucket, within the limits."""
-    return min(_BITS_MAX, max(_BITS_MIN, math.ceil(math.log2(rows / 4 + 1))))
-
-
-def _require_explained(found: dict[str, Any], rows: SideCounts) -> None:
+def _require_explained(found: dict[str, Any], difference: int) -> None:
     """Require that some rows were found, and that they add up to the difference of the counts."""
     counts = {name: found[name]["rows"] for name in ("missing", "added", "duplicated", "modified")}
     surplus = counts["added"] + counts["duplicated"] - counts["missing"]
-    if surplus != rows.staged - rows.intent or not any(counts.values()):
-        expected = f"staged minus intent: {rows.staged - rows.intent}"
+    if surplus != difference or not any(counts.values()):
+        expected = f"staged minus intent: {difference}"
         raise Code.BUG(reason="locate_inconsistent", expected=expected, got=str(surplus))
 
 
@@ -201,14 +190,17 @@ def locate(
     staged: Sequence[ReadFile],
     source: Freeze,
     files: Files,
-    rows: SideCounts,
+    rows: tuple[int, int],
     *,
     threads: int,
     limits: LocateLimits,
 ) -> WrongRows:
-    """The wrong rows, or the reason why they could not be located. The verdict is FAIL in both cases."""
+    """The wrong rows, or the reason why they could not be located. The verdict is FAIL in both cases.
+
+    `rows` are the numbers of intended and of staged rows.
+    """
     try:
-        return shorten(_Locator(inputs, staged, source, files, threads=threads, limits=limits).run(rows))
+        return shorten(_Locator(inputs, staged, source, files, threads=threads, limits=limits).run(*rows))
     except PvdmError as error:
         return WrongRows.not_located(error.reason, _writable(str(error)[:_PROBLEM_CHARACTERS]))
     except Exception as error:  # a bug here must not hide a FAIL
@@ -274,9 +266,9 @@ class _Locator:
             Side.STAGED: [_partition_text(header, each.observed.data_file) for each in staged],
         }
 
-    def run(self, rows: SideCounts) -> WrongRows:
+    def run(self, intent_rows: int, staged_rows: int) -> WrongRows:
         """Locate the rows. Raises if they cannot be located."""
-        found = self._search.run(rows)
+        found = self._search.run(intent_rows, staged_rows)
         # Keys are not read if the contract lets no role see them.
         keys = self._read_keys(found) if self._inputs.bound.contract.governance.sample_keys else None
         classes = tuple(

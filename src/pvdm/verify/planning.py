@@ -20,7 +20,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from pvdm.errors import Code, expect
+from pvdm.errors import Code
 from pvdm.lake.format.schema.logical import type_to_iceberg
 from pvdm.lake.read.resolve import arrow_type
 from pvdm.model.canonical_json import dump
@@ -133,7 +133,10 @@ def _id_text(value: _ChunkValue) -> str:
 
 
 def _literal_of(text: str, kind: Type) -> ex.Text | ex.Number | ex.Boolean:
-    return expect(canonical_literal(parse_literal(text, kind), kind), "the text was made from a literal")
+    literal = canonical_literal(parse_literal(text, kind), kind)
+    if literal is None:
+        raise AssertionError("the text was made from a literal")
+    return literal
 
 
 def _equals(column: str, kind: Type, value: _ChunkValue) -> ex.Expression:

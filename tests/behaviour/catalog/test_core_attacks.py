@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.catalog.responses import published_view
 from pvdm.catalog.sanity import COMMIT_ROWS_MAX, ROW_IDS_OF_A_DAY_MAX
@@ -16,6 +15,7 @@ from pvdm.errors import InputError, NotAllowedError, PvdmError
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.ledger.record.tokens import Grant
 from pvdm.model.role import Role
+from tests.support import fault
 from tests.support.catalog.core import (
     FIRST,
     OPERATOR,

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from pvdm import fault
 from pvdm.catalog.commit import COMMIT_TABLES_MAX, COMMIT_TRIES_MAX, Change
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError, VerificationError
 from pvdm.lake.format.table.new_table import new_table
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.model.role import Role
+from tests.support import fault
 from tests.support.catalog.core import (
     CONTRACT,
     FIRST,

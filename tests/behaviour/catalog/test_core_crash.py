@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.errors import PvdmError, StateUnknownError
-from pvdm.lake.files import StoredFile
 from pvdm.ledger.catalog import tables
+from tests.support import fault
 from tests.support.catalog.core import FIRST, PRODUCER, SALES, Core, core_at, set_ref
 
 # What is true of a commit after a crash at each point.
@@ -55,7 +54,7 @@ def require_whole(core: Core) -> None:
     with core.ledger.read() as unit:
         rows = tables.list_live(unit)
     for row in rows:
-        core.files.read(StoredFile(row.pointer.location, row.pointer.sha256))
+        core.files.read(row.pointer)
 
 
 @pytest.mark.parametrize("point", POINTS)

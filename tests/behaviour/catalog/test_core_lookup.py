@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from pvdm import fault
 from pvdm.catalog.commit import Change, TableQueues
 from pvdm.catalog.state import TableState
 from pvdm.errors import ConflictError, InputError, NotAllowedError
@@ -22,6 +21,7 @@ from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.metadata.gate.target import Permit
 from pvdm.model.role import Role
+from tests.support import fault
 from tests.support.catalog.core import CONTRACT, PRODUCER, RISK, SALES, STEWARD, Core, Doc, core_at, ref_is, to_ref
 from tests.support.catalog.http import lake_at, set_ref, snapshot, told
 from tests.support.ledger.databases import memory_folder

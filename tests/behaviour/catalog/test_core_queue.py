@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from pvdm.lake.files import FoundFile, MetadataFiles, StoredFile
+from pvdm.lake.files import FoundFile, MetadataFiles
+from pvdm.lake.paths import Pointer
 from tests.support.catalog.core import PRODUCER, Core, core_at, set_ref
 from tests.support.ledger.databases import Postgresql, ledger_at
 
@@ -41,7 +42,7 @@ def test_no_commit_is_checked_on_a_base_that_another_steward_changes(
     removed: list[str] = []
     really = MetadataFiles.remove
 
-    def remove(files: MetadataFiles, stored: StoredFile | FoundFile) -> None:
+    def remove(files: MetadataFiles, stored: Pointer | FoundFile) -> None:
         removed.append(stored.location)
         really(files, stored)
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.catalog.namespaces import Namespaces
 from pvdm.catalog.tables import CatalogParts, Tables
@@ -22,6 +21,7 @@ from pvdm.errors import ConflictError, NotAllowedError, PvdmError, StateUnknownE
 from pvdm.lake.stores.stores import Stores
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import namespaces, tables, views
+from tests.support import fault
 from tests.support.catalog.core import CONTRACT, OPERATOR, PRODUCER, SALES, Core, core_at
 from tests.support.catalog.core import request as table_request
 from tests.support.catalog.views import OTHER, query, replaced, request

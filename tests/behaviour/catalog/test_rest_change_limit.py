@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from pvdm import fault
 from pvdm.steward.http import limits as module
 from pvdm.steward.http.limits import Limiter
+from tests.support import fault
 from tests.support.catalog.http import V1, Caller, Lake, lake_at, told
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.http import Rude, head

@@ -6,9 +6,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pvdm import fault
 from pvdm.model.role import Role
 from pvdm.steward.http.app import THREADS_MAX
+from tests.support import fault
 from tests.support.catalog.http import lake_at
 
 

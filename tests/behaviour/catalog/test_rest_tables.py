@@ -182,8 +182,8 @@ def test_a_default_that_no_later_commit_could_compare_is_refused_when_the_table_
 
 
 def test_a_commit_with_unknown_outcome_is_reported_as_unknown(lake: Lake) -> None:
-    from pvdm import fault
     from pvdm.errors import StateUnknownError
+    from tests.support import fault
 
     caller = lake.caller()
     caller.make("t")

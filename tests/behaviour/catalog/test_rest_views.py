@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from pvdm import fault
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import views
 from pvdm.model.role import Role
+from tests.support import fault
 from tests.support.catalog.http import SCHEMA, Caller, Lake, file_of, lake_at, spelled, told
 from tests.support.catalog.views import document, query, replaced, request
 from tests.support.lake.metadata import UUID

@@ -13,14 +13,14 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError
 
+from pvdm.lake.paths import Pointer
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import namespaces, tables, views
 from pvdm.ledger.catalog.namespaces import Levels
-from pvdm.ledger.catalog.tables import Pointer
 from pvdm.ledger.catalog.views import NewView
-from pvdm.ledger.schema.sql import LAYOUT_CATALOG, LAYOUT_VIEWS
 from tests.support.catalog.core import FIRST, SALES, Core, core_at
 from tests.support.ledger.rows import hex64
+from tools.ledger_sql import LAYOUT_CATALOG, LAYOUT_VIEWS
 
 
 @pytest.fixture

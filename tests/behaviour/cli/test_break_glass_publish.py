@@ -20,6 +20,7 @@ from tests.behaviour.cli.served import Door
 from tests.behaviour.cli.support import Ran, Run
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.pipeline import BY_DAY, REASON, ROWS, Line, Row, contract, line_at
+from tests.support.waiting import wait_for_jobs
 from tools.proof_kit import SECOND
 
 TARGET = "sales.orders"
@@ -41,7 +42,7 @@ class Desk:
             self.line.stage(producer, tried, rows)
             producer.staged(tried.attempt_id)
             found = producer.await_attempt(tried.attempt_id, seconds=SECONDS)
-        assert self.line.notary.jobs.wait(SECONDS)
+        assert wait_for_jobs(self.line.notary.jobs, SECONDS)
         assert found.state is AttemptState.VERIFICATION_FAILED
         self.line.served.stand.time.pass_by(SECOND)
         return found

@@ -16,13 +16,12 @@ from pvdm.model.statements.kind import StatementKind
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.log.checkpoint import open_checkpoint
 from pvdm.trust.log.entry import LogEntry
-from pvdm.trust.log.log import Log
 from pvdm.trust.log.note import NoteKey, parse_vkey
 from pvdm.trust.log.proof import parse_log_proof, verify_log_proof
 from tests.behaviour.cli.served import Door
 from tests.behaviour.cli.support import Ran, Run
 from tests.support.catalog.http import lake_at
-from tests.support.ledger.log_storage import MemoryStorage, entries
+from tests.support.ledger.log_storage import Log, MemoryStorage, entries
 from tests.support.steward.notary import LOG_ORIGIN, override_of, root_naming, signed_override, signed_root
 from tests.support.steward.notary import failed as failing
 from tools.proof_kit import NOW

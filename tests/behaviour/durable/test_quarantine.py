@@ -16,6 +16,7 @@ from pvdm.lake.vault import Vault
 from pvdm.model.role import Role
 from pvdm.model.statements.verdict import Outcome
 from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
+from tests.support.waiting import wait_for_jobs
 
 BY_AGE = ("quarantine", "remove", "--older-than", "1s", "--reason", "kept long enough")
 
@@ -33,7 +34,7 @@ def fail(shop: Shop, workload_id: str = "orders-1") -> str:
     with Coordinator(shop.steward) as coordinator:
         outcome = coordinator.execute_workload(workload_id, lambda _s, _c: table_of(ROWS[:2]), table="sales.orders")
     assert isinstance(outcome, VerificationFailed)
-    assert shop.steward.notary.jobs.wait(30)
+    assert wait_for_jobs(shop.steward.notary.jobs, 30)
     with shop.client() as client:
         return client.workload(workload_id).attempts[-1].attempt_id
 

@@ -16,6 +16,7 @@ from pvdm.ledger import Ledger
 from pvdm.steward.work.opened import describe_work
 from tests.support.steward.log_lines import LogLines, collected_lines
 from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
+from tests.support.waiting import wait_for_jobs
 
 FACTS = {"table", "table_uuid", "workload_id", "attempt_id", "state", "verdict"}
 
@@ -41,7 +42,7 @@ def run(shop: Shop, workload_id: str, rows: Any) -> Any:
 
 def test_a_publication_is_one_line_a_job_with_table_workload_and_verdict(shop: Shop, lines: LogLines) -> None:
     assert isinstance(run(shop, "orders-1", ROWS), Committed)
-    assert shop.steward.notary.jobs.wait(30)
+    assert wait_for_jobs(shop.steward.notary.jobs, 30)
     for job, state in (("verify", "COMMITTING"), ("publish", "COMMITTED"), ("dispose", "COMMITTED")):
         (line,) = (each for each in lines.select("job_done") if each["job"] == job)
         assert (line["table"], line["workload_id"], line["state"], line["verdict"]) == (

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.catalog.target import CatalogTarget
 from pvdm.errors import NotAllowedError, StateUnknownError
@@ -25,6 +24,7 @@ from pvdm.model.filter.claim import Claim
 from pvdm.model.role import Role
 from pvdm.model.statements.kind import StatementKind
 from pvdm.model.states import AttemptState
+from tests.support import fault
 from tests.support.catalog.core import set_ref
 from tests.support.gate.attacks import BEFORE, NEW, code_and_check, publish, refusal
 from tests.support.gate.protected_tables import Doc, House, contract

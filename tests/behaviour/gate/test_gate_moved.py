@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.errors import VerificationError
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, FileContent, IdMap, ManifestContent, ManifestEntry
@@ -21,6 +20,7 @@ from pvdm.metadata.gate.gate import validate_then_commit
 from pvdm.metadata.gate.proposal import VERIFY_AGAIN_CODES
 from pvdm.model.filter.claim import Claim
 from pvdm.steward.access import STEWARD_GRANT
+from tests.support import fault
 from tests.support.catalog.core import to_ref
 from tests.support.gate.approvals import SALES
 from tests.support.gate.protected_tables import Doc, House, Row, contract, day, house_at

@@ -7,19 +7,20 @@ from dataclasses import replace
 
 import pytest
 
-from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.errors import VerificationError
 from pvdm.lake.format.manifest.entry import DataFile
+from pvdm.lake.paths import Pointer
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import tables
-from pvdm.ledger.catalog.tables import Pointer, TableRow
+from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.gate.gate import validate_then_commit
 from pvdm.model.projection import Projection
 from pvdm.model.statements.core import ExtractionPath, Operation, Profile, ProofCore
 from pvdm.model.statements.proof import Storage
 from pvdm.steward.access import STEWARD_GRANT
+from tests.support import fault
 from tests.support.gate.approvals import COLUMN, SALES
 from tests.support.gate.attacks import (
     BEFORE,

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from pvdm import fault
 from pvdm.errors import ConflictError
 from pvdm.metadata.gate.gate import validate_then_commit
 from pvdm.metadata.gate.proposal import Proposal
@@ -19,6 +18,7 @@ from pvdm.model.statements.verdict import FailureClass, Verdict
 from pvdm.trust.envelope import Envelope, parse_envelope, seal
 from pvdm.trust.root import RootKey, RootRole
 from pvdm.trust.statement import payload_of
+from tests.support import fault
 from tests.support.gate.attacks import (
     NEW,
     code_and_check,

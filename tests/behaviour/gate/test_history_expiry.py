@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.errors import StateUnknownError
 from pvdm.lake.next_snapshot import SnapshotChange, next_snapshot
@@ -17,6 +16,7 @@ from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.audit.audit import AuditJudge, audit
 from pvdm.model.role import Role
 from pvdm.model.statements.kind import StatementKind
+from tests.support import fault
 from tests.support.audit.crafted_history import Local, codes, local
 from tests.support.audit.expiring_history import audited, keep, published
 from tests.support.audit.published_history import gathered, permitted

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.errors import NotAllowedError, PvdmError, StateUnknownError, UnavailableError, VerificationError
 from pvdm.lake.read.entries import listed_manifests
@@ -23,6 +22,7 @@ from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.receipt import Receipt
 from pvdm.steward.work.opened import decode_refusal
 from pvdm.trust.verify import verify_statement
+from tests.support import fault
 from tests.support.gate.approvals import COLUMN, SALES
 from tests.support.gate.protected_tables import HOUR, Doc, House, Row, contract, house_at
 from tests.support.ledger.databases import memory_folder

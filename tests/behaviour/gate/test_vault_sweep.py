@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from pvdm import fault
 from pvdm.catalog import references
 from pvdm.catalog.cleanup import ORPHAN_AGE_MAX_SECONDS
 from pvdm.errors import VerificationError
@@ -21,6 +20,7 @@ from pvdm.ledger.work import nonces
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.gate.gate import validate_then_commit
 from pvdm.steward.cleanup.vault import VaultSweep
+from tests.support import fault
 from tests.support.gate.attacks import NEW
 from tests.support.gate.protected_tables import House
 from tests.support.stores import places

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from pvdm import fault
 from pvdm.errors import NotAllowedError, PvdmError, UnavailableError
 from pvdm.model.projection import ProjectionName
 from pvdm.trust.keys.context import Purpose
@@ -25,6 +24,7 @@ from pvdm.trust.keys.kms import KmsHome, KmsSettings, open_kms_keys
 from pvdm.trust.keys.pkcs11 import Pkcs11Home, Pkcs11Settings
 from pvdm.trust.keys.seal import Passphrase
 from pvdm.trust.keys.service import KeyService, release
+from tests.support import fault
 from tests.support.steward.epoch_file import FileEpochStore
 from tests.support.steward.keys import adopt, attempt, source
 from tests.support.steward.secret_search import traces

@@ -33,6 +33,7 @@ from tests.support.ledger.rows import receipts_of
 from tests.support.steward.http import bearer, refusal
 from tests.support.steward.notary import LOG_ORIGIN, override_of, signed_override
 from tests.support.steward.pipeline import BY_DAY, REASON, ROWS, Line, Row, contract, line_at
+from tests.support.waiting import wait_for_jobs
 from tools.proof_kit import SECOND
 
 TARGET = "sales.orders"
@@ -69,7 +70,7 @@ def run(line: Line, client: StewardClient, rows: Sequence[Row], chunk_id: str = 
     line.stage(client, tried, rows)
     client.staged(tried.attempt_id)
     found = client.await_attempt(tried.attempt_id, seconds=SECONDS)
-    assert line.notary.jobs.wait(SECONDS)
+    assert wait_for_jobs(line.notary.jobs, SECONDS)
     line.served.stand.time.pass_by(SECOND)
     return found
 
@@ -88,7 +89,7 @@ def waived(line: Line, operator: StewardClient, failed: AttemptView) -> str:
 def settled(line: Line, operator: StewardClient, override_id: str) -> AttemptView:
     line.served.stand.time.pass_by(SECOND)
     found = operator.await_attempt(operator.publish_override(override_id).attempt_id, seconds=SECONDS)
-    assert line.notary.jobs.wait(SECONDS)
+    assert wait_for_jobs(line.notary.jobs, SECONDS)
     line.served.stand.time.pass_by(SECOND)
     return found
 
@@ -152,7 +153,7 @@ def test_once_more_answers_what_was_published(line: Line, producer: StewardClien
     done = settled(line, operator, override_id)
     files = shown(line)
     assert operator.publish_override(override_id).attempt_id == done.attempt_id
-    assert line.notary.jobs.wait(SECONDS)
+    assert wait_for_jobs(line.notary.jobs, SECONDS)
     assert shown(line) == files
 
 

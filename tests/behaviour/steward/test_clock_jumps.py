@@ -12,13 +12,13 @@ import httpx
 import pytest
 from sqlalchemy import Table, func, select
 
-from pvdm import fault
 from pvdm.errors import NotAllowedError, UnavailableError
 from pvdm.ledger import Ledger
 from pvdm.ledger.schema.record import attestations, challenges, events, statements, tokens
 from pvdm.model.role import Role
 from pvdm.steward.record.log import LedgerLogReader, PinnedLogReader
 from pvdm.trust.log.entry import parse_entry
+from tests.support import fault
 from tests.support.steward.http import REASON, Served, bearer, blocked_commits, refusal, served
 from tests.support.steward.load import ATTESTATIONS, CHALLENGES, challenge_body, signed_attestation
 from tests.support.steward.notary import (

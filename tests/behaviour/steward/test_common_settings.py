@@ -14,6 +14,7 @@ import pytest
 
 import pvdm
 from pvdm.errors import PvdmError, UnavailableError
+from pvdm.lake.paths import Pointer
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.record import shared_settings
@@ -56,7 +57,7 @@ def made_again(config: StewardConfig) -> None:
 def make_a_table(stand: Stand) -> None:
     def work(unit: Unit) -> None:
         namespace = namespaces.create(unit, ("sales",), domain="sales", properties={})
-        pointer = tables.Pointer(f"file://{stand.folder}/catalog/t-1/1.json", hex64("one"))
+        pointer = Pointer(f"file://{stand.folder}/catalog/t-1/1.json", hex64("one"))
         place = f"file://{stand.folder}/warehouse/orders"
         tables.create(unit, tables.NewTable(namespace.namespace_id, "orders", "sales", "t-1", place, pointer, None))
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from pvdm import fault
 from pvdm.errors import PvdmError
 from pvdm.ledger.record import tokens
 from pvdm.ledger.work import attempts, nonces
@@ -21,6 +20,7 @@ from pvdm.model.states import AttemptState
 from pvdm.steward.notary import Notary
 from pvdm.trust.log import outside
 from pvdm.trust.root import Thresholds, TrustRoot
+from tests.support import fault
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.logged import count_overrides
 from tests.support.steward.notary import (

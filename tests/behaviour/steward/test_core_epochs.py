@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pvdm import fault
 from pvdm.errors import PvdmError
 from pvdm.ledger.record import statements
 from pvdm.model.statements.epoch import EpochStage, EpochStatement
@@ -19,6 +18,7 @@ from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.log.checkpoint import open_checkpoint
 from pvdm.trust.log.note import NoteKey
 from pvdm.trust.verify import Verified, verify_statement
+from tests.support import fault
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.logged import entry_of
 from tests.support.steward.notary import LOG_ORIGIN, Stand, opened, root_naming, signed_root, stand_at

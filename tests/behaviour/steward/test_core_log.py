@@ -24,7 +24,7 @@ from pvdm.trust.log.checkpoint import open_checkpoint, read_unverified
 from pvdm.trust.log.export import ExportResult, export
 from pvdm.trust.log.fsck import fsck
 from pvdm.trust.log.log import LogStorage
-from pvdm.trust.log.proof import LogProofChecker, verify_consistency
+from pvdm.trust.log.proof import KnownLog, verify_consistency
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.logged import entry_of
 from tests.support.steward.notary import (
@@ -263,7 +263,7 @@ def test_an_entrys_proof_leads_to_the_newest_checkpoint(stand: Stand) -> None:
     recorded = stand.proved("one")
     stand.proved("two")
     log = stand.notary.log
-    checker = LogProofChecker(LOG_ORIGIN, tuple(log_keys(stand.notary.epochs.book(), LOG_ORIGIN)))
+    checker = KnownLog(LOG_ORIGIN, tuple(log_keys(stand.notary.epochs.book(), LOG_ORIGIN)))
     checker.require_included(entry_of(stand.notary, recorded.log_index), log.proof(recorded.log_index))
     assert code_of(lambda: checker.require_included(entry_of(stand.notary, 0), log.proof(1))) == "inclusion_root"
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from pvdm import fault
 from pvdm.api.protection import Applied
 from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError
 from pvdm.metadata.gate.state import state_of
@@ -20,6 +19,7 @@ from pvdm.model.statements.migration import Migration, ProtectionAction
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.verify import sign_statement
 from tests.behaviour.steward.test_core_protections import OTHER_UUID, at_once
+from tests.support import fault
 from tests.support.gate.approvals import (
     COLUMN,
     HASH,

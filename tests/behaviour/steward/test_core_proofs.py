@@ -24,7 +24,7 @@ from pvdm.steward.notary import log_keys
 from pvdm.steward.record.proofs import Recorded
 from pvdm.trust.bundle import check_bundle
 from pvdm.trust.keys.epochs import KeyRole
-from pvdm.trust.log.proof import LogProofChecker
+from pvdm.trust.log.proof import KnownLog
 from pvdm.trust.root import TrustRoot
 from pvdm.trust.verify import require_epoch, verify_threshold
 from tests.support.ledger.databases import memory_folder
@@ -263,8 +263,8 @@ def test_a_producer_under_profile_t_is_shown_no_counts(
     assert (view.rows_intent, view.rows_staged, view.profile) == (shown, shown, profile.value)
 
 
-def checker(stand: Stand) -> LogProofChecker:
-    return LogProofChecker(LOG_ORIGIN, tuple(log_keys(stand.notary.epochs.book(), LOG_ORIGIN)))
+def checker(stand: Stand) -> KnownLog:
+    return KnownLog(LOG_ORIGIN, tuple(log_keys(stand.notary.epochs.book(), LOG_ORIGIN)))
 
 
 def test_a_bundle_is_checked_without_asking_anybody(stand: Stand) -> None:

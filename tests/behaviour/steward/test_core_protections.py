@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from pvdm import fault
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, UnavailableError
 from pvdm.ledger.work import nonces
 from pvdm.model.role import Role
 from pvdm.model.statements.migration import NamespaceTarget, Protection, ProtectionAction, TableTarget
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.verify import sign_statement
+from tests.support import fault
 from tests.support.gate.approvals import (
     COLUMN,
     CONTRACT,

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from pvdm import fault
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError
 from pvdm.ledger import Unit
 from pvdm.ledger.record.tokens import Grant
@@ -18,6 +17,7 @@ from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, WorkloadState
 from pvdm.steward.work.opened import bound_contract
 from pvdm.steward.work.opening import Workloads
+from tests.support import fault
 from tests.support.gate.approvals import code_of
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.notary import attempt_token
@@ -60,7 +60,7 @@ def opened(line: Line, text: str | None = None, workload_id: str = "run-1") -> s
     """A protected table and a workload of it; its first chunk."""
     line.protect(text or contract())
     desk(line).open(producer(line), workload_id, TARGET, {})
-    return desk(line).chunks(producer(line), workload_id, after=0, count=1)[0].definition.chunk_id
+    return desk(line).chunks(producer(line), workload_id, after=0, count=1)[0][0].chunk_id
 
 
 def attempt(line: Line, chunk_id: str = "all", workload_id: str = "run-1") -> Attempt:
@@ -111,7 +111,7 @@ def test_a_workload_pins_the_source_and_fixes_the_plan(line: Line) -> None:
     assert found.opening.source == source.row.table_uuid
     assert found.source_snapshot_id == str(source.metadata.current_snapshot_id)
     planned = desk(line).chunks(producer(line), "run-1", after=0, count=10)
-    assert [each.definition.chunk_id for each in planned] == ["day=2026-11-13", "day=2026-11-14", "day=~other"]
+    assert [chunk.chunk_id for chunk, _ in planned] == ["day=2026-11-13", "day=2026-11-14", "day=~other"]
 
 
 def test_opening_again_changes_nothing_though_the_source_has_moved(line: Line) -> None:
@@ -364,9 +364,9 @@ def test_chunks_come_in_pages_with_the_last_attempt_at_each(line: Line) -> None:
     given_up(line, attempt(line, first))
     second = attempt(line, first)
     found = desk(line).chunks(producer(line), "run-1", after=0, count=2)
-    assert [each.attempt and each.attempt.attempt_id for each in found] == [second.attempt_id, None]
+    assert [last and last.attempt_id for _, last in found] == [second.attempt_id, None]
     rest = desk(line).chunks(producer(line), "run-1", after=2, count=2)
-    assert [each.definition.chunk_id for each in rest] == ["day=~other"]
+    assert [chunk.chunk_id for chunk, _ in rest] == ["day=~other"]
     assert desk(line).chunks(producer(line), "run-1", after=3, count=2) == []
 
 
@@ -386,7 +386,7 @@ def test_a_branch_is_taken_over_as_one_chunk(line: Line) -> None:
     head = line.scene.found().metadata.refs["wap"].snapshot_id
     assert (found.state, found.branch, found.staged_snapshot_id) == (AttemptState.VERIFYING, "wap", str(head))
     planned = desk(line).chunks(producer(line), "run-1", after=0, count=10)
-    assert [each.definition.where for each in planned] == ["true"]
+    assert [definition.where for definition, _attempt in planned] == ["true"]
     assert desk(line).adopt(producer(line), "run-1", TARGET, "wap", {}) == found
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.catalog.sanity import CLOCK_DIFFERENCE_MAX_MS
 from pvdm.errors import ConflictError, NotAllowedError, UnavailableError, VerificationError
@@ -25,6 +24,7 @@ from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 from pvdm.steward.cleanup.disposal import branch_removal
 from pvdm.verify.fetch import Files
+from tests.support import fault
 from tests.support.steward.notary import attempt_token
 from tests.support.verify.attempts import RAW, ROWS, SALES, Bench, Row, bench_at, write
 

@@ -22,6 +22,7 @@ from tests.support.steward.http import REASON
 from tests.support.steward.notary import override_of, signed_override
 from tests.support.steward.pipeline import REASON as WHY
 from tests.support.steward.pipeline import ROWS, Line, line_at
+from tests.support.waiting import wait_for_jobs
 from tools.proof_kit import SECOND
 
 SECONDS = 60.0
@@ -93,7 +94,7 @@ def test_who_broke_the_glass_is_found_by_name_and_by_the_override(line: Line) ->
         line.stage(producer, tried, ROWS[:-1])
         producer.staged(tried.attempt_id)
         failed = producer.await_attempt(tried.attempt_id, seconds=SECONDS)
-    assert line.notary.jobs.wait(SECONDS)
+    assert wait_for_jobs(line.notary.jobs, SECONDS)
     assert failed.state is AttemptState.VERIFICATION_FAILED
     line.served.stand.time.pass_by(SECOND)
     with line.notary.ledger.read() as unit:

@@ -239,7 +239,7 @@ def wait_until_refused(port: int) -> None:
 SCRIPT = """
 import sys, time
 from pathlib import Path
-from pvdm import fault
+from tests.support import fault
 from pvdm.model.role import Role
 from pvdm.steward import server
 from tests.support.steward.notary import Stand, Time, config_at, created

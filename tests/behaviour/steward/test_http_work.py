@@ -24,6 +24,7 @@ from tests.support.gate.approvals import code_of
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.http import bearer
 from tests.support.steward.pipeline import BY_DAY, REASON, Line, contract, line_at
+from tests.support.waiting import wait_for_jobs
 
 PROMPTLY = 10.0
 
@@ -234,7 +235,7 @@ def test_what_keeps_the_steward_from_its_work_is_told(
     _, tried = line.attempt(producer)
     producer.staged(tried.attempt_id)
     line.notary.jobs.start()
-    assert line.notary.jobs.wait(PROMPTLY)
+    assert wait_for_jobs(line.notary.jobs, PROMPTLY)
     job = producer.attempt(tried.attempt_id).job
     assert job is not None
     assert job.problem is not None

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from pvdm import fault
 from pvdm.api.work import AttemptView
 from pvdm.cli.work.status import attempt_lines
 from pvdm.durable.failure_text import failure_error
@@ -18,6 +17,7 @@ from pvdm.lake.paths import parse_location
 from pvdm.model.located import WrongRows
 from pvdm.model.role import Role
 from pvdm.model.statements.verdict import FailureClass
+from tests.support import fault
 from tests.support.ledger.rows import newest_verified
 from tests.support.steward.pipeline import ROWS, Line, Row, contract, line_at
 

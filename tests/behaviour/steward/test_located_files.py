@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pvdm import fault
 from pvdm.model.statements.verdict import FailureClass
+from tests.support import fault
 from tests.support.verify.attempts import ROWS, Bench, altered, bench_at, write
 
 pytest.importorskip("pvdm_kernel")

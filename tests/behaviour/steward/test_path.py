@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
-from pvdm import fault
 from pvdm.api.work import AttemptView
 from pvdm.client import StewardClient
 from pvdm.errors import InputError, UnavailableError, VerificationError
@@ -22,10 +21,12 @@ from pvdm.model.filter.claim import Claim
 from pvdm.model.role import Role
 from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState, WorkloadState
+from tests.support import fault
 from tests.support.ledger.databases import memory_folder
 from tests.support.ledger.rows import receipts_of
 from tests.support.steward.pipeline import BY_DAY, REASON, ROWS, Line, Row, contract, line_at, table_of
 from tests.support.stores.places import ON_S3, file_at, stores, where
+from tests.support.waiting import wait_for_jobs
 
 # PyIceberg's own.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg")
@@ -77,7 +78,7 @@ def prefix_of(found: AttemptView) -> Path:
 
 def cleaned(line: Line, found: AttemptView) -> None:
     """Its branch is gone, as soon as the job that cleans up had its turn."""
-    assert line.notary.jobs.wait(SECONDS)
+    assert wait_for_jobs(line.notary.jobs, SECONDS)
     assert found.branch not in line.scene.found().metadata.refs
 
 
@@ -273,7 +274,7 @@ def test_a_receipt_that_cannot_be_signed_at_once_is_signed_without_a_new_start(
     away = UnavailableError("ledger_unreachable", "away for a while")
     with fault.armed("gate.before_receipt", fault.Raise(away)):
         found = run(line, producer, ROWS)
-        assert line.notary.jobs.wait(SECONDS)
+        assert wait_for_jobs(line.notary.jobs, SECONDS)
         with line.notary.ledger.read() as unit:
             assert len(receipts.list_missing(unit)) == 1
     assert found.state is AttemptState.COMMITTED

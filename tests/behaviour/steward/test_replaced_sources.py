@@ -24,6 +24,7 @@ from tests.support.gate.claims import (
     stage,
 )
 from tests.support.steward.pipeline import RAW, ROWS, Line, contract, line_at
+from tests.support.waiting import wait_for_jobs
 
 # PyIceberg's own.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg")
@@ -105,7 +106,7 @@ def test_a_source_that_is_dropped_after_opening_publishes_nothing(line: Line, pr
     line.stage(producer, tried, ROWS[:2])
     load_anew(line, "dropped")
     producer.staged(tried.attempt_id)
-    assert line.notary.jobs.wait(60)
+    assert wait_for_jobs(line.notary.jobs, 60)
     found = producer.attempt(tried.attempt_id)
     assert found.refusal is not None
     assert (found.state, found.refusal.reason) == (AttemptState.ROLLED_BACK, "source_unusable")

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from pvdm import fault
 from pvdm.digest.plan import Mode
 from pvdm.errors import PvdmError, VerificationError
 from pvdm.ledger.record import events, statements
@@ -25,6 +24,7 @@ from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.log.fsck import fsck
 from pvdm.trust.log.note import NoteKey
 from pvdm.trust.verify import require_epoch, verify_statement, verify_threshold
+from tests.support import fault
 from tests.support.ledger.rows import receipts_of
 from tests.support.steward.logged import entry_of
 from tests.support.steward.notary import LOG_ORIGIN, core_of, override_of, root_naming, signed_override, signed_root

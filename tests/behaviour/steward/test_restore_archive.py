@@ -20,11 +20,11 @@ from pvdm.trust.keys.public import PublicKey, SigningKey
 from pvdm.trust.log import merkle
 from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.log.export import export
-from pvdm.trust.log.log import Log
 from pvdm.trust.log.merkle import Node
 from pvdm.trust.root import RootKey, RootRole
 from pvdm.trust.statement import Predicate, read_statement
 from pvdm.trust.verify import sign_statement
+from tests.support.ledger.log_storage import Log
 from tests.support.steward.notary import (
     LOG_ORIGIN,
     NOTARY,

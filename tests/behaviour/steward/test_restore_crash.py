@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from pvdm import fault
 from pvdm.errors import PvdmError
 from pvdm.ledger.record import restores
 from pvdm.ledger.work import attempts
@@ -19,6 +18,7 @@ from pvdm.steward.restore.restore import Restored
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.log.checkpoint import read_unverified
 from pvdm.trust.statement import read_statement
+from tests.support import fault
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.notary import LOG_ORIGIN, core_of
 from tests.support.steward.restore import NEW_ORIGIN, ORDER, Scene, refused, scene_at

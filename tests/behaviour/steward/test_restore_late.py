@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from pvdm import fault
 from pvdm.errors import StateUnknownError
 from pvdm.ledger.record import restores
 from pvdm.ledger.work import claims
 from tests.behaviour.gate.test_gate_sources import publish_day, ready
 from tests.behaviour.gate.test_publishing import CrashError
 from tests.behaviour.steward.test_restore_pointers import Lost, lost, set_property
+from tests.support import fault
 from tests.support.gate.claims import naming
 from tests.support.gate.protected_tables import SOURCE, contract
 from tests.support.steward import restore

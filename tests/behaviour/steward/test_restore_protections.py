@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from pvdm import fault
 from pvdm.errors import NotAllowedError
 from pvdm.lake.paths import parse_location
 from pvdm.ledger.record import protections, statements
@@ -15,6 +14,7 @@ from pvdm.model.role import Role
 from pvdm.model.statements.migration import ProtectionAction, contract_sha256
 from pvdm.steward.restore.refill_statements import ProtectedAgain, RemadeMigration, UnprotectedTable
 from pvdm.steward.restore.restore import Restored
+from tests.support import fault
 from tests.support.gate.approvals import (
     CONTRACT,
     HASH,

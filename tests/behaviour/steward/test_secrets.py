@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from pvdm import fault
 from pvdm.model.role import Role
 from pvdm.steward.config.resources import open_keys
 from pvdm.steward.config.steward import FileKeys
@@ -18,6 +17,7 @@ from pvdm.steward.http.v1 import service as service_routes
 from pvdm.steward.logs import log_exception
 from pvdm.steward.record.epochs import LedgerEpochs
 from pvdm.steward.server import start
+from tests.support import fault
 from tests.support.ledger.databases import Postgresql
 from tests.support.steward.notary import Stand
 from tests.support.steward.secret_search import traces

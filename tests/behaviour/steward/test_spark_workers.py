@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from pvdm import fault
 from pvdm.errors import UnavailableError
 from pvdm.lake.paths import parse_location
 from pvdm.ledger.work.attempts import Attempt
@@ -20,6 +19,7 @@ from pvdm.model.role import Role
 from pvdm.verify.observed import FileObservation
 from pvdm.verify.readers import ThreadReader, observe_staged
 from pvdm.verify.spark import report, worker
+from tests.support import fault
 from tests.support.gate.approvals import code_of
 from tests.support.spark.verification import InProcess, Lab, facts, lab_at
 from tests.support.steward.http import refusal

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pvdm import fault
 from pvdm.lake.paths import parse_location
 from pvdm.model.states import AttemptState
 from pvdm.verify.fetch import Files
+from tests.support import fault
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.pipeline import ROWS, contract, line_at
 

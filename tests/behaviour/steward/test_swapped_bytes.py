@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from pvdm import fault
 from pvdm.api.work import AttemptView
 from pvdm.client import StewardClient
 from pvdm.lake.format.schema.logical import to_model
@@ -24,6 +23,7 @@ from pvdm.metadata.audit.audit import AuditJudge, audit
 from pvdm.model.role import Role
 from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState
+from tests.support import fault
 from tests.support.audit.crafted_history import Local, codes
 from tests.support.audit.published_history import gathered
 from tests.support.lake.scans import table_of

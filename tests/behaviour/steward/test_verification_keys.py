@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pvdm import fault
 from pvdm.errors import ConflictError, PvdmError
+from tests.support import fault
 from tests.support.verify.attempts import ROWS, Bench, bench_at
 
 pytest.importorskip("pvdm_kernel")

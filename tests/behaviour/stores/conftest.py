@@ -17,6 +17,7 @@ from pvdm.model.role import Role
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.pipeline import ROWS, Line, Row, line_at
 from tests.support.stores.s3_server import Bucket, S3Server, s3_server
+from tests.support.waiting import wait_for_jobs
 
 __all__ = ["s3_server"]
 SECONDS = 60.0
@@ -42,7 +43,7 @@ class Lake:
         """The attempt handed in, and what became of it, cleaned up."""
         client.staged(attempt.attempt_id)
         found = client.await_attempt(attempt.attempt_id, seconds=SECONDS)
-        assert self.line.notary.jobs.wait(SECONDS)
+        assert wait_for_jobs(self.line.notary.jobs, SECONDS)
         return found
 
     def data(self, attempt: AttemptView) -> list[Location]:

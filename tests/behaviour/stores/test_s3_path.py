@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
-from pvdm import fault
 from pvdm.cli import main
 from pvdm.client import StewardClient
 from pvdm.client.table import TableClient
@@ -25,6 +24,7 @@ from pvdm.model.states import AttemptState
 from pvdm.steward.work.opened import require_adoptable
 from pvdm.verify.fetch import Files
 from tests.behaviour.stores.conftest import Lake
+from tests.support import fault
 from tests.support.audit.crafted_history import codes
 from tests.support.audit.published_history import gathered
 from tests.support.steward.notary import LOG_ORIGIN

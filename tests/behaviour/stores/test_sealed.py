@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from pvdm import fault
 from pvdm.api.work import AttemptView
 from pvdm.client import StewardClient
 from pvdm.errors import UnavailableError
@@ -27,10 +26,12 @@ from pvdm.model.states import AttemptState
 from pvdm.trust.statement import read_signed
 from tests.behaviour.stores.conftest import Lake
 from tests.behaviour.stores.test_s3_path import found_by_audit, seen
+from tests.support import fault
 from tests.support.gate.approvals import code_of
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.pipeline import ROWS, contract, line_at
 from tests.support.stores.s3_server import CONSUMERS, PRODUCERS, S3Server
+from tests.support.waiting import wait_for_jobs
 
 pytest.importorskip("pvdm_kernel")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg")
@@ -156,7 +157,7 @@ def test_a_crash_between_the_policy_and_the_freeze_is_gone_on_from(
 ) -> None:
     with fault.armed("lake.seal.after_policy", fault.Raise(UnavailableError("stopped", "for the test"))):
         producer.staged(attempt.attempt_id)
-        assert lake.line.notary.jobs.wait(60)
+        assert wait_for_jobs(lake.line.notary.jobs, 60)
     found = lake.settled(producer, attempt)
     assert found.state is AttemptState.COMMITTED
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from pvdm import fault
 from pvdm.errors import InputError, PvdmError, UnavailableError, VerificationError
 from pvdm.lake.files import MetadataFiles
 from pvdm.lake.paths import Location, parse_location
@@ -21,6 +20,7 @@ from pvdm.lake.stores.stores import Stores
 from pvdm.lake.vault import Vault, VaultKind
 from pvdm.model.secret import Secret
 from pvdm.verify.fetch import Files
+from tests.support import fault
 from tests.support.gate.approvals import code_of
 from tests.support.stores.s3_server import S3Server
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from pvdm import fault
 from pvdm.ledger.work import announced, attempts
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
@@ -14,6 +13,7 @@ from pvdm.model.statements.migration import ProtectionAction
 from pvdm.model.states import AttemptState
 from tests.behaviour.upstream.test_upstream_publishing import CrashError, disposal, settle, state_of
 from tests.behaviour.upstream.test_upstream_serving import commit, refused, shown_to, to_main
+from tests.support import fault
 from tests.support.catalog.upstream import NEW, There, code_of, publish
 from tests.support.gate.protected_tables import House
 from tests.support.servers.fault_proxy import held

@@ -18,7 +18,6 @@ import pytest
 from moto.server import ThreadedMotoServer
 from pyiceberg.catalog.glue import GlueCatalog
 
-from pvdm import fault
 from pvdm.errors import InputError, NotAllowedError, UnavailableError
 from pvdm.lake.format.table.new_table import new_table
 from pvdm.lake.stores.s3_client import S3Settings, open_client, open_config
@@ -29,6 +28,7 @@ from pvdm.steward.config.resources import open_mounts
 from pvdm.steward.config.sections import UpstreamConfig
 from pvdm.steward.config.steward import StewardConfig
 from tests.behaviour.upstream.test_upstream_serving import commit, refused, shown_to
+from tests.support import fault
 from tests.support.catalog.core import request
 from tests.support.catalog.upstream import BEFORE, NEW, announced_of, code_of, made_on, of, publish, receipts_of
 from tests.support.gate.approvals import SALES, Scene, with_catalog

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from pvdm import fault
 from pvdm.catalog import target
 from pvdm.catalog.target import UpstreamTarget
 from pvdm.errors import ConflictError, PvdmError, StateUnknownError, UnavailableError
@@ -19,6 +18,7 @@ from pvdm.model.statements.migration import ProtectionAction
 from pvdm.model.states import AttemptState
 from pvdm.steward.cleanup.disposal import Disposal
 from pvdm.steward.restore.reconcile import end_announced
+from tests.support import fault
 from tests.support.catalog.upstream import (
     BEFORE,
     NEW,

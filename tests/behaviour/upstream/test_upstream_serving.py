@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from pvdm import fault
 from pvdm.catalog.commit import Change
 from pvdm.errors import PvdmError, StateUnknownError, UnavailableError
 from pvdm.ledger.work import claims, workloads
@@ -20,6 +19,7 @@ from pvdm.model.contract import parse_contract
 from pvdm.model.role import Role
 from pvdm.steward.work.sources import Sources
 from pvdm.verify.fetch import Files
+from tests.support import fault
 from tests.support.audit.crafted_history import Local, codes, standings
 from tests.support.audit.published_history import gathered
 from tests.support.catalog.upstream import NEW, There, code_of, made_on, publish

@@ -14,6 +14,8 @@ from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
 from tests.support.catalog.upstream import NEW, There, of, publish
 from tests.support.gate.protected_tables import House
+from tests.support.steward.job_tasks import queue_verification
+from tests.support.waiting import wait_for_jobs
 
 Doc = dict[str, Any]
 
@@ -102,8 +104,8 @@ def test_what_is_not_shown_is_not_judged_as_gone(house: House, staging: Attempt,
     jobs = house.notary.jobs
     jobs.start()
     try:
-        jobs.verify(staging.attempt_id)
-        assert jobs.wait(30)
+        queue_verification(jobs, staging.attempt_id)
+        assert wait_for_jobs(jobs, 30)
         found = jobs.of_attempt(of(house, staging))
     finally:
         jobs.stop()

@@ -13,21 +13,21 @@ from pathlib import Path
 
 from pyiceberg.table.metadata import TableMetadataUtil
 
-from pvdm import fault
 from pvdm.catalog.catalog import Catalog, StewardPlaces, open_catalog
 from pvdm.catalog.commit import Change
 from pvdm.catalog.responses import TableResponse
 from pvdm.catalog.state import TableState
 from pvdm.errors import NotAllowedError, PvdmError
 from pvdm.lake.format.table.commit_request import apply_updates
+from pvdm.lake.paths import Pointer
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Levels
-from pvdm.ledger.catalog.tables import Pointer
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record.tokens import Grant
 from pvdm.metadata.gate.target import Permit
 from pvdm.model.role import Role
+from tests.support import fault
 from tests.support.catalog.core import CONTRACT, OPERATOR, PRODUCER, always, grant
 from tests.support.catalog.snapshot_files import Made, Pool
 from tests.support.oracles.catalog_model import Doc, Model, ancestry, facts, shown, tags

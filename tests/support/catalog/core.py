@@ -18,11 +18,11 @@ from pvdm.lake.files import MetadataFiles
 from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.new_table import new_table
-from pvdm.lake.paths import parse_location
+from pvdm.lake.paths import Pointer, parse_location
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Levels, Namespace
-from pvdm.ledger.catalog.tables import Pointer, TableRow
+from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.work import attempts, workloads

@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 
 from pvdm.catalog.commit import Change
-from pvdm.lake.files import StoredFile
 from pvdm.lake.format.json_document import Json
+from pvdm.lake.paths import Pointer
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.tables import TableRow
@@ -99,11 +99,11 @@ class Yard:
         for row in self.rows():
             self.document(row)
 
-    def shown(self, row: TableRow) -> list[StoredFile]:
+    def shown(self, row: TableRow) -> list[Pointer]:
         """Every metadata file that the table ever pointed to, by the ledger's own history."""
         with self.stand.notary.ledger.read() as unit:
             steps = [step.new for step in events.history(unit, "tables", row.table_id) if step.new is not None]
-        found = [StoredFile(step["metadata_location"], step["metadata_sha256"]) for step in steps]
+        found = [Pointer(step["metadata_location"], step["metadata_sha256"]) for step in steps]
         return list(dict.fromkeys(found))
 
     def left_over(self) -> set[Path]:

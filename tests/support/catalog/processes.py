@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-from pvdm import fault
 from pvdm.ledger.clock import wall_micros
 from pvdm.steward.config.steward import StewardConfig
 from pvdm.steward.notary import open_notary
 from pvdm.steward.server import start
+from tests.support import fault
 from tools.proof_kit import NOW
 
 ROOT = Path(__file__).parents[3]

@@ -55,7 +55,8 @@ def _step(core: Core, random: Random, names: list[str], new: str) -> list[TableR
         case "rename":
             row = core.get(names.pop(random.randrange(len(names)))).row
             names.append(new)
-            return [_changed(core, lambda unit: tables.rename(unit, row, namespace_id=row.namespace_id, name=new))]
+            _changed(core, lambda unit: tables.rename(unit, row, namespace_id=row.namespace_id, name=new))
+            return [replace(row, name=new, revision=row.revision + 1)]
         case _:
             row = core.get(names.pop(random.randrange(len(names)))).row
             _changed(core, lambda unit: tables.drop(unit, row))

@@ -16,8 +16,8 @@ from pvdm.lake.format.manifest.entry import DataFile, IdMap
 from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.next_snapshot import SnapshotChange, next_snapshot
-from pvdm.lake.paths import Location, parse_location
-from pvdm.ledger.catalog.tables import Pointer, TableRow
+from pvdm.lake.paths import Location, Pointer, parse_location
+from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.schema.work import NoncePurpose
 from pvdm.ledger.unit import Unit
 from pvdm.ledger.work.attempts import Attempt

@@ -14,10 +14,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from pvdm.errors import RolledBackError
 from pvdm.model.statements.kind import StatementKind
 from pvdm.trust.keys.public import PublicKey, SigningKey
+from pvdm.trust.log import log as source
+from pvdm.trust.log import merkle
 from pvdm.trust.log.checkpoint import SignedCheckpoint
 from pvdm.trust.log.entry import LogEntry
-from pvdm.trust.log.log import Log
-from pvdm.trust.log.merkle import Node, fold, grow, leaf_hash
+from pvdm.trust.log.merkle import ConsistencyProof, InclusionProof, Node, fold, grow, leaf_hash
 from pvdm.trust.log.note import NoteKey
 
 ORIGIN = "log.example/orders"
@@ -97,6 +98,19 @@ def entry(number: int, salt: str = "") -> LogEntry:
 
 def entries(start: int, end: int, salt: str = "") -> list[LogEntry]:
     return [entry(number, salt) for number in range(start, end)]
+
+
+class Log(source.Log):
+    """A log that stores an append as soon as it is prepared, and proves its entries."""
+
+    def append(self, added: Sequence[LogEntry]) -> source.AppendedEntries:
+        return self.prepare(added).store(self._storage)
+
+    def prove_inclusion(self, index: int, size: int) -> InclusionProof:
+        return merkle.prove_inclusion(self._storage, index=index, size=self._require_size(size))
+
+    def prove_consistency(self, old_size: int, new_size: int) -> ConsistencyProof:
+        return merkle.prove_consistency(self._storage, old_size=old_size, new_size=self._require_size(new_size))
 
 
 def open_log(storage: MemoryStorage, signer: SigningKey = SIGNER) -> Log:

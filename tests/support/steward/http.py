@@ -13,10 +13,10 @@ from typing import Any
 
 import httpx
 
-from pvdm import fault
 from pvdm.model.role import Role
 from pvdm.steward.config.steward import Limits, StewardConfig
 from pvdm.steward.server import RunningServer, start
+from tests.support import fault
 from tests.support.steward.notary import Stand, Time, stand_at
 
 REASON = {"reason": "because the test says so"}

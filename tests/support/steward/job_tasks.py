@@ -13,6 +13,7 @@ from pvdm.ledger.work.workloads import Opening, Pinned
 from pvdm.model.contract import Atomicity
 from pvdm.model.states import AttemptState
 from pvdm.steward.pipeline.jobs import Jobs, Tasks
+from pvdm.steward.work.queries import JobKind
 from tests.support.steward.notary import Stand
 from tools.proof_kit import fixed
 
@@ -107,3 +108,8 @@ class JobTasks:
 
     def calls(self, kind: str) -> list[object]:
         return [subject for what, subject in self.asked if what == kind]
+
+
+def queue_verification(jobs: Jobs, attempt_id: str) -> None:
+    """Queue the verification of the attempt, whatever its state."""
+    jobs._queue(JobKind.VERIFY, attempt_id)

@@ -38,6 +38,7 @@ from tests.support.ledger.rows import newest_verified
 from tests.support.steward.pipeline import RAW, REASON, SALES, Line, line_at
 from tests.support.stores.places import file_at, files, where
 from tests.support.verify.staged import seen as observed
+from tests.support.waiting import wait_for_jobs
 from tools.proof_kit import SECOND
 
 Doc = dict[str, Any]
@@ -139,7 +140,7 @@ class Goods:
         """The attempt handed in, and what became of it, with everything cleaned up."""
         client.staged(attempt.attempt_id)
         found = client.await_attempt(attempt.attempt_id, seconds=SECONDS)
-        assert self.line.notary.jobs.wait(SECONDS)
+        assert wait_for_jobs(self.line.notary.jobs, SECONDS)
         return found
 
     def seen(self, name: str) -> list[Doc]:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pvdm.errors import PvdmError, UnavailableError, VerificationError
-from pvdm.lake.files import MetadataFiles, StoredFile
+from pvdm.lake.files import MetadataFiles
+from pvdm.lake.paths import Pointer
 
 UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
 
@@ -19,7 +20,7 @@ def files(tmp_path: Path) -> MetadataFiles:
     return MetadataFiles(tmp_path / "deep" / "metadata")
 
 
-def path_of(stored: StoredFile) -> Path:
+def path_of(stored: Pointer) -> Path:
     return Path(stored.location.removeprefix("file://"))
 
 
@@ -76,7 +77,7 @@ def test_a_file_outside_the_stewards_place_is_refused(files: MetadataFiles, tmp_
     path = tmp_path / "elsewhere.metadata.json"
     path.write_bytes(b"x")
     with pytest.raises(VerificationError) as caught:
-        files.read(StoredFile(f"file://{path}", hashlib.sha256(b"x").hexdigest()))
+        files.read(Pointer(f"file://{path}", hashlib.sha256(b"x").hexdigest()))
     assert caught.value.reason == "metadata_file_foreign"
 
 

@@ -11,10 +11,10 @@ import yaml  # type: ignore[import-untyped]
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from pvdm.errors import InputError
-from pvdm.model.contract import json_schema, parse_contract
+from pvdm.model.contract import parse_contract
 from tests.support.for_each import for_each
 from tests.unit.contract.examples import GONE, SMALL, changed, refused, written
-from tools.make_contract_reference import PAGE, SCHEMA, page_text, schema_text
+from tools.make_contract_reference import PAGE, SCHEMA, json_schema, page_text, schema_text
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "orders.yaml"
@@ -209,7 +209,7 @@ def test_the_example_is_good_and_shows_every_key() -> None:
     document = yaml.safe_load(EXAMPLE.read_bytes())
     assert VALIDATOR.is_valid(json.loads(json.dumps(document, default=str)))
     parse_contract(EXAMPLE.read_bytes(), str(EXAMPLE)).bind({"date": "2026-11-14"})
-    schema: dict[str, Any] = json_schema()
+    schema = json_schema()
     for name in ("", "Metadata", "Boundary", "Projections", "Governance", "Limits"):
         part = schema["$defs"][name] if name else schema
         missing = set(part["properties"]) - set(document[name.lower()] if name else document)
@@ -227,7 +227,7 @@ def test_the_reference_is_written_from_the_schema() -> None:
 
 def test_the_reference_has_a_row_for_every_key() -> None:
     page = page_text()
-    schema: dict[str, Any] = json_schema()
+    schema = json_schema()
     for part in (schema, *schema["$defs"].values()):
         for key in part["properties"]:
             assert f"| `{key}` |" in page

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from pvdm import fault
 from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError
 from pvdm.ledger.clock import LedgerClock
 from pvdm.model.projection import ProjectionName
 from pvdm.steward.record.epochs import LedgerHandles
 from pvdm.trust.keys.handles import HandleRecord, HandleRegistry, Handles
 from pvdm.trust.keys.service import KeyService
+from tests.support import fault
 from tests.support.ledger.databases import ledger_at
 from tests.support.steward.keys import attempt, keystore
 

@@ -18,7 +18,6 @@ from types import TracebackType
 import pytest
 
 import pvdm
-from pvdm import fault
 from pvdm.errors import InputError, PvdmError
 from pvdm.model import canonical_json
 from pvdm.model.projection import ProjectionName
@@ -28,6 +27,7 @@ from pvdm.trust.keys.file import FileKeystore, open_file_keys
 from pvdm.trust.keys.operator import create_key_pair, open_key_pair
 from pvdm.trust.keys.seal import Passphrase
 from pvdm.trust.keys.service import AttemptKeys, KeyService, release
+from tests.support import fault
 from tests.support.for_each import for_each
 from tests.support.steward.keys import attempt, keystore
 from tests.support.steward.secret_search import traces

@@ -8,12 +8,12 @@ import psycopg
 import pytest
 from sqlalchemy import Integer, bindparam, func, select, text
 
-from pvdm import fault
 from pvdm.errors import PvdmError, StateUnknownError, UnavailableError
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import namespaces
 from pvdm.ledger.schema.work import NoncePurpose
 from pvdm.ledger.work import nonces
+from tests.support import fault
 from tests.support.ledger.databases import NOW, Postgresql, in_memory, ledger_at, server
 from tests.support.ledger.rows import hex32
 

@@ -13,13 +13,13 @@ import pytest
 from sqlalchemy import event, text
 from sqlalchemy.exc import DataError, DBAPIError, InterfaceError
 
-from pvdm import fault
 from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, StateUnknownError, UnavailableError
 from pvdm.ledger import Ledger, Unit, open_ledger
 from pvdm.ledger.connection import Phase, translate
 from pvdm.ledger.engine import CONNECTIONS_MAX, Timeouts
 from pvdm.ledger.schema.work import NoncePurpose
 from pvdm.ledger.work import nonces
+from tests.support import fault
 from tests.support.ledger.databases import NOW, Postgresql, ledger_at, server
 from tests.support.ledger.rows import hex32
 

@@ -13,8 +13,8 @@ from sqlalchemy import text
 from pvdm.errors import PvdmError, UnavailableError, VerificationError
 from pvdm.ledger import Ledger, open_ledger
 from pvdm.ledger.migrations import load_migrations, migrate
-from pvdm.ledger.schema.sql import DIALECTS, statements
 from tests.support.ledger.databases import NOW, Postgresql
+from tools.ledger_sql import DIALECTS, statements
 
 CATALOG = """
 SELECT 'column', table_name || '.' || column_name, data_type || ' ' || is_nullable FROM information_schema.columns

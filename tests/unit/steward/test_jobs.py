@@ -19,9 +19,9 @@ from pvdm.model.contract import Atomicity
 from pvdm.model.states import AttemptState
 from pvdm.steward.pipeline.jobs import Jobs
 from pvdm.steward.work.queries import JobStatus
-from tests.support.steward.job_tasks import JobTasks
+from tests.support.steward.job_tasks import JobTasks, queue_verification
 from tests.support.steward.notary import stand_at
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, wait_for_jobs
 from tools.proof_kit import fixed
 
 SECONDS = 20.0
@@ -52,8 +52,8 @@ def test_what_passes_is_published_and_then_forgotten(desk: JobTasks) -> None:
     (one,) = desk.attempts("a")
     desk.verify, desk.publish = desk.passed, desk.published
     with started(desk) as jobs:
-        jobs.verify(one)
-        assert jobs.wait(SECONDS)
+        queue_verification(jobs, one)
+        assert wait_for_jobs(jobs, SECONDS)
         assert (desk.attempt(one).state, jobs.listed()) == (AttemptState.COMMITTED, [])
     assert desk.calls("publish") == [(one,)]
     assert one in desk.told
@@ -69,9 +69,9 @@ def test_an_attempt_is_published_and_cleaned_up_before_the_next_one_is_begun(des
 
     desk.verify, desk.publish = desk.passed, publish
     for each in ids:
-        jobs.verify(each)
+        queue_verification(jobs, each)
     jobs.start()
-    assert jobs.wait(SECONDS)
+    assert wait_for_jobs(jobs, SECONDS)
     jobs.stop()
     done = [each for each in desk.asked if each[0] != "settle"]
     assert done == [step for each in ids for step in (("verify", each), ("publish", (each,)), ("dispose", each))]
@@ -82,10 +82,10 @@ def test_a_clean_up_that_no_job_asks_for_waits_behind_what_was_asked_before(desk
     desk.end(given_up, AttemptState.ROLLED_BACK)
     desk.verify = desk.failed
     jobs = desk.jobs(threads=1)
-    jobs.verify(waits)
+    queue_verification(jobs, waits)
     jobs.dispose(given_up)
     jobs.start()
-    assert jobs.wait(SECONDS)
+    assert wait_for_jobs(jobs, SECONDS)
     jobs.stop()
     assert [each for each in desk.asked if each[0] != "settle"] == [("verify", waits), ("dispose", given_up)]
 
@@ -108,9 +108,9 @@ def test_an_attempt_that_is_sent_back_is_verified_after_those_that_wait(desk: Jo
 
     desk.verify, desk.publish = desk.passed, publish
     for each in (sent_back, waits):
-        jobs.verify(each)
+        queue_verification(jobs, each)
     jobs.start()
-    assert jobs.wait(SECONDS)
+    assert wait_for_jobs(jobs, SECONDS)
     jobs.stop()
     assert desk.calls("verify") == [sent_back, waits, sent_back]
 
@@ -119,9 +119,9 @@ def test_one_end_of_a_job_wakes_who_waits_for_its_attempt_once(desk: JobTasks) -
     (one,) = desk.attempts("a")
     desk.verify = desk.failed
     jobs = desk.jobs(threads=1)
-    jobs.verify(one)
+    queue_verification(jobs, one)
     jobs.start()
-    assert jobs.wait(SECONDS)
+    assert wait_for_jobs(jobs, SECONDS)
     jobs.stop()
     assert desk.told.count(one) == 1
 
@@ -140,8 +140,8 @@ def test_a_second_request_retries_at_once_and_clears_the_old_problem(desk: JobTa
 
     desk.verify, desk.publish = gone, desk.published
     with started(desk, retry_seconds=600) as jobs:
-        jobs.verify(one)
-        assert jobs.wait(SECONDS)
+        queue_verification(jobs, one)
+        assert wait_for_jobs(jobs, SECONDS)
         waiting = only(jobs)
         assert (waiting.state, waiting.tries, waiting.error is not None) == (JobState.WAITING, 1, True)
         assert waiting.again_seconds is not None
@@ -149,7 +149,7 @@ def test_a_second_request_retries_at_once_and_clears_the_old_problem(desk: JobTa
         desk.verify = looked_at
         jobs.hurry(desk.attempt(one))
         assert held.wait(SECONDS)
-        assert jobs.wait(SECONDS)
+        assert wait_for_jobs(jobs, SECONDS)
     (running,) = seen
     assert running is not None
     assert (running.state, running.tries, running.error, running.again_seconds) == (JobState.RUNNING, 1, None, None)
@@ -164,11 +164,11 @@ def test_a_publication_that_waits_is_hurried_too(desk: JobTasks) -> None:
 
     desk.verify, desk.publish = desk.passed, away
     with started(desk, retry_seconds=600) as jobs:
-        jobs.verify(one)
-        assert jobs.wait(SECONDS)
+        queue_verification(jobs, one)
+        assert wait_for_jobs(jobs, SECONDS)
         desk.publish = desk.published
         jobs.hurry(desk.attempt(one))
-        assert jobs.wait(SECONDS)
+        assert wait_for_jobs(jobs, SECONDS)
     assert desk.attempt(one).state is AttemptState.COMMITTED
 
 
@@ -176,8 +176,8 @@ def test_what_fails_is_not_published(desk: JobTasks) -> None:
     (one,) = desk.attempts("a")
     desk.verify = desk.failed
     with started(desk) as jobs:
-        jobs.verify(one)
-        assert jobs.wait(SECONDS)
+        queue_verification(jobs, one)
+        assert wait_for_jobs(jobs, SECONDS)
         assert (desk.calls("publish"), jobs.listed()) == ([], [])
 
 
@@ -192,13 +192,13 @@ def test_a_workload_is_published_when_every_chunk_of_it_is_proved(desk: JobTasks
 
     desk.verify, desk.publish = verify, desk.published
     with started(desk) as jobs:
-        jobs.verify(one)
-        jobs.verify(two)
+        queue_verification(jobs, one)
+        queue_verification(jobs, two)
         while desk.attempt(one).state is not AttemptState.COMMITTING:
             pass
         assert desk.calls("publish") == []
         ready.set()
-        assert jobs.wait(SECONDS)
+        assert wait_for_jobs(jobs, SECONDS)
     assert desk.calls("publish") == [tuple(sorted((one, two)))]
 
 
@@ -207,7 +207,7 @@ def test_a_start_settles_first_and_takes_up_what_was_interrupted(desk: JobTasks)
     desk.passed(two)
     desk.verify, desk.publish = desk.passed, desk.published
     with started(desk) as jobs:
-        assert jobs.wait(SECONDS)
+        assert wait_for_jobs(jobs, SECONDS)
     assert desk.asked[0] == ("settle", None)
     assert desk.calls("verify") == [one]
     assert sorted(map(str, desk.calls("publish"))) == sorted(map(str, [(one,), (two,)]))
@@ -231,14 +231,14 @@ def test_an_error_that_is_no_verdict_is_shown_and_retried(desk: JobTasks, error:
 
     desk.verify, desk.publish = verify, desk.published
     with started(desk, retry_seconds=60) as jobs:
-        assert jobs.wait(SECONDS)
+        assert wait_for_jobs(jobs, SECONDS)
         seen = jobs.of_attempt(desk.attempt(one))
         assert seen is not None
         assert (seen.state, seen.tries, seen.error) == (JobState.WAITING, 1, error)
         assert desk.attempt(one).state is AttemptState.VERIFYING
     broken.set()
     with started(desk) as jobs:
-        assert jobs.wait(SECONDS)
+        assert wait_for_jobs(jobs, SECONDS)
     assert (len(tried), desk.attempt(one).state) == (2, AttemptState.COMMITTED)
 
 
@@ -271,7 +271,7 @@ def test_a_publication_whose_end_is_unknown_is_settled_before_it_is_tried_again(
     with started(desk, retry_seconds=0.01) as jobs:
         while desk.attempt(one).state is not AttemptState.COMMITTED:
             pass
-        assert jobs.wait(SECONDS)
+        assert wait_for_jobs(jobs, SECONDS)
     assert [what for what, _ in desk.asked] == ["settle", "publish", "settle", "publish"]
 
 
@@ -326,7 +326,7 @@ def test_a_ledger_that_cannot_be_read_after_a_step_leaves_no_failed_job(
     monkeypatch.setattr(Ledger, "read", read_or_fail)
     with started(desk, retry_seconds=0.01) as jobs:
         assert eventually(lambda: desk.attempt(one).state is AttemptState.COMMITTED and not away.is_set())
-        assert jobs.wait(SECONDS)
+        assert wait_for_jobs(jobs, SECONDS)
         assert [job for job in jobs.listed() if job.state is JobState.FAILED] == []
 
 
@@ -339,7 +339,7 @@ def test_a_start_that_cannot_settle_takes_up_what_was_interrupted_all_the_same(d
 
     desk.verify, desk.publish, desk.settle = desk.passed, desk.published, settle
     with started(desk, retry_seconds=60) as jobs:
-        assert jobs.wait(SECONDS)
+        assert wait_for_jobs(jobs, SECONDS)
     assert desk.attempt(one).state is AttemptState.COMMITTED
 
 
@@ -353,7 +353,7 @@ def test_a_bug_is_seen_and_the_attempt_stays(desk: JobTasks) -> None:
 
     desk.verify = verify
     with started(desk) as jobs:
-        assert jobs.wait(SECONDS)
+        assert wait_for_jobs(jobs, SECONDS)
         assert (only(jobs).subject, only(jobs).state) == (one, JobState.FAILED)
         error = only(jobs).error
         assert error is not None
@@ -370,11 +370,11 @@ def test_what_trying_again_does_not_cure_is_seen_and_not_tried_again(desk: JobTa
 
     desk.verify = verify
     with started(desk, retry_seconds=0.001) as jobs:
-        assert jobs.wait(SECONDS)
+        assert wait_for_jobs(jobs, SECONDS)
         assert (only(jobs).state, only(jobs).tries) == (JobState.FAILED, 1)
         desk.verify = desk.failed
-        jobs.verify(one)
-        assert jobs.wait(SECONDS)
+        queue_verification(jobs, one)
+        assert wait_for_jobs(jobs, SECONDS)
         assert jobs.listed() == []
 
 
@@ -387,7 +387,7 @@ def test_a_refusal_that_moved_the_attempt_ends_the_job(desk: JobTasks) -> None:
 
     desk.verify, desk.publish = desk.passed, publish
     with started(desk) as jobs:
-        assert jobs.wait(SECONDS)
+        assert wait_for_jobs(jobs, SECONDS)
         assert jobs.listed() == []
     assert desk.attempt(one).state is AttemptState.VERIFICATION_FAILED
 
@@ -406,7 +406,7 @@ def test_an_attempt_that_the_gate_sends_back_is_verified_again(desk: JobTasks) -
 
     desk.verify, desk.publish = desk.passed, publish
     with started(desk) as jobs:
-        assert jobs.wait(SECONDS)
+        assert wait_for_jobs(jobs, SECONDS)
     assert desk.calls("verify") == [one, one]
     assert desk.attempt(one).state is AttemptState.VERIFICATION_FAILED
 
@@ -414,7 +414,7 @@ def test_an_attempt_that_the_gate_sends_back_is_verified_again(desk: JobTasks) -
 def test_a_job_that_is_done_and_moved_nothing_is_a_bug_and_no_endless_loop(desk: JobTasks) -> None:
     desk.attempts("a")
     with started(desk) as jobs:
-        assert jobs.wait(SECONDS)
+        assert wait_for_jobs(jobs, SECONDS)
         assert only(jobs).state is JobState.FAILED
     assert len(desk.calls("verify")) == 1
 
@@ -428,7 +428,7 @@ def test_an_attempt_that_was_given_up_meanwhile_is_no_matter_any_more(desk: JobT
 
     desk.verify = verify
     with started(desk) as jobs:
-        assert jobs.wait(SECONDS)
+        assert wait_for_jobs(jobs, SECONDS)
         assert jobs.listed() == []
     assert desk.attempt(one).state is AttemptState.ROLLED_BACK
 
@@ -461,7 +461,7 @@ def test_what_is_asked_for_while_it_runs_is_done_once_more(desk: JobTasks) -> No
     jobs.dispose("x")
     jobs.start()
     try:
-        assert jobs.wait(SECONDS)
+        assert wait_for_jobs(jobs, SECONDS)
     finally:
         jobs.stop()
     assert desk.calls("dispose") == ["x"]

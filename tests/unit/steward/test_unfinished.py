@@ -14,8 +14,8 @@ from pvdm.api.work import JobState
 from pvdm.errors import Code, InputError, UnavailableError
 from pvdm.model.states import AttemptState
 from pvdm.steward.locks import hold_work
-from tests.support.steward.job_tasks import JobTasks
-from tests.support.waiting import eventually
+from tests.support.steward.job_tasks import JobTasks, queue_verification
+from tests.support.waiting import eventually, wait_for_jobs
 from tests.unit.ledger.test_named_locks import HOLDER
 from tests.unit.steward.test_jobs import SECONDS, only, started
 from tests.unit.steward.test_jobs import desk as desk  # noqa: PLC0414 - the fixture
@@ -24,7 +24,7 @@ from tests.unit.steward.test_jobs import desk as desk  # noqa: PLC0414 - the fix
 def test_what_has_no_job_is_taken_up_without_a_new_start(desk: JobTasks) -> None:
     desk.verify, desk.publish = desk.passed, desk.published
     with started(desk, look_seconds=0.05) as jobs:
-        assert jobs.wait(SECONDS)
+        assert wait_for_jobs(jobs, SECONDS)
         (one,) = desk.attempts("a")
         assert eventually(lambda: desk.attempt(one).state is AttemptState.COMMITTED)
 
@@ -33,7 +33,7 @@ def test_what_a_killed_steward_was_working_on_is_taken_up_when_it_is_gone(desk: 
     desk.verify, desk.publish = desk.passed, desk.published
     ledger = desk.stand.notary.ledger
     with started(desk, look_seconds=0.05) as jobs:
-        assert jobs.wait(SECONDS)
+        assert wait_for_jobs(jobs, SECONDS)
         (one,) = desk.staging("a")
         arguments = [sys.executable, "-c", HOLDER, f"sqlite:///{ledger.file}", f"work on {one}"]
         with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as other:
@@ -60,14 +60,14 @@ def test_a_job_waits_while_another_steward_does_its_work(desk: JobTasks, monkeyp
 
     desk.verify, desk.publish = verify, desk.published
     with hold_work(ledger, one), started(desk, retry_seconds=600) as jobs:
-        assert jobs.wait(SECONDS)
+        assert wait_for_jobs(jobs, SECONDS)
         assert jobs.listed() == [], "a start leaves it to the other Steward"
-        jobs.verify(one)
+        queue_verification(jobs, one)
         assert eventually(lambda: only(jobs).tries > 2)
         view = only(jobs)
         assert (view.kind.value, view.error and view.error.reason) == ("verify", Code.WORK_HELD)
     with started(desk) as jobs:
-        assert jobs.wait(SECONDS)
+        assert wait_for_jobs(jobs, SECONDS)
     assert desk.attempt(one).state is AttemptState.COMMITTED
 
 
@@ -98,7 +98,7 @@ def test_a_receipt_or_a_clean_up_that_is_missing_at_two_looks_is_settled_once(de
     """The Steward that committed it may be about to make it at the first look."""
     settled = threading.Event()
     with started(desk, look_seconds=0.05) as jobs:
-        assert jobs.wait(SECONDS)
+        assert wait_for_jobs(jobs, SECONDS)
         before = len(desk.calls("settle"))
         (one,) = desk.staging("a")
         desk.settle = settled.set

@@ -20,7 +20,7 @@ from pvdm.digest import Plan
 from pvdm.errors import PvdmError, UnavailableError
 from pvdm.model.projection import content, identity
 from pvdm.model.schema import Field, Inner, Kind, ListType, PrimitiveType, Schema
-from pvdm.verify.locate import KernelSearch, LocateLimits, SideCounts
+from pvdm.verify.locate import KernelSearch, LocateLimits
 from tests.support.oracles.located_rows import wrong
 
 pytest.importorskip("pvdm_kernel")
@@ -78,7 +78,7 @@ def located(
     intents = [partial(intended, rows) for rows in cut(intent, parts)]
     files = [partial(staged_bytes, rows) for rows in cut(staged, parts)]
     found = KernelSearch(PLAN, intents, files, threads=threads, limits=LocateLimits(**limits))
-    return found.run(SideCounts(len(intent), len(staged))), found
+    return found.run(len(intent), len(staged)), found
 
 
 def pairs(rows: Sequence[Row]) -> list[tuple[Any, Any]]:
@@ -161,7 +161,7 @@ def test_a_column_that_is_left_out_of_the_content_is_never_told() -> None:
 def test_nans_of_other_bits_are_one_key() -> None:
     plan = Plan(SCHEMA, (identity(SCHEMA, ["amount"]), content(SCHEMA, exclude={"stamp": "when it was written"})))
     intent, staged = [(1, NAN, "a", None), (2, 0.0, "b", None)], [(1, NEGATIVE_NAN, "c", None), (2, -0.0, "b", None)]
-    found = KernelSearch(plan, [partial(intended, intent)], [partial(staged_bytes, staged)]).run(SideCounts(2, 2))
+    found = KernelSearch(plan, [partial(intended, intent)], [partial(staged_bytes, staged)]).run(2, 2)
     assert {name: found[name]["rows"] for name in CLASSES if found[name]["rows"]} == {
         "modified": 1,
         "missing": 1,
@@ -226,7 +226,7 @@ def test_locating_ends_when_its_time_is_over() -> None:
 def test_what_is_located_must_explain_the_counts() -> None:
     locating = KernelSearch(PLAN, [partial(intended, ROWS)], [partial(staged_bytes, ROWS[1:])])
     with pytest.raises(PvdmError) as caught:
-        locating.run(SideCounts(1_000, 998))
+        locating.run(1_000, 998)
     assert caught.value.reason == "locate_inconsistent"
     with pytest.raises(PvdmError, match="do not explain"):
-        KernelSearch(PLAN, [partial(intended, ROWS)], [partial(staged_bytes, ROWS)]).run(SideCounts(1_000, 1_000))
+        KernelSearch(PLAN, [partial(intended, ROWS)], [partial(staged_bytes, ROWS)]).run(1_000, 1_000)

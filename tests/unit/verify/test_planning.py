@@ -13,6 +13,7 @@ from pvdm.model.chunk import ChunkPlan
 from pvdm.model.filter.claim import Claim, ClaimValue
 from pvdm.model.schema import DecimalType, Field, FixedType, Kind, PrimitiveType, Schema
 from pvdm.verify.planning import claim_of, plan_workload
+from tests.support.claims import overlap
 from tests.support.for_each import for_each
 from tests.support.lake.scans import Lake, fetch, pinned, table_of, to_doc
 from tests.unit.contract.examples import read
@@ -175,8 +176,8 @@ def test_a_claim_whose_range_is_empty_in_the_type_of_the_source_is_refused(colum
 def test_parts_that_stand_next_to_each_other_do_not_overlap() -> None:
     ends = "d >= '1970-01-02' and d <= '1970-01-05'"
     for beside in ("d > '1970-01-05' and d < '1970-01-09'", "d = '1970-01-06'", "d = '1970-01-01'"):
-        assert not claim("d", ends).overlaps(claim("d", beside))
-    assert not claim("s", "s >= 'a' and s <= 'b'").overlaps(claim("s", "s > 'b' and s < 'c'"))
+        assert not overlap(claim("d", ends), claim("d", beside))
+    assert not overlap(claim("s", "s >= 'a' and s <= 'b'"), claim("s", "s > 'b' and s < 'c'"))
 
 
 def test_a_claim_takes_its_parameters(tmp_path: Path) -> None:

@@ -25,10 +25,10 @@ def wants_json() -> bool:
 class JsonCommand(click.Command):
     """A command whose first option is --json; `say_result` obeys it."""
 
-    def __init__(self, *args: Any, params: list[click.Parameter] | None = None, **settings: Any) -> None:
+    def __init__(self, name: str | None, *, params: list[click.Parameter] | None = None, **settings: Any) -> None:
         help_text = "Print one JSON document instead of text."
         json = click.Option(["--json"], is_flag=True, expose_value=False, callback=note_json, help=help_text)
-        super().__init__(*args, params=[json, *(params or ())], **settings)
+        super().__init__(name, params=[json, *(params or ())], **settings)
 
 
 class JsonGroup(click.Group):

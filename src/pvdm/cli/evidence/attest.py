@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from pvdm.cli.common import options
+from pvdm.cli.common.commands import command_group
 from pvdm.cli.common.files import read_file, require_new, write_new
 from pvdm.cli.common.passphrases import open_key, open_passphrase_option
 from pvdm.cli.common.screen import say_result
@@ -25,7 +26,7 @@ from pvdm.trust.envelope import ENVELOPE_SIZE_MAX_BYTES, parse_envelope
 from pvdm.trust.verify import sign_statement
 
 
-@options.command_group("attest")
+@command_group("attest")
 def attest() -> None:
     """Attest a source snapshot: its number of rows and a commitment to their digest, signed by the source.
 

@@ -23,20 +23,12 @@ from pvdm.trust.log.entry import parse_entry
 from pvdm.trust.log.export import CHECKPOINT_FILE
 from pvdm.trust.log.fsck import fsck
 from pvdm.trust.log.merkle import ConsistencyProof
-from pvdm.trust.log.note import NOTE_SIZE_MAX_BYTES, NoteKey, parse_vkey
-from pvdm.trust.log.proof import compare, verify_consistency
+from pvdm.trust.log.note import NOTE_SIZE_MAX_BYTES, parse_vkey
+from pvdm.trust.log.proof import KnownLog, compare, verify_consistency
 from pvdm.trust.log.tiles import StaticTiles
 
 _STATEMENTS_FOLDER: Final = "statements"
 _ENTRIES_AT_ONCE: Final = 4_096
-
-
-@dataclass(frozen=True, slots=True)
-class KnownLog:
-    """One log, by its name and keys."""
-
-    origin: str
-    keys: tuple[NoteKey, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +54,7 @@ class LogKeys:
             raise click.UsageError("give --vkey or --trust-root, not both")
         if self.root_file is not None:
             judge = judge_by(self.root_file, pin=self.pin, at=self.at)
-            name = resolve_log_origin(judge.root, self.origin)
-            return KnownLog(name, log_checker(judge.root, origin=name).keys)
+            return log_checker(judge.root, origin=resolve_log_origin(judge.root, self.origin))
         if self.pin is not None or self.at is not None:
             raise click.UsageError("--root-sha256 and --at need --trust-root")
         if not self.vkeys:

@@ -13,7 +13,6 @@ from pvdm.cli.common.files import read_file, require_folder, write_new
 from pvdm.cli.common.options import Service, path_argument, path_option, service_options
 from pvdm.cli.common.screen import notice, say, say_json, say_result
 from pvdm.cli.evidence.log import (
-    KnownLog,
     LogKeys,
     checkpoint_json,
     hashes_of_entries,
@@ -31,7 +30,7 @@ from pvdm.trust.envelope import ENVELOPE_SIZE_MAX_BYTES
 from pvdm.trust.log.checkpoint import SignedCheckpoint
 from pvdm.trust.log.export import CHECKPOINT_FILE
 from pvdm.trust.log.merkle import prove_inclusion
-from pvdm.trust.log.proof import LogProof, parse_log_proof, verify_inclusion
+from pvdm.trust.log.proof import KnownLog, LogProof, parse_log_proof, verify_inclusion
 from pvdm.trust.log.tiles import StaticTiles
 
 _UNVERIFIED_CHECKPOINT: Final = (
@@ -182,20 +181,20 @@ def log_export(*, folder: Path, config: Path, verify: bool) -> None:
     """
     with opened_notary(config) as notary:
         archive = notary.archive_in(folder)
-        archived = archive.follow()
+        size, statements_written = archive.follow()
         rewritten = archive.verify() if verify else None
         origin = notary.config.origin
     document = {
         "origin": origin,
-        "size": archived.size,
-        "statements_written": archived.envelopes_written,
+        "size": size,
+        "statements_written": statements_written,
         "verified": verify,
-        "mended": None if rewritten is None else {"tiles": rewritten.tiles, "statements": rewritten.statements},
+        "mended": None if rewritten is None else {"tiles": rewritten[0], "statements": rewritten[1]},
         "out": folder,
     }
-    entries = counted(archived.size, "entry", "entries")
-    lines = [f"{folder} has the {entries} of {origin}; new statements: {archived.envelopes_written:,}"]
+    entries = counted(size, "entry", "entries")
+    lines = [f"{folder} has the {entries} of {origin}; new statements: {statements_written:,}"]
     if rewritten is not None:
-        tiles, statements = counted(rewritten.tiles, "tile"), counted(rewritten.statements, "statement")
+        tiles, statements = counted(rewritten[0], "tile"), counted(rewritten[1], "statement")
         lines.append(f"every file was compared; written again: {tiles}, {statements}")
     say_result(document, lines)

@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from pvdm.cli.common import options
-from pvdm.cli.common.commands import wants_json
+from pvdm.cli.common.commands import command, command_group, wants_json
 from pvdm.cli.common.files import read_file, write_new
 from pvdm.cli.common.screen import say_json, say_result
 from pvdm.errors import InputError
@@ -25,7 +25,7 @@ from pvdm.model.schema import Kind, PrimitiveType
 _LABEL: Final = re.compile(r"[^a-z0-9._-]+")
 
 
-@options.command("init")
+@command("init")
 @click.option("--table", default="curated.TABLE", metavar="NAME", help="The target, as namespace.name.")
 @click.option("--source", default="raw.TABLE", metavar="NAME", help="The source, as namespace.name.")
 @options.path_option("--out", help="Where to write it.  [default: standard output]")
@@ -57,7 +57,7 @@ def fill_template(table: str, source: str, file: str) -> str:
     return text.format(domain=names[0], product=names[-1], target=table, source=source, file=file)
 
 
-@options.command("validate")
+@command("validate")
 @options.path_argument("file")
 @click.option(
     "--param", "pairs", multiple=True, metavar="NAME=VALUE", help="A parameter of a workload: give all of them or none."
@@ -180,7 +180,7 @@ def _guess_kind(contract: DataProductContract, column: str) -> Kind:
     return Kind.STRING
 
 
-@options.command_group("contract")
+@command_group("contract")
 def contract() -> None:
     """Read the contracts that tables are, or were, protected under.
 

@@ -112,22 +112,15 @@ class Removal:
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
-    """One key column: its distinct values, and their distinct pairs with the columns before it."""
-
-    values: Array
-    pairs: Array
-
-
-@dataclass(frozen=True, slots=True)
 class Equality:
     """The keys of equality deletes over one set of columns. Null equals null, NaN equals NaN, -0.0 is not 0.0.
 
-    They are `hidden` if the manifests say that no row of the data file has one of them.
+    A step has the distinct values of one key column, and their distinct pairs with the columns before it. The keys are
+    `hidden` if the manifests say that no row of the data file has one of them.
     """
 
     columns: Schema
-    steps: tuple[_Step, ...]
+    steps: tuple[tuple[Array, Array], ...]
     hidden: bool = False
 
     @classmethod
@@ -153,10 +146,10 @@ class Equality:
         if not self.steps:
             return pa.repeat(pa.scalar(False), batch.num_rows)
         code: Array = pa.repeat(pa.scalar(0, pa.int64()), batch.num_rows)
-        for step, column in zip(self.steps, _key_columns(batch, self.columns), strict=True):
+        for (values, pairs), column in zip(self.steps, _key_columns(batch, self.columns), strict=True):
             # A value that is not among the keys becomes null and stays null.
-            pair = _pair(code, column, step.values)
-            code = pc.index_in(pair, value_set=step.pairs, skip_nulls=True).cast(pa.int64())
+            pair = _pair(code, column, values)
+            code = pc.index_in(pair, value_set=pairs, skip_nulls=True).cast(pa.int64())
         return pc.is_valid(code)
 
 
@@ -228,7 +221,7 @@ def _flatten(array: Array, field: Field) -> Iterator[Array]:
     yield plain
 
 
-def _steps(columns: Sequence[Array]) -> Iterator[_Step]:
+def _steps(columns: Sequence[Array]) -> Iterator[tuple[Array, Array]]:
     """Number the keys column by column; each number is below the count of keys, so that no product leaves 64 bits."""
     code: Array = pa.repeat(pa.scalar(0, pa.int64()), len(columns[0])) if columns else None
     for column in columns:
@@ -236,7 +229,7 @@ def _steps(columns: Sequence[Array]) -> Iterator[_Step]:
         pair = _pair(code, column, values)
         pairs = pc.unique(pair)
         code = pc.index_in(pair, value_set=pairs).cast(pa.int64())
-        yield _Step(values, pairs)
+        yield values, pairs
 
 
 def _pair(code: Array, column: Array, values: Array) -> Array:

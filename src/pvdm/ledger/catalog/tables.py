@@ -10,7 +10,7 @@ from typing import Any, Final
 from sqlalchemy import Select, and_, bindparam, exists, func, or_, select, update
 
 from pvdm.errors import Code, PvdmError
-from pvdm.lake.paths import Location, parse_location
+from pvdm.lake.paths import Location, Pointer, parse_location
 from pvdm.ledger import ids
 from pvdm.ledger.catalog.namespaces import Levels, Namespace, levels_key, namespace_from, require_no_view
 from pvdm.ledger.connection import Row, read_row, record_from
@@ -50,14 +50,6 @@ _SWAP: Final = (
 _BY_UUID: Final = select(tables).where(tables.c.table_uuid == bindparam("of_uuid"), _LIVE)
 _BY_ID: Final = select(tables).where(tables.c.table_id == bindparam("of_id"), _LIVE)
 _SCHEDULED: Final = select(pending_deletes.c.name).where(pending_deletes.c.name == bindparam("of_name"))
-
-
-@dataclass(frozen=True, slots=True)
-class Pointer:
-    """A metadata file: its location and the SHA-256 of its bytes."""
-
-    location: str
-    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +286,7 @@ def _without_pointer(row: TableRow) -> TableRow:
     return replace(row, pointer=Pointer("", ""), previous_location=None, revision=0)
 
 
-def rename(unit: Unit, judged: TableRow, *, namespace_id: str, name: str) -> TableRow:
+def rename(unit: Unit, judged: TableRow, *, namespace_id: str, name: str) -> None:
     """Rename the table. Raises `table_moved` if the row is not `judged` any more, `table_exists` for a taken name."""
     unit.lock_name(f"names {namespace_id}")
     _require_namespace(unit, namespace_id)
@@ -303,7 +295,6 @@ def rename(unit: Unit, judged: TableRow, *, namespace_id: str, name: str) -> Tab
         raise Code.ALREADY_EXISTS(f"Table already exists: {name}", reason="table_exists")
     require_no_view(unit, namespace_id, name)
     _change(unit, judged, namespace_id=namespace_id, name=ids.require_name(name, "table name"))
-    return get_by_id(unit, judged.table_id)
 
 
 def protect(unit: Unit, judged: TableRow, contract_hash: str | None) -> TableRow:

@@ -9,10 +9,10 @@ from typing import Final
 from sqlalchemy import select
 
 from pvdm.errors import Code
+from pvdm.lake.paths import Pointer
 from pvdm.ledger import ids
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Namespace
-from pvdm.ledger.catalog.tables import Pointer
 from pvdm.ledger.connection import Row, read_row, record_from
 from pvdm.ledger.schema.catalog import views
 from pvdm.ledger.unit import Unit, select_page

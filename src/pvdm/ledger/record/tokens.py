@@ -79,11 +79,6 @@ class Grant:
     successor_id: str | None = None
     ended: bool = False
 
-    @property
-    def life_micros(self) -> int:
-        """How long it was issued for."""
-        return self.expires_micros - self.issued_micros
-
     def reaches(self, domain: str) -> bool:
         """Whether it is valid in that domain."""
         return self.domain in (EVERY_DOMAIN, domain)
@@ -92,8 +87,9 @@ class Grant:
 def require_domain(grant: Grant, domain: str, what: str = "this") -> None:
     """Refuse a caller of another domain. `what` is the thing that belongs to `domain`."""
     if not grant.reaches(domain):
-        raise Code.DOMAIN_WRONG(
+        raise Code.PERMISSION_DENIED(
             f"{what} belongs to another domain",
+            reason="domain_wrong",
             expected="a token of the domain that owns it",
             got=f"one of the domain {grant.domain}",
             hint="use a token of the domain that owns it",
@@ -196,14 +192,13 @@ def revoke(unit: Unit, token_id: str) -> Grant:
     return get(unit, token_id)
 
 
-def replace(unit: Unit, token_id: str, successor_id: str, *, from_micros: int) -> Grant:
+def replace(unit: Unit, token_id: str, successor_id: str, *, from_micros: int) -> None:
     """End a token at a time, or now if that is past. Tokens derived from it continue under the successor."""
     found = lock(unit, token_id)
     end = max(unit.at_micros, from_micros)  # an earlier end stays
     if found.replaced_micros is not None:
         end = min(end, found.replaced_micros)
     unit.update(tokens, {"token_id": token_id}, replaced_micros=end, successor_id=successor_id)
-    return get(unit, token_id)
 
 
 def lock(unit: Unit, token_id: str) -> Grant:

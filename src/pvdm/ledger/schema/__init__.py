@@ -1,4 +1,4 @@
-"""The ledger's tables and triggers as values, from which the SQL in `migrations/` is generated.
+"""The ledger's tables as values, from which `tools/ledger_sql.py` generates the SQL in `migrations/`.
 
 This module has the parts of which tables are defined: columns, checks and what may change, for both databases.
 """
@@ -15,6 +15,9 @@ from sqlalchemy.schema import SchemaItem
 from pvdm.model.states import Machine
 
 metadata: Final = MetaData()
+# The SQLSTATE and the start of the message by which a trigger of the ledger refuses a change.
+REFUSED_SQLSTATE: Final = "PV001"
+REFUSED_PREFIX: Final = "pvdm rule: "
 
 
 def big() -> BigInteger:
@@ -34,12 +37,6 @@ def words(*names: str, **options: bool) -> list[Column[str]]:
     return [word(name, **options) for name in names]
 
 
-def exact(name: str, *, changes: bool) -> Column[str]:
-    """A text column that both databases order byte by byte, so that a common prefix is a range."""
-    text_type = Text().with_variant(Text(collation="C"), "postgresql")
-    return Column(name, text_type, nullable=False, info={"changes": changes})
-
-
 def number(name: str, *items: Any, nullable: bool = False, changes: bool = False, **options: Any) -> Column[int]:
     """A 64-bit integer column. `changes`: its value may change after the row was inserted."""
     return Column(name, big(), *items, nullable=nullable, info={"changes": changes}, **options)
@@ -50,9 +47,9 @@ def binary(name: str, *, nullable: bool = False) -> Column[bytes]:
     return Column(name, LargeBinary(), nullable=nullable)
 
 
-def time(name: str = "at_micros") -> Column[int]:
+def time() -> Column[int]:
     """A time in microseconds. Every table has one: that of the unit that wrote the row."""
-    return number(name, CheckConstraint(f"{name} >= 0", name=f"{name}_not_negative"))
+    return number("at_micros", CheckConstraint("at_micros >= 0", name="at_micros_not_negative"))
 
 
 def table(

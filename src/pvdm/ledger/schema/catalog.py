@@ -5,9 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from sqlalchemy import ForeignKey, ForeignKeyConstraint, Index
+from sqlalchemy import Column, ForeignKey, ForeignKeyConstraint, Index, Text
 
-from pvdm.ledger.schema import exact, hex_text, index_where, number, one_of, state_column, table, time, word, words
+from pvdm.ledger.schema import hex_text, index_where, number, one_of, state_column, table, time, word, words
 from pvdm.model.states import ANNOUNCED
 
 namespaces: Final = table(
@@ -31,7 +31,8 @@ tables: Final = table(
     word("name", changes=True),
     *words("domain", "table_uuid"),
     word("location", changes=True),
-    exact("place", changes=True),
+    # Both databases order it byte by byte, so that a common prefix is a range.
+    Column("place", Text().with_variant(Text(collation="C"), "postgresql"), nullable=False, info={"changes": True}),
     *words("metadata_location", "metadata_sha256", changes=True),
     word("previous_location", nullable=True, changes=True),
     number("revision", changes=True),

@@ -59,38 +59,36 @@ def find_held(unit: Unit, attempt_id: str) -> Nonce | None:
     return read_record(Nonce, unit.row(_HELD, of_attempt=attempt_id))
 
 
-def commit(unit: Unit, nonce: str, *, snapshot_id: str | None) -> Nonce:
+def commit(unit: Unit, nonce: str, *, snapshot_id: str | None) -> None:
     """Move from RESERVED to COMMITTED. Any other state is refused, so a nonce is used once."""
     found = _lock(unit, nonce)
     if found.state is not NonceState.RESERVED:
         raise Code.NONCE_NOT_RESERVED(got=found.state)
-    return _move(unit, found, NonceState.COMMITTED, reason="published", snapshot_id=snapshot_id)
+    _move(unit, found, NonceState.COMMITTED, reason="published", snapshot_id=snapshot_id)
 
 
-def abort(unit: Unit, nonce: str, *, reason: str) -> Nonce:
+def abort(unit: Unit, nonce: str, *, reason: str) -> None:
     """Move from RESERVED to ABORTED. ABORTED is no change; COMMITTED is refused."""
     found = _lock(unit, nonce)
-    if found.state is NonceState.ABORTED:
-        return found
     if found.state is NonceState.COMMITTED:
         raise Code.NONCE_NOT_RESERVED(got=found.state)
-    return _move(unit, found, NonceState.ABORTED, reason=reason, snapshot_id=None)
+    if found.state is not NonceState.ABORTED:
+        _move(unit, found, NonceState.ABORTED, reason=reason, snapshot_id=None)
 
 
-def settle(unit: Unit, nonce: str, snapshot_id: str) -> Nonce:
+def settle(unit: Unit, nonce: str, snapshot_id: str) -> None:
     """Note that the catalog shows this snapshot, which names the nonce. Idempotent.
 
     If ledger and catalog contradict each other, StateUnknownError is raised and nothing is overwritten.
     """
     found = _lock(unit, nonce)
     if found.state is NonceState.RESERVED:
-        return _move(unit, found, NonceState.COMMITTED, reason="settled: published", snapshot_id=snapshot_id)
-    if (found.state, found.snapshot_id) == (NonceState.COMMITTED, snapshot_id):
-        return found
-    stored = found.state + (f" as snapshot {found.snapshot_id}" if found.snapshot_id else "")
-    raise Code.NONCE_SETTLEMENT_CONTRADICTS(
-        expected=f"{stored} (ledger)", got=f"snapshot {snapshot_id} (catalog)", nonce=nonce
-    )
+        _move(unit, found, NonceState.COMMITTED, reason="settled: published", snapshot_id=snapshot_id)
+    elif (found.state, found.snapshot_id) != (NonceState.COMMITTED, snapshot_id):
+        stored = found.state + (f" as snapshot {found.snapshot_id}" if found.snapshot_id else "")
+        raise Code.NONCE_SETTLEMENT_CONTRADICTS(
+            expected=f"{stored} (ledger)", got=f"snapshot {snapshot_id} (catalog)", nonce=nonce
+        )
 
 
 def list_reserved(unit: Unit) -> list[Nonce]:
@@ -103,10 +101,9 @@ def _lock(unit: Unit, nonce: str) -> Nonce:
     return record_from(Nonce, unit.get_locked(nonces, "nonce_unknown", nonce=nonce))
 
 
-def _move(unit: Unit, found: Nonce, to: NonceState, *, reason: str, snapshot_id: str | None) -> Nonce:
+def _move(unit: Unit, found: Nonce, to: NonceState, *, reason: str, snapshot_id: str | None) -> None:
     NONCE.require(found.state, to)
     if snapshot_id is not None:
         ids.require_snapshot_id(snapshot_id)
     reason = ids.require_reason(reason)
     unit.update(nonces, {"nonce": found.nonce}, state=to, snapshot_id=snapshot_id, reason=reason)
-    return _lock(unit, found.nonce)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from sqlalchemy import select
 
 from pvdm.errors import Code
-from pvdm.ledger.connection import Row, read_row, record_from
+from pvdm.ledger.connection import Row, record_from
 from pvdm.ledger.record import proofs
 from pvdm.ledger.schema.work import verified
 from pvdm.ledger.unit import Unit
@@ -76,11 +76,6 @@ def put(unit: Unit, record: VerifiedRecord) -> None:
     if proofs.of_nonce(unit, record.nonce):
         raise Code.RECORD_DIFFERS(reason="verified_differs", got=record.nonce)
     unit.update(verified, {"nonce": record.nonce}, **values)
-
-
-def find(unit: Unit, nonce: str) -> VerifiedRecord | None:
-    """What was found for the nonce, or None."""
-    return read_row(_record, unit.find(verified, nonce=nonce))
 
 
 def get(unit: Unit, nonce: str) -> VerifiedRecord:

@@ -116,14 +116,6 @@ def list_publishers(unit: Unit, table_uuid: str, snapshot_ids: Collection[str]) 
     return [_workload(row) for row in rows]
 
 
-def find_reopened(unit: Unit, opening: Opening) -> Workload | None:
-    """The workload that was opened before under this id, or None. Raises if it has other parameters."""
-    found = find(unit, opening.workload_id)
-    if found is not None:
-        _require_same(opening, found.opening)
-    return found
-
-
 def open_once(unit: Unit, opening: Opening, pinned: Pinned) -> Workload:
     """Open the workload with its chunks. If its id was opened before, return that workload unchanged."""
     _require_valid(opening, pinned)
@@ -141,7 +133,7 @@ def open_once(unit: Unit, opening: Opening, pinned: Pinned) -> Workload:
     if created:
         chunks.store_plan(unit, opening.workload_id, pinned.chunks)
     found = get(unit, opening.workload_id)
-    _require_same(opening, found.opening)
+    require_same_opening(opening, found.opening)
     return found
 
 
@@ -172,7 +164,8 @@ def _require_valid(opening: Opening, pinned: Pinned) -> None:
         raise Code.RECORD_TOO_LARGE(reason="newer_columns_too_large", expected=expected, got=got)
 
 
-def _require_same(asked: Opening, stored: Opening) -> None:
+def require_same_opening(asked: Opening, stored: Opening) -> None:
+    """Raise unless the workload is opened again with the parameters that it was opened with."""
     differing = [
         name
         for name in ("contract_hash", "table_uuid", "source", "parameters", "atomicity", "domain")

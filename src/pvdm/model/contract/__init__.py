@@ -1,6 +1,5 @@
 """The contract of a data product: what one workload may touch, and how it is proved."""
 
-from pvdm.model.contract.document import json_schema
 from pvdm.model.contract.judge import CONTRACT_SIZE_MAX_BYTES, parse_contract, read_contract
 from pvdm.model.contract.types import (
     Atomicity,
@@ -30,7 +29,6 @@ __all__ = [
     "ParameterRef",
     "Source",
     "columns_read",
-    "json_schema",
     "parse_contract",
     "read_contract",
     "resolve",

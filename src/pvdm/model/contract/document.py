@@ -262,13 +262,3 @@ class Document(_Part):
     """What happens on FAIL, and what a publication needs."""
     limits: Limits = Limits()
     """Upper limits of one workload."""
-
-
-def json_schema() -> dict[str, object]:
-    """The published JSON Schema of a contract."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": "urn:pvdm:schema:contract:v1",
-        **Document.model_json_schema(by_alias=True),
-        "title": "The contract of a data product (pvdm/v1)",
-    }

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from pvdm.errors import Code, InputError, expect
+from pvdm.errors import Code, InputError
 from pvdm.model.filter import expression as ex
 from pvdm.model.filter.literal import canonical_literal, is_boolean, is_numeric, parse_literal
 from pvdm.model.schema import DecimalType, FixedType, Kind, PrimitiveType, Schema, Type
@@ -140,7 +140,9 @@ def parse_typed(literal: ex.Literal, column: str, kind: Type, parameters: Mappin
         case ex.Text(text) | ex.Number(text):
             _require_spelling(literal, column, kind)
     value = parse_literal(text, kind)
-    spelling = expect(canonical_literal(value, kind), "a parsed literal has a canonical text")
+    spelling = canonical_literal(value, kind)
+    if spelling is None:
+        raise AssertionError("a parsed literal has a canonical text")
     return ex.Typed(value, spelling, kind)
 
 

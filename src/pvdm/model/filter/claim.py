@@ -78,12 +78,6 @@ class Claim:
         """The same interval of the column with this identity. `text` keeps the column's name."""
         return replace(self, column=identity)
 
-    def overlaps(self, other: Claim) -> bool:
-        """Whether a row could be in both. Claims on different columns or types are treated as overlapping."""
-        if self.column is None or other.column is None or (self.column, self.kind) != (other.column, other.kind):
-            return True
-        return (other.upper is None or self.lower < other.upper) and (self.upper is None or other.lower < self.upper)
-
 
 def way_to_publish_rest(claim: str) -> str:
     """What happens to the unpublished rows of a workload with this claim that cannot continue."""

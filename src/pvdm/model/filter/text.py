@@ -84,11 +84,8 @@ class _Parser:
         self._at += 1
         return token
 
-    def _is_next(self, text: str) -> bool:
-        return self._next.kind in ("keyword", "mark") and self._next.text == text
-
     def _skip(self, text: str) -> bool:
-        found = self._is_next(text)
+        found = self._next.kind in ("keyword", "mark") and self._next.text == text
         if found:
             self._at += 1
         return found

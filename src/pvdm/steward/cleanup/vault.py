@@ -6,7 +6,7 @@ import re
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -66,12 +66,9 @@ class Usage:
 class VaultUsage:
     """Counts the files in the vault on request; `last` is the last count, None before the first."""
 
-    def __init__(
-        self, vault: Vault, *, most: int = VAULT_COUNTED_MAX_FILES, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, vault: Vault, *, most: int = VAULT_COUNTED_MAX_FILES) -> None:
         self._vault = vault
         self._most = most
-        self._clock = clock
         self.last: Usage | None = None
 
     def count(self) -> Usage:
@@ -86,7 +83,7 @@ class VaultUsage:
             sizes[kind] += each.size
             if kind is VaultKind.QUARANTINE:
                 oldest = each.modified_seconds if oldest is None else min(oldest, each.modified_seconds)
-        self.last = Usage(files, sizes, oldest, whole, self._clock())
+        self.last = Usage(files, sizes, oldest, whole, time.time())
         return self.last
 
 

@@ -25,28 +25,23 @@ _FAST_PATH: Final = "pvdm_fast_path"
 Handler: TypeAlias = Callable[[Request], Response]
 
 
-@dataclass(frozen=True, slots=True)
-class FastPath:
-    """A route's handler, which runs in a thread, and the query parameters that it accepts."""
-
-    handler: Handler
-    query_names: frozenset[str]
-
-
 def fast_path(query: Sequence[str] = ()) -> Callable[[Handler], Handler]:
-    """Mark a route for the fast path: the door calls it once the body is read and the caller is authenticated."""
+    """Mark a route for the fast path, with the query parameters that it accepts.
+
+    The door calls it in a thread once the body is read and the caller is authenticated.
+    """
 
     def mark(handler: Handler) -> Handler:
-        setattr(handler, _FAST_PATH, FastPath(handler, frozenset(query)))
+        setattr(handler, _FAST_PATH, frozenset(query))
         return handler
 
     return mark
 
 
-def fast_path_of(route: APIRoute) -> FastPath | None:
-    """The fast path of a route, if it has one."""
-    found = getattr(route.endpoint, _FAST_PATH, None)
-    return found if isinstance(found, FastPath) else None
+def fast_path_of(route: APIRoute) -> frozenset[str] | None:
+    """The query parameters that the route's fast path accepts; None if it has none."""
+    names: frozenset[str] | None = getattr(route.endpoint, _FAST_PATH, None)
+    return names
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +62,13 @@ def methods_of(route: APIRoute) -> list[str]:
 class RouteTable:
     """Every route of the app. Raises unless each route has a rule and each rule a route."""
 
-    def __init__(self, routes: Sequence[APIRoute], rules: Mapping[tuple[str, str], Rule] = RULES) -> None:
+    def __init__(self, routes: Sequence[APIRoute]) -> None:
         self._routes = [(route, method) for route in routes for method in methods_of(route)]
-        require_complete(((method, route.path) for route, method in self._routes), rules)
-        self._rules = rules
-        fast_paths = {id(route): found for route in routes if (found := fast_path_of(route)) is not None}
-        self._fast_handlers = {key: found.handler for key, found in fast_paths.items()}
+        require_complete(((method, route.path) for route, method in self._routes), RULES)
+        self._fast_paths = {id(route): names for route in routes if (names := fast_path_of(route)) is not None}
         self._query_names = {
             id(route): frozenset(field.alias for field in route.dependant.query_params) for route in routes
-        }
-        self._query_names |= {key: found.query_names for key, found in fast_paths.items()}
+        } | self._fast_paths
 
     def find(self, method: str, path: str, context: RequestContext) -> FoundRoute:
         """The route, which is also set in the context. Raises for an unknown path or method."""
@@ -87,8 +79,8 @@ class RouteTable:
                 continue
             context.route = route.path
             if served == method:
-                context.rule = rule = self._rules[method, route.path]
-                handler = self._fast_handlers.get(id(route))
+                context.rule = rule = RULES[method, route.path]
+                handler = route.endpoint if id(route) in self._fast_paths else None
                 return FoundRoute(rule, match.groupdict(), self._query_names[id(route)], handler)
             allowed.append(served)
         if allowed:

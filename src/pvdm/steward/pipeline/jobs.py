@@ -122,10 +122,6 @@ class Jobs:
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
-    def verify(self, attempt_id: str) -> None:
-        """Queue the verification of the attempt."""
-        self._queue(JobKind.VERIFY, attempt_id)
-
     def hurry(self, attempt: Attempt) -> None:
         """Run the attempt's job now if it waits for a retry, has failed, or is missing."""
         found = self.of_attempt(attempt)
@@ -153,12 +149,6 @@ class Jobs:
         """Every job that is not finished."""
         with self._condition:
             return [job.view() for job in self._jobs.values()]
-
-    def wait(self, seconds: float) -> bool:
-        """Wait until no job is queued or running; returns whether that happened in time."""
-        busy = (JobState.QUEUED, JobState.RUNNING)
-        with self._condition:
-            return self._condition.wait_for(lambda: not any(job.state in busy for job in self._jobs.values()), seconds)
 
     def _queue(self, kind: JobKind, subject: str, *, place: float | None = None) -> None:
         """Make the job due now. A new one is put last, or at the place of the job that it follows.

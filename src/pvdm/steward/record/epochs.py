@@ -236,18 +236,16 @@ class LedgerHandles:
             found = shared_settings.find_handle_of_job(unit, job_id)
         return None if found is None else _from_stored(found)
 
-    def change(self, handle_sha256: str, step: Callable[[HandleRecord], HandleRecord]) -> HandleRecord:
+    def change(self, handle_sha256: str, step: Callable[[HandleRecord], HandleRecord]) -> None:
         """Replace the record by what `step` makes of it; if `step` raises, nothing changes."""
 
-        def work(unit: Unit) -> HandleRecord:
+        def work(unit: Unit) -> None:
             old = shared_settings.lock_handle(unit, handle_sha256)
             if old is None:
                 raise Code.HANDLE_UNKNOWN(got="another")
-            changed = step(_from_stored(old))
-            shared_settings.change_handle(unit, old, _to_stored(changed))
-            return changed
+            shared_settings.change_handle(unit, old, _to_stored(step(_from_stored(old))))
 
-        return self._ledger.transact(work, at_micros=self._clock.now_micros())
+        self._ledger.transact(work, at_micros=self._clock.now_micros())
 
 
 def _to_stored(record: HandleRecord) -> StoredHandle:

@@ -161,22 +161,6 @@ class PinnedLogReader(LedgerLogReader):
         return self._checkpoint
 
 
-@dataclass(frozen=True, slots=True)
-class Archived:
-    """How far the archive reaches, and how many envelopes this call added."""
-
-    size: int
-    envelopes_written: int
-
-
-@dataclass(frozen=True, slots=True)
-class Repaired:
-    """How many missing files were written again."""
-
-    tiles: int
-    statements: int
-
-
 class Archive:
     """A folder that follows the log; concurrent callers share one write."""
 
@@ -192,21 +176,23 @@ class Archive:
             if self._covered_size < size:
                 self.follow()
 
-    def follow(self) -> Archived:
-        """Bring the folder up to the newest checkpoint."""
+    def follow(self) -> tuple[int, int]:
+        """Bring the folder up to the newest checkpoint. Returns its size, and how many envelopes were written."""
         with self._lock:
-            archived = self._follow()
-            self._covered_size = archived.size
-            return archived
+            self._covered_size, written = self._follow()
+            return self._covered_size, written
 
-    def verify(self) -> Repaired:
-        """Compare every tile, bundle and envelope; one that differs is refused, a missing one is written again."""
+    def verify(self) -> tuple[int, int]:
+        """Compare every tile, bundle and envelope; one that differs is refused, a missing one is written again.
+
+        Returns how many tiles and bundles, and how many envelopes were written.
+        """
         with self._lock, self._lock_folder():
             log = PinnedLogReader(self._ledger)
             written = self._write_envelopes(0, log.size(), verify=True)
-            return Repaired(export(log, log_folder(self._folder), verify=True).files_written, written)
+            return export(log, log_folder(self._folder), verify=True).files_written, written
 
-    def _follow(self) -> Archived:
+    def _follow(self) -> tuple[int, int]:
         for left in reversed(range(_TRIES)):
             try:
                 with self._lock_folder():
@@ -214,7 +200,7 @@ class Archive:
                     # for the same reason: it may grow meanwhile.
                     log = PinnedLogReader(self._ledger)
                     written = self._write_envelopes(archived_size(self._folder), log.size(), verify=False)
-                    return Archived(export(log, log_folder(self._folder)).size, written)
+                    return export(log, log_folder(self._folder)).size, written
             except ConflictError as error:
                 # Another Steward was first; an object store has no lock to wait for.
                 if error.code != Code.FILE_OVERTAKEN or left == 0:

@@ -9,18 +9,18 @@ from dataclasses import dataclass, field, replace
 from pvdm.catalog.access import require_free
 from pvdm.catalog.names import full_name, parse_full_name
 from pvdm.errors import Code, InputError, NotAllowedError, PvdmError, VerificationError
-from pvdm.lake.files import MetadataFiles, StoredFile, file_name, revision_of
+from pvdm.lake.files import MetadataFiles, file_name, revision_of
 from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.paths import in_file
+from pvdm.lake.paths import Pointer, in_file
 from pvdm.lake.snapshot_removal import BranchRemoval
 from pvdm.lake.stores.stores import Stores
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.namespaces import Namespace
-from pvdm.ledger.catalog.tables import NewTable, Pointer, TableRow
+from pvdm.ledger.catalog.tables import NewTable, TableRow
 from pvdm.ledger.record import receipts
 from pvdm.ledger.work import attempts, chunks
 from pvdm.metadata.gate import migration as migration_checks
@@ -288,7 +288,7 @@ class _TableJudge:
         if row is None:
             return None, None
         try:
-            data = self._metadata.read(StoredFile(row.pointer.location, row.pointer.sha256))
+            data = self._metadata.read(row.pointer)
         except VerificationError:
             return None, None
         return TableMetadata.parse(data), row.pointer
@@ -331,7 +331,7 @@ class _TableJudge:
         """The last publication, once all files that these publications add to the backup were read and verified."""
         newest = published[-1]
         receipt = newest.receipt
-        stored = StoredFile(receipt.metadata_path, receipt.metadata_sha256)
+        stored = Pointer(receipt.metadata_path, receipt.metadata_sha256)
         with in_file(stored.location):
             metadata = receipt_document.read_receipted(receipt, self._metadata.read(stored))
         lineage = self._trace(published, metadata, backup)
@@ -346,7 +346,7 @@ class _TableJudge:
         with self._notary.ledger.read() as unit:
             require_free(unit, metadata.location, of=tables.find_by_uuid(unit, receipt.table.uuid))
         filled = self._fill_gaps(newest, metadata, lineage, live, cores, backup)
-        return _NewestPublication(newest, metadata, Pointer(stored.location, stored.sha256), lineage, live, filled)
+        return _NewestPublication(newest, metadata, stored, lineage, live, filled)
 
     def _fill_gaps(
         self,
@@ -408,8 +408,7 @@ class _TableJudge:
 
     def _write(self, judged: _JudgedTable, metadata: TableMetadata) -> tuple[TableMetadata, Pointer]:
         revision = 0 if judged.row is None else judged.row.revision + 1
-        file = self._metadata.write(judged.uuid, revision, metadata.to_bytes())
-        return metadata, Pointer(file.location, file.sha256)
+        return metadata, self._metadata.write(judged.uuid, revision, metadata.to_bytes())
 
     def _apply_migrations(
         self,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pvdm.errors import Code, InputError, VerificationError
-from pvdm.lake.files import MetadataFiles, StoredFile, revision_of
+from pvdm.lake.files import MetadataFiles, revision_of
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import tables
@@ -66,7 +66,7 @@ def find_behind(unit: Unit, with_newer_files: set[str]) -> list[BehindTable]:
 def _read_backup_state(files: MetadataFiles, row: TableRow) -> ReachedState:
     """The state that the backup names; time 0 and no hash where its metadata file cannot be read."""
     try:
-        metadata = TableMetadata.parse(files.read(StoredFile(row.pointer.location, row.pointer.sha256)))
+        metadata = TableMetadata.parse(files.read(row.pointer))
     except (VerificationError, InputError):
         return ReachedState(row.revision, 0, None)
     return ReachedState(row.revision, metadata.last_updated_ms, row.pointer.sha256)
@@ -111,7 +111,7 @@ def find_unreadable(ledger: Ledger, files: MetadataFiles, *, already_read: Colle
     unreadable = []
     for row, name in zip(rows, names, strict=True):
         try:
-            TableMetadata.parse(files.read(StoredFile(row.pointer.location, row.pointer.sha256)))
+            TableMetadata.parse(files.read(row.pointer))
         except (VerificationError, InputError) as error:
             unreadable.append(UnreadableTable(name, row.table_uuid, row.pointer.location, error.reason, error.message))
     return sorted(unreadable, key=lambda each: each.table)

@@ -55,14 +55,6 @@ _NOT_YET_VERIFYING: Final = frozenset({AttemptState.STAGING, AttemptState.ROLLED
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedChunk:
-    """A chunk of the plan, and the last attempt at it."""
-
-    definition: ChunkDefinition
-    attempt: Attempt | None
-
-
-@dataclass(frozen=True, slots=True)
 class Queue:
     """Passes work on to the Steward's job threads; each call returns at once."""
 
@@ -189,7 +181,9 @@ class Workloads:
             self.queue.given_up(each.attempt_id)
         return moved
 
-    def chunks(self, grant: Grant, workload_id: str, *, after: int, count: int) -> list[PlannedChunk]:
+    def chunks(
+        self, grant: Grant, workload_id: str, *, after: int, count: int
+    ) -> list[tuple[ChunkDefinition, Attempt | None]]:
         """A page of the plan's chunks, each with its last attempt; it may be shorter than `count`."""
         require_attempt(grant, None)
         with self.ledger.read() as unit:
@@ -198,7 +192,7 @@ class Workloads:
             attempts_by_chunk = attempts.of_chunks(unit, workload_id, [each.chunk_id for each in planned])
         last = {chunk_id: found[-1] if found else None for chunk_id, found in attempts_by_chunk.items()}
         return [
-            PlannedChunk(ChunkDefinition.from_bytes(each.definition), last[each.chunk_id])
+            (ChunkDefinition.from_bytes(each.definition), last[each.chunk_id])
             for each in planned
             if each.chunk_id in last
         ]
@@ -242,7 +236,7 @@ class Workloads:
                 return None
             bound = contract_of(unit, earlier.opening.contract_hash).bind(parameters)
             same = replace(earlier.opening, parameters=canonical_json.dump(dict(bound.parameters)), domain=row.domain)
-            workloads.find_reopened(unit, same)
+            workloads.require_same_opening(same, earlier.opening)
         if earlier.state is not WorkloadState.COMPLETE:
             _require_contract(row, earlier.opening.contract_hash)
         return earlier
@@ -278,7 +272,8 @@ class Workloads:
             earlier = workloads.find(unit, workload_id)
             if earlier is not None:
                 # The source was pinned when the workload was opened, so its state now does not count.
-                workloads.find_reopened(unit, replace(opening, source=earlier.opening.source))
+                asked = replace(opening, source=earlier.opening.source)
+                workloads.require_same_opening(asked, earlier.opening)
                 require_not_published_since(unit, earlier)
                 return earlier
         source = self.sources.pin(bound, row.table_uuid)

@@ -146,11 +146,9 @@ def open_file_keys(path: Path, passphrase: Passphrase | None = None) -> KeyServi
     return KeyService(store, store)
 
 
-def create_file_keys(
-    path: Path, passphrase: Passphrase | None = None, *, cost_log2: int = SCRYPT_COST_LOG2
-) -> KeyService:
+def create_file_keys(path: Path, passphrase: Passphrase | None = None) -> KeyService:
     """The key service over a new keystore file without epochs."""
-    store = FileKeystore.create(path, passphrase, cost_log2=cost_log2)
+    store = FileKeystore.create(path, passphrase)
     return KeyService(store, store)
 
 

@@ -48,7 +48,7 @@ class HandleRegistry(Protocol):
     def find_job(self, job_id: str) -> HandleRecord | None:
         """The handle of that job, if it has one."""
 
-    def change(self, handle_sha256: str, step: Callable[[HandleRecord], HandleRecord]) -> HandleRecord:
+    def change(self, handle_sha256: str, step: Callable[[HandleRecord], HandleRecord]) -> None:
         """Replace the record by the result of `step`, atomically. If `step` raises, nothing changes."""
 
 

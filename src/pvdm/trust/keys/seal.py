@@ -53,7 +53,7 @@ class Seal:
         self._cost_log2 = cost_log2
 
     @classmethod
-    def new(cls, passphrase: Passphrase, *, cost_log2: int = SCRYPT_COST_LOG2) -> Seal:
+    def new(cls, passphrase: Passphrase, *, cost_log2: int) -> Seal:
         """A seal with a new salt."""
         salt = os.urandom(_SALT_BYTES).hex()
         return cls(_derive(passphrase, salt, cost_log2), salt, cost_log2)

@@ -1,4 +1,4 @@
-"""The log: appends entries under a new signed checkpoint, and proves inclusion. The ledger implements its storage."""
+"""The log: appends entries under a new signed checkpoint. The ledger implements its storage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pvdm.trust.keys.public import SigningKey
 from pvdm.trust.log import merkle
 from pvdm.trust.log.checkpoint import Checkpoint, SignedCheckpoint, read_unverified, sign_checkpoint
 from pvdm.trust.log.entry import LogEntry
-from pvdm.trust.log.merkle import ConsistencyProof, InclusionProof, Node
+from pvdm.trust.log.merkle import Node
 from pvdm.trust.log.note import NoteKey
 
 APPEND_ENTRIES_MAX: Final = 65_536
@@ -83,12 +83,11 @@ class Log:
         """The root over the first `size` entries; None if the log has fewer."""
         return merkle.root_at(self._storage, size) if size <= self._storage.size() else None
 
-    def append(self, entries: Sequence[LogEntry]) -> AppendedEntries:
-        """Append entries in order under one new checkpoint. It stores about two hashes an entry."""
-        return self.prepare(entries).store(self._storage)
-
     def prepare(self, entries: Sequence[LogEntry]) -> PreparedAppend:
-        """Everything that an append stores. Signing is done here, so that no transaction waits for the key home."""
+        """What an append stores: the entries, about two hashes each, and one new checkpoint.
+
+        Signing is done here, so that no transaction waits for the key home.
+        """
         if not 0 < len(entries) <= APPEND_ENTRIES_MAX:
             most = f"1 to {APPEND_ENTRIES_MAX}"
             raise Code.LOG_REQUEST_INVALID(reason="log_append_invalid", expected=most, got=str(len(entries)))
@@ -108,14 +107,6 @@ class Log:
         if self._storage.size() != 0:
             raise Code.LOG_STORAGE_BROKEN(expected="a checkpoint", got="none")
         return sign_checkpoint(Checkpoint(self.origin, 0, merkle.EMPTY_ROOT), self._signer)
-
-    def prove_inclusion(self, index: int, size: int) -> InclusionProof:
-        """The proof that entry `index` is in the tree of `size`."""
-        return merkle.prove_inclusion(self._storage, index=index, size=self._require_size(size))
-
-    def prove_consistency(self, old_size: int, new_size: int) -> ConsistencyProof:
-        """The proof that the tree of `new_size` begins with the tree of `old_size`."""
-        return merkle.prove_consistency(self._storage, old_size=old_size, new_size=self._require_size(new_size))
 
     def _read_edge(self, size: int) -> Sequence[bytes]:
         """The hashes of the tree's right edge, which must give the last signed root. Nothing is appended otherwise."""

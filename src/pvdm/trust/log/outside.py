@@ -76,7 +76,9 @@ class FileOutsideCheckpoint:
         try:
             note = self._path.read_bytes()
         except FileNotFoundError:
-            self._require_folder()
+            # A disk that is not mounted must not look like a first start. A missing bucket raises by itself.
+            if isinstance(self._path, Path) and not self._path.parent.is_dir():
+                raise self._unavailable(FileNotFoundError(f"{self._path.parent} is not there")) from None
             found = None
         except OSError as error:
             raise self._unavailable(error) from None
@@ -123,11 +125,6 @@ class FileOutsideCheckpoint:
             if self._seen is None or self._seen.size < checkpoint.size:
                 self._seen = checkpoint
 
-    def _require_folder(self) -> None:
-        # A disk that is not mounted must not look like a first start. A missing bucket raises by itself.
-        if isinstance(self._path, Path) and not self._path.parent.is_dir():
-            raise self._unavailable(FileNotFoundError(f"{self._path.parent} is not there"))
-
     def _unavailable(self, error: OSError) -> UnavailableError:
         return UnavailableError(
             "outside_checkpoint_unavailable",
@@ -147,7 +144,7 @@ def require_consistent(outside: FileOutsideCheckpoint, log: Log) -> SignedCheckp
     return newest
 
 
-def start(outside: FileOutsideCheckpoint, log: Log) -> SignedCheckpoint:
+def start(outside: FileOutsideCheckpoint, log: Log) -> None:
     """Check the log against the outside checkpoint, then update the outside if a crash left it behind."""
     newest = require_consistent(outside, log)
     stored = log.checkpoint()
@@ -155,8 +152,6 @@ def start(outside: FileOutsideCheckpoint, log: Log) -> SignedCheckpoint:
         raise _forked(log.root(log.size()), stored.checkpoint)
     if newest is None or newest.checkpoint.size < stored.checkpoint.size:
         outside.store(stored)
-        return stored
-    return newest
 
 
 def acknowledge(outside: FileOutsideCheckpoint, log: Log, appended: AppendedEntries) -> int:

@@ -155,8 +155,8 @@ def verify_log_proof(proof: LogProof, *, entry: bytes, origin: str, keys: Iterab
 
 
 @dataclass(frozen=True, slots=True)
-class LogProofChecker:
-    """Checks proof files of one log, which is known by its origin and keys."""
+class KnownLog:
+    """A log that is known by its origin and keys, which check its proof files and checkpoints."""
 
     origin: str
     keys: tuple[NoteKey, ...]

@@ -132,14 +132,8 @@ def reader_of(node: schema.Node) -> Reader:
         case schema.MapNode(values):
             return _map_reader(reader_of(values), values)
         case schema.RecordNode(fields):
-            return _record_reader(tuple(reader_of(field.type) for field in fields))
-
-
-def _record_reader(readers: tuple[Reader, ...]) -> Reader:
-    def read(cursor: Cursor) -> Raw:
-        return tuple([read_field(cursor) for read_field in readers])
-
-    return read
+            readers = [reader_of(field.type) for field in fields]
+            return lambda cursor: tuple([read(cursor) for read in readers])
 
 
 def _option_reader(read_inner: Reader, null_first: bool) -> Reader:

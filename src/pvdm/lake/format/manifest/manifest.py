@@ -13,7 +13,7 @@ from pvdm.lake.format.manifest.entry import EntryReader, EntryStatus, ManifestCo
 from pvdm.lake.format.manifest.manifest_list import ManifestFile, read_number, read_version
 from pvdm.lake.format.partition_spec import PartitionSpec
 from pvdm.lake.format.schema.logical import check_iceberg_schema, schema_from_text
-from pvdm.model.schema import Schema, Type
+from pvdm.model.schema import Type
 
 MANIFEST_MAX_BYTES: Final = 67_108_864
 MANIFEST_ENTRIES_MAX: Final = 500_000
@@ -33,16 +33,12 @@ class ManifestHeader:
     spec: PartitionSpec
     schema_id: int | None = None
 
-    def table_schema(self) -> Schema:
-        """The table's schema when the manifest was written."""
-        return schema_from_text(self.schema_text)[0]
-
     def partition_types(self) -> tuple[Type | None, ...]:
         """The type of each partition field.
 
         None if the table's schema no longer has the source column, and only the Avro schema gives the type.
         """
-        return self.spec.result_types(self.table_schema())
+        return self.spec.result_types(schema_from_text(self.schema_text)[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,6 @@ from pvdm.lake.format.table.snapshots import (
     SnapshotRef,
     StatisticsFile,
     parse_key,
-    parse_metadata_log_entry,
     parse_partition_statistics,
     parse_ref,
     parse_snapshot,
@@ -250,7 +249,10 @@ def _read(node: Node, known: _KnownParts) -> TableMetadata:
         snapshots,
         MappingProxyType(_read_refs(node, current, known)),
         known.read_all(node, "snapshot-log", SnapshotLogEntry, parse_snapshot_log_entry),
-        tuple(parse_metadata_log_entry(item) for item in node.nodes("metadata-log")),
+        tuple(
+            MetadataLogEntry(item.long("timestamp-ms"), item.text("metadata-file"))
+            for item in node.nodes("metadata-log")
+        ),
         tuple(parse_statistics(item) for item in node.nodes_if_present("statistics")),
         tuple(parse_partition_statistics(item) for item in node.nodes_if_present("partition-statistics")),
         tuple(parse_key(item) for item in node.nodes_if_present("encryption-keys")),

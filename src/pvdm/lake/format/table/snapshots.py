@@ -200,8 +200,3 @@ def parse_key(node: Node) -> EncryptedKey:
 def parse_snapshot_log_entry(node: Node) -> SnapshotLogEntry:
     """Read one entry of the snapshot log."""
     return SnapshotLogEntry(node.long("timestamp-ms"), node.long("snapshot-id"))
-
-
-def parse_metadata_log_entry(node: Node) -> MetadataLogEntry:
-    """Read one entry of the metadata log."""
-    return MetadataLogEntry(node.long("timestamp-ms"), node.text("metadata-file"))

@@ -94,17 +94,17 @@ def chunks(
 ) -> api.ChunkList:
     """The chunks of the plan after the first `after` ones, each with the last attempt at it."""
     found = notary.workloads.chunks(grant, workload_id, after=after, count=limit)
-    attempts = [each.attempt for each in found if each.attempt is not None]
+    attempts = [attempt for _, attempt in found if attempt is not None]
     views = {view.attempt_id: view for view in notary.work.views(grant, attempts)}
     return api.ChunkList(
         chunks=tuple(
             api.ChunkView(
-                chunk_id=each.definition.chunk_id,
-                where=each.definition.where,
-                files=None if each.definition.files is None else tuple(each.definition.files),
-                attempt=None if each.attempt is None else views[each.attempt.attempt_id],
+                chunk_id=chunk.chunk_id,
+                where=chunk.where,
+                files=None if chunk.files is None else tuple(chunk.files),
+                attempt=None if attempt is None else views[attempt.attempt_id],
             )
-            for each in found
+            for chunk, attempt in found
         )
     )
 

@@ -16,14 +16,11 @@ from sqlalchemy import LargeBinary, Table
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from pvdm.ledger.schema import catalog, metadata, record, work
+from pvdm.ledger.schema import REFUSED_PREFIX, REFUSED_SQLSTATE, catalog, metadata, record, work
 from pvdm.model.states import MACHINES, AttemptState
 
 DialectName: TypeAlias = Literal["sqlite", "postgresql"]
 DIALECTS: Final[tuple[DialectName, ...]] = ("sqlite", "postgresql")
-
-REFUSED_SQLSTATE: Final = "PV001"
-REFUSED_PREFIX: Final = "pvdm rule: "
 
 # Importing these modules defines their tables.
 _TABLE_MODULES: Final = (catalog, record, work)
