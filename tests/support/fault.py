@@ -30,33 +30,25 @@ POINTS: Final = MappingProxyType(
         "keys.after_make": "the keys of a new epoch exist in their home, the epoch book does not name them yet",
         "keys.disk.after_rename": "the new file is in its place, its folder is not synced yet",
         "keys.disk.after_temp": "the new content is synced under a temporary name, the old file is still in place",
-        "keys.handle.before_record": "a worker's keys are derived, nothing is recorded, and the worker has received"
-        " nothing",
-        "lake.seal.after_policy": "the bucket's policy denies the producer, the store has not been seen to apply it"
-        " yet",
+        "keys.handle.before_record": "a worker's keys are derived, nothing is recorded or sent",
+        "lake.seal.after_policy": "the bucket's policy denies the producer, the store is not seen to apply it yet",
         "lake.vault.after_file": "a file of the vault is in its place and synced, nothing names it yet",
         "lake.vault.after_temp": "a file of the vault is synced under a temporary name",
         "ledger.after_commit": "the ledger has answered the commit, the caller has no answer yet",
         "ledger.before_commit": "every statement of the transaction has run, its commit is not sent",
         "steward.after_epoch_step": "an epoch's step is in the epoch book, the log has no entry for it yet",
-        "steward.after_outside": "the entries are in the ledger and covered by the outside checkpoint, no caller has"
-        " an answer yet",
+        "steward.after_outside": "the outside checkpoint covers the entries in the ledger, no caller has an answer yet",
         "steward.before_outside": "the entries are in the ledger, the outside checkpoint does not cover them yet",
         "steward.restore.after_epoch": "the restore has made its epoch, the log has no entry for it yet",
-        "steward.restore.after_keep": "the lost log's checkpoint is saved beside the old one, the new one is not in"
-        " its place yet",
+        "steward.restore.after_keep": "the lost log's checkpoint is saved, the new one is not in its place yet",
         "steward.restore.after_refill": "the backup is refilled and reconciled, nothing is signed for it yet",
         "steward.restore.before_swap": "the log has its new name, the outside checkpoint still has the old one",
-        "upstream.after_announce": "a publication is announced in the ledger, the request to the upstream is not"
-        " sent yet",
+        "upstream.after_announce": "the ledger announces a publication, the request to the upstream is not sent yet",
         "upstream.after_commit": "the upstream has made a forwarded commit, the ledger has no row for it yet",
         "upstream.after_look": "the upstream shows the publication, the ledger has not recorded it yet",
-        "upstream.after_swap": "the request to show the publication was sent to the upstream, its answer is not"
-        " evaluated yet",
-        "upstream.before_commit": "a commit to an upstream's table is checked, the request to the upstream is not"
-        " sent yet",
-        "upstream.before_fence": "the upstream does not show the publication, and no fence against a late commit is"
-        " set yet",
+        "upstream.after_swap": "the upstream has the request to show the publication, its answer is not used yet",
+        "upstream.before_commit": "a commit to an upstream's table is checked, the request is not sent yet",
+        "upstream.before_fence": "the upstream does not show the publication, no fence against a late commit is set",
         "verify.after_digests": "every digest is computed, nothing of it is kept yet",
         "verify.after_freeze": "staged and source files are hashed, no key is derived yet",
         "verify.after_locate": "wrong rows of a FAIL are located, nothing of it is kept yet",

@@ -72,7 +72,7 @@ class _PlannedStep:
 
 
 _NamespaceAndRow = tuple[Namespace, TableRow | None]
-_Found = Sequence[tuple[Change, _NamespaceAndRow]]
+_Pairs = Sequence[tuple[Change, _NamespaceAndRow]]  # each change with the namespace and row of its table
 # Checks the base that the swap compares and the new bytes. It is called again after a conflict.
 PermitMaker = Callable[[TableState, TableMetadata, bytes], Permit]
 
@@ -149,7 +149,7 @@ class Commits:
             yield at_once and self._ledger.dialect == "sqlite"
 
     def _commit(
-        self, grant: Grant, changes: _Found, permit: PermitMaker | None, extra: Extra | None, transact: Transact | None
+        self, grant: Grant, changes: _Pairs, permit: PermitMaker | None, extra: Extra | None, transact: Transact | None
     ) -> list[TableState]:
         extra = _with_staging_check(grant, extra)
         if any(row is not None and row.upstream is not None for _, (_, row) in changes):
@@ -166,7 +166,7 @@ class Commits:
         return self._finish(planned, rows)
 
     def _forward(
-        self, grant: Grant, changes: _Found, permit: PermitMaker | None, extra: Extra | None, transact: Transact | None
+        self, grant: Grant, changes: _Pairs, permit: PermitMaker | None, extra: Extra | None, transact: Transact | None
     ) -> TableState:
         """Commit to an upstream, which compares and swaps one table at a time."""
         (change, (_, row)), *others = changes

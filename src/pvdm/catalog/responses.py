@@ -111,8 +111,10 @@ class Storage:
         if self.settings is None or self.vending is None:
             raise AssertionError("called only if credentials are vended")
         lifetime, found = self.vending.lifetime_seconds, self._kept.get(access)
-        if found is not None and found[1] - time.time() > lifetime / 2:
-            return found
+        if found is not None:
+            _, ends_seconds = found
+            if ends_seconds - time.time() > lifetime / 2:
+                return found
         with self._lock:
             if self.sts is None:
                 self.sts = Sts(self.settings, self.vending.sts_endpoint)

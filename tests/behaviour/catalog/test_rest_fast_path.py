@@ -17,7 +17,7 @@ from pvdm.model.role import Role
 from pvdm.steward.http import body
 from pvdm.steward.http.app import create_app
 from pvdm.steward.http.request import RequestContext
-from pvdm.steward.http.routes import FoundRoute, RouteTable, fast_path_of, methods_of
+from pvdm.steward.http.routes import FoundRoute, RouteTable, fast_path_query_names, methods_of
 from tests.support.catalog.http import V1, Lake, lake_at, spelled
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.http import Rude
@@ -315,7 +315,7 @@ def test_the_rate_limit_holds_on_the_fast_path_too(given: dict[str, Any]) -> Non
 
 def test_exactly_three_routes_use_the_fast_path(way: Way) -> None:
     routes = create_app(way.lake.steward.stand.notary).router.routes
-    marked = [route for route in routes if isinstance(route, APIRoute) and fast_path_of(route) is not None]
+    marked = [route for route in routes if isinstance(route, APIRoute) and fast_path_query_names(route) is not None]
     path = "/catalog/v1/namespaces/{namespace}/tables/{table}"
     assert {(method, route.path) for route in marked for method in methods_of(route)} == {
         ("GET", path),

@@ -60,7 +60,7 @@ def opened(line: Line, text: str | None = None, workload_id: str = "run-1") -> s
     """A protected table and a workload of it; its first chunk."""
     line.protect(text or contract())
     desk(line).open(producer(line), workload_id, TARGET, {})
-    return desk(line).chunks(producer(line), workload_id, after=0, count=1)[0][0].chunk_id
+    return desk(line).chunks(producer(line), workload_id, after=0, count=1)[0].definition.chunk_id
 
 
 def attempt(line: Line, chunk_id: str = "all", workload_id: str = "run-1") -> Attempt:

@@ -11,7 +11,7 @@ import click
 _JSON: Final = "pvdm.json"
 
 
-def note_json(context: click.Context, _option: click.Parameter, given: bool) -> None:
+def _note_json(context: click.Context, _option: click.Parameter, given: bool) -> None:
     """Note whether the command has the option --json."""
     context.meta[_JSON] = given is True
 
@@ -27,7 +27,7 @@ class JsonCommand(click.Command):
 
     def __init__(self, name: str | None, *, params: list[click.Parameter] | None = None, **settings: Any) -> None:
         help_text = "Print one JSON document instead of text."
-        json = click.Option(["--json"], is_flag=True, expose_value=False, callback=note_json, help=help_text)
+        json = click.Option(["--json"], is_flag=True, expose_value=False, callback=_note_json, help=help_text)
         super().__init__(name, params=[json, *(params or ())], **settings)
 
 

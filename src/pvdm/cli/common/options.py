@@ -55,7 +55,7 @@ def choice_option(*names: str, choices: Sequence[str], help_text: str) -> Callab
 
 
 def number_option(
-    name: str, default: int, least: int, most: int, help_text: str, **settings: Any
+    name: str, default: int, *, least: int, most: int, help_text: str, **settings: Any
 ) -> Callable[[Command], Command]:
     """An option for a whole number of this range."""
     kind = click.IntRange(least, most)
@@ -153,7 +153,8 @@ service_options = option_group(
 
 def seed_option(default: int) -> Callable[[Command], Command]:
     """`--seed`: the same seed makes the same data again."""
-    return number_option("--seed", default, 0, SEED_MAX, "The same seed makes the same data again.", metavar="N")
+    help_text = "The same seed makes the same data again."
+    return number_option("--seed", default, least=0, most=SEED_MAX, help_text=help_text, metavar="N")
 
 
 def out_option(

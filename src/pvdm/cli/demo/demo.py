@@ -37,7 +37,7 @@ _PUBLISHED: Final = "COMMITTED"
 
 @command()
 @seed_option(SEED)
-@number_option("--rows", ROWS, ROWS_MIN, ROWS_MAX, "Orders to make.")
+@number_option("--rows", ROWS, least=ROWS_MIN, most=ROWS_MAX, help_text="Orders to make.")
 @path_option(
     "--keep", folder=True, help="Keep the Steward, its keys, the tables and the contracts in this new or empty folder."
 )

@@ -50,9 +50,9 @@ def _parse_widths(_context: click.Context, _parameter: click.Parameter, value: s
 @number_option(
     "--multisets",
     collision.MULTISETS,
-    1,
-    MULTISETS_MAX,
-    "Random multisets; each gets one drop, one duplicate and one mutation.",
+    least=1,
+    most=MULTISETS_MAX,
+    help_text="Random multisets; each gets one drop, one duplicate and one mutation.",
 )
 @click.option(
     "--bits",

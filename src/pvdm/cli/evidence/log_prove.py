@@ -181,20 +181,20 @@ def log_export(*, folder: Path, config: Path, verify: bool) -> None:
     """
     with opened_notary(config) as notary:
         archive = notary.archive_in(folder)
-        size, statements_written = archive.follow()
-        rewritten = archive.verify() if verify else None
+        progress = archive.follow()
+        repair = archive.verify() if verify else None
         origin = notary.config.origin
     document = {
         "origin": origin,
-        "size": size,
-        "statements_written": statements_written,
+        "size": progress.size,
+        "statements_written": progress.envelopes_written,
         "verified": verify,
-        "mended": None if rewritten is None else {"tiles": rewritten[0], "statements": rewritten[1]},
+        "mended": None if repair is None else {"tiles": repair.tiles, "statements": repair.envelopes},
         "out": folder,
     }
-    entries = counted(size, "entry", "entries")
-    lines = [f"{folder} has the {entries} of {origin}; new statements: {statements_written:,}"]
-    if rewritten is not None:
-        tiles, statements = counted(rewritten[0], "tile"), counted(rewritten[1], "statement")
+    entries = counted(progress.size, "entry", "entries")
+    lines = [f"{folder} has the {entries} of {origin}; new statements: {progress.envelopes_written:,}"]
+    if repair is not None:
+        tiles, statements = counted(repair.tiles, "tile"), counted(repair.envelopes, "statement")
         lines.append(f"every file was compared; written again: {tiles}, {statements}")
     say_result(document, lines)

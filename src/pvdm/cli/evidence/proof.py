@@ -212,7 +212,7 @@ def proved_lines(proved: Iterable[str], not_proved: Iterable[str]) -> Iterator[L
 @click.option("--workload", metavar="ID", help="Of this workload only.")
 @click.option("--attempt", metavar="ID", help="Of this attempt only.")
 @click.option("--after", type=click.IntRange(0), metavar="INDEX", help="Continue after this entry of the log.")
-@number_option("--rows", _DEFAULT_ROWS, 1, _LISTED_ROWS, "Proofs to show.")
+@number_option("--rows", _DEFAULT_ROWS, least=1, most=_LISTED_ROWS, help_text="Proofs to show.")
 def proof_list(*, service: Service, workload: str | None, attempt: str | None, after: int | None, rows: int) -> None:
     """List the proofs of your domain, PASS and FAIL; a FAIL that was overridden is marked.
 

@@ -60,7 +60,9 @@ class Status:
 @click.argument("table", metavar="[TABLE]", required=False)
 @click.option("--workload-id", metavar="ID", help="Show one workload with its chunks.")
 @service_options
-@number_option("--rows", _DEFAULT_ROWS, 1, _LISTED_ROWS, "Workloads, newest first, and proofs to show.")
+@number_option(
+    "--rows", _DEFAULT_ROWS, least=1, most=_LISTED_ROWS, help_text="Workloads, newest first, and proofs to show."
+)
 def status(*, table: str | None, workload_id: str | None, service: Service, rows: int) -> None:
     """Show whether the Steward takes work, its epochs, workloads and proofs, and every overridden verdict.
 

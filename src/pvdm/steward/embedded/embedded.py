@@ -13,7 +13,6 @@ import threading
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final, TypeVar
 
@@ -219,7 +218,15 @@ def start_as(
         return steward
 
 
-start: Final[Callable[..., EmbeddedSteward]] = partial(start_as, EmbeddedSteward)
+def start(
+    path: Path | str,
+    *,
+    outside: Path | str | None = None,
+    people: Sequence[Person] = (),
+    store: Path | str | None = None,
+) -> EmbeddedSteward:
+    """Start the embedded Steward of that folder, as `start_as` does."""
+    return start_as(EmbeddedSteward, path, outside=outside, people=people, store=store)
 
 
 def _unavailable(error: OSError) -> PvdmError:

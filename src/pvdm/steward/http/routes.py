@@ -38,7 +38,7 @@ def fast_path(query: Sequence[str] = ()) -> Callable[[Handler], Handler]:
     return mark
 
 
-def fast_path_of(route: APIRoute) -> frozenset[str] | None:
+def fast_path_query_names(route: APIRoute) -> frozenset[str] | None:
     """The query parameters that the route's fast path accepts; None if it has none."""
     names: frozenset[str] | None = getattr(route.endpoint, _FAST_PATH, None)
     return names
@@ -65,7 +65,7 @@ class RouteTable:
     def __init__(self, routes: Sequence[APIRoute]) -> None:
         self._routes = [(route, method) for route in routes for method in methods_of(route)]
         require_complete(((method, route.path) for route, method in self._routes), RULES)
-        self._fast_paths = {id(route): names for route in routes if (names := fast_path_of(route)) is not None}
+        self._fast_paths = {id(route): names for route in routes if (names := fast_path_query_names(route)) is not None}
         self._query_names = {
             id(route): frozenset(field.alias for field in route.dependant.query_params) for route in routes
         } | self._fast_paths

@@ -70,7 +70,7 @@ class Pipeline(PipelineParts):
 
 
 def fields_of(parts: PipelineParts) -> dict[str, Any]:
-    """The fields by name, from which a larger whole is built."""
+    """The values of all fields by name: the arguments with which a subclass is built."""
     return {field.name: getattr(parts, field.name) for field in fields(parts)}
 
 

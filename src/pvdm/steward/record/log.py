@@ -8,7 +8,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from pvdm.errors import Code, ConflictError
 from pvdm.lake.stores.stores import FilePath, ObjectPath
@@ -161,6 +161,20 @@ class PinnedLogReader(LedgerLogReader):
         return self._checkpoint
 
 
+class ArchiveProgress(NamedTuple):
+    """How far the archive reaches, and how many envelopes a call has written."""
+
+    size: int
+    envelopes_written: int
+
+
+class ArchiveRepair(NamedTuple):
+    """How many missing files were written again."""
+
+    tiles: int
+    envelopes: int
+
+
 class Archive:
     """A folder that follows the log; concurrent callers share one write."""
 
@@ -176,23 +190,21 @@ class Archive:
             if self._covered_size < size:
                 self.follow()
 
-    def follow(self) -> tuple[int, int]:
-        """Bring the folder up to the newest checkpoint. Returns its size, and how many envelopes were written."""
+    def follow(self) -> ArchiveProgress:
+        """Bring the folder up to the newest checkpoint."""
         with self._lock:
-            self._covered_size, written = self._follow()
-            return self._covered_size, written
+            progress = self._follow()
+            self._covered_size = progress.size
+            return progress
 
-    def verify(self) -> tuple[int, int]:
-        """Compare every tile, bundle and envelope; one that differs is refused, a missing one is written again.
-
-        Returns how many tiles and bundles, and how many envelopes were written.
-        """
+    def verify(self) -> ArchiveRepair:
+        """Compare every tile, bundle and envelope; one that differs is refused, a missing one is written again."""
         with self._lock, self._lock_folder():
             log = PinnedLogReader(self._ledger)
             written = self._write_envelopes(0, log.size(), verify=True)
-            return export(log, log_folder(self._folder), verify=True).files_written, written
+            return ArchiveRepair(export(log, log_folder(self._folder), verify=True).files_written, written)
 
-    def _follow(self) -> tuple[int, int]:
+    def _follow(self) -> ArchiveProgress:
         for left in reversed(range(_TRIES)):
             try:
                 with self._lock_folder():
@@ -200,7 +212,7 @@ class Archive:
                     # for the same reason: it may grow meanwhile.
                     log = PinnedLogReader(self._ledger)
                     written = self._write_envelopes(archived_size(self._folder), log.size(), verify=False)
-                    return export(log, log_folder(self._folder)).size, written
+                    return ArchiveProgress(export(log, log_folder(self._folder)).size, written)
             except ConflictError as error:
                 # Another Steward was first; an object store has no lock to wait for.
                 if error.code != Code.FILE_OVERTAKEN or left == 0:

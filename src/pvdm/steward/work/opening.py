@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from pvdm.catalog.catalog import Catalog
 from pvdm.catalog.commit import Change
@@ -52,6 +52,13 @@ from pvdm.verify.spark.extracting import SparkExtraction, require_extraction
 PREFIX_FOLDER: Final = "pvdm"
 _ONE_CHUNK: Final = Chunking(ChunkingBy.NONE, (), None, None, ())
 _NOT_YET_VERIFYING: Final = frozenset({AttemptState.STAGING, AttemptState.ROLLED_BACK})
+
+
+class PlannedChunk(NamedTuple):
+    """A chunk of the plan, and the last attempt at it."""
+
+    definition: ChunkDefinition
+    attempt: Attempt | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +188,7 @@ class Workloads:
             self.queue.given_up(each.attempt_id)
         return moved
 
-    def chunks(
-        self, grant: Grant, workload_id: str, *, after: int, count: int
-    ) -> list[tuple[ChunkDefinition, Attempt | None]]:
+    def chunks(self, grant: Grant, workload_id: str, *, after: int, count: int) -> list[PlannedChunk]:
         """A page of the plan's chunks, each with its last attempt; it may be shorter than `count`."""
         require_attempt(grant, None)
         with self.ledger.read() as unit:
@@ -192,7 +197,7 @@ class Workloads:
             attempts_by_chunk = attempts.of_chunks(unit, workload_id, [each.chunk_id for each in planned])
         last = {chunk_id: found[-1] if found else None for chunk_id, found in attempts_by_chunk.items()}
         return [
-            (ChunkDefinition.from_bytes(each.definition), last[each.chunk_id])
+            PlannedChunk(ChunkDefinition.from_bytes(each.definition), last[each.chunk_id])
             for each in planned
             if each.chunk_id in last
         ]
