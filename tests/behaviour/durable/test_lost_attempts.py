@@ -84,7 +84,8 @@ def test_where_a_repair_would_be_refused_none_is_promised(shop: Shop) -> None:
 
 def test_where_the_same_call_would_be_refused_it_is_not_promised(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     table = target(shop, "often")
-    monkeypatch.setattr("pvdm.durable.run.ROLLED_BACK_MAX", 2)
+    for module in ("run", "failure_text"):
+        monkeypatch.setattr(f"pvdm.durable.{module}.ROLLED_BACK_MAX", 2)
     hints = [outcome.error.hint for _ in range(2) if isinstance(outcome := run(shop, table, raising), RolledBack)]
     assert hints[0] == "fix the job; the same call continues the workload"
     assert "since 2 were rolled back" in str(hints[1])
