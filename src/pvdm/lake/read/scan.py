@@ -177,7 +177,8 @@ def _identities(header: ManifestHeader, schema: Schema) -> dict[int, int]:
         column_type = columns.get(column, kind)
         if DATE in (kind, column_type) and kind != column_type:
             words = f"partition {part.name[:80]!a} has values of a type that its column no longer has"
-            raise Code.ROWS_INVALID(words, reason="partition_type_changed", expected=str(column_type), got=str(kind))
+            expected = str(column_type)
+            raise Code.SNAPSHOT_UNUSABLE(words, reason="partition_type_changed", expected=expected, got=str(kind))
         found[column] = part.field_id
     return found
 
