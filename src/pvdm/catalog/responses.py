@@ -20,8 +20,8 @@ from pvdm.lake.format.table.snapshots import MAIN, RefType, Snapshot
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores import s3_client as names
 from pvdm.lake.stores.roles import Role as StoreRole
-from pvdm.lake.stores.roles import Sts, VendingSettings, session_policy
-from pvdm.lake.stores.s3_client import S3Credentials, S3Settings
+from pvdm.lake.stores.roles import Sts, VendedCredentials, VendingSettings, session_policy
+from pvdm.lake.stores.s3_client import S3Settings
 from pvdm.ledger import Ledger
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.work import attempts
@@ -70,7 +70,7 @@ class Storage:
     own: Callable[[str], tuple[Location, ...]]
     sts: Sts | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-    _kept: SizedCache[Access, tuple[S3Credentials, int]] = field(
+    _kept: SizedCache[Access, VendedCredentials] = field(
         default_factory=lambda: SizedCache(CREDENTIALS_KEPT_MAX), init=False
     )
 
@@ -84,8 +84,8 @@ class Storage:
         if self.settings is None or self.vending is None or table.place.scheme != "s3":
             return {}
         access = self.access(grant, table)
-        credentials, ends_seconds = self._session(access)
-        config = names.credential_properties(credentials) | {names.ENDS_MS: str(ends_seconds * 1_000)}
+        session = self._session(access)
+        config = names.credential_properties(session.credentials) | {names.ENDS_MS: str(session.ends_seconds * 1_000)}
         return {
             f"s3://{bucket}/": config for bucket in sorted({each.authority for each in (*access.write, *access.read)})
         }
@@ -106,15 +106,13 @@ class Storage:
         write = (table,) if grant.role in _WRITING_ROLES and not found.protected else ()
         return Access(f"pvdm-{grant.role}-{found.table_uuid[:8]}", write, read)
 
-    def _session(self, access: Access) -> tuple[S3Credentials, int]:
-        """A session and its end, with at least half of its lifetime left; shared by grants with the same access."""
+    def _session(self, access: Access) -> VendedCredentials:
+        """A session with at least half of its lifetime left; shared by grants with the same access."""
         if self.settings is None or self.vending is None:
             raise AssertionError("called only if credentials are vended")
         lifetime, found = self.vending.lifetime_seconds, self._kept.get(access)
-        if found is not None:
-            _, ends_seconds = found
-            if ends_seconds - time.time() > lifetime / 2:
-                return found
+        if found is not None and found.ends_seconds - time.time() > lifetime / 2:
+            return found
         with self._lock:
             if self.sts is None:
                 self.sts = Sts(self.settings, self.vending.sts_endpoint)

@@ -11,7 +11,7 @@ from typing import Final
 import httpx
 
 from pvdm.errors import Code, PvdmError
-from pvdm.model.fields import is_loopback
+from pvdm.model.host import is_loopback
 
 TRIES_MAX: Final = 100
 WAIT_MAX_SECONDS: Final = 86_400

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import pyarrow as pa
 from pyarrow import lib
@@ -32,8 +32,14 @@ BATCH_ROWS_MAX: Final = 2**31 - 1
 # Dictionaries and run ends do not count as nesting of values, but readers descend into them.
 _LAYERS_MAX: Final = 4 * NESTING_DEPTH_MAX
 _ENCODED: Final = (pa.DictionaryType, pa.RunEndEncodedType, pa.BaseExtensionType)
-# A schema that was checked, and the positions of its columns that have arrays inside.
-CheckedSchema: TypeAlias = tuple[pa.Schema, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSchema:
+    """A schema that was checked, and the positions of its columns that have arrays inside."""
+
+    schema: pa.Schema
+    layered: tuple[int, ...]
 
 
 def check_batch(batch: pa.RecordBatch, known: CheckedSchema | None = None) -> CheckedSchema:
@@ -45,16 +51,16 @@ def check_batch(batch: pa.RecordBatch, known: CheckedSchema | None = None) -> Ch
         expected = f"at most {BATCH_ROWS_MAX}"
         raise Code.ARROW_INVALID(reason="batch_too_large", expected=expected, got=str(batch.num_rows))
     schema = batch.schema
-    if known is None or not schema.equals(known[0]):
+    if known is None or not schema.equals(known.schema):
         check_types(schema)
         layered = (at for at, kind in enumerate(schema.types) if kind.num_fields or isinstance(kind, _ENCODED))
-        known = schema, tuple(layered)
+        known = CheckedSchema(schema, tuple(layered))
     try:
         batch.validate()
     except pa.ArrowInvalid as error:
         raise Code.ARROW_INVALID(got=str(error)[:400]) from None
     # `validate` checks an array completely if it has rows and no other array inside.
-    for position in known[1] if batch.num_rows else range(batch.num_columns):
+    for position in known.layered if batch.num_rows else range(batch.num_columns):
         for node in nodes(batch.column(position)):
             _check_node(node)
     return known

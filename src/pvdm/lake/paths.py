@@ -152,7 +152,7 @@ def _invalid(expected: str, text: str) -> InputError:
 
 
 _HINTS: Final[dict[str, str]] = {
-    "field_id_missing": ("files of a source need Iceberg's field ids: write it as an Iceberg table, or with field ids"),
+    "field_id_missing": "files of a source need Iceberg's field ids: write it as an Iceberg table, or with field ids",
     "field_name_unknown": (
         "a file without field ids is read by exact names: put the column into the manifest's schema"
     ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
@@ -235,13 +234,3 @@ def require_lifetime(lifetime: int, most: int, reason: str, what: str) -> None:
     if not 0 < lifetime <= most:
         message, expected = f"the lifetime of {what} cannot be accepted", f"more than 0 and at most {most} microseconds"
         raise InputError(reason, message, expected=expected, got=str(lifetime))
-
-
-def is_loopback(host: str) -> bool:
-    """Whether the host is this machine, by its name or address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

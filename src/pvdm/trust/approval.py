@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Final, TypedDict, TypeVar
 
 from pvdm.errors import Code, VerificationError
 from pvdm.model.statements.break_glass import BreakGlass
@@ -26,14 +26,24 @@ MAIN_MOVED_HINT: Final = (
 )
 
 
-def signer_fields(operator: str, reason: str, *, now: int, lifetime_micros: int) -> dict[str, Any]:
-    """The fields of an approval or override that name its signer, reason and times, with a new nonce."""
-    times = {"issued_at": now, "expires_at": now + lifetime_micros}
-    return {"operator": operator, "reason": reason, "nonce": secrets.token_hex(16), **times}
+class SignerFields(TypedDict):
+    """The fields that approvals and overrides have in common."""
+
+    operator: str
+    reason: str
+    nonce: str
+    issued_at: int
+    expires_at: int
 
 
-def override_of(fail_proof_id: str, core: ProofCore, signer: dict[str, Any]) -> BreakGlass:
-    """The override of exactly one FAIL proof: its table, its base and its files. `signer` is from `signer_fields`."""
+def signer_fields(operator: str, reason: str, *, now: int, lifetime_micros: int) -> SignerFields:
+    """The signer, reason and times of an approval or override, with a new nonce."""
+    nonce, expires_at = secrets.token_hex(16), now + lifetime_micros
+    return SignerFields(operator=operator, reason=reason, nonce=nonce, issued_at=now, expires_at=expires_at)
+
+
+def override_of(fail_proof_id: str, core: ProofCore, signer: SignerFields) -> BreakGlass:
+    """The override of exactly one FAIL proof: its table, its base and its files."""
     return BreakGlass(
         table=core.target.table,
         base_snapshot_id=core.target.base_snapshot_id,

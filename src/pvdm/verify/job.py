@@ -169,8 +169,16 @@ def _locate(tools: Tools, work: Work, source: Freeze, digests: Digests) -> Wrong
     result, limits = digests.result, tools.locate_limits
     if result.staged is None or rows_class(result.intent, result.staged) is None:
         return None
-    rows = (rows_of(result.intent), rows_of(result.staged))
-    return locate(work.inputs, digests.unchanged, source, tools.files, rows, threads=tools.threads, limits=limits)
+    return locate(
+        work.inputs,
+        digests.unchanged,
+        source,
+        tools.files,
+        intent_rows=rows_of(result.intent),
+        staged_rows=rows_of(result.staged),
+        threads=tools.threads,
+        limits=limits,
+    )
 
 
 def _context(job: VerifyJob, plan: Plan, frozen: Freeze, source: Freeze) -> AttemptContext:

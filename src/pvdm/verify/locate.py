@@ -190,17 +190,16 @@ def locate(
     staged: Sequence[ReadFile],
     source: Freeze,
     files: Files,
-    rows: tuple[int, int],
     *,
+    intent_rows: int,
+    staged_rows: int,
     threads: int,
     limits: LocateLimits,
 ) -> WrongRows:
-    """The wrong rows, or the reason why they could not be located. The verdict is FAIL in both cases.
-
-    `rows` are the numbers of intended and of staged rows.
-    """
+    """The wrong rows, or the reason why they could not be located. The verdict is FAIL in both cases."""
     try:
-        return shorten(_Locator(inputs, staged, source, files, threads=threads, limits=limits).run(*rows))
+        locator = _Locator(inputs, staged, source, files, threads=threads, limits=limits)
+        return shorten(locator.run(intent_rows, staged_rows))
     except PvdmError as error:
         return WrongRows.not_located(error.reason, _writable(str(error)[:_PROBLEM_CHARACTERS]))
     except Exception as error:  # a bug here must not hide a FAIL

@@ -13,7 +13,7 @@ from pvdm.lake.paths import parse_location
 from pvdm.lake.stores.roles import VendingSettings
 from pvdm.lake.stores.s3_client import S3Settings
 from pvdm.lake.upstream import GlueSettings
-from pvdm.model.fields import is_loopback
+from pvdm.model.host import is_loopback
 from pvdm.model.statements.proof import Isolation
 from pvdm.steward.config.resources import open_mounts
 from pvdm.steward.config.sections import RestUpstreamConfig, UpstreamConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,7 +14,7 @@ from pvdm.cli.common.passphrases import open_key, open_passphrase_option
 from pvdm.cli.common.screen import ALERT, Line
 from pvdm.cli.common.times import duration_option, now_micros, utc
 from pvdm.model.statements import migration
-from pvdm.trust.approval import signer_fields
+from pvdm.trust.approval import SignerFields, signer_fields
 from pvdm.trust.verify import sign_statement
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Signing:
     reason: str
     expires: int
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> SignerFields:
         """The signer's fields of an approval, with a new nonce."""
         return signer_fields(self.operator, self.reason, now=now_micros(), lifetime_micros=self.expires)
 

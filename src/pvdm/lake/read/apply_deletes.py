@@ -112,15 +112,22 @@ class Removal:
 
 
 @dataclass(frozen=True, slots=True)
+class _Step:
+    """One key column: its distinct values, and their distinct pairs with the columns before it."""
+
+    values: Array
+    pairs: Array
+
+
+@dataclass(frozen=True, slots=True)
 class Equality:
     """The keys of equality deletes over one set of columns. Null equals null, NaN equals NaN, -0.0 is not 0.0.
 
-    A step has the distinct values of one key column, and their distinct pairs with the columns before it. The keys are
-    `hidden` if the manifests say that no row of the data file has one of them.
+    They are `hidden` if the manifests say that no row of the data file has one of them.
     """
 
     columns: Schema
-    steps: tuple[tuple[Array, Array], ...]
+    steps: tuple[_Step, ...]
     hidden: bool = False
 
     @classmethod
@@ -146,10 +153,10 @@ class Equality:
         if not self.steps:
             return pa.repeat(pa.scalar(False), batch.num_rows)
         code: Array = pa.repeat(pa.scalar(0, pa.int64()), batch.num_rows)
-        for (values, pairs), column in zip(self.steps, _key_columns(batch, self.columns), strict=True):
+        for step, column in zip(self.steps, _key_columns(batch, self.columns), strict=True):
             # A value that is not among the keys becomes null and stays null.
-            pair = _pair(code, column, values)
-            code = pc.index_in(pair, value_set=pairs, skip_nulls=True).cast(pa.int64())
+            pair = _pair(code, column, step.values)
+            code = pc.index_in(pair, value_set=step.pairs, skip_nulls=True).cast(pa.int64())
         return pc.is_valid(code)
 
 
@@ -221,7 +228,7 @@ def _flatten(array: Array, field: Field) -> Iterator[Array]:
     yield plain
 
 
-def _steps(columns: Sequence[Array]) -> Iterator[tuple[Array, Array]]:
+def _steps(columns: Sequence[Array]) -> Iterator[_Step]:
     """Number the keys column by column; each number is below the count of keys, so that no product leaves 64 bits."""
     code: Array = pa.repeat(pa.scalar(0, pa.int64()), len(columns[0])) if columns else None
     for column in columns:
@@ -229,7 +236,7 @@ def _steps(columns: Sequence[Array]) -> Iterator[tuple[Array, Array]]:
         pair = _pair(code, column, values)
         pairs = pc.unique(pair)
         code = pc.index_in(pair, value_set=pairs).cast(pa.int64())
-        yield values, pairs
+        yield _Step(values, pairs)
 
 
 def _pair(code: Array, column: Array, values: Array) -> Array:

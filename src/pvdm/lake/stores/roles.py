@@ -186,6 +186,14 @@ class VendingSettings:
             raise Code.CONFIG_INVALID("lifetime_seconds is not valid", reason="s3_settings", expected=expected, got=got)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class VendedCredentials:
+    """Credentials of a session, and its end in seconds since 1970."""
+
+    credentials: S3Credentials
+    ends_seconds: int
+
+
 class Sts:
     """Requests sessions with the Steward's own credentials."""
 
@@ -193,8 +201,8 @@ class Sts:
         self._client = open_client(settings, "sts", endpoint=endpoint)
         weakref.finalize(self, self._client.close)
 
-    def assume(self, role: Role, *, name: str, policy: str, seconds: int) -> tuple[S3Credentials, int]:
-        """Credentials that are limited by the policy, and their end in seconds since 1970. Raises if there are none."""
+    def assume(self, role: Role, *, name: str, policy: str, seconds: int) -> VendedCredentials:
+        """A session that is limited by the policy. Raises if the service returns none."""
         wanted = {"RoleArn": role.arn, "RoleSessionName": name, "Policy": policy}
         try:
             found = call_store(self._client.assume_role, **wanted, DurationSeconds=seconds)["Credentials"]
@@ -207,4 +215,5 @@ class Sts:
                 hint="try again later" if isinstance(error, TimeoutError) else rights,
             ) from None
         secret, token = (Secret(found[key].encode()) for key in ("SecretAccessKey", "SessionToken"))
-        return S3Credentials(found["AccessKeyId"], secret, token), int(found["Expiration"].timestamp())
+        credentials = S3Credentials(found["AccessKeyId"], secret, token)
+        return VendedCredentials(credentials, int(found["Expiration"].timestamp()))

@@ -103,8 +103,8 @@ class Seals:
         settings = self._stores.object_store(prefix).settings
         policy = session_policy(role, write=[prefix], read=[])
         self._sts = self._sts or Sts(settings, vending.sts_endpoint)
-        credentials, _ = self._sts.assume(role, name="pvdm-seal", policy=policy, seconds=900)
-        return S3Store(replace(settings, credentials=credentials, profile=None))
+        session = self._sts.assume(role, name="pvdm-seal", policy=policy, seconds=900)
+        return S3Store(replace(settings, credentials=session.credentials, profile=None))
 
 
 @contextlib.contextmanager

@@ -138,7 +138,7 @@ def _require_free(unit: Unit, namespace_id: str, name: str) -> None:
 def _get(unit: Unit, view_id: str) -> ViewRow:
     row = unit.find(views, view_id=view_id)
     if row is None:
-        raise Code.VIEW_MOVED(got=view_id)
+        raise Code.VIEW_MOVED(got=ascii(view_id))
     return _view(row)
 
 

@@ -15,7 +15,7 @@ from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.roles import VENDED_LEAST_SECONDS, VENDED_MAX_SECONDS, VendingSettings
 from pvdm.lake.stores.s3_client import S3_TIMEOUT_MAX_SECONDS, S3_TRIES_MAX, S3Settings
 from pvdm.lake.stores.stores import Place
-from pvdm.model.fields import is_loopback
+from pvdm.model.host import is_loopback
 from pvdm.model.statements.proof import Isolation
 from pvdm.steward.config import sections
 from pvdm.trust.keys.kms import KMS_TIMEOUT_MAX_SECONDS, KMS_TRIES_MAX, KmsSettings

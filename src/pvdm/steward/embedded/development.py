@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import pyarrow as pa
 
@@ -32,7 +32,7 @@ from pvdm.physical.small import SmallStager, StoredFiles
 from pvdm.physical.stager import Destination
 from pvdm.steward.embedded.embedded import EmbeddedSteward, Person, start_as
 from pvdm.steward.work.contracts import contract_text
-from pvdm.trust.approval import signer_fields
+from pvdm.trust.approval import SignerFields, signer_fields
 from pvdm.trust.keys.operator import create_key_pair, open_key_pair
 from pvdm.trust.root import RootRole
 from pvdm.trust.verify import sign_statement
@@ -172,5 +172,5 @@ def _metadata(client: StewardClient, table: str) -> TableMetadata:
     return TableMetadata.from_json(TableClient(client, *split_name(table)).load())
 
 
-def _signer(reason: str) -> dict[str, Any]:
+def _signer(reason: str) -> SignerFields:
     return signer_fields(OPERATOR, reason, now=time.time_ns() // 1_000, lifetime_micros=_APPROVAL_MICROS)

@@ -20,7 +20,7 @@ from pvdm.api.service import ClockConfirmed, TrustRootVersion
 from pvdm.client import AccessToken, LentToken, StewardClient
 from pvdm.errors import Code, PvdmError, UnavailableError, expect
 from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant
-from pvdm.model.fields import is_loopback
+from pvdm.model.host import is_loopback
 from pvdm.model.role import Role
 from pvdm.model.secret import Secret
 from pvdm.steward import server

@@ -58,13 +58,13 @@ class StoreAccess:
             if self._sts is None:
                 self._sts = Sts(self._settings, self._vending.sts_endpoint)
         role = Role(self._vending.consumer_role)
-        credentials, _ = self._sts.assume(
+        session = self._sts.assume(
             role,
             name=f"pvdm-verify-{hashlib.sha256(job_id.encode()).hexdigest()[:16]}",
             policy=session_policy(role, write=(), read=folders),
             seconds=self._vending.lifetime_seconds,
         )
-        return open_config(self._settings) | credential_properties(credentials)
+        return open_config(self._settings) | credential_properties(session.credentials)
 
 
 def _common_folders(sides: Iterable[Iterable[str]]) -> list[Location]:

@@ -11,7 +11,6 @@ from pvdm.lake.format.json_document import Json, Node, abbreviate
 from pvdm.lake.format.table import update_snapshots, update_structure
 from pvdm.lake.format.table.draft import Draft
 from pvdm.lake.format.table.metadata import TableMetadata, require_format_version
-from pvdm.lake.format.table.update_snapshots import remove_part
 
 UPDATES_MAX: Final = 100_000
 STRUCTURE_UPDATES_MAX: Final = 256
@@ -38,13 +37,11 @@ UPDATES: Final[Mapping[str, Apply]] = MappingProxyType(
         "set-snapshot-ref": update_snapshots.set_snapshot_ref,
         "remove-snapshot-ref": update_snapshots.remove_snapshot_ref,
         "set-statistics": update_snapshots.set_statistics,
-        "remove-statistics": lambda draft, node: remove_part(draft, draft.statistics, node.long("snapshot-id")),
+        "remove-statistics": update_snapshots.remove_statistics,
         "set-partition-statistics": update_snapshots.set_partition_statistics,
-        "remove-partition-statistics": lambda draft, node: remove_part(
-            draft, draft.partition_statistics, node.long("snapshot-id")
-        ),
+        "remove-partition-statistics": update_snapshots.remove_partition_statistics,
         "add-encryption-key": update_snapshots.add_encryption_key,
-        "remove-encryption-key": lambda draft, node: remove_part(draft, draft.keys, node.text("key-id")),
+        "remove-encryption-key": update_snapshots.remove_encryption_key,
     }
 )
 

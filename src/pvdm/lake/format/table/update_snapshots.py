@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from pvdm.errors import Code
 from pvdm.lake.format.json_document import Json, JsonObject, Node, comparison_text, invalid_value
@@ -161,11 +160,21 @@ def set_statistics(draft: Draft, node: Node) -> None:
     _put_statistics(draft, draft.statistics, file)
 
 
+def remove_statistics(draft: Draft, node: Node) -> None:
+    """remove-statistics of a snapshot, if it has any."""
+    draft.changed |= draft.statistics.pop(node.long("snapshot-id"), None) is not None
+
+
 def set_partition_statistics(draft: Draft, node: Node) -> None:
     """set-partition-statistics: one file for each snapshot."""
     _put_statistics(
         draft, draft.partition_statistics, snapshots.parse_partition_statistics(node.node("partition-statistics"))
     )
+
+
+def remove_partition_statistics(draft: Draft, node: Node) -> None:
+    """remove-partition-statistics of a snapshot, if it has any."""
+    draft.changed |= draft.partition_statistics.pop(node.long("snapshot-id"), None) is not None
 
 
 def _put_statistics(
@@ -184,6 +193,6 @@ def add_encryption_key(draft: Draft, node: Node) -> None:
         draft.changed = True
 
 
-def remove_part(draft: Draft, parts: dict[Any, Any], part_id: int | str) -> None:
-    """Remove a snapshot's statistics, or an encryption key, if the table has it."""
-    draft.changed |= parts.pop(part_id, None) is not None
+def remove_encryption_key(draft: Draft, node: Node) -> None:
+    """remove-encryption-key, if the table has it."""
+    draft.changed |= draft.keys.pop(node.text("key-id"), None) is not None
