@@ -26,7 +26,8 @@ PREREQUISITES := PYTHON="$(PYTHON)" CARGO="$(CARGO)" sh tools/prerequisites.sh
 # make's jobserver is not for cargo, which would warn that it cannot reach it.
 ALONE := env -u MAKEFLAGS -u MFLAGS
 KERNEL_CARGO := cd kernel && $(ALONE) "$(CARGO)"
-# Of the kernel's own tests: `--release` builds them on the libraries that its Python module was built on.
+# How the kernel is compiled for Python, and options for its own tests (kernel/Cargo.toml has the profiles).
+KERNEL_PROFILE ?= release
 KERNEL_TEST_OPTIONS ?=
 
 export CARGO
@@ -70,7 +71,7 @@ kernel: $(STAMPS)/python
 $(STAMPS)/kernel: $(KERNEL_SOURCES) $(STAMPS)/python
 	@echo "setup: the native kernel (about a minute and a half the first time)"
 	@rm -rf build/kernel && mkdir -p build/kernel
-	@$(ALONE) $(BIN)/maturin build --quiet --release --compatibility linux --manifest-path kernel/Cargo.toml \
+	@$(ALONE) $(BIN)/maturin build --quiet --profile $(KERNEL_PROFILE) --compatibility linux --manifest-path kernel/Cargo.toml \
 		--interpreter $(BIN)/python --out build/kernel
 	@$(PIP) install --quiet --no-index --no-deps --force-reinstall build/kernel/*.whl
 	@touch $@
