@@ -94,7 +94,7 @@ test: ## lint and every test but the long ones; says what it could not start
 # They need no Python; where they cannot be built, `kernel` says why.
 test-kernel:
 	@if $(PREREQUISITES) cargo cc > /dev/null; then \
-		export PYO3_NO_PYTHON=1 PYO3_BUILD_EXTENSION_MODULE=1; $(KERNEL_CARGO) test --locked --quiet $(KERNEL_TEST_OPTIONS); \
+		export PYO3_NO_PYTHON=1 PYO3_BUILD_EXTENSION_MODULE=1; $(KERNEL_CARGO) test --lib --locked --quiet $(KERNEL_TEST_OPTIONS); \
 	fi
 
 test-python: setup
