@@ -97,6 +97,8 @@ def pytest_collection_finish() -> None:
     # Thousands of collected tests stay to the end: the garbage collector need not look through them again and again.
     gc.collect()
     gc.freeze()
+    # Most objects of a test die with it: to look for garbage less often costs little memory.
+    gc.set_threshold(20_000, 20, 20)
 
 
 # What one worker of a parallel run does alone, for all: one Spark session, one measurement that many tests look at.
