@@ -88,7 +88,7 @@ class Sizes:
 
 
 TINY = Sizes(scale_factors=(0.001,), repetitions=1, warm_ups=1, commits=2, many=Shape("many", 20, 10))
-TINIEST = replace(TINY, on_spark=False)
+TINIEST = replace(TINY, warm_ups=0, on_spark=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +150,7 @@ def measure(scale_factor: float, sizes: Sizes, spark: SparkSession, folder: Path
             for number in range(rounds):
                 found = {name: [took] for name, took in lineitem.repetition(number).items()}
                 found |= _committed(commits, sizes, number)
-                if number >= warm_ups:
-                    for name, took in found.items():
-                        taken[name] += took
+                note_repetition(taken, found, warm_up=number < warm_ups)
                 warm = " (warm-up)" if number < warm_ups else ""
                 print(f"scale factor {scale_factor:g}: repetition {number + 1} of {rounds}{warm}", flush=True)
             attempt_id, config = lineitem.staged(), house.shop.steward.config
@@ -165,6 +163,13 @@ def measure(scale_factor: float, sizes: Sizes, spark: SparkSession, folder: Path
     fresh = [in_a_fresh_process(config, attempt_id) for _ in range(sizes.repetitions)]
     loads = (load, os.getloadavg()[0])
     return Measured(scale_factor, lineitem.rows, taken, fresh, steward_ledger.filesystem(folder), loads, begun.share())
+
+
+def note_repetition(taken: dict[str, list[float]], found: Mapping[str, Sequence[float]], *, warm_up: bool) -> None:
+    """Add the times of a repetition, unless it was a warm-up."""
+    if not warm_up:
+        for name, took in found.items():
+            taken[name] += took
 
 
 def _committed(commits: Commits, sizes: Sizes, number: int) -> dict[str, list[float]]:

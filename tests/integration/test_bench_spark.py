@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bench.spark import COMMITS, ON_SPARK, STEPS, TINIEST, Measured, report
+from bench.spark import COMMITS, ON_SPARK, STEPS, TINIEST, Measured, note_repetition, report
 from bench.spark_hashes import differing_rows, sum_hmac, sum_xxhash64
 from bench.spark_memory import Fresh
 
@@ -60,7 +60,7 @@ def test_each_scale_factor_has_exactly_the_promised_medians(ran: tuple[Record, s
     assert all(value > 0 for value in run.values() if value is not None), run
 
 
-def test_each_median_follows_from_its_repetitions_without_the_warm_ups(ran: tuple[Record, str, Path]) -> None:
+def test_each_median_follows_from_its_repetitions(ran: tuple[Record, str, Path]) -> None:
     (run,), (measured,) = ran[0]["runs"], ran[0]["measured"]
     for name in STEPS:
         assert len(measured["seconds"][name]) == TINIEST.repetitions, name
@@ -111,6 +111,14 @@ def measured(*fresh: Fresh, **seconds: list[float]) -> Measured:
 def test_a_ratio_is_of_times_taken_side_by_side() -> None:
     found = measured(FRESH, verify=[1.0, 9.0, 2.0], write=[2.0, 3.0, 8.0]).ratios()["verify / write"]
     assert (found.median, found.least, found.most) == (0.5, 0.25, 3.0)
+
+
+def test_a_warm_up_does_not_count() -> None:
+    taken = {"write": [1.0]}
+    note_repetition(taken, {"write": [7.0]}, warm_up=True)
+    assert taken == {"write": [1.0]}
+    note_repetition(taken, {"write": [2.0]}, warm_up=False)
+    assert taken == {"write": [1.0, 2.0]}
 
 
 def test_what_was_left_out_is_null_and_in_no_ratio() -> None:

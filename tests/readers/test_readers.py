@@ -56,7 +56,8 @@ def test_honest_files_of_every_writer_read_the_same_in_every_engine(storage: str
     report = Report("honest", SEED)
     note(cases, report)
     found = publisher.publish(lane, {each.number: each.data for each in cases}, rows_of(cases))
-    read_by_all(found, cases, quick_readers, report, every=True)
+    # Storage `copied` has the same bytes at another place: there some questions about each column are enough.
+    read_by_all(found, cases, quick_readers, report, every=storage == "open")
     assert report.lines() == []
     assert report.unreadable == {}
 
