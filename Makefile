@@ -15,6 +15,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 REPORTS := build/test
+# Makes the Java processes of the tests start in half the time.
+SPARK_ARCHIVE := $(REPORTS)/spark.jsa
 CHECKED := $(wildcard src tests tools bench)
 KERNEL_SOURCES := $(wildcard kernel/Cargo.* kernel/*.toml kernel/*.pyi kernel/*.rs) $(shell find kernel/src -name '*.rs')
 
@@ -25,10 +27,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 PREREQUISITES := PYTHON="$(PYTHON)" CARGO="$(CARGO)" sh tools/prerequisites.sh
 # make's jobserver is not for cargo, which would warn that it cannot reach it.
 ALONE := env -u MAKEFLAGS -u MFLAGS
-KERNEL_CARGO := cd kernel && $(ALONE) "$(CARGO)"
-# How the kernel is compiled for Python, and options for its own tests (kernel/Cargo.toml has the profiles).
+# Its tests and its linter need no Python. With one environment for both they share what is compiled.
+KERNEL_CARGO := cd kernel && $(ALONE) PYO3_NO_PYTHON=1 PYO3_BUILD_EXTENSION_MODULE=1 "$(CARGO)"
+# How the kernel is compiled for Python, and for its tests and its linter (kernel/Cargo.toml has the profiles).
 KERNEL_PROFILE ?= release
-KERNEL_TEST_OPTIONS ?=
+KERNEL_TEST_PROFILE ?= dev
 
 export CARGO
 # Hundreds of tests start `pvdm` anew: what was compiled once is not compiled again.
@@ -94,10 +97,10 @@ test: ## lint and every test but the long ones; says what it could not start
 # They need no Python; where they cannot be built, `kernel` says why.
 test-kernel:
 	@if $(PREREQUISITES) cargo cc > /dev/null; then \
-		export PYO3_NO_PYTHON=1 PYO3_BUILD_EXTENSION_MODULE=1; $(KERNEL_CARGO) test --lib --locked --quiet $(KERNEL_TEST_OPTIONS); \
+		$(KERNEL_CARGO) test --lib --locked --quiet --profile $(KERNEL_TEST_PROFILE); \
 	fi
 
-test-python: setup
+test-python: setup $(SPARK_ARCHIVE)
 	@rm -rf build/readers build/readers.json
 	@mkdir -p $(REPORTS)
 	@$(BIN)/python tools/compile_tests.py
@@ -109,6 +112,10 @@ test-python: setup
 	$(BIN)/python tools/not_started.py --notice kernel=$(KERNEL_NOTICE) $(REPORTS)/pytest.xml || status=1; \
 	$(BIN)/python tools/readers_report.py || status=1; \
 	exit $$status
+
+$(SPARK_ARCHIVE): $(STAMPS)/python
+	@rm -f $@
+	@$(BIN)/python -m tools.spark_archive $@
 
 test-fast: setup ## unit, gate, vector and property tests, the last with few examples; starts no Spark and no PostgreSQL
 	@PVDM_TEST_FAST=1 HYPOTHESIS_PROFILE=few $(BIN)/pytest -q -n $(PYTEST_WORKERS) $(FAST)
@@ -141,7 +148,7 @@ lint-kernel: setup
 			echo "lint: cargo $$part is not installed and was not run (rustup component add rustfmt clippy)"; continue; }; \
 		case $$part in \
 			fmt) ($(KERNEL_CARGO) fmt --check) || exit 1 ;; \
-			clippy) ($(KERNEL_CARGO) clippy --quiet --locked --all-targets --features python -- -D warnings) || exit 1 ;; \
+			clippy) ($(KERNEL_CARGO) clippy --quiet --locked --profile $(KERNEL_TEST_PROFILE) --all-targets --features python -- -D warnings) || exit 1 ;; \
 		esac; \
 	done
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_ARCHIVE = Path(__file__).parents[2] / "build" / "test" / "spark.jsa"
+_QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+SHORT_LIVED = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {_QUIET}"
 """Options of Java for a Spark that lives for seconds: one quick compiler, one thread to collect garbage."""
+if _ARCHIVE.exists():  # tools/spark_archive.py made it
+    SHORT_LIVED += f" -XX:SharedArchiveFile={_ARCHIVE}"
 
 
 def require(condition: object, reason: str) -> None:
