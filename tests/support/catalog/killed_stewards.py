@@ -15,6 +15,7 @@ import httpx
 from pvdm.catalog.commit import Change
 from pvdm.lake.format.json_document import Json
 from pvdm.lake.paths import Pointer
+from pvdm.lake.stores.store import UNFINISHED
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.tables import TableRow
@@ -107,11 +108,14 @@ class Yard:
         return list(dict.fromkeys(found))
 
     def left_over(self) -> set[Path]:
-        """The files in the Steward's own place that no pointer ever named."""
+        """The files in the Steward's own place that no pointer ever named.
+
+        Without files by which a check of the folder tried to write: a kill may leave one, at any time.
+        """
         with self.stand.notary.ledger.read() as unit:
             steps = [step.new for step in _all_events(unit) if step.subject == "tables" and step.new is not None]
         named = {path_of(step["metadata_location"]) for step in steps}
-        return {path for path in self.metadata.rglob("*") if path.is_file()} - named
+        return {path for path in self.metadata.rglob("*") if path.is_file() and not _is_trial(path)} - named
 
     @property
     def metadata(self) -> Path:
@@ -119,6 +123,10 @@ class Yard:
         assert config is not None
         assert isinstance(config.metadata, Path)
         return config.metadata
+
+
+def _is_trial(path: Path) -> bool:
+    return path.name.startswith(UNFINISHED) and not path.read_bytes().strip(b"\0")
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ from pvdm.api.service import (
 from pvdm.api.work import AttemptView, ChunkView, OrphanView, WorkloadDetail, WorkloadView
 from pvdm.client.responses import read_response
 from pvdm.client.token import read_exchanged
-from pvdm.errors import InputError, NotAllowedError, UnavailableError
+from pvdm.errors import InputError, NotAllowedError, PvdmError, UnavailableError
 from pvdm.model.projection import ProjectionName
 from pvdm.model.statements.verdict import FailureClass
 from tests.support.for_each import for_each
@@ -306,20 +306,20 @@ def test_an_envelope_comes_back_in_the_spelling_that_was_signed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "kind", "code"),
+    ("value", "kind", "reason"),
     [
         ({"error": "invalid_client", "error_description": "x"}, NotAllowedError, "token_exchange_refused"),
         ({"error": "invalid_request"}, NotAllowedError, "token_exchange_refused"),
         ({"error": "\x1b[2J"}, NotAllowedError, "token_exchange_refused"),
         ({"error": "temporarily_unavailable"}, UnavailableError, "token_exchange_unavailable"),
         (
-            {"error": ERROR | {"kind": "input", "code": "body_too_large", "reason": "body_too_large"}},
+            {"error": ERROR | {"kind": "input", "code": "request_invalid", "reason": "body_too_large"}},
             InputError,
             "body_too_large",
         ),
     ],
 )
-def test_no_token_is_told_with_its_reason(value: Json, kind: type[Exception], code: str) -> None:
+def test_no_token_is_told_with_its_reason(value: Json, kind: type[PvdmError], reason: str) -> None:
     found = read_exchanged(value)
     assert isinstance(found, kind)
-    assert (getattr(found, "code", None), "\x1b" in str(found)) == (code, False)
+    assert (found.reason, "\x1b" in str(found)) == (reason, False)
