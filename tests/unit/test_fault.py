@@ -27,11 +27,7 @@ def nodes() -> Iterator[tuple[Path, ast.AST]]:
 
 
 def calls() -> list[ast.Call]:
-    return [
-        node
-        for _, node in nodes()
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "fault.point"
-    ]
+    return [node for _, node in nodes() if isinstance(node, ast.Call) and ast.unparse(node.func) == "fault.point"]
 
 
 def literal(call: ast.Call) -> str | None:
