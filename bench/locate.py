@@ -27,7 +27,7 @@ from pvdm.lake.paths import parse_location
 from pvdm.model.located import WrongRows
 from pvdm.model.role import Role
 from pvdm.model.statements.verdict import FailureClass
-from pvdm.verify.job import Tools, Verified, verify
+from pvdm.verify.job import Tools, VerificationResult, verify
 from pvdm.verify.locate import LocateLimits
 from tests.support import fault
 from tests.support.gate.approvals import scene_at
@@ -180,7 +180,7 @@ def measured(bench: Bench, attempt_id: str, faults: Faults) -> Figures:
     tools = Tools(
         bench.files, notary.handles, notary.keys, bench.vault, threads=2, locate_limits=LocateLimits(samples=samples)
     )
-    job = bench.verification.job(attempt_id)
+    job = bench.verification.load_job(attempt_id)
     _forget_peak()
     with contextlib.ExitStack() as stack:
         for point in ("verify.after_digests", "verify.after_locate"):
@@ -195,7 +195,7 @@ def measured(bench: Bench, attempt_id: str, faults: Faults) -> Figures:
     return Figures(faults.rows, whole - locating, locating, locating / (whole - locating), peak)
 
 
-def require_exact(found: Verified, faults: Faults) -> None:
+def require_exact(found: VerificationResult, faults: Faults) -> None:
     """Every wrong key, and no other, with the field that differs: a figure about wrong answers is none."""
     located, chosen = found.located, faults.chosen()
     assert located is not None

@@ -27,7 +27,7 @@ from bench.spark_steward import house_at
 from bench.steward_measure import Ratio
 from bench.stolen import Moment
 from pvdm.evaluation.record import machine, require_writable, versions, write_json
-from pvdm.evaluation.shop import session
+from pvdm.evaluation.shop import open_session
 from pvdm.lake.spark import ICEBERG_RUNTIME
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def report(sizes: Sizes, out: Path, home: Path = tpch.HOME) -> None:
     require_writable(out)
     with tempfile.TemporaryDirectory(prefix="spark-", dir=out.parent) as name:
         folder = Path(name).resolve()
-        with session(folder, app_name="pvdm bench", config=SPARK) as spark:
+        with open_session(folder, app_name="pvdm bench", config=SPARK) as spark:
             told = _circumstances(spark, sizes)
             found = []
             for scale_factor in sorted(sizes.scale_factors):

@@ -35,7 +35,7 @@ def on_spark(house: House, tools: Tools, attempt_id: str) -> dict[str, float]:
 
     def verified(changed: Callable[[VerifyJob], VerifyJob], own: Tools) -> float:
         def both() -> None:
-            assert verify(changed(house.desks.verification.job(attempt_id)), own).core.verdict.passed
+            assert verify(changed(house.desks.verification.load_job(attempt_id)), own).core.verdict.passed
 
         both()  # the first one starts the driver, and is a warm-up
         return seconds(both)

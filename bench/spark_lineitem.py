@@ -15,7 +15,7 @@ from bench.spark_steward import House, Opened, seconds
 from pvdm.durable.chunk import Chunk, Source
 from pvdm.lake.paths import parse_location
 from pvdm.lake.read.entries import live_entries
-from pvdm.lake.spark import SparkCatalog, remove_catalog, wire
+from pvdm.lake.spark import SparkCatalog, add_catalog, remove_catalog
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 from pvdm.physical.spark import SparkStager
@@ -75,7 +75,7 @@ class Lineitem:
         lent = steward.lend(Role.PRODUCER)
         name = f"bench_{steward.url.rpartition(':')[2]}"
         self.catalog = SparkCatalog(name, f"{steward.url}/catalog", lent.token, lent.token_id)
-        wire(self.spark, self.catalog)
+        add_catalog(self.spark, self.catalog)
 
     def close(self) -> None:
         """Take the catalog out of the session."""
@@ -118,7 +118,7 @@ class Lineitem:
 
     def _verifying(self, attempt_id: str) -> list[Work]:
         """Freeze and verification; the job is made anew each time, since it is good for one run."""
-        job_of, tools = self.house.desks.verification.job, self.house.tools
+        job_of, tools = self.house.desks.verification.load_job, self.house.tools
 
         def both() -> None:
             found = verify(job_of(attempt_id), tools)

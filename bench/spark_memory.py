@@ -38,7 +38,7 @@ def main(config: Path, attempt_id: str) -> None:
     try:
         desks, tools = workers_of(notary)
         before, begun = own_peak_memory_mb(), time.perf_counter()
-        found = verify(desks.verification.job(attempt_id), tools)
+        found = verify(desks.verification.load_job(attempt_id), tools)
         took = time.perf_counter() - begun
         assert found.core.verdict.passed, found.findings
         print(json.dumps({"seconds": took, "peak_memory_mb": own_peak_memory_mb(), "memory_before_mb": before}))

@@ -110,7 +110,7 @@ def entry(number: int) -> LogEntry:
 
 def append(ledger: Ledger, origin: str, signer: SigningKey, count: int) -> int:
     """Append entries in one transaction, prepared outside of it as the recorder does; gives the log's new size."""
-    edge = PinnedLogReader.pinned(ledger)
+    edge = PinnedLogReader.pin_now(ledger)
     entries = [entry(number) for number in range(edge.size(), edge.size() + count)]
     prepared = Log(edge, origin=origin, signer=signer).prepare(entries)
     return ledger.transact(lambda unit: prepared.store(LedgerLog(unit)), at_micros=NOW).size
@@ -120,10 +120,10 @@ def append_cases(ledger: Ledger, origin: str, signer: SigningKey, singles: int, 
     """Entries appended one a transaction, and in batches; each append signs its own checkpoint."""
 
     def run(count: int, times: int) -> Taken:
-        before = PinnedLogReader.pinned(ledger).size()
+        before = PinnedLogReader.pin_now(ledger).size()
         steps: list[Callable[[], object]] = [partial(append, ledger, origin, signer, count)] * times
         taken = timed(lambda: [step() for step in steps])
-        assert PinnedLogReader.pinned(ledger).size() == before + count * times
+        assert PinnedLogReader.pin_now(ledger).size() == before + count * times
         return taken
 
     return [

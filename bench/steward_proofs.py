@@ -20,7 +20,7 @@ from pvdm.ledger import Unit
 from pvdm.ledger.work import attempts, workloads
 from pvdm.ledger.work.attempts import AttemptOpening
 from pvdm.ledger.work.chunks import Chunk
-from pvdm.ledger.work.workloads import Opening, Pinned
+from pvdm.ledger.work.workloads import Opening, PinnedWorkload
 from pvdm.model.contract import Atomicity
 from pvdm.model.role import Role
 from pvdm.model.statements.core import AddedFile, FileSet, ProofCore
@@ -202,7 +202,7 @@ def _begin(unit: Unit, core: ProofCore, epoch: int) -> None:
         Atomicity.CHUNK,
         "sales",
     )
-    pinned = Pinned("77", named.plan_sha256, epoch, [Chunk(named.chunk_id, b"{}")])
+    pinned = PinnedWorkload("77", named.plan_sha256, epoch, [Chunk(named.chunk_id, b"{}")])
     workloads.open_once(unit, opening, pinned)
     prefix, first = f"s3://lake/{named.attempt_id}/", fixed(f"first {named.nonce}", 16)
     attempts.open_next(

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pvdm.model.canonical_json import dump
 from pvdm.model.statements.proof import Proof
-from pvdm.trust.envelope import STATEMENT_TYPE, Envelope, Signature, pae, seal
+from pvdm.trust.envelope import STATEMENT_TYPE, Envelope, Signature, pae, sign_envelope
 from pvdm.trust.statement import Predicate, payload_of
 from tools.proof_kit import NOW, SIGNERS, ExampleSigner
 
@@ -76,7 +76,7 @@ def subject_of(predicate: Predicate, statement: Json) -> Json:
 
 def signed(payload: bytes, signer: str, *, payload_type: str = STATEMENT_TYPE) -> bytes:
     """The payload in an envelope by one of the published test keys."""
-    return seal(payload, SIGNERS[signer], payload_type=payload_type).to_bytes()
+    return sign_envelope(payload, SIGNERS[signer], payload_type=payload_type).to_bytes()
 
 
 def signed_raw(payload: bytes, key_id: str, signature: bytes) -> bytes:

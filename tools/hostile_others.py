@@ -19,7 +19,7 @@ from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import APPROVAL_LIFETIME_MAX_MICROS
 from pvdm.model.statements.proof import Proof
 from pvdm.trust.bundle import LoggedEnvelope, ProofBundle
-from pvdm.trust.envelope import TRUST_ROOT_TYPE, Envelope, Signature, seal
+from pvdm.trust.envelope import TRUST_ROOT_TYPE, Envelope, Signature, sign_envelope
 from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.log.proof import LogProof
 from pvdm.trust.root import RootRole, Thresholds, TrustRoot, sign_root
@@ -68,7 +68,7 @@ def _spoiled_root(change: Spoil) -> bytes:
 
 
 def _sealed(payload: bytes) -> bytes:
-    signatures = [seal(payload, SIGNERS[name], payload_type=TRUST_ROOT_TYPE).signature for name in _OLD]
+    signatures = [sign_envelope(payload, SIGNERS[name], payload_type=TRUST_ROOT_TYPE).signature for name in _OLD]
     return Envelope(TRUST_ROOT_TYPE, payload, tuple(signatures)).to_bytes()
 
 
@@ -106,7 +106,7 @@ def successions() -> Iterator[Case]:
     rogue = replace(ROOT, thresholds=Thresholds(2, 2))
     yield _root_case("not-pinned", "trust_root_not_pinned", "another first root", _root(rogue, *_OLD))
     yield _root_case("expired", "trust_root_expired", "nobody renewed it", FIRST, now=NOW + 61 * DAY)
-    one = seal(NEXT_ROOT.to_bytes(), SIGNERS["root-one"], payload_type=TRUST_ROOT_TYPE).signature
+    one = sign_envelope(NEXT_ROOT.to_bytes(), SIGNERS["root-one"], payload_type=TRUST_ROOT_TYPE).signature
     twice = Envelope(TRUST_ROOT_TYPE, NEXT_ROOT.to_bytes(), (one, one)).to_bytes()
     yield _root_case("one-signer-twice", "envelope_key_repeated", "one signer's signature twice", FIRST, twice)
     statement = signed(NEXT_ROOT.to_bytes(), "root-one")
@@ -123,7 +123,7 @@ def _with_signers(*names: str) -> TrustRoot:
 
 def _stale_signatures() -> tuple[Signature, ...]:
     payload = replace(NEXT_ROOT, thresholds=Thresholds(2, 2)).to_bytes()
-    return tuple(seal(payload, SIGNERS[name], payload_type=TRUST_ROOT_TYPE).signature for name in _OLD)
+    return tuple(sign_envelope(payload, SIGNERS[name], payload_type=TRUST_ROOT_TYPE).signature for name in _OLD)
 
 
 def root_keys() -> Iterator[Case]:

@@ -114,7 +114,7 @@ def _refusals(table: Table, distinct: str) -> Iterator[tuple[str, str, str | Non
     fixed = [column.name for column in table.columns if column.name not in table.info["changes"]]
     fixed_changed = "\n    OR ".join(f"NEW.{name} {distinct} OLD.{name}" for name in fixed)
     yield "fixed", "UPDATE", fixed_changed, f"only {', '.join(table.info['changes'])} of {table.name} change"
-    machine = next((machine for machine in MACHINES if machine.table == table.name), None)
+    machine = next((machine for machine in MACHINES if machine.ledger_table == table.name), None)
     if machine is not None:
         yield "first_state", "INSERT", f"NEW.state <> '{machine.initial}'", f"{table.name} begin in {machine.initial}"
         steps = (f"(OLD.state = '{step.old}' AND NEW.state = '{step.new}')" for step in machine.transitions)

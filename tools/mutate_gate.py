@@ -79,7 +79,7 @@ ANY_STATEMENTS: Final = """
 import json
 def read(kind, envelope, key):
     predicate = kind.from_json(json.loads(envelope.payload)["predicate"])
-    return Verified(predicate, envelope.payload_sha256, envelope, key)
+    return VerifiedStatement(predicate, envelope.payload_sha256, envelope, key)
 pairs = zip(envelopes.proofs, keys.proofs)
 return PerStatement(
     tuple(tuple(read(Proof, *pair) for pair in zip(of_part, their_keys)) for of_part, their_keys in pairs),
@@ -118,7 +118,7 @@ MUTATIONS: Final = (
     Mutation("4", _STATEMENTS, "check_4_verdict", "return signed"),
     Mutation("5", _STATEMENTS, "check_5_target", part="table"),
     Mutation("5 in the transaction", _GATE_FILE, "check_5_target", inside="check_in_transaction", part="table"),
-    Mutation("5 workload statement", _STATEMENTS, "require_bound", part="workload"),
+    Mutation("5 workload statement", _STATEMENTS, "require_workload_statement", part="workload"),
     Mutation("6", _STATEMENTS, "check_6_expiry"),
     Mutation("6 in the transaction", _GATE_FILE, "check_6_expiry", inside="check_in_transaction"),
     Mutation("6 workload statement", _STATEMENTS, "check_6_expiry", part="workload"),
@@ -140,8 +140,8 @@ MUTATIONS: Final = (
     Mutation("12 claim", _TABLE, "check_12_claim", part="ledger"),
     Mutation("12 override", _TABLE, "check_12_override", part="override"),
     Mutation("14", _TABLE, "check_14_shown", part="ledger"),
-    Mutation("nothing but the publication", "metadata/gate/publication.py", "require_only", part="ledger"),
-    Mutation("found sequence numbers", _FOUND, "_require_number", part="found"),
+    Mutation("nothing but the publication", "metadata/gate/publication.py", "require_no_other_change", part="ledger"),
+    Mutation("found sequence numbers", _FOUND, "_require_not_ahead", part="found"),
     Mutation("found row ids apart", _FOUND, "finish", part="found"),
     Mutation("found row ids given away", _FOUND, "require_row_ids", part="found"),
     Mutation("found list", _FOUND, "require_list_of", part="found"),

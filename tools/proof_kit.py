@@ -62,7 +62,7 @@ from pvdm.model.statements.verdict import FailureClass, Outcome, Verdict
 from pvdm.trust.attestation import RequiredAttestation
 from pvdm.trust.commitment import commit
 from pvdm.trust.keys.public import Algorithm, PublicKey
-from pvdm.trust.root import RootKey, RootRole, Thresholds, TrustRoot
+from pvdm.trust.root import RootRole, Thresholds, TrustedKey, TrustRoot
 from pvdm.trust.statement import payload_of
 
 SECOND: Final = 1_000_000
@@ -131,9 +131,9 @@ def _trusted(
     identity: str | None = None,
     valid: tuple[int, int] = (NOW - 100 * DAY, NOW + 300 * DAY),
     revoked_at: int | None = None,
-) -> RootKey:
+) -> TrustedKey:
     epochs = (EPOCH - 1, EPOCH) if role in {RootRole.NOTARY, RootRole.LOG, RootRole.BREAK_GLASS} else ()
-    return RootKey(SIGNERS[name].public, identity or name, (role,), epochs, *valid, revoked_at)
+    return TrustedKey(SIGNERS[name].public, identity or name, (role,), epochs, *valid, revoked_at)
 
 
 KEYS: Final = {
@@ -153,7 +153,7 @@ KEYS: Final = {
 }
 
 
-def root_of(keys: list[RootKey], *, version: int = 1, previous: str | None = None, notaries: int = 1) -> TrustRoot:
+def root_of(keys: list[TrustedKey], *, version: int = 1, previous: str | None = None, notaries: int = 1) -> TrustRoot:
     """A trust root over these keys, signed by two."""
     ordered = tuple(sorted(keys, key=lambda key: key.key_id))
     return TrustRoot(version, previous, NOW - 30 * DAY, NOW + 60 * DAY, ordered, Thresholds(notaries, 2))

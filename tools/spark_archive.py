@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from pvdm.errors import PvdmError
-from pvdm.evaluation.shop import session
+from pvdm.evaluation.shop import open_session
 from tests.support.services import SHORT_LIVED
 
 _END_SECONDS = 120
@@ -47,7 +47,7 @@ def main() -> int:
             "spark.sql.catalog.lake.warehouse": f"{name}/lake",
         }
         try:
-            with session(Path(name), app_name="archive", config=lake, object_store=True) as spark:
+            with open_session(Path(name), app_name="archive", config=lake, object_store=True) as spark:
                 for statement in _STATEMENTS:
                     spark.sql(statement).collect()
             _end_java()

@@ -6,7 +6,7 @@ use crate::canonical::rows::{TILE_ROWS, Tile, add_rows};
 use crate::canonical::schema::{Mode, Plan};
 use crate::error::Result;
 use crate::hash::element::{Hasher, Sum};
-use crate::hash::sha256::Path;
+use crate::hash::sha256::HashPath;
 use arrow_array::{Array, StructArray};
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ pub struct Digester {
 
 impl Digester {
     /// Takes one element key per projection, in the plan's order.
-    pub fn new(plan: Plan, keys: &[[u8; 32]], path: Path) -> Self {
+    pub fn new(plan: Plan, keys: &[[u8; 32]], path: HashPath) -> Self {
         let hashers: Vec<_> = keys.iter().map(|key| Hasher::new(plan.construction, key, path)).collect();
         let sums = vec![Sum::default(); keys.len()];
         Digester {
@@ -48,7 +48,7 @@ impl Digester {
                 while next < end {
                     next += self.tile.fill(projection, next, end - next)?;
                     let start = Instant::now();
-                    self.hashers[at].sum(self.tile.messages(), self.tile.lengths(), &mut self.sums[at]);
+                    self.hashers[at].add_to(&mut self.sums[at], self.tile.messages(), self.tile.lengths());
                     self.hashing += start.elapsed();
                 }
             }

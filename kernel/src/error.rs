@@ -18,7 +18,8 @@ pub struct Fault {
     pub got: String,
 }
 
-/// A claim of a file that does not hold, by its name in the format, and its page if it is about one.
+/// A claim of a Parquet file about its own values that does not hold: its name in the format, and its page if it is
+/// about one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     pub name: String,

@@ -3,7 +3,7 @@
 use crate::canonical::schema::Plan;
 use crate::digest::{self, Digester};
 use crate::error::Fault;
-use crate::hash::sha256::Path;
+use crate::hash::sha256::HashPath;
 use crate::locate::passes::{Sieve, Suspects};
 use crate::locate::place::Place;
 use crate::locate::spool::{Records, Spool};
@@ -55,8 +55,8 @@ fn import_batch(batch: &Bound<'_, PyAny>) -> PyResult<StructArray> {
     }
 }
 
-fn find_path(name: &str) -> PyResult<Path> {
-    let available = Path::available();
+fn find_hash_path(name: &str) -> PyResult<HashPath> {
+    let available = HashPath::available();
     match name {
         "auto" => Ok(available[0]),
         _ => available
@@ -83,7 +83,7 @@ impl PyDigester {
         if fixed.len() != plan.projections.len() {
             return Err(PyValueError::new_err("one key per projection is needed"));
         }
-        let digester = Digester::new(plan, &fixed, find_path(hash_path)?);
+        let digester = Digester::new(plan, &fixed, find_hash_path(hash_path)?);
         fixed.iter_mut().for_each(Zeroize::zeroize);
         Ok(PyDigester(digester))
     }
@@ -261,7 +261,7 @@ fn splice<'py>(py: Python<'py>, recipe: PyBackedBytes, staged: PyBackedBytes) ->
 
 #[pyfunction]
 fn hash_paths() -> Vec<&'static str> {
-    Path::available().into_iter().map(Path::name).collect()
+    HashPath::available().into_iter().map(HashPath::name).collect()
 }
 
 /// Frees one large block at import, which raises glibc's dynamic mmap threshold. Blocks of this size are then reused

@@ -89,6 +89,7 @@ class Steward:
     ) -> EmbeddedSteward:
         """Start the Steward of a folder in this process, or create one. It protects against mistakes, not attackers.
 
+        `outside` is a folder, best on another disk, for the outside checkpoint. Its trust root names the `people`.
         `store` is a file with the tables [catalog] and [s3] of its `steward.toml`, for tables in an object store.
         """
         from pvdm.steward.embedded.embedded import start

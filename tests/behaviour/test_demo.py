@@ -15,7 +15,7 @@ from pvdm.cli import main
 from pvdm.cli.demo.demo import audit_lines, begin_lines, mask, scene_lines
 from pvdm.errors import PvdmError, UnavailableError
 from pvdm.evaluation.scenes import SCRIPTS, Scene, SceneResult, Script, _read_java_error, require_as_scripted
-from pvdm.evaluation.shop import CONTRACT, DAYS, SHOPS, Orders, OrderTotals, session
+from pvdm.evaluation.shop import CONTRACT_TEMPLATE, DAYS, SHOPS, Orders, OrderTotals, open_session
 from pvdm.metadata.audit.report import ApprovalEntry, AuditedSnapshot, AuditReport, RehashCounts, Standing
 from pvdm.model.contract import parse_contract
 from pvdm.model.statements.table import TableRef
@@ -41,7 +41,7 @@ def refused(code: str, check: int | None = None) -> PvdmError:
 
 def as_scripted(script: Script) -> Scene:
     """A scene that ends just as its script says."""
-    error = None if script.code is None else refused(script.code, script.check)
+    error = None if script.reason is None else refused(script.reason, script.check)
     return Scene(script.name, script.title, script.table, SceneResult(script.outcome, script.classes, error, 2), SEEN)
 
 
@@ -148,7 +148,7 @@ def test_without_java_17_the_package_is_named(
     monkeypatch.setenv("JAVA_HOME", str(home))
     monkeypatch.setattr("pvdm.evaluation.shop.running_session", lambda: None)
     monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
-    with pytest.raises(UnavailableError) as caught, session(tmp_path):
+    with pytest.raises(UnavailableError) as caught, open_session(tmp_path):
         pass
     assert caught.value.reason == "java_missing"
     assert "openjdk-17-jre-headless" in str(caught.value.hint)
@@ -157,7 +157,7 @@ def test_without_java_17_the_package_is_named(
 def test_without_pyspark_the_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pvdm.evaluation.shop.running_session", lambda: None)
     monkeypatch.setitem(__import__("sys").modules, "pyspark.sql", None)
-    with pytest.raises(UnavailableError) as caught, session(tmp_path):
+    with pytest.raises(UnavailableError) as caught, open_session(tmp_path):
         pass
     assert (caught.value.reason, caught.value.hint) == ("spark_missing", "pip install 'pvdm[spark]'")
 
@@ -172,7 +172,7 @@ def test_a_spark_that_does_not_start_tells_the_last_line_of_its_log(
 
     monkeypatch.setattr("pvdm.evaluation.shop.running_session", lambda: None)
     monkeypatch.setattr("pvdm.evaluation.shop.spark_session", start)
-    with pytest.raises(UnavailableError) as caught, session(tmp_path):
+    with pytest.raises(UnavailableError) as caught, open_session(tmp_path):
         pass
     assert (caught.value.reason, caught.value.got) == (
         "spark_not_started",
@@ -191,8 +191,8 @@ def test_a_scene_that_ends_otherwise_fails_the_demo(script: Script) -> None:
         replace(good, seen=replace(SEEN, rows=2_499)),
         replace(good, seen=replace(SEEN, amount=SEEN.amount + 1)),
     ]
-    if script.check is not None and script.code is not None:
-        wrong.append(replace(good, result=replace(good.result, error=refused(script.code, 6))))
+    if script.check is not None and script.reason is not None:
+        wrong.append(replace(good, result=replace(good.result, error=refused(script.reason, 6))))
     for scene in wrong:
         with pytest.raises(PvdmError) as caught:
             require_as_scripted(script, scene, SEEN)
@@ -223,5 +223,5 @@ def test_the_same_seed_makes_the_same_orders_and_two_days_share_them() -> None:
 
 
 def test_the_contracts_of_the_demo_are_good() -> None:
-    text = CONTRACT.format(product="orders", target="sales.orders")
+    text = CONTRACT_TEMPLATE.format(product="orders", target="sales.orders")
     assert parse_contract(text.encode(), "orders.yaml").boundary.target == "sales.orders"

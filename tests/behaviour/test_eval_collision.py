@@ -21,9 +21,16 @@ from pvdm.cli import main
 from pvdm.digest import Accumulator, Engine, Plan, reference_engine
 from pvdm.errors import InputError, UnavailableError
 from pvdm.evaluation import lattice, rows
-from pvdm.evaluation.birthday import Birthday, birthday_study, elements_for, prediction
+from pvdm.evaluation.birthday import Birthday, birthday_study, elements_for, predict_collisions
 from pvdm.evaluation.faults import Fault, fault_study
-from pvdm.evaluation.lattice import craft, crafted_study, find_relation, leak_study, require_lattice, split_relation
+from pvdm.evaluation.lattice import (
+    crafted_study,
+    find_relation,
+    leak_study,
+    require_lattice,
+    split_relation,
+    write_new_collision,
+)
 from pvdm.model.projection import ProjectionName
 
 Capture = pytest.CaptureFixture[str]
@@ -113,7 +120,7 @@ def exact(elements: int, bins: int) -> tuple[Fraction, Fraction]:
 @pytest.mark.parametrize(("elements", "bits"), [(1, 3), (5, 3), (20, 4), (40, 5)])
 def test_the_prediction_is_the_exact_mean_and_deviation(elements: int, bits: int) -> None:
     mean, variance = exact(elements, 1 << bits)
-    predicted, deviation = prediction(elements, bits)
+    predicted, deviation = predict_collisions(elements, bits)
     assert predicted == pytest.approx(float(mean), rel=1e-12, abs=1e-12)
     assert deviation**2 == pytest.approx(float(variance), rel=1e-9, abs=1e-12)
 
@@ -121,7 +128,7 @@ def test_the_prediction_is_the_exact_mean_and_deviation(elements: int, bits: int
 def test_the_predicted_deviation_is_the_one_of_random_numbers() -> None:
     rng = random.Random(7)
     seen = [2_000 - len({rng.getrandbits(16) for _ in range(2_000)}) for _ in range(400)]
-    mean, deviation = prediction(2_000, 16)
+    mean, deviation = predict_collisions(2_000, 16)
     assert statistics.mean(seen) == pytest.approx(mean, abs=5 * deviation / 20)
     assert statistics.stdev(seen) == pytest.approx(deviation, rel=0.2)
 
@@ -132,7 +139,7 @@ def test_tens_of_thousands_of_elements_are_hashed_at_each_width(bits: int, eleme
 
 
 def test_the_papers_expectations_come_out() -> None:
-    assert [round(prediction(elements_for(bits), bits)[0]) for bits in (16, 24)] == [2764, 190]
+    assert [round(predict_collisions(elements_for(bits), bits)[0]) for bits in (16, 24)] == [2764, 190]
 
 
 def test_collisions_at_16_bits_are_what_chance_predicts(engine: Engine) -> None:
@@ -160,7 +167,7 @@ def hand_encoded(payment: dict[str, Any]) -> bytes:
 
 
 def test_the_stored_pair_collides_without_any_code_of_ours() -> None:
-    pair = lattice.load()
+    pair = lattice.load_collision()
     hashes = [
         int.from_bytes(hashlib.sha256(hand_encoded(payment)).digest(), "big") for payment in pair.payments.to_pylist()
     ]
@@ -171,7 +178,7 @@ def test_the_stored_pair_collides_without_any_code_of_ours() -> None:
 
 
 def test_the_stored_multisets_differ_and_have_the_same_size() -> None:
-    pair = lattice.load()
+    pair = lattice.load_collision()
     assert pair.left != pair.right
     assert sum(pair.left) == sum(pair.right) > 0
 
@@ -193,7 +200,7 @@ def test_a_pair_that_does_not_collide_is_found_out(tmp_path: Path) -> None:
 def test_a_file_that_is_no_collision_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text(text)
     with pytest.raises(InputError):
-        lattice.load(tmp_path / "bad.json")
+        lattice.load_collision(tmp_path / "bad.json")
 
 
 # --- lattice reduction ---
@@ -224,7 +231,7 @@ def test_leaked_contributions_break_that_key_and_no_other(engine: Engine) -> Non
 
 def test_a_pair_can_be_crafted_again(tmp_path: Path, engine: Engine) -> None:
     needs_lattice()
-    craft(tmp_path / "again.json", seed=9, engine=engine)
+    write_new_collision(tmp_path / "again.json", seed=9, engine=engine)
     assert crafted_study(seed=1, engine=engine, keys=3, path=tmp_path / "again.json").holds
 
 
@@ -241,7 +248,7 @@ def test_a_missing_lattice_library_names_the_extra(monkeypatch: pytest.MonkeyPat
 @pytest.fixture
 def few_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand keys take the reference some ten seconds; the command itself is the same with ten."""
-    monkeypatch.setattr("pvdm.cli.demo.evaluate.KEYS", 10)
+    monkeypatch.setattr("pvdm.cli.demo.evaluate.KEY_COUNT", 10)
 
 
 @pytest.fixture
@@ -342,7 +349,7 @@ def test_without_a_terminal_the_study_shows_its_result_only(out: Path, capsys: C
 
 def test_a_study_tells_every_step_to_who_watches() -> None:
     told: list[tuple[str, int, int]] = []
-    fault_study(seed=1, multisets=3, engine=reference_engine(), watch=lambda *step: told.append(step))
+    fault_study(seed=1, multisets=3, engine=reference_engine(), report=lambda *step: told.append(step))
     assert told == [("single-row faults", done, 3) for done in range(4)]
 
 

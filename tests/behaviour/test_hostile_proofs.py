@@ -15,7 +15,7 @@ from pvdm.model.statements.proof import Proof
 from pvdm.trust import root as trust_root
 from pvdm.trust.keys.public import PublicKey
 from pvdm.trust.refusal import require_equal, require_same
-from pvdm.trust.root import RootKey
+from pvdm.trust.root import TrustedKey
 from pvdm.trust.verify import sign_statement
 from tests.support.for_each import for_each
 from tests.support.gate.hostile_assets import Asset, bring, manifest
@@ -79,9 +79,11 @@ def _lenient_public(text: str) -> PublicKey:
     return PublicKey.from_der(loaded.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
 
 
-def _rogue(*_: object) -> RootKey:
+def _rogue(*_: object) -> TrustedKey:
     known = KEYS["notary-a"]
-    return RootKey(SIGNERS["rogue"].public, "notary-a", known.roles, known.epochs, known.valid_from, known.valid_until)
+    return TrustedKey(
+        SIGNERS["rogue"].public, "notary-a", known.roles, known.epochs, known.valid_from, known.valid_until
+    )
 
 
 def _without(function: Callable[..., None], code: str) -> Callable[..., None]:
@@ -182,7 +184,7 @@ REMOVALS: Final = {
     "cores_differ": Removal("quorum-cores-differ-in-rows.jsonl", f"{_VERIFY}equal_cores"),
     "threshold_not_met": Removal("quorum-one-notary.jsonl", f"{_VERIFY}enough_notaries"),
     "trust_root_expired": Removal(
-        "proof-expired-trust-root.json", f"{_STATEMENTS}root_current", (f"{_STATEMENTS}not_expired",)
+        "proof-expired-trust-root.json", f"{_STATEMENTS}root_current", (f"{_STATEMENTS}proofs_unexpired",)
     ),
     "verdict_not_pass": Removal("proof-fail-verdict.json", f"{_STATEMENTS}pass", (_OTHER_CORE,)),
     "proof_wrong_files": Removal("proof-wrong-staged-path.json", f"{_TABLE}entries", (_OTHER_CORE,)),
@@ -193,7 +195,7 @@ REMOVALS: Final = {
         "proof-wrong-base-off-main.json", f"{_TABLE}branch_head", (_OTHER_CORE, f"{_TABLE}entries")
     ),
     "verified_of_other_proof": Removal("proof-wrong-staged-digest.json", _OTHER_CORE),
-    "proof_expired": Removal("proof-expired.json", f"{_STATEMENTS}not_expired"),
+    "proof_expired": Removal("proof-expired.json", f"{_STATEMENTS}proofs_unexpired"),
     "proof_wrong_epoch": Removal("proof-other-epoch.json", f"{_STATEMENTS}epoch"),
     "nonce_reused": Removal("proof-reused-nonce.json", "tests.support.gate.example_gate.require_reserved"),
     "proof_wrong_base": Removal("proof-wrong-base.json", f"{_TABLE}branch_head", (_OTHER_CORE, f"{_TABLE}entries")),
@@ -254,7 +256,7 @@ REMOVALS: Final = {
     "trust_root_key_repeated": Removal("root-one-key-two-names.jsonl", f"{_ROOT}keys_once"),
     "public_key_malformed": Removal(
         "root-compressed-alias.jsonl",
-        "pvdm.trust.root._public",
+        "pvdm.trust.root._parse_public_key",
         (f"{_ROOT}key_id", f"{_ROOT}keys_once", f"{_ROOT}key_order"),
         _lenient_public,
     ),

@@ -24,7 +24,7 @@ from pvdm.ledger.schema import metadata
 from pvdm.ledger.schema.catalog import StagedKind
 from pvdm.ledger.schema.work import DisposalOutcome
 from pvdm.ledger.work import announced, attempts, claims, disposals, verified
-from pvdm.ledger.work.announced import NewAnnounced
+from pvdm.ledger.work.announced import NewAnnouncement
 from pvdm.ledger.work.disposals import DisposalRecord, Removal
 from pvdm.ledger.work.verified import VerifiedRecord
 from pvdm.model.contract import Source
@@ -71,7 +71,7 @@ def everything(unit: Unit) -> None:
     record = proved(unit)
     attempts.begin_committing(unit, record.attempt_id, reason="PASS")
     named = ((record.attempt_id, record.nonce),)
-    asked = NewAnnounced(nonce_of(8, 1), "t-9", "orders-1", "899", named, None, "steward-one", "{}")
+    asked = NewAnnouncement(nonce_of(8, 1), "t-9", "orders-1", "899", named, None, "steward-one", "{}")
     said = announced.announce(unit, asked)
     announced.settle(unit, said.announced_id, AnnouncedState.RELEASED, reason="main can never show it")
     snapshots.add_known(unit, "t-9", {"899": hex64("facts")}, structure_sha256=hex64("structure"))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pvdm.catalog import cleanup
-from pvdm.catalog.cleanup import ORPHAN_AGE_MAX_SECONDS, Orphans
+from pvdm.catalog.cleanup import ORPHAN_AGE_MIN_SECONDS, OrphanSweep
 from pvdm.errors import ConflictError
 from pvdm.lake.files import MetadataFiles
 from pvdm.ledger import Unit
@@ -39,8 +39,8 @@ def core(tmp_path: Path, migrated_url: str) -> Iterator[Core]:
         yield made
 
 
-def desk(core: Core, root: Path | None = None) -> Orphans:
-    return Orphans(core.ledger, core.clock, MetadataFiles(root or core.root))
+def desk(core: Core, root: Path | None = None) -> OrphanSweep:
+    return OrphanSweep(core.ledger, core.clock, MetadataFiles(root or core.root))
 
 
 def died(core: Core, point: str = POINTS[-1]) -> Path:
@@ -52,7 +52,7 @@ def died(core: Core, point: str = POINTS[-1]) -> Path:
     return left
 
 
-def age(root: Path, seconds: float = ORPHAN_AGE_MAX_SECONDS + 60) -> None:
+def age(root: Path, seconds: float = ORPHAN_AGE_MIN_SECONDS + 60) -> None:
     """Let every file look as if it had been written so long ago."""
     for path in root.rglob("*"):
         os.utime(path, (time.time() - seconds,) * 2)
@@ -117,7 +117,7 @@ def test_a_commit_that_slept_until_its_file_was_swept_writes_another(
     core: Core, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another Steward, whose clock is ahead, sweeps what looks like a crash's; whoever wakes up points to another."""
-    later = types.SimpleNamespace(time=lambda: time.time() + 2 * ORPHAN_AGE_MAX_SECONDS)
+    later = types.SimpleNamespace(time=lambda: time.time() + 2 * ORPHAN_AGE_MIN_SECONDS)
     swept: list[int] = []
 
     def sleep() -> None:
@@ -136,7 +136,7 @@ def test_a_table_that_comes_back_does_not_point_to_a_swept_file_either(
     """Its row is not there while its file waits, so nothing of the row could tell that it was swept."""
     state = core.table("gone", protected=False)
     core.ledger.transact(lambda unit: tables.drop(unit, state.row), at_micros=core.micros)
-    later = types.SimpleNamespace(time=lambda: time.time() + 2 * ORPHAN_AGE_MAX_SECONDS)
+    later = types.SimpleNamespace(time=lambda: time.time() + 2 * ORPHAN_AGE_MIN_SECONDS)
     swept: list[int] = []
 
     def sleep() -> None:
@@ -150,7 +150,7 @@ def test_a_table_that_comes_back_does_not_point_to_a_swept_file_either(
 
 
 def test_a_swap_that_has_begun_is_waited_for_and_its_file_stays(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
-    later = types.SimpleNamespace(time=lambda: time.time() + 2 * ORPHAN_AGE_MAX_SECONDS)
+    later = types.SimpleNamespace(time=lambda: time.time() + 2 * ORPHAN_AGE_MIN_SECONDS)
     monkeypatch.setattr(cleanup, "time", later)
     swept: list[int] = []
     sweeping = threading.Thread(target=lambda: swept.append(desk(core).sweep()))
@@ -180,7 +180,7 @@ def test_a_file_is_removed_only_when_the_ledger_has_it_as_doomed(core: Core) -> 
 
 def test_what_came_to_be_shown_while_the_history_was_read_stays(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is doomed is judged again under the table's lock."""
-    monkeypatch.setattr(Orphans, "_collect_all_named", lambda *_: 0)
+    monkeypatch.setattr(OrphanSweep, "_collect_all_named", lambda *_: 0)
     kept = core.on_disk()
     age(core.root)
     assert (desk(core).sweep(), core.on_disk()) == (0, kept)
@@ -206,7 +206,7 @@ def test_a_served_steward_tidies_up_by_itself(monkeypatch: pytest.MonkeyPatch) -
             assert producer.commit("t", [{"action": "set-properties", "updates": {"a": "b"}}]).status_code == 500
         left = list((folder / "catalog").rglob("00001-*"))
         age(folder / "catalog")
-        lake.steward.stand.notary.catalog.orphans._checked_until_seconds = 0.0  # as a day later
+        lake.steward.stand.notary.catalog.orphan_sweep._checked_until_seconds = 0.0  # as a day later
         ends = time.monotonic() + 20
         while [path for path in left if path.exists()] and time.monotonic() < ends:
             time.sleep(0.02)

@@ -112,7 +112,7 @@ def test_a_key_with_other_words_is_refused_as_long_as_it_is_remembered(yard: Yar
     catalog, producer = yard.stand.notary.catalog, yard.stand.grant(Role.PRODUCER, "sales", "job")
     again = catalog.requests.identify(producer, key, b"other words")
     with pytest.raises(InputError) as caught:
-        catalog.requests.earlier(again)
+        catalog.requests.find_earlier(again)
     assert caught.value.reason == "idempotency_key_reused"
 
 

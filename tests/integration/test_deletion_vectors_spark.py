@@ -93,7 +93,7 @@ def engines(shop: Shop, spark: SparkSession, table: str, where: str) -> dict[str
 
 def test_a_source_with_vectors_is_published_as_every_engine_reads_it(shop: Shop, spark: SparkSession) -> None:
     scan = scan_of(shop, "raw.marked")
-    assert [delete.vector for file in scan.files for delete in file.deletes] == [True, True]
+    assert [delete.is_vector for file in scan.files for delete in file.deletes] == [True, True]
     assert sorted(row["id"] for row in rows_of(scan)) == LEFT
     outcome = publish(shop, "marked", spark)
     assert isinstance(outcome, Committed), outcome

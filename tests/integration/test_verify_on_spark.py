@@ -31,8 +31,8 @@ from pvdm.model.statements.core import ExtractionPath
 from pvdm.verify.fetch import Files
 from pvdm.verify.findings import Partials
 from pvdm.verify.intent import digest_plan, files_of_chunk
-from pvdm.verify.job import Verified, VerifyJob, verify
-from pvdm.verify.readers import JobInputs, JobKeys, SourceOrder, Work
+from pvdm.verify.job import VerificationResult, VerifyJob, verify
+from pvdm.verify.readers import JobInputs, JobKeys, SourceItem, Work
 from pvdm.verify.spark.extracting import extract_intent, job_folder
 from tests.support.lake.scans import Lake, fetch, pinned, table_of, to_doc
 from tests.support.services import SHORT_LIVED, require
@@ -96,28 +96,28 @@ def direct(job: VerifyJob) -> VerifyJob:
 
 
 @pytest.fixture(scope="module")
-def seen(lab: Lab) -> tuple[str, Verified]:
+def seen(lab: Lab) -> tuple[str, VerificationResult]:
     """An attempt, and what the application found of it."""
     attempt, _ = lab.bench.staged(ROWS[:25], ROWS[25:])
     return attempt.attempt_id, lab.verified(attempt, lab.on_spark())
 
 
 def test_rows_by_sparks_reader_and_files_by_its_workers_have_the_digests_of_threads(
-    lab: Lab, seen: tuple[str, Verified]
+    lab: Lab, seen: tuple[str, VerificationResult]
 ) -> None:
     attempt_id, found = seen
-    by_threads = verify(direct(lab.bench.verification.job(attempt_id)), lab.tools)
+    by_threads = verify(direct(lab.bench.verification.load_job(attempt_id)), lab.tools)
     assert found.core.verdict.passed
     assert found.commitments == by_threads.commitments, "under one key: the digests are equal"
     assert (found.files, found.context) == (by_threads.files, by_threads.context)
     assert found.core.method.extraction is ExtractionPath.SPARK
     assert found.core.method.extraction_version.startswith("spark-4.")
     assert "-iceberg-1." in found.core.method.extraction_version
-    plain = direct(lab.bench.verification.job(attempt_id))
+    plain = direct(lab.bench.verification.load_job(attempt_id))
     assert facts(verify(plain, lab.on_spark())) == facts(by_threads), "and so it is without Spark's reader"
 
 
-def test_a_planted_key_is_found_where_the_attempts_keys_are_not(lab: Lab, seen: tuple[str, Verified]) -> None:
+def test_a_planted_key_is_found_where_the_attempts_keys_are_not(lab: Lab, seen: tuple[str, VerificationResult]) -> None:
     shown = places(lab)
     folders = [lab.settings.scratch, lab.settings.scratch.parent / "events"]
     assert traces_in(PLANTED, folders[1]), "the event log"
@@ -173,16 +173,16 @@ def test_a_source_with_deletes_and_every_type_is_seen_alike(lab: Lab, tmp_path: 
     by_threads = digest_intent(bound, source, chunk, plan, keys, fetch)
     with job_folder(lab.settings.scratch, job_id) as folder:
         by_reader = extract_intent(lab.desk.extraction, inputs, folder, held)
-    by_workers = lab.desk.reader.read(Work(inputs, (), tuple(_orders(inputs))), held).intent
+    by_workers = lab.desk.reader.read(Work(inputs, (), tuple(_items(inputs))), held).intent
     notary.handles.end(job_id)
     assert by_threads[ProjectionName.CONTENT].rows == (9 if named else 24)
     for other in (by_reader, by_workers):
         assert all(_matches(by_threads, other, name) for name in ProjectionName)
 
 
-def _orders(inputs: JobInputs) -> Iterator[SourceOrder]:
+def _items(inputs: JobInputs) -> Iterator[SourceItem]:
     for file in files_of_chunk(inputs.bound, inputs.source, inputs.chunk):
-        yield SourceOrder(file, tuple(Files().hash(each) for each in inputs.source.scan.locations([file])))
+        yield SourceItem(file, tuple(Files().hash(each) for each in inputs.source.scan.locations([file])))
 
 
 def _matches(mine: Partials, other: Partials, name: ProjectionName) -> bool:

@@ -17,7 +17,7 @@ from pvdm.model.statements.core import ExtractionPath
 from pvdm.model.statements.proof import Proof, Storage
 from pvdm.model.states import AttemptState
 from pvdm.steward.config.steward import StewardConfig
-from pvdm.trust.statement import read_signed
+from pvdm.trust.statement import read_unchecked
 from pvdm.verify.spark.access import StoreAccess
 from pvdm.verify.spark.settings import SparkSettings
 from tests.support.ledger.databases import memory_folder
@@ -54,14 +54,14 @@ def run(s3_server: S3Server) -> Iterator[Run]:
         def changed(config: StewardConfig) -> StewardConfig:
             return replace(bucket.config()(config), spark=settings)
 
-        whole = StoreAccess.vended
+        whole = StoreAccess.vend
 
         def noted(self: StoreAccess, *given: Any) -> dict[str, str] | None:
             found = whole(self, *given)
             vended.extend([] if found is None else [found])
             return found
 
-        patch.setattr(StoreAccess, "vended", noted)
+        patch.setattr(StoreAccess, "vend", noted)
         with line_at(folder, changed=changed) as line, line.client() as client:
             line.protect(contract("storage: sealed", "extraction: spark"))
             _, attempt = line.attempt(client, "run-1")
@@ -76,7 +76,7 @@ def test_a_sealed_attempt_is_read_by_sparks_own_reader_and_published(run: Run) -
     assert run.attempt.state is AttemptState.COMMITTED, log
     with run.line.notary.ledger.read() as unit:
         (record,) = proofs.of_attempt(unit, run.attempt.attempt_id)
-        said = read_signed(proofs.get_envelope(unit, record.proof_id), Proof)
+        said = read_unchecked(proofs.get_envelope(unit, record.proof_id), Proof)
     assert said.notary.storage is Storage.SEALED
     assert said.core.method.extraction is ExtractionPath.SPARK
     assert said.core.method.extraction_version.startswith("spark-4.")

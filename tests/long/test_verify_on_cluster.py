@@ -15,7 +15,7 @@ import pytest
 
 from pvdm.ledger.record import shared_settings
 from pvdm.ledger.work.attempts import Attempt
-from pvdm.verify.job import Verified, verify
+from pvdm.verify.job import VerificationResult, verify
 from pvdm.verify.spark.application import DRIVER_LOG
 from tests.support.spark.cluster import Cluster, cluster_at
 from tests.support.spark.traces import keys_of, places, told, traces_in
@@ -35,8 +35,8 @@ class Scene:
     lab: Lab
     cluster: Cluster
     planted: bytes
-    threads: Verified
-    spark: Verified
+    threads: VerificationResult
+    spark: VerificationResult
     killed: int
     workers: frozenset[str]
     folders: list[Path]
@@ -86,8 +86,8 @@ class _Killer:
         self._job_id = ""
         self.killed = 0
 
-    def verified(self, attempt: Attempt) -> Verified:
-        job = self._lab.bench.verification.job(attempt.attempt_id)
+    def verified(self, attempt: Attempt) -> VerificationResult:
+        job = self._lab.bench.verification.load_job(attempt.attempt_id)
         self._job_id = job.job_id
         self._lab.desk.application.cores()  # a driver that is up
         thread = threading.Thread(target=self._kill)

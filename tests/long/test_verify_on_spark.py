@@ -49,7 +49,7 @@ def test_a_killed_driver_proves_nothing_and_the_next_job_has_another_one(tmp_pat
         attempt, _ = lab.bench.staged(*parts)
         lab.desk.application.cores()
         first = lab.desk.application.started
-        job = lab.bench.verification.job(attempt.attempt_id)
+        job = lab.bench.verification.load_job(attempt.attempt_id)
         killer = threading.Thread(target=kill, args=(lab, job.job_id, what))
         killer.start()
         with pytest.raises(UnavailableError) as caught:

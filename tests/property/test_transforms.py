@@ -15,7 +15,7 @@ from pyiceberg import types as their_types
 
 from pvdm.errors import InputError
 from pvdm.lake.format.manifest.entry import IdMap
-from pvdm.lake.format.partition_spec import Transform, apply
+from pvdm.lake.format.partition_spec import Transform, apply_transform
 from pvdm.lake.format.partition_value import tuple_key
 from pvdm.lake.format.schema.logical import to_model, type_to_iceberg
 from pvdm.lake.format.schema.single_value import check_value
@@ -111,7 +111,7 @@ def test_a_transform_gives_what_pyiceberg_gives(text: str, kind: Type, data: st.
     assume(transform.accepts(kind))
     value = data.draw(values(kind))
     try:
-        mine = apply(transform, kind, value)
+        mine = apply_transform(transform, kind, value)
     except InputError:
         # Below the least number there is no multiple; Java wraps there and PyIceberg leaves the type.
         with pytest.raises(InputError):
@@ -157,14 +157,14 @@ def test_the_tuple_of_a_file_is_the_transform_of_every_row(case: tuple[Type, str
     made = [{"s": {"v": plain(row)}} if nested else {"v": plain(row)} for row in rows]
     data = parquet(table_of(to_model(table.current_schema), made), version="2.6", coerce_timestamps=None)
     try:
-        tuples = {tuple_key({1000: apply(Transform.parse(text), kind, row)}): row for row in rows}
+        tuples = {tuple_key({1000: apply_transform(Transform.parse(text), kind, row)}): row for row in rows}
     except InputError:
         assume(False)
         return
     if len(tuples) > 1:
         assert codes(seen(data, table, partition=IdMap([(1000, None)])).findings) == ["partition_mixed"]
         return
-    expected = apply(Transform.parse(text), kind, rows[0])
+    expected = apply_transform(Transform.parse(text), kind, rows[0])
     found = seen(data, table, partition=IdMap([(1000, expected)]))
     assert found.findings == ()
     assert found.data_file is not None

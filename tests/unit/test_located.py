@@ -30,7 +30,7 @@ from pvdm.model.role import Role
 from pvdm.model.schema import Field, Kind, PrimitiveType
 from pvdm.model.statements.core import Profile
 from pvdm.model.statements.verdict import FailureClass
-from pvdm.verify.locate import LOCATED_MAX_BYTES, read_keys_at, shorten, text_of, value_text
+from pvdm.verify.locate import LOCATED_MAX_BYTES, partition_value_text, read_keys_at, scalar_text, shorten
 
 MISSING = LocatedClass(
     FailureClass.MISSING,
@@ -162,13 +162,13 @@ def test_the_names_with_the_most_rows_are_listed_and_the_others_counted() -> Non
     ],
 )
 def test_a_value_is_told_as_text_that_can_be_written(value: Any, kind: Any, text: str | None) -> None:
-    assert text_of(pa.scalar(value, kind)) == text
+    assert scalar_text(pa.scalar(value, kind)) == text
 
 
 def test_a_value_that_python_has_no_word_for_is_told_all_the_same() -> None:
-    assert text_of(pa.scalar(10_000_000, pa.int32()).cast(pa.date32())) is not None
+    assert scalar_text(pa.scalar(10_000_000, pa.int32()).cast(pa.date32())) is not None
     made = uuid.UUID(int=5)
-    assert text_of(pa.scalar(made.bytes, pa.binary(16)), PrimitiveType(Kind.UUID)) == str(made)
+    assert scalar_text(pa.scalar(made.bytes, pa.binary(16)), PrimitiveType(Kind.UUID)) == str(made)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_value_that_python_has_no_word_for_is_told_all_the_same() -> None:
     ],
 )
 def test_a_partitions_value_is_told_as_people_write_it(kind: Kind, value: Any, text: str | None) -> None:
-    assert value_text(PrimitiveType(kind), value) == text
+    assert partition_value_text(PrimitiveType(kind), value) == text
 
 
 def test_what_is_kept_has_a_limit_however_long_names_and_values_are() -> None:

@@ -12,8 +12,8 @@ from pvdm.trust.log.merkle import Node
 from pvdm.trust.log.proof import (
     KnownLog,
     LogProof,
-    compare,
     parse_log_proof,
+    require_same_history,
     verify_log_proof,
 )
 from tests.support.ledger.log_storage import KEY, ORIGIN, SIGNER, MemoryStorage, entries, entry, filled, grown, open_log
@@ -22,7 +22,7 @@ from tests.support.ledger.log_storage import KEY, ORIGIN, SIGNER, MemoryStorage,
 def refusal(one: int, other: int, storage: MemoryStorage) -> str:
     """The code for a genuine checkpoint at `one` and a forked log's at `other`, with this storage as tiles."""
     with pytest.raises(PvdmError) as refused:
-        compare(filled(one)[1].checkpoint(), filled(other, salt="other")[1].checkpoint(), storage)
+        require_same_history(filled(one)[1].checkpoint(), filled(other, salt="other")[1].checkpoint(), storage)
     return refused.value.reason
 
 
@@ -30,8 +30,8 @@ def refusal(one: int, other: int, storage: MemoryStorage) -> str:
 def test_two_checkpoints_of_one_history_are_accepted_in_any_order(old: int, new: int) -> None:
     storage, _ = filled(new)
     older, newer = filled(old)[1].checkpoint(), filled(new)[1].checkpoint()
-    compare(older, newer, storage)
-    compare(newer, older, storage)
+    require_same_history(older, newer, storage)
+    require_same_history(newer, older, storage)
 
 
 @pytest.mark.parametrize("size", [1, 8, 9])
@@ -50,7 +50,7 @@ def test_a_fork_after_a_common_beginning_is_found() -> None:
     seen = log.append([entry(5)]).checkpoint
     newer = open_log(other).append(entries(5, 9, salt="other")).checkpoint
     with pytest.raises(VerificationError) as refused:
-        compare(seen, newer, other)
+        require_same_history(seen, newer, other)
     assert refused.value.reason == "log_forked"
     assert refused.value.details["older"] == seen.note.decode()
     assert refused.value.details["newer"] == newer.note.decode()
@@ -77,7 +77,7 @@ def test_tiles_that_lie_about_the_older_tree_are_found_out() -> None:
 def test_checkpoints_of_two_logs_are_not_compared() -> None:
     foreign = sign_checkpoint(Checkpoint("log.example/other", 9, b"\x01" * 32), SIGNER)
     with pytest.raises(PvdmError) as refused:
-        compare(filled(5)[1].checkpoint(), foreign, filled(9)[0])
+        require_same_history(filled(5)[1].checkpoint(), foreign, filled(9)[0])
     assert refused.value.reason == "checkpoint_origin"
 
 
@@ -141,4 +141,4 @@ def test_an_oversized_log_proof_is_refused() -> None:
 def test_every_checkpoint_of_a_growing_log_agrees_with_the_last() -> None:
     storage, _, checkpoints = grown([1, 5, 8, 200, 257])
     for checkpoint in checkpoints:
-        compare(checkpoint, checkpoints[-1], storage)
+        require_same_history(checkpoint, checkpoints[-1], storage)

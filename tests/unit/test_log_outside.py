@@ -10,7 +10,7 @@ import pytest
 from pvdm.errors import PvdmError, UnavailableError, VerificationError
 from pvdm.trust.log.checkpoint import SignedCheckpoint, sign_checkpoint
 from pvdm.trust.log.log import AppendedEntries
-from pvdm.trust.log.outside import FileOutsideCheckpoint, acknowledge, require_consistent, start
+from pvdm.trust.log.outside import FileOutsideCheckpoint, acknowledge, check_at_start, require_consistent
 from tests.support.ledger.log_storage import (
     KEY,
     ORIGIN,
@@ -160,7 +160,7 @@ def test_no_half_written_file_stays_behind(tmp_path: Path) -> None:
 
 
 def test_start_writes_the_first_checkpoint_of_an_empty_log(tmp_path: Path) -> None:
-    start(outside_at(tmp_path), filled(0)[1])
+    check_at_start(outside_at(tmp_path), filled(0)[1])
     loaded = outside_at(tmp_path).load()
     assert loaded is not None
     assert loaded.checkpoint.size == 0
@@ -170,21 +170,21 @@ def test_start_catches_up_after_a_crash_between_commit_and_acknowledgement(tmp_p
     _, log = filled(5)
     outside = started(tmp_path, log)
     log.append([entry(5)])
-    start(outside, log)
+    check_at_start(outside, log)
     assert outside_at(tmp_path).load() == log.checkpoint()
 
 
 def test_start_refuses_a_log_that_is_behind(tmp_path: Path) -> None:
     started(tmp_path, filled(6)[1])
     with pytest.raises(VerificationError) as refused:
-        start(outside_at(tmp_path), filled(5)[1])
+        check_at_start(outside_at(tmp_path), filled(5)[1])
     assert refused.value.reason == "log_behind_checkpoint"
 
 
 def test_an_entry_is_acknowledged_when_the_outside_covers_it(tmp_path: Path) -> None:
     _, log = filled(0)
     outside = outside_at(tmp_path)
-    start(outside, log)
+    check_at_start(outside, log)
     appended = log.append([entry(0)])
     assert acknowledge(outside, log, appended) == 1
     assert outside_at(tmp_path).load() == appended.checkpoint
@@ -193,7 +193,7 @@ def test_an_entry_is_acknowledged_when_the_outside_covers_it(tmp_path: Path) -> 
 def test_a_later_checkpoint_of_another_writer_covers_an_earlier_entry(tmp_path: Path) -> None:
     _, log = filled(0)
     outside = outside_at(tmp_path)
-    start(outside, log)
+    check_at_start(outside, log)
     first, second = log.append([entry(0)]), log.append([entry(1)])
     acknowledge(outside_at(tmp_path), log, second)
     assert acknowledge(outside, log, first) == 2
@@ -213,7 +213,7 @@ class Overtaken(FileOutsideCheckpoint):
 def test_losing_the_race_to_a_longer_checkpoint_still_acknowledges(tmp_path: Path) -> None:
     _, log = filled(0)
     outside = Overtaken(tmp_path / "newest", origin=ORIGIN, keys=lambda: [KEY])
-    start(outside, log)
+    check_at_start(outside, log)
     first, second = log.append([entry(0)]), log.append([entry(1)])
     outside.faster = second.checkpoint
     assert acknowledge(outside, log, first) == 2

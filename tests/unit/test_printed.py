@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 
-from pvdm.model.printable import json_printable, place, printable, quoted
+from pvdm.model.printable import json_printable, printable, quoted, quoted_path
 from tests.support.for_each import for_each
 
 STEERING = ["\x1b[2J", "a\nerror: b", "\r", "\x07", "\x9b31m", "\x7f", "\u202eabc", "\u2066", "\u200b", "\u2028", "\0"]
@@ -15,7 +15,7 @@ STEERING = ["\x1b[2J", "a\nerror: b", "\r", "\x07", "\x9b31m", "\x7f", "\u202eab
 
 @pytest.mark.parametrize("text", STEERING)
 def test_what_steers_a_terminal_is_escaped_wherever_it_is_printed(text: str) -> None:
-    for made in (printable(text), quoted(text), place(text)):
+    for made in (printable(text), quoted(text), quoted_path(text)):
         assert made.isprintable()
         assert not [each for each in made if unicodedata.category(each).startswith("C")]
 
@@ -41,8 +41,8 @@ def test_null_and_texts_that_look_like_it_or_like_two_values_differ() -> None:
 
 def test_a_path_is_told_as_it_is_unless_it_is_odd() -> None:
     plain = "file:///lake/sales/orders/day=2026-11-14/00000-a%20b.parquet"
-    assert place(plain) == plain
-    assert place("file:///a, b (3)\x1b") == "'file:///a, b (3)\\x1b'"
+    assert quoted_path(plain) == plain
+    assert quoted_path("file:///a, b (3)\x1b") == "'file:///a, b (3)\\x1b'"
 
 
 @for_each("text", [*STEERING, "\U000e0041", "Köln", "\\u202e"])

@@ -18,7 +18,7 @@ from pvdm.errors import PvdmError
 from pvdm.model.statements.core import CONSTRUCTIONS, MODES
 from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, parse_envelope
 from pvdm.trust.root import TrustRoot
-from pvdm.trust.statement import FAMILIES, Predicate, payload_of, read_statement
+from pvdm.trust.statement import SIGNING_RULES, Predicate, payload_of, read_statement
 from pvdm.trust.verify import verify_statement
 from tests.support.for_each import for_each
 from tests.support.gate.hostile_assets import manifest
@@ -30,7 +30,7 @@ SCHEMAS: Final = {path.stem: json.loads(path.read_text()) for path in sorted((SP
 REGISTRY: Final = Registry().with_resources(
     (schema["$id"], Resource.from_contents(schema)) for schema in SCHEMAS.values()
 )
-KINDS: Final = {family.predicate_type.split(":")[2]: kind for kind, family in FAMILIES.items()}
+KINDS: Final = {rule.predicate_type.split(":")[2]: kind for kind, rule in SIGNING_RULES.items()}
 STATEMENTS: Final = {name: envelope for name, envelope in envelopes().items() if not name.startswith("trust-root")}
 # Where the contract or the operator chooses the names.
 OPEN_MAPS: Final = ("parameters", "partition", "key_ids")

@@ -6,7 +6,7 @@ import pytest
 
 from pvdm.errors import VerificationError
 from pvdm.model.printable import counted, iso_time
-from pvdm.trust.root import RootKey, RootRole
+from pvdm.trust.root import RootRole, TrustedKey
 from pvdm.trust.verify import require_not_revoked, require_valid_at
 from tools.proof_kit import SECOND, SIGNERS
 
@@ -35,7 +35,7 @@ def test_a_time_has_a_fraction_where_there_is_one() -> None:
 
 def test_a_key_is_refused_with_times_that_people_read() -> None:
     public = SIGNERS["operator-ruth"].public
-    key = RootKey(public, "ruth", (RootRole.OPERATOR,), (), REVOKED - SECOND, REVOKED + SECOND, REVOKED)
+    key = TrustedKey(public, "ruth", (RootRole.OPERATOR,), (), REVOKED - SECOND, REVOKED + SECOND, REVOKED)
     with pytest.raises(VerificationError) as revoked:
         require_not_revoked(key, REVOKED)
     assert revoked.value.got == f"revoked at {WORDS}"

@@ -10,7 +10,7 @@ from pvdm.catalog.names import full_name, parse_full_name
 from pvdm.cli.table.migrate_proposal import difference_lines
 from pvdm.errors import InputError, NotAllowedError
 from pvdm.lake.format.table.commit_request import apply_updates
-from pvdm.lake.format.table.main_state import structure_of, structure_sha256, without_data
+from pvdm.lake.format.table.main_state import empty_table, structure_of, structure_sha256
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.new_table import new_table
 from pvdm.metadata.gate.migration import require_same_data
@@ -58,7 +58,7 @@ def test_rows_refs_and_logs_are_no_part_of_the_structure(version: int) -> None:
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_a_table_without_data_has_the_same_structure(version: int) -> None:
     base = table(version)
-    assert structure_of(without_data(structure_of(base))) == structure_of(base)
+    assert structure_of(empty_table(structure_of(base))) == structure_of(base)
 
 
 def test_how_an_old_writer_spelled_format_1_makes_no_difference() -> None:

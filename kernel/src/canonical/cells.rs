@@ -1,7 +1,7 @@
 //! Writes single cells into the slots of a tile, by fixed-size copies where there is room.
 
 use crate::canonical::column::has_prefix;
-use crate::canonical::text::{HEADER_MAX_BYTES, push_uvarint, short_number, text16};
+use crate::canonical::text::{HEADER_MAX_BYTES, push_uvarint, text16, write_short_number};
 use arrow_buffer::Buffer;
 
 /// Copies of this size compile to plain moves instead of a call.
@@ -31,7 +31,7 @@ pub fn is_text<Offset: Copy + PartialOrd + TryInto<usize>>(data: &[u8], cuts: &[
 /// Writes the cell of a number below 10^16 in magnitude. Returns `None` for other numbers.
 #[inline(always)]
 pub fn write_number(slot: &mut [u8], tag: u8, number: i64, scale: u32) -> Option<usize> {
-    if let Some(length) = short_number(slot, tag, number, scale) {
+    if let Some(length) = write_short_number(slot, tag, number, scale) {
         return Some(length);
     }
     write_long_number(slot, tag, number, scale as usize)

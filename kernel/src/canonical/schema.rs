@@ -1,4 +1,4 @@
-//! The plan as JSON (the schema form of spec/digest.md section 1), and the types of its schema.
+//! The plan of a digest, read from JSON (its schema in the form of spec/digest.md section 1), and the types of columns.
 
 use crate::error::{Fault, Result};
 use crate::hash::element::Construction;
@@ -78,7 +78,7 @@ impl fmt::Display for Type {
     }
 }
 
-/// A list element, map key or map value.
+/// The type of a field, list element, map key or map value, and whether a value is required there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
     pub kind: Type,
@@ -129,7 +129,7 @@ impl Plan {
 pub fn parse_value(json: &str) -> Result<Value> {
     let mut parser = serde_json::Deserializer::from_str(json);
     parser.disable_recursion_limit();
-    Value::deserialize(&mut parser).map_err(|error| invalid("a request as JSON", &error.to_string()))
+    Value::deserialize(&mut parser).map_err(|error| invalid("a plan or request as JSON", &error.to_string()))
 }
 
 /// Parses the fields of a schema, in canonical order.
@@ -162,10 +162,11 @@ fn parse_projection(names: &Value, fields: &[Field], mode: Mode) -> Result<Vec<u
 fn require_mode(path: &str, kind: &Type, mode: Mode) -> Result<()> {
     match kind {
         Type::Float | Type::Double | Type::Geometry | Type::Geography if mode == Mode::Portable => {
-            Err(Fault::new("portable_float", path, "a decimal with a declared scale", "a raw binary float"))
+            Err(Fault::new("portable_float", path, "a decimal with a declared scale", "a type of binary floats"))
         }
         Type::Decimal { declared, .. } if declared.is_some() != (mode == Mode::Portable) => {
-            Err(Fault::new("portable_scale_undeclared", path, "a declared scale just in portable mode", "otherwise"))
+            let expected = "a declared scale in portable mode, and none in stored mode";
+            Err(Fault::new("portable_scale_undeclared", path, expected, "the opposite"))
         }
         Type::Struct(fields) => {
             fields.iter().try_for_each(|f| require_mode(&format!("{path}.{}", f.name), &f.slot.kind, mode))

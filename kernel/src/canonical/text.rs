@@ -41,7 +41,7 @@ fn digits8(number: u32) -> u64 {
 /// Writes the cell of a number below 10^8 in magnitude with `scale` digits after the point, 7 at most, to the front of
 /// `slot`. Returns its length, or `None` if number, scale or room do not allow it. Bytes behind the cell are undefined.
 #[inline(always)]
-pub fn short_number(slot: &mut [u8], tag: u8, number: i64, scale: u32) -> Option<usize> {
+pub fn write_short_number(slot: &mut [u8], tag: u8, number: i64, scale: u32) -> Option<usize> {
     let magnitude = number.unsigned_abs();
     if magnitude >= 100_000_000 || scale > 7 {
         return None;
@@ -117,7 +117,7 @@ pub fn push_nested<E>(out: &mut Vec<u8>, tag: u8, body: impl FnOnce(&mut Vec<u8>
 /// Appends the cell of any integer.
 pub fn push_integer(out: &mut Vec<u8>, tag: u8, number: i64) {
     let mut cell = [0; SHORT_CELL_ROOM];
-    if let Some(length) = short_number(&mut cell, tag, number, 0) {
+    if let Some(length) = write_short_number(&mut cell, tag, number, 0) {
         out.extend_from_slice(&cell[..length]);
     } else {
         push_decimal(out, tag, number < 0, number.unsigned_abs().to_string().as_bytes(), 0);
@@ -194,7 +194,7 @@ mod tests {
         for number in numbers() {
             for scale in 0..=7 {
                 let mut cell = [0xee; SHORT_CELL_ROOM];
-                if let Some(length) = short_number(&mut cell, TAG_DECIMAL, number, scale) {
+                if let Some(length) = write_short_number(&mut cell, TAG_DECIMAL, number, scale) {
                     assert_eq!(cell[..length], plain(TAG_DECIMAL, number.into(), scale as usize), "{number}@{scale}");
                 } else {
                     assert!(number.unsigned_abs() >= 100_000_000);

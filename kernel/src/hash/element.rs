@@ -1,6 +1,6 @@
 //! Element hashes and the multiset sum (spec/digest.md section 3).
 
-use crate::hash::sha256::{self, HmacKey, Messages, Path, Scratch};
+use crate::hash::sha256::{self, HashPath, HmacKey, Messages, Scratch};
 use zeroize::Zeroize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,12 +34,12 @@ fn word(bytes: &[u8]) -> u64 {
 
 /// A keyed element hash, ready to sum rows.
 pub enum Hasher {
-    HmacSha256 { key: HmacKey, path: Path, scratch: Scratch },
+    HmacSha256 { key: HmacKey, path: HashPath, scratch: Scratch },
     Blake3 { key: [u8; 32] },
 }
 
 impl Hasher {
-    pub fn new(construction: Construction, key: &[u8; 32], path: Path) -> Self {
+    pub fn new(construction: Construction, key: &[u8; 32], path: HashPath) -> Self {
         match construction {
             Construction::HmacSha256 => {
                 Hasher::HmacSha256 { key: HmacKey::new(key), path, scratch: Scratch::default() }
@@ -49,7 +49,7 @@ impl Hasher {
     }
 
     /// Adds the element hash of every message to `sum`; `lengths` are the messages' bytes before padding.
-    pub fn sum(&mut self, messages: Messages<'_>, lengths: &[u32], sum: &mut Sum) {
+    pub fn add_to(&mut self, sum: &mut Sum, messages: Messages<'_>, lengths: &[u32]) {
         match self {
             Hasher::HmacSha256 { key, path, scratch } => {
                 sum.add(&sha256::sum_hmac(*path, key, messages, scratch).fold());

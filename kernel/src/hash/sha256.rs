@@ -10,27 +10,27 @@ const OUTER_BITS: u32 = 8 * (64 + 32);
 
 /// The implementation that hashes. Every path gives the same sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Path {
+pub enum HashPath {
     Portable,
     Avx512,
 }
 
-impl Path {
+impl HashPath {
     /// The paths this processor has, fastest first.
-    pub fn available() -> Vec<Path> {
+    pub fn available() -> Vec<HashPath> {
         let mut paths = Vec::new();
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
-            paths.push(Path::Avx512);
+            paths.push(HashPath::Avx512);
         }
-        paths.push(Path::Portable);
+        paths.push(HashPath::Portable);
         paths
     }
 
     pub fn name(self) -> &'static str {
         match self {
-            Path::Portable => "portable",
-            Path::Avx512 => "avx512",
+            HashPath::Portable => "portable",
+            HashPath::Avx512 => "avx512",
         }
     }
 }
@@ -127,10 +127,10 @@ pub struct Scratch {
 }
 
 /// The sum of HMAC-SHA256(key, message) over all messages.
-pub fn sum_hmac(path: Path, key: &HmacKey, messages: Messages<'_>, scratch: &mut Scratch) -> WordSum {
+pub fn sum_hmac(path: HashPath, key: &HmacKey, messages: Messages<'_>, scratch: &mut Scratch) -> WordSum {
     match path {
         #[cfg(target_arch = "x86_64")]
-        Path::Avx512 => avx512::sum(key, messages, scratch),
+        HashPath::Avx512 => avx512::sum(key, messages, scratch),
         _ => portable_sum(key, messages),
     }
 }
@@ -167,7 +167,7 @@ const INITIAL: [u32; 8] =
 mod avx512 {
     //! Sixteen messages of one length side by side, one 32-bit lane each.
 
-    use super::{BLOCK, HmacKey, Messages, OUTER_BITS, Path, Scratch, WordSum, portable_sum};
+    use super::{BLOCK, HashPath, HmacKey, Messages, OUTER_BITS, Scratch, WordSum, portable_sum};
     use std::arch::x86_64::*;
 
     const LANES: usize = 16;
@@ -186,7 +186,7 @@ mod avx512 {
 
     #[allow(unsafe_code)]
     pub fn sum(key: &HmacKey, messages: Messages<'_>, scratch: &mut Scratch) -> WordSum {
-        assert!(Path::available().contains(&Path::Avx512), "this processor has no AVX-512");
+        assert!(HashPath::available().contains(&HashPath::Avx512), "this processor has no AVX-512");
         // SAFETY: the assertion above has checked the features that `sum_lanes` is compiled with. It has no other
         // precondition.
         unsafe { sum_lanes(key, messages, scratch) }
@@ -400,7 +400,7 @@ mod tests {
             blocks.push(pad(&mut bytes[start..], *length));
         }
         let messages = Messages { bytes: &bytes, starts: &starts, blocks: &blocks };
-        for path in Path::available() {
+        for path in HashPath::available() {
             let sum = sum_hmac(path, &HmacKey::new(&key), messages, &mut Scratch::default());
             assert_eq!(sum.fold(), expected, "{} over {lengths:?}", path.name());
         }
@@ -418,7 +418,7 @@ mod tests {
             0x5b, 0xdc, 0xc1, 0x46, 0xbf, 0x60, 0x75, 0x4e, 0x6a, 0x04, 0x24, 0x26, 0x08, 0x95, 0x75, 0xc7, 0x5a, 0x00,
             0x3f, 0x08, 0x9d, 0x27, 0x39, 0x83, 0x9d, 0xec, 0x58, 0xb9, 0x64, 0xec, 0x38, 0x43,
         ];
-        for path in Path::available() {
+        for path in HashPath::available() {
             let messages = Messages { bytes: &slot, starts: &[0], blocks: &[blocks] };
             assert_eq!(sum_hmac(path, &HmacKey::new(&key), messages, &mut Scratch::default()).fold(), expected);
         }

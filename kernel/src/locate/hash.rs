@@ -1,4 +1,4 @@
-//! A fast keyed 128-bit hash of rows and cells, for telling rows apart.
+//! A fast keyed 128-bit hash of rows and cells, to distinguish rows.
 //!
 //! It is not a digest and proves nothing. The verdict depends on the digests alone, and what this hash finds is
 //! compared with their counts. The producer does not know the key: it is drawn after the freeze, used once, and never

@@ -18,14 +18,17 @@ use serde_json::Value;
 use std::sync::Arc;
 
 pub const BUCKET_BITS_MAX: u32 = 24;
+/// Positions of projections in the plan, and of hashes in `Hashing::hashes`.
 const IDENTITY: usize = 0;
 const CONTENT: usize = 1;
+/// Position of the hash of single cells.
+const FIELD: usize = 2;
 
 /// Hashes of identities, contents and single cells, for one locating job only.
 #[derive(Clone)]
 struct Hashing {
     plan: Arc<Plan>,
-    keys: Arc<[RowHash; 3]>,
+    hashes: Arc<[RowHash; 3]>,
 }
 
 impl Hashing {
@@ -33,8 +36,8 @@ impl Hashing {
         if plan.projections.len() != 2 {
             return Err(Fault::new("projection_unknown", "", "identity and content", "different ones"));
         }
-        let keys = ["identity", "content", "field"].map(|purpose| RowHash::new(key, purpose));
-        Ok(Hashing { plan: Arc::new(plan), keys: Arc::new(keys) })
+        let hashes = ["identity", "content", "field"].map(|purpose| RowHash::new(key, purpose));
+        Ok(Hashing { plan: Arc::new(plan), hashes: Arc::new(hashes) })
     }
 
     fn columns<'a>(&self, bound: &'a [Option<BatchColumn>], projection: usize) -> Vec<&'a BatchColumn> {
@@ -46,7 +49,7 @@ impl Hashing {
 fn hash_rows(
     tile: &mut Tile,
     columns: &[&BatchColumn],
-    key: &RowHash,
+    hash: &RowHash,
     first: usize,
     end: usize,
     out: &mut Vec<u128>,
@@ -54,7 +57,7 @@ fn hash_rows(
     let mut next = first;
     while next < end {
         let filled = tile.fill(columns, next, end - next)?;
-        out.extend((0..filled).map(|row| key.hash(tile.row(row))));
+        out.extend((0..filled).map(|row| hash.hash(tile.row(row))));
         next += filled;
     }
     Ok(())
@@ -89,8 +92,8 @@ impl Sieve {
             let end = (first + TILE_ROWS).min(batch.len());
             keys.clear();
             rows.clear();
-            hash_rows(&mut self.tile, &identity, &self.hashing.keys[IDENTITY], first, end, &mut keys)?;
-            hash_rows(&mut self.tile, &content, &self.hashing.keys[CONTENT], first, end, &mut rows)?;
+            hash_rows(&mut self.tile, &identity, &self.hashing.hashes[IDENTITY], first, end, &mut keys)?;
+            hash_rows(&mut self.tile, &content, &self.hashing.hashes[CONTENT], first, end, &mut rows)?;
             for (key, row) in keys.iter().zip(&rows) {
                 let at = bucket_of(*key, self.bits);
                 let both = key ^ row;
@@ -104,7 +107,7 @@ impl Sieve {
 
     /// Adds what another thread has seen.
     pub fn merge(&mut self, other: &Sieve) -> Result<()> {
-        if self.bits != other.bits || self.hashing.keys != other.hashing.keys {
+        if self.bits != other.bits || self.hashing.hashes != other.hashing.hashes {
             return Err(Fault::new("locate_mismatch", "", "a sieve of the same locating", "a different one"));
         }
         for (ours, theirs) in self.sums.iter_mut().zip(&other.sums) {
@@ -169,18 +172,18 @@ impl Suspects {
         for first in (0..batch.len()).step_by(TILE_ROWS) {
             let end = (first + TILE_ROWS).min(batch.len());
             keys.clear();
-            hash_rows(&mut self.tile, &identity, &hashing.keys[IDENTITY], first, end, &mut keys)?;
+            hash_rows(&mut self.tile, &identity, &hashing.hashes[IDENTITY], first, end, &mut keys)?;
             let chosen: Vec<usize> = (0..keys.len()).filter(|at| self.is_wanted(keys[*at])).collect();
             if chosen.is_empty() {
                 continue;
             }
-            let rows = self.hash_chosen(&content, &hashing.keys[CONTENT], first, end, &chosen)?;
+            let rows = self.hash_chosen(&content, &hashing.hashes[CONTENT], first, end, &chosen)?;
             let mut cells = Vec::new();
             if self.fields {
                 for column in &content {
                     cells.push(self.hash_chosen(
                         std::slice::from_ref(column),
-                        &hashing.keys[2],
+                        &hashing.hashes[FIELD],
                         first,
                         end,
                         &chosen,
@@ -204,7 +207,7 @@ impl Suspects {
     fn hash_chosen(
         &mut self,
         columns: &[&BatchColumn],
-        key: &RowHash,
+        hash: &RowHash,
         first: usize,
         end: usize,
         chosen: &[usize],
@@ -212,11 +215,11 @@ impl Suspects {
         let mut found = Vec::with_capacity(chosen.len());
         if chosen.len() * 4 < end - first {
             for row in chosen {
-                hash_rows(&mut self.tile, columns, key, first + row, first + row + 1, &mut found)?;
+                hash_rows(&mut self.tile, columns, hash, first + row, first + row + 1, &mut found)?;
             }
             return Ok(found);
         }
-        hash_rows(&mut self.tile, columns, key, first, end, &mut found)?;
+        hash_rows(&mut self.tile, columns, hash, first, end, &mut found)?;
         Ok(chosen.iter().map(|row| found[*row]).collect())
     }
 
@@ -231,7 +234,7 @@ impl Suspects {
 
     /// Takes over what another thread has collected.
     pub fn absorb(&mut self, other: Suspects) -> Result<()> {
-        if self.hashing.keys != other.hashing.keys || self.fields != other.fields {
+        if self.hashing.hashes != other.hashing.hashes || self.fields != other.fields {
             return Err(Fault::new("locate_mismatch", "", "suspects of the same locating", "different ones"));
         }
         self.absorbed.push(other.records);

@@ -1,4 +1,4 @@
-//! Where a row was seen: its side, file and row number.
+//! The place of a row: its side, file and row number.
 
 use crate::error::{Fault, Result};
 
@@ -17,7 +17,8 @@ pub struct Place {
 impl Place {
     pub fn pack(self) -> Result<u64> {
         if self.row >> ROW_BITS != 0 || self.file >> FILE_BITS != 0 {
-            return Err(Fault::new("locate_too_large", "", "fewer rows and files", format!("row {}", self.row)));
+            let got = format!("row {} of file {}", self.row, self.file);
+            return Err(Fault::new("locate_too_large", "", "fewer rows and files", got));
         }
         Ok(u64::from(self.staged) << (ROW_BITS + FILE_BITS) | u64::from(self.file) << ROW_BITS | self.row)
     }

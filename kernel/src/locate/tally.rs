@@ -68,6 +68,7 @@ impl UnmatchedRows {
     }
 }
 
+/// A row that was taken from `UnmatchedRows`: its record, or only its file.
 enum MatchedRow {
     Whole(Box<[u8]>),
     Counted(u32),
@@ -99,9 +100,10 @@ pub struct Tally {
     fields: Vec<u64>,
     compared: u64,
     samples: [BTreeMap<u64, Sample>; 4],
-    /// The key and content of the current records.
+    /// The hashes of key and content of the current records, and how many of these are intended.
     at: Option<[u8; ROW_BYTES]>,
     intended: u64,
+    /// Intended rows of this content without a staged one so far. The other fields are about the whole key.
     same: UnmatchedRows,
     missing: UnmatchedRows,
     extra: UnmatchedRows,
@@ -234,17 +236,17 @@ impl Tally {
             .map(|(name, count)| json!([name, count]))
             .collect();
         let classes = (0..NAMES.len()).map(|class| {
-            let declared = json!({
+            let report = json!({
                 "rows": self.counts[class],
                 "files": self.files[class].iter().collect::<Vec<_>>(),
                 "samples": self.samples[class].values().map(|sample| self.sample_to_json(sample)).collect::<Vec<_>>(),
             });
-            (NAMES[class].to_owned(), declared)
+            (NAMES[class].to_owned(), report)
         });
-        let mut declared: serde_json::Map<String, Value> = classes.collect();
-        declared.insert("fields".to_owned(), json!(fields));
-        declared.insert("compared".to_owned(), json!(self.compared));
-        Value::Object(declared)
+        let mut report: serde_json::Map<String, Value> = classes.collect();
+        report.insert("fields".to_owned(), json!(fields));
+        report.insert("compared".to_owned(), json!(self.compared));
+        Value::Object(report)
     }
 
     fn sample_to_json(&self, sample: &Sample) -> Value {

@@ -8,7 +8,7 @@ use parquet::basic::{ConvertedType, Type as Physical};
 use parquet::schema::types::SchemaDescriptor;
 
 /// The most digits of a decimal that always fit 64 bits.
-const DIGITS_MAX: u8 = 18;
+const DIGITS_MAX_64: u8 = 18;
 /// The same for 32 bits.
 const DIGITS_MAX_32: u8 = 9;
 
@@ -54,7 +54,7 @@ pub fn narrow_decimal(field: &Field, of_file: &ArrowField, physical: Physical) -
     }
     match physical {
         Physical::INT32 if given <= DIGITS_MAX_32 => Some(DataType::Decimal32(given, places)),
-        Physical::INT64 if given <= DIGITS_MAX => Some(DataType::Decimal64(given, places)),
+        Physical::INT64 if given <= DIGITS_MAX_64 => Some(DataType::Decimal64(given, places)),
         _ => None,
     }
 }
@@ -64,7 +64,7 @@ mod tests {
     use crate::canonical::schema::Plan;
     use crate::digest::Digester;
     use crate::error::Result;
-    use crate::hash::sha256::Path;
+    use crate::hash::sha256::HashPath;
     use crate::parquet::file::ParquetFile;
     use arrow_array::types::Decimal128Type;
     use arrow_array::{Array, ArrayRef, PrimitiveArray, RecordBatch, StringArray, StructArray};
@@ -108,7 +108,7 @@ mod tests {
         let plan = format!(
             r#"{{"schema":{SCHEMA},"mode":"stored","construction":"hmac-sha256","projections":[["town","note","price"]]}}"#
         );
-        Digester::new(Plan::parse(&plan).unwrap(), &[[7; 32]], Path::available()[0])
+        Digester::new(Plan::parse(&plan).unwrap(), &[[7; 32]], HashPath::available()[0])
     }
 
     fn read(data: &Bytes, more: &str) -> Result<(Value, u64, [u8; 32])> {

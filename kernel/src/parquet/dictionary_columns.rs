@@ -3,7 +3,7 @@
 use crate::canonical::schema::{Field, Type};
 use crate::error::{Fault, Result};
 use crate::parquet::arrow_fields::count_leaves;
-use crate::parquet::claims::pages::{Watch, WatchedPages};
+use crate::parquet::claims::pages::{MeasuredPages, SharedMeasure};
 use crate::parquet::claims::row_indices::RowIndices;
 use crate::parquet::decode_types::narrow_decimal;
 use crate::parquet::format::pages::largest_dictionary_page;
@@ -104,7 +104,7 @@ pub fn has_table_type(field: &Field, of_file: &ArrowField) -> bool {
     }
 }
 
-/// Reads a column by its dictionary.
+/// Reads a column as indices of its dictionary.
 pub struct DictionaryReader {
     at: usize,
     kind: DataType,
@@ -113,17 +113,22 @@ pub struct DictionaryReader {
     values: Option<ArrayRef>,
 }
 
-/// The pages that its indices come from.
+/// The pages that a reader's indices come from: measured ones of a staged file, or unmeasured ones of a source's file.
 enum Source {
-    Measured(WatchedPages, Watch),
+    Measured(MeasuredPages, SharedMeasure),
     Unmeasured(SourceIndices),
 }
 
 impl DictionaryReader {
     /// A reader for a column whose pages are measured.
-    pub fn measured(column: DictionaryColumn, path: String, pages: WatchedPages, watch: &Watch) -> DictionaryReader {
-        watch.with(|chunk| chunk.row_indices = Some(Default::default()));
-        let source = Source::Measured(pages, watch.clone());
+    pub fn measured(
+        column: DictionaryColumn,
+        path: String,
+        pages: MeasuredPages,
+        measure: &SharedMeasure,
+    ) -> DictionaryReader {
+        measure.with(|chunk| chunk.row_indices = Some(Default::default()));
+        let source = Source::Measured(pages, measure.clone());
         DictionaryReader { at: column.at, kind: column.kind, path, source, values: None }
     }
 
@@ -141,7 +146,9 @@ impl DictionaryReader {
             }
         }
         let keys = match &mut self.source {
-            Source::Measured(_, watch) => watch.with(|chunk| chunk.row_indices.as_mut().map(|kept| kept.take(rows))),
+            Source::Measured(_, measure) => {
+                measure.with(|chunk| chunk.row_indices.as_mut().map(|kept| kept.take(rows)))
+            }
             Source::Unmeasured(pages) => Some(pages.rows.take(rows)),
         };
         let values = match &self.values {
@@ -154,15 +161,15 @@ impl DictionaryReader {
 
     fn rows_kept(&self) -> usize {
         match &self.source {
-            Source::Measured(_, watch) => watch.with(|chunk| chunk.row_indices.as_ref().map_or(0, RowIndices::len)),
+            Source::Measured(_, measure) => measure.with(|chunk| chunk.row_indices.as_ref().map_or(0, RowIndices::len)),
             Source::Unmeasured(pages) => pages.rows.len(),
         }
     }
 
     fn next_page(&mut self) -> Result<bool> {
         let found = match &mut self.source {
-            Source::Measured(pages, watch) => match pages.get_next_page() {
-                Ok(page) => return watch.with(|chunk| chunk.fault.take().map_or(Ok(page.is_some()), Err)),
+            Source::Measured(pages, measure) => match pages.get_next_page() {
+                Ok(page) => return measure.with(|chunk| chunk.fault.take().map_or(Ok(page.is_some()), Err)),
                 Err(error) => Err(error.to_string()),
             },
             Source::Unmeasured(pages) => pages.next_page().ok_or_else(|| "different ones".to_owned()),
@@ -171,14 +178,14 @@ impl DictionaryReader {
     }
 
     fn read_values(&self) -> Result<ArrayRef> {
-        let data = match &self.source {
-            Source::Measured(_, watch) => watch.with(|chunk| {
+        let (count, values) = match &self.source {
+            Source::Measured(_, measure) => measure.with(|chunk| {
                 let dictionary = chunk.dictionary.as_ref();
                 dictionary.map_or((0, Buffer::default()), |each| (each.len(), Buffer::from(each.bytes())))
             }),
-            Source::Unmeasured(pages) => (pages.values(), Buffer::from(pages.dictionary())),
+            Source::Unmeasured(pages) => (pages.value_count(), Buffer::from(pages.dictionary())),
         };
-        let built = ArrayData::builder(self.kind.clone()).len(data.0).add_buffer(data.1).build();
+        let built = ArrayData::builder(self.kind.clone()).len(count).add_buffer(values).build();
         Ok(make_array(built.map_err(|error: ArrowError| self.unreadable(error))?))
     }
 

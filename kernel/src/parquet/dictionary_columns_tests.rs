@@ -3,7 +3,7 @@
 use crate::canonical::schema::Plan;
 use crate::digest::Digester;
 use crate::error::Result;
-use crate::hash::sha256::Path;
+use crate::hash::sha256::HashPath;
 use crate::parquet::file::ParquetFile;
 use arrow_array::types::*;
 use arrow_array::{Array, ArrayRef, BooleanArray, PrimitiveArray, RecordBatch};
@@ -108,14 +108,14 @@ pub fn digester(kinds: &[&str]) -> Digester {
     let names: Vec<String> = (0..kinds.len()).map(|at| format!("c{at}")).collect();
     let plan =
         json!({"schema": schema(kinds), "mode": "stored", "construction": "hmac-sha256", "projections": [names]});
-    Digester::new(Plan::parse(&plan.to_string()).unwrap(), &[[7; 32]], Path::available()[0])
+    Digester::new(Plan::parse(&plan.to_string()).unwrap(), &[[7; 32]], HashPath::available()[0])
 }
 
-fn opened(data: &Bytes, kinds: &[&str], more: Value) -> ParquetFile {
-    try_opened(data, kinds, more).unwrap()
+fn open_file(data: &Bytes, kinds: &[&str], more: Value) -> ParquetFile {
+    try_open_file(data, kinds, more).unwrap()
 }
 
-pub fn try_opened(data: &Bytes, kinds: &[&str], more: Value) -> Result<ParquetFile> {
+pub fn try_open_file(data: &Bytes, kinds: &[&str], more: Value) -> Result<ParquetFile> {
     let mut request = json!({"schema": schema(kinds)});
     request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     ParquetFile::open(data.clone(), &request.to_string())
@@ -124,20 +124,20 @@ pub fn try_opened(data: &Bytes, kinds: &[&str], more: Value) -> Result<ParquetFi
 /// Rows and sum by indices, if that is possible.
 fn read(data: &Bytes, kinds: &[&str]) -> Result<(u64, [u8; 32])> {
     let mut digester = digester(kinds);
-    opened(data, kinds, json!({})).read(&mut digester)?;
+    open_file(data, kinds, json!({})).read(&mut digester)?;
     Ok((digester.rows(), digester.sums()[0].bytes()))
 }
 
 /// The same from the decoder's values.
 pub fn decode_plainly(data: &Bytes, kinds: &[&str]) -> Result<(u64, [u8; 32])> {
     let mut digester = digester(kinds);
-    opened(data, kinds, json!({})).all_batches()?.try_for_each(|batch| digester.update(&batch?))?;
+    open_file(data, kinds, json!({})).all_batches()?.try_for_each(|batch| digester.update(&batch?))?;
     Ok((digester.rows(), digester.sums()[0].bytes()))
 }
 
-fn found(data: &Bytes, kinds: &[&str], looked_at: Option<&str>) -> Vec<Vec<usize>> {
+fn find_indexed_columns(data: &Bytes, kinds: &[&str], inspected: Option<&str>) -> Vec<Vec<usize>> {
     let groups =
-        opened(data, kinds, json!({})).dictionary_columns_by_group(16_384, |field| looked_at == Some(&field.name));
+        open_file(data, kinds, json!({})).dictionary_columns_by_group(16_384, |field| inspected == Some(&field.name));
     groups.iter().map(|group| group.iter().map(|each| each.at).collect()).collect()
 }
 
@@ -155,9 +155,9 @@ fn rows_by_indices_have_the_digest_of_plain_ones() {
             let (ours, theirs) = (read(&data, &KINDS).unwrap(), decode_plainly(&data, &KINDS).unwrap());
             assert_eq!((ours.0, ours), (5_000, theirs), "{values}, {form}");
             if form == "dictionaries" && values != "nulls alone" {
-                assert_eq!(found(&data, &KINDS, None)[2], INDEXED.collect::<Vec<_>>(), "{values}");
+                assert_eq!(find_indexed_columns(&data, &KINDS, None)[2], INDEXED.collect::<Vec<_>>(), "{values}");
             } else if form == "plain pages" {
-                assert_eq!(found(&data, &KINDS, None), [[0_usize; 0]; 3], "{values}");
+                assert_eq!(find_indexed_columns(&data, &KINDS, None), [[0_usize; 0]; 3], "{values}");
             }
         }
     }
@@ -167,9 +167,9 @@ fn rows_by_indices_have_the_digest_of_plain_ones() {
 fn inspected_columns_are_decoded() {
     let rows: Vec<Option<i64>> = (0..5_000).map(|at| Some(at % 89)).collect();
     let data = file(columns(&rows), true, small_pages());
-    assert_eq!(found(&data, &KINDS, Some("c1"))[0], [0, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(find_indexed_columns(&data, &KINDS, Some("c1"))[0], [0, 2, 3, 4, 5, 6, 7, 8]);
     let mut digester = digester(&KINDS);
-    let facts = opened(&data, &KINDS, json!({"buckets": [[2, 4], [3, 4]]})).read(&mut digester).unwrap();
+    let facts = open_file(&data, &KINDS, json!({"buckets": [[2, 4], [3, 4]]})).read(&mut digester).unwrap();
     assert_eq!(facts["buckets"][0].as_array().unwrap().len(), 2);
     for column_idx in INDEXED {
         let by = SortingColumn { column_idx: column_idx as i32, descending: false, nulls_first: true };
@@ -181,7 +181,7 @@ fn inspected_columns_are_decoded() {
 #[test]
 fn rows_are_kept_for_as_many_columns_as_memory_allows() {
     let rows: Vec<Option<i64>> = (0..100).map(Some).collect();
-    let opened = opened(&file(columns(&rows), true, small_pages()), &KINDS, json!({}));
+    let opened = open_file(&file(columns(&rows), true, small_pages()), &KINDS, json!({}));
     let found = |batch_rows| opened.dictionary_columns_by_group(batch_rows, |_| false)[0].len();
     // Only the floats have fewer values than such a batch has rows. Then all columns, three of them, and none.
     assert_eq!([99, 100, 5_000_000, 17_000_000].map(found), [2, 9, 3, 0]);
@@ -212,7 +212,7 @@ fn dictionaries_may_name_a_value_twice_and_values_that_no_row_has() {
     let twice = patched(two_runs(false), &[first, second].concat(), &[first, first].concat());
     let unused = patched(two_runs(false), &[1, 16, 0, 16, 1], &[1, 16, 0, 16, 0]);
     for data in [alike, twice, unused] {
-        assert_eq!(found(&data, &["long"], None), [[0]]);
+        assert_eq!(find_indexed_columns(&data, &["long"], None), [[0]]);
         assert_eq!(read(&data, &["long"]).unwrap(), expected);
     }
 }
@@ -228,7 +228,7 @@ fn indices_that_no_decoder_accepts_are_refused() {
     ];
     for (nullable, from, to) in all {
         let data = patched(two_runs(nullable), from, to);
-        assert_eq!(found(&data, &["long"], None), [[0]]);
+        assert_eq!(find_indexed_columns(&data, &["long"], None), [[0]]);
         assert!(read(&data, &["long"]).is_err() && decode_plainly(&data, &["long"]).is_err(), "{to:?}");
     }
 }

@@ -3,8 +3,8 @@
 use crate::canonical::schema::{Field, Type};
 use crate::error::{Fault, Result};
 use crate::parquet::arrow_fields::count_leaves;
-use crate::parquet::claims::pages::Watch;
-use crate::parquet::ordered_value::{BOUND_MAX_BYTES, OrderedValue, join_ends, to_hex};
+use crate::parquet::claims::pages::SharedMeasure;
+use crate::parquet::ordered_value::{BOUND_MAX_BYTES, OrderedValue, join_bounds, to_hex};
 use crate::parquet::resolve::{Shape, has_column};
 use crate::parquet::scalars::{find_column, trim_sign_bytes, unit_factor};
 use arrow_array::{Array, StructArray};
@@ -78,7 +78,7 @@ fn find_source(shape: &Shape, file: &Fields, names: &[String]) -> Option<(usize,
 }
 
 impl LeafFacts {
-    /// Adds a resolved batch, if no single leaf of the file is measured for this one.
+    /// Adds the counts of a resolved batch, unless a leaf of the file is measured for this one (`add_measured`).
     pub fn add(&mut self, batch: &StructArray) {
         if self.source.is_some() {
             return;
@@ -92,8 +92,8 @@ impl LeafFacts {
         self.add_counts(batch.len(), nulls);
     }
 
-    /// Adds the measure of a row group's pages. Refuses types without known ends.
-    pub fn add_measured(&mut self, chunks: &[Watch]) -> Result<()> {
+    /// Adds the measure of a row group's pages. Refuses types without known bounds.
+    pub fn add_measured(&mut self, chunks: &[SharedMeasure]) -> Result<()> {
         let Some((at, given)) = self.source.clone() else { return Ok(()) };
         let Some(chunk) = chunks.get(at) else { return Ok(()) };
         chunk.with(|chunk| {
@@ -103,10 +103,10 @@ impl LeafFacts {
                 (present, nans) = (present + page.present, nans + page.nans);
             }
             self.nans += nans;
-            let found = match &chunk.ends {
+            let found = match &chunk.bounds {
                 _ if self.has_no_order() => return Ok(()),
                 Some((low, high)) => self.cast(low, &given).zip(self.cast(high, &given)),
-                // There are values, but no ends are known.
+                // There are values, but no bounds are known.
                 None if present > nans => None,
                 None => return Ok(()),
             };
@@ -114,8 +114,8 @@ impl LeafFacts {
                 let (expected, got) = (self.kind.to_string(), given.to_string());
                 return Err(Fault::new("parquet_type_unsupported", &self.path, expected, got));
             };
-            let ends = (low.shorten(BOUND_MAX_BYTES + 1), high.shorten(BOUND_MAX_BYTES + 1));
-            self.bounds = join_ends(self.bounds.take(), Some(ends));
+            let bounds = (low.shorten(BOUND_MAX_BYTES + 1), high.shorten(BOUND_MAX_BYTES + 1));
+            self.bounds = join_bounds(self.bounds.take(), Some(bounds));
             Ok(())
         })
     }
@@ -170,21 +170,22 @@ impl LeafFacts {
     pub fn to_json(&self) -> Value {
         let floating = matches!(self.kind, Type::Float | Type::Double);
         let bounds = self.bounds.as_ref().map(|(low, high)| [self.to_single_value(low), self.to_single_value(high)]);
-        let declared = |at: usize| bounds.as_ref().map(|ends| ends[at].0.clone());
-        let cut = |at: usize| bounds.as_ref().is_some_and(|ends| ends[at].1);
+        let value = |at: usize| bounds.as_ref().map(|bounds| bounds[at].0.clone());
+        let cut = |at: usize| bounds.as_ref().is_some_and(|bounds| bounds[at].1);
         json!({
             "id": self.id,
             "present": self.present,
             "values": self.values,
             "nulls": self.nulls,
             "nans": if floating { json!(self.nans) } else { Value::Null },
-            "lower": declared(0),
+            "lower": value(0),
             "lower_cut": cut(0),
-            "upper": declared(1),
+            "upper": value(1),
             "upper_cut": cut(1),
         })
     }
 
+    /// The hex of Iceberg's single value, and whether it is cut.
     fn to_single_value(&self, bound: &OrderedValue) -> (String, bool) {
         let bytes = match (bound, &self.kind) {
             (OrderedValue::Integer(value), Type::Boolean) => vec![u8::from(*value != 0)],

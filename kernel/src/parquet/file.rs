@@ -6,7 +6,7 @@ use crate::error::{Fault, Result};
 use crate::parquet::batches::{Batches, Projection, StoredGroup};
 use crate::parquet::bucket::{Bucket, parse_buckets};
 use crate::parquet::claims::check::Claims;
-use crate::parquet::claims::pages::{Watch, WatchedGroup};
+use crate::parquet::claims::pages::{MeasuredRowGroup, SharedMeasure};
 use crate::parquet::decode_types::choose_decode_types;
 use crate::parquet::dictionary_columns::{
     DictionaryColumn, DictionaryReader, find_dictionary_columns, has_table_type, mask_other_leaves, merge_columns,
@@ -19,7 +19,7 @@ use crate::parquet::guard::published::annotations::require_plain_annotations;
 use crate::parquet::guard::published::arrow_schema::require_arrow_schema;
 use crate::parquet::guard::published::footer::{require_filterable, require_layout, require_no_geo_key};
 use crate::parquet::guard::published::names::require_table_names;
-use crate::parquet::guard::unambiguous::{require_found_in_parts, require_unambiguous};
+use crate::parquet::guard::unambiguous::{require_found_by_splits, require_unambiguous};
 use crate::parquet::projection::{drop_absent_columns, position_among_read, select_leaves};
 use crate::parquet::request::Request;
 use crate::parquet::resolve::{Shape, TableColumns, apply_shape, resolve_columns};
@@ -52,18 +52,18 @@ pub struct ParquetFile {
 /// What one pass over all rows collects beside the digest.
 struct Collected {
     rows: u64,
-    /// The bytes of all texts in the row groups that were read.
-    text_bytes: u64,
+    /// The bytes of all byte arrays in the row groups that were read.
+    byte_array_bytes: u64,
     leaves: Vec<LeafFacts>,
     buckets: Vec<Bucket>,
 }
 
 /// A row group that is being read: a decoder, and readers for the columns that it does not decode.
-type MeasuredGroup = (ParquetRecordBatchReader, Vec<DictionaryReader>);
+type GroupReaders = (ParquetRecordBatchReader, Vec<DictionaryReader>);
 
 impl ParquetFile {
-    /// Opens a file as the request says, which is the JSON of `Request`. Refuses columns that do not fit the schema, and
-    /// files beyond the limits on size and depth.
+    /// Opens a file as the request says, which is the JSON of `Request`. Refuses columns that do not fit the schema,
+    /// and files beyond the limits on size and depth.
     pub fn open(data: Bytes, request: &str) -> Result<ParquetFile> {
         let request = Request::parse(request)?;
         let table = request.table_columns()?;
@@ -80,7 +80,7 @@ impl ParquetFile {
 
     /// The rows in the requested columns that the file has. Other columns are not decoded.
     pub fn batches(&self) -> Result<Batches> {
-        require_found_in_parts(&self.data, self.footer.metadata(), self.request.parts_from())?;
+        require_found_by_splits(&self.data, self.footer.metadata(), self.request.parts_from())?;
         if self.request.claims_checked {
             self.require_claims()?;
         }
@@ -126,14 +126,14 @@ impl ParquetFile {
         Batches::new(self.data.clone(), self.footer.clone(), self.batch_rows, projection, stored)
     }
 
-    /// Reads every row and column once, into the digester and into the facts. Refuses a file that another reader may read
-    /// as other rows, since the file is published.
+    /// Reads every row and column once, into the digester and into the facts. Refuses a file that another reader may
+    /// read as other rows, since the file is published.
     pub fn read(&self, digester: &mut Digester) -> Result<Value> {
         Ok(self.facts_to_json(&self.read_rows(digester, None)?))
     }
 
-    /// Reads the same, and gives the recipe of the file to publish: the staged page bodies under new metadata. `published`
-    /// of the facts holds the sizes and offsets of that file.
+    /// Reads the same, and gives the recipe of the file to publish: the staged page bodies under new metadata.
+    /// `published` of the facts holds the sizes and offsets of that file.
     pub fn read_and_rewrite(&self, digester: &mut Digester) -> Result<(Value, Rewritten)> {
         let (root, metadata) = (self.footer.parquet_schema().root_schema(), self.footer.metadata());
         let names = self.request.published_names();
@@ -153,19 +153,19 @@ impl ParquetFile {
         let claims = self.require_publishable()?;
         let mut collected = Collected {
             rows: 0,
-            text_bytes: 0,
+            byte_array_bytes: 0,
             leaves: collect_leaves(&self.table.wanted, &self.shape, self.footer.schema().fields()),
             buckets: parse_buckets(&self.table.wanted, &self.request.buckets)?,
         };
         for group in 0..self.footer.metadata().num_row_groups() {
-            let watches = claims.watch(group)?;
-            let rows = self.read_group(group, &claims, &watches, digester, &mut collected)?;
-            claims.compare(group, &watches)?;
+            let measures = claims.start_measures(group)?;
+            let rows = self.read_group(group, &claims, &measures, digester, &mut collected)?;
+            claims.compare(group, &measures)?;
             if let Some(rewriter) = &mut rewriter {
-                rewriter.add_group(group, &watches)?;
+                rewriter.add_group(group, &measures)?;
             }
-            collected.leaves.iter_mut().try_for_each(|leaf| leaf.add_measured(&watches))?;
-            collected.text_bytes = collected.text_bytes.saturating_add(claims.text_bytes(&watches));
+            collected.leaves.iter_mut().try_for_each(|leaf| leaf.add_measured(&measures))?;
+            collected.byte_array_bytes = collected.byte_array_bytes.saturating_add(claims.byte_array_bytes(&measures));
             collected.rows += rows;
         }
         require_rows(self.footer.metadata(), collected.rows)?;
@@ -193,18 +193,18 @@ impl ParquetFile {
         &self,
         group: usize,
         claims: &Claims<'_>,
-        watches: &[Watch],
+        measures: &[SharedMeasure],
         digester: &mut Digester,
         collected: &mut Collected,
     ) -> Result<u64> {
-        let Collected { text_bytes, leaves, buckets, .. } = collected;
+        let Collected { byte_array_bytes, leaves, buckets, .. } = collected;
         let mut sort_order = claims.read_sort_order(group)?;
         let is_inspected = |field: &Field, of_file: &ArrowField| {
             sort_order.includes(of_file.name()) || buckets.iter().any(|bucket| bucket.reads_column(&field.name))
         };
-        let measured = self.open_measured_group(group, watches, is_inspected)?;
-        self.decode_group(group, measured, |batch| {
-            require_texts(self.footer.metadata(), text_bytes.saturating_add(claims.text_bytes(watches)))?;
+        let readers = self.open_measured_group(group, measures, is_inspected)?;
+        self.decode_group(group, readers, |batch| {
+            require_texts(self.footer.metadata(), byte_array_bytes.saturating_add(claims.byte_array_bytes(measures)))?;
             sort_order.add(&batch).map_err(|fault| fault.in_group(group))?;
             let batch = apply_shape(&self.shape, &batch)?;
             digester.update(&batch)?;
@@ -222,10 +222,10 @@ impl ParquetFile {
         require_elements(metadata)?;
         let claims = Claims::read(&self.data, metadata)?;
         for group in 0..metadata.num_row_groups() {
-            let watches = claims.watch(group)?;
-            let measured = self.open_measured_group(group, &watches, |_, _| false)?;
-            self.decode_group(group, measured, |_| Ok(()))?;
-            claims.compare(group, &watches)?;
+            let measures = claims.start_measures(group)?;
+            let readers = self.open_measured_group(group, &measures, |_, _| false)?;
+            self.decode_group(group, readers, |_| Ok(()))?;
+            claims.compare(group, &measures)?;
         }
         Ok(())
     }
@@ -243,16 +243,16 @@ impl ParquetFile {
         claims.require_widths()?;
         claims.require_counts()?;
         claims.require_first_pages_with_values()?;
-        claims.require_all_or_no_ends()
+        claims.require_all_or_no_bounds()
     }
 
     /// Opens a row group whose pages are measured while they are decoded.
     fn open_measured_group(
         &self,
         group: usize,
-        chunks: &[Watch],
+        chunks: &[SharedMeasure],
         is_inspected: impl Fn(&Field, &ArrowField) -> bool,
-    ) -> Result<MeasuredGroup> {
+    ) -> Result<GroupReaders> {
         let (columns, metadata) = (self.footer.parquet_schema(), self.footer.metadata());
         let schemas = (&self.table.wanted[..], &*self.shape, self.footer.schema().fields());
         let by_dictionary = |leaf| has_small_dictionary(&self.data, metadata.row_group(group).column(leaf));
@@ -260,11 +260,11 @@ impl ParquetFile {
         let by_dictionary = self.dictionary_columns(group, self.batch_rows, is_inspected);
         let mask = mask_other_leaves(columns, &by_dictionary);
         let levels = parquet_to_arrow_field_levels(columns, mask, Some(&fields)).map_err(unreadable_file)?;
-        let watched = WatchedGroup { data: &self.data, metadata, group, chunks };
-        let decoder = ParquetRecordBatchReader::try_new_with_row_groups(&levels, &watched, self.batch_rows, None);
+        let row_group = MeasuredRowGroup { data: &self.data, metadata, group, chunks };
+        let decoder = ParquetRecordBatchReader::try_new_with_row_groups(&levels, &row_group, self.batch_rows, None);
         let readers = by_dictionary.into_iter().map(|column| {
             let (leaf, path) = (column.leaf, columns.column(column.leaf).path().string());
-            Ok(DictionaryReader::measured(column, path, watched.pages(leaf)?, &chunks[leaf]))
+            Ok(DictionaryReader::measured(column, path, row_group.pages(leaf)?, &chunks[leaf]))
         });
         let readers = readers.collect::<std::result::Result<_, _>>();
         Ok((decoder.map_err(unreadable_file)?, readers.map_err(unreadable_file)?))
@@ -274,7 +274,7 @@ impl ParquetFile {
     fn decode_group(
         &self,
         group: usize,
-        (decoder, mut readers): MeasuredGroup,
+        (decoder, mut readers): GroupReaders,
         mut each: impl FnMut(StructArray) -> Result<()>,
     ) -> Result<u64> {
         let metadata = self.footer.metadata();

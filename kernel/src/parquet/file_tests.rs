@@ -3,7 +3,7 @@
 use crate::canonical::schema::Plan;
 use crate::digest::Digester;
 use crate::error::Result;
-use crate::hash::sha256::Path;
+use crate::hash::sha256::HashPath;
 use crate::parquet::file::ParquetFile;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray, StructArray};
 use arrow_schema::{DataType, Field as ArrowField, Schema};
@@ -41,7 +41,7 @@ fn ids() -> ArrayRef {
 fn read(data: Bytes, more: &str) -> Result<Value> {
     let plan =
         format!(r#"{{"schema":{SCHEMA},"mode":"stored","construction":"hmac-sha256","projections":[["id","town"]]}}"#);
-    let mut digester = Digester::new(Plan::parse(&plan)?, &[[7; 32]], Path::available()[0]);
+    let mut digester = Digester::new(Plan::parse(&plan)?, &[[7; 32]], HashPath::available()[0]);
     ParquetFile::open(data, &format!(r#"{{"schema":{SCHEMA}{more}}}"#))?.read(&mut digester)
 }
 
@@ -79,7 +79,7 @@ fn ids_beside_the_schema_must_be_those_of_dropped_columns() {
 }
 
 #[test]
-fn a_column_of_icebergs_own_is_read_over_where_it_is_listed_and_refused_where_it_is_not() {
+fn a_metadata_column_of_iceberg_is_ignored_if_it_is_listed_and_refused_if_not() {
     let data = file(vec![("id", 1, ids()), ("_row_id", 2_147_483_540, ids())]);
     assert_eq!(read(data.clone(), "").unwrap_err().code, "field_id_reserved");
     assert_eq!(read(data.clone(), r#","dropped":[2147483539]"#).unwrap_err().code, "field_id_reserved");

@@ -1,4 +1,4 @@
-//! Values that compare as their type does, for the ends of a column, a row group or a page.
+//! Values that compare as their type does, for the bounds (least and greatest value) of a column, row group or page.
 
 use arrow_buffer::i256;
 use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
@@ -44,8 +44,8 @@ impl OrderedValue {
     }
 }
 
-/// Joins two pairs of ends: the least and the greatest of both.
-pub fn join_ends(
+/// Joins two pairs of bounds: the least and the greatest value of both.
+pub fn join_bounds(
     a: Option<(OrderedValue, OrderedValue)>,
     b: Option<(OrderedValue, OrderedValue)>,
 ) -> Option<(OrderedValue, OrderedValue)> {
@@ -70,7 +70,7 @@ pub enum Order {
     Bytes,
     /// Two's complement, most significant byte first.
     Decimal,
-    /// Readers disagree on the order, so no ends may be declared.
+    /// Readers disagree on the order, so no bounds may be declared.
     Undefined,
 }
 

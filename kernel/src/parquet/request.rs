@@ -39,6 +39,7 @@ pub struct Request {
     /// Whether batches are given only of a file whose statistics, indexes and filters hold.
     #[serde(default)]
     pub claims_checked: bool,
+    /// Where the first split begins in which consumers read the file.
     #[serde(default)]
     parts_from: i64,
 }
@@ -74,7 +75,7 @@ impl Request {
         to_ids(&self.stored)
     }
 
-    /// Where the first part begins in which consumers read the file.
+    /// The same as a position in the file; 0 for a negative one.
     pub fn parts_from(&self) -> usize {
         usize::try_from(self.parts_from).unwrap_or(0)
     }

@@ -19,6 +19,7 @@ pub enum Shape {
     Map(Box<Shape>, Box<Shape>),
 }
 
+/// A field of the schema. `source` is its position in the file and its shape; `None` if the file lacks it.
 #[derive(Debug)]
 pub struct Child {
     pub name: String,
@@ -35,6 +36,7 @@ pub fn has_column(shape: &Shape, names: &[String]) -> bool {
 
 /// What the caller knows of a table's columns.
 pub struct TableColumns {
+    /// The columns to read.
     pub wanted: Vec<Field>,
     /// Ids of dropped columns, and of Iceberg's metadata columns if the caller knows them. A file may have them.
     pub dropped: HashSet<i32>,

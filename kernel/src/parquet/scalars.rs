@@ -43,6 +43,7 @@ pub fn trim_sign_bytes(bytes: &[u8]) -> Vec<u8> {
 /// The values of a column in the unit of its target type, for all types that the closed list of casts accepts and files
 /// can hold.
 pub enum Scalars<'a> {
+    /// Numbers, and how many units of the target are one unit of theirs.
     Integers(Numbers<'a>, i64),
     Decimals(Unscaled<'a>),
     Bytes(Strings<'a>),

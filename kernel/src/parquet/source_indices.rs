@@ -38,12 +38,13 @@ impl SourceIndices {
         }
     }
 
-    /// The values of the dictionary, concatenated, and their number.
+    /// The values of the dictionary, concatenated.
     pub fn dictionary(&self) -> &[u8] {
         self.dictionary.as_deref().unwrap_or_default()
     }
 
-    pub fn values(&self) -> usize {
+    /// The number of values of the dictionary.
+    pub fn value_count(&self) -> usize {
         self.dictionary().len() / self.width
     }
 

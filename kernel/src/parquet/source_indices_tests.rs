@@ -3,7 +3,7 @@
 use crate::canonical::schema::Plan;
 use crate::digest::Digester;
 use crate::error::Result;
-use crate::hash::sha256::Path;
+use crate::hash::sha256::HashPath;
 use crate::parquet::dictionary_columns_tests::*;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, BooleanArray, PrimitiveArray, StructArray};
@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 fn batches(data: &Bytes, kinds: &[&str], more: Value) -> Result<Vec<StructArray>> {
-    try_opened(data, kinds, more)?.batches()?.collect()
+    try_open_file(data, kinds, more)?.batches()?.collect()
 }
 
 /// Every column whose values only a digest reads.
@@ -75,7 +75,8 @@ fn indices_take_the_position_of_their_column_in_every_projection() {
         let read = |stored: &[usize]| {
             let request = json!({"schema": schema, "dropped": dropped, "stored": stored});
             let found = batches(&data, &KINDS, request).unwrap();
-            let mut digester = Digester::new(Plan::parse(&plan.to_string()).unwrap(), &[[7; 32]], Path::available()[0]);
+            let plan = Plan::parse(&plan.to_string()).unwrap();
+            let mut digester = Digester::new(plan, &[[7; 32]], HashPath::available()[0]);
             found.iter().for_each(|batch| digester.update(batch).unwrap());
             (by_indices(&found), digester.rows(), digester.sums()[0].bytes())
         };

@@ -1,6 +1,7 @@
 """The base classes and field types of all requests and responses.
 
-Times are integer microseconds. Integers of 64 bits are sent as decimal text, since many JSON readers round them.
+Times are integers, in microseconds since 1970. Integers of the type `Decimal` are sent as text, since many JSON readers
+round integers of 64 bits.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ REASON_MAX_CHARACTERS: Final = 256
 PAGE_ROWS_MAX: Final = 1_000
 TABLE_NAME_MAX_CHARACTERS: Final = 4_096
 
-HEX16: Final = "^[0-9a-f]{32}$"
-HEX32: Final = "^[0-9a-f]{64}$"
+HEX_16_BYTES: Final = "^[0-9a-f]{32}$"
+HEX_32_BYTES: Final = "^[0-9a-f]{64}$"
 WORKLOAD_ID: Final = "^[A-Za-z0-9._-]{1,128}$"
 WORKER_NAME: Final = "^[A-Za-z0-9._:-]{1,128}$"
 UUID: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
@@ -38,14 +39,14 @@ UUID: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 PLAIN: Final = r"^[^\u0000-\u001f\u007f-\u009f]*[!-~\u00a1-\u00ac\u00ae-\u167f][^\u0000-\u001f\u007f-\u009f]*$"
 # What error messages say in place of the pattern.
 PATTERN_DESCRIPTIONS: Final[Mapping[str, str]] = {
-    HEX16: "32 lower-case hexadecimal digits",
-    HEX32: "64 lower-case hexadecimal digits",
+    HEX_16_BYTES: "32 lower-case hexadecimal digits",
+    HEX_32_BYTES: "64 lower-case hexadecimal digits",
     WORKLOAD_ID: "1 to 128 letters (a to z), digits, dots, underscores and hyphens",
     WORKER_NAME: "1 to 128 letters (a to z), digits, dots, underscores, colons and hyphens",
     UUID: "a UUID in lower case",
     PLAIN: "some plain text on one line",
 }
-# The validation context for a body that was received: values of the model's own types are not accepted in it.
+# The validation context for a body that was received: it must have values as JSON has them, not of the model's types.
 FROM_WIRE: Final = "from the wire"
 FIELD_NAME_MAX_CHARACTERS: Final = 64
 
@@ -76,8 +77,8 @@ def _read_decimal(value: object, info: ValidationInfo) -> object:
     raise PydanticCustomError("decimal", "Input should be a decimal text of at most 2^63-1")
 
 
-Random: TypeAlias = Annotated[str, Field(pattern=HEX16)]
-Sha256: TypeAlias = Annotated[str, Field(pattern=HEX32)]
+RandomHex: TypeAlias = Annotated[str, Field(pattern=HEX_16_BYTES)]
+Sha256: TypeAlias = Annotated[str, Field(pattern=HEX_32_BYTES)]
 Reason: TypeAlias = Annotated[str, Field(min_length=1, max_length=REASON_MAX_CHARACTERS, pattern=PLAIN)]
 TableName: TypeAlias = Annotated[str, Field(min_length=1, max_length=TABLE_NAME_MAX_CHARACTERS, pattern=PLAIN)]
 Decimal: TypeAlias = Annotated[
@@ -124,7 +125,7 @@ class ReasonRequest(RequestModel):
 
 
 def error_field(error: Mapping[str, Any]) -> str:
-    """The field that a validation error is about, such as `attempts.0.proof_id`; empty for the whole body."""
+    """The field name that a validation error is about, such as `attempts.0.proof_id`; empty for the whole body."""
     return ".".join(ascii(part).strip("'")[:FIELD_NAME_MAX_CHARACTERS] for part in error["loc"])
 
 

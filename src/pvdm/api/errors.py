@@ -1,4 +1,4 @@
-"""Errors in responses: the envelope, the kinds of errors, and what a caller may see of an error."""
+"""Errors in responses: their JSON form, their kinds, and what a caller may see of an error."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _keep_known_details(value: object) -> dict[str, str | int]:
 
 
 class ErrorView(ResponseModel):
-    """An error: a stable code, what was expected, what was got, and one next step."""
+    """An error: stable code and reason, what was expected and got, and one next step (`hint`)."""
 
     model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
@@ -52,13 +52,13 @@ class ErrorView(ResponseModel):
 
 
 class ErrorResponse(ResponseModel):
-    """The envelope of all errors."""
+    """The body of an error response."""
 
     error: ErrorView
 
 
 class OAuthErrorResponse(ResponseModel):
-    """RFC 6749 section 5.2."""
+    """The body of an error response of the OAuth2 endpoint (RFC 6749 section 5.2)."""
 
     error: Literal[
         "invalid_request",

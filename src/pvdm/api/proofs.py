@@ -19,7 +19,7 @@ from pvdm.api.base import (
     Flag,
     Micros,
     ProjectionWord,
-    Random,
+    RandomHex,
     RequestModel,
     ResponseModel,
     SentAs,
@@ -90,7 +90,7 @@ class Fingerprints(RequestModel):
 class AttestationChallengeRequest(RequestModel):
     """The snapshot that a source will attest. The source draws the nonce, so it may repeat the request."""
 
-    nonce: Random
+    nonce: RandomHex
     catalog: Annotated[str, Field(min_length=1, max_length=256, pattern=PLAIN)]
     table_uuid: Annotated[str, Field(pattern=UUID)]
     snapshot_id: Decimal
@@ -102,7 +102,7 @@ class RedeemKeysRequest(RequestModel):
     """A worker's handle, the job that it is for, and the worker's name."""
 
     job_id: Annotated[str, Field(pattern=WORKER_NAME)]
-    handle: Random
+    handle: RandomHex
     worker: Annotated[str, Field(pattern=WORKER_NAME)]
 
 
@@ -112,8 +112,8 @@ class ProofView(ResponseModel):
     proof_id: Sha256
     workload_id: str
     chunk_id: str
-    attempt_id: Random
-    nonce: Random
+    attempt_id: RandomHex
+    nonce: RandomHex
     verdict: Outcome
     classes: tuple[FailureClass, ...]
     rows_intent: Decimal | None
@@ -142,7 +142,7 @@ class ProjectionKeys:
     commitment: CommitmentKey
 
 
-class KeyPair(ResponseModel):
+class ProjectionKeysView(ResponseModel):
     """The two keys of one projection, in hex."""
 
     row_hash: Annotated[Sha256, Field(repr=False)]
@@ -157,7 +157,9 @@ def _drop_unknown_projections(value: object) -> object:
     return {name: inner for name, inner in value.items() if name in known}
 
 
-def _read_keys(pairs: Mapping[ProjectionWord, KeyPair], info: ValidationInfo) -> dict[ProjectionName, ProjectionKeys]:
+def _read_keys(
+    pairs: Mapping[ProjectionWord, ProjectionKeysView], info: ValidationInfo
+) -> dict[ProjectionName, ProjectionKeys]:
     epoch: int | None = info.data["epoch"] if "epoch" in info.data else getattr(info.data.get("context"), "epoch", None)
     if epoch is None:
         raise PydanticCustomError("keys", "Input should be keys of an epoch")
@@ -170,14 +172,14 @@ def _read_keys(pairs: Mapping[ProjectionWord, KeyPair], info: ValidationInfo) ->
     }
 
 
-def _write_keys(keys: Mapping[ProjectionName, ProjectionKeys]) -> dict[ProjectionWord, KeyPair]:
+def _write_keys(keys: Mapping[ProjectionName, ProjectionKeys]) -> dict[ProjectionWord, ProjectionKeysView]:
     return {
-        name.value: KeyPair(row_hash=pair.row_hash.reveal().hex(), commitment=pair.commitment.reveal().hex())
+        name.value: ProjectionKeysView(row_hash=pair.row_hash.reveal().hex(), commitment=pair.commitment.reveal().hex())
         for name, pair in keys.items()
     }
 
 
-_KeyPairs: TypeAlias = Annotated[dict[ProjectionWord, KeyPair], BeforeValidator(_drop_unknown_projections)]
+_KeyPairs: TypeAlias = Annotated[dict[ProjectionWord, ProjectionKeysView], BeforeValidator(_drop_unknown_projections)]
 KeysField: TypeAlias = Annotated[dict[ProjectionName, ProjectionKeys], SentAs(_KeyPairs, _read_keys, _write_keys)]
 
 
@@ -187,8 +189,8 @@ class OpenedContext(ResponseModel):
     epoch: Decimal
     workload_id: str
     chunk_id: str
-    attempt_id: Random
-    nonce: Random
+    attempt_id: RandomHex
+    nonce: RandomHex
     mode: Literal["stored", "portable"]
     fingerprints: Annotated[dict[ProjectionName, Sha256], BeforeValidator(_drop_unknown_projections)]
     intent_root: Sha256
@@ -203,7 +205,7 @@ class OpenedProof(ResponseModel):
 
 
 class OverrideView(ResponseModel):
-    """One break-glass statement and the state of its nonce."""
+    """One break-glass override; `state` is that of its nonce."""
 
     override_id: Sha256
     operator: str
@@ -211,7 +213,7 @@ class OverrideView(ResponseModel):
     table: str
     table_uuid: str
     fail_proof_id: Sha256
-    nonce: Random
+    nonce: RandomHex
     state: NonceState
     issued_at: Micros
     expires_at: Micros
@@ -227,7 +229,7 @@ class OverrideList(ResponseModel):
 class Challenge(ResponseModel):
     """Keys for one attestation of one source snapshot."""
 
-    nonce: Random
+    nonce: RandomHex
     epoch: Decimal
     expires_at: Micros
     keys: KeysField
@@ -254,7 +256,7 @@ class AttestationList(ResponseModel):
 
 
 class RedeemedKeys(ResponseModel):
-    """The digest keys of one verify job, in hex."""
+    """The digest keys of one verification job, in hex."""
 
     epoch: Decimal
     keys: Annotated[dict[ProjectionWord, Sha256], Field(repr=False)]
@@ -282,7 +284,7 @@ class LoggedView(ResponseModel):
 
 
 class LoggedList(ResponseModel):
-    """Statements in the log's order; one response may hold only the first of them."""
+    """Statements in the order of the log, or of the requested ids; a response may have only the first of them."""
 
     statements: tuple[LoggedView, ...]
 

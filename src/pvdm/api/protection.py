@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from pvdm.api.base import Count, Decimal, Micros, Random, ResponseModel, SentAs, Sha256
+from pvdm.api.base import Count, Decimal, Micros, RandomHex, ResponseModel, SentAs, Sha256
 from pvdm.errors import InputError
 from pvdm.model.statements.migration import ProtectionAction, TableState
 
@@ -17,15 +17,15 @@ TargetKind: TypeAlias = Literal["table", "namespace"]
 
 
 class ProtectionView(ResponseModel):
-    """One approval that protected a table or a namespace by a contract, or ended its protection.
+    """One approval that put a table or a namespace under a contract, or ended its protection.
 
-    `snapshot_id` is the head of the table's `main` at that time; null if `main` had no snapshot.
+    `snapshot_id` is the head of the table's `main` at that time; null for a namespace, or if `main` had no snapshot.
     """
 
     protection_id: Sha256
     action: ProtectionAction
     table_uuid: str | None
-    namespace_id: Random | None
+    namespace_id: RandomHex | None
     name: str
     contract_sha256: Sha256
     schema_fingerprint: Sha256 | None
@@ -47,7 +47,8 @@ class ProtectionList(ResponseModel):
 class ProtectedView(ResponseModel):
     """A table (`id` is its UUID) or a namespace that is protected now.
 
-    `protection_id` is the approval that protected it. A table without one was created in the protected `born_in`.
+    `protection_id` is the approval that protected it. A table without one was created in the namespace `born_in`, which
+    was protected.
     """
 
     kind: TargetKind

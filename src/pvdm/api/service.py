@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 from pydantic import JsonValue, ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from pvdm.api.base import Count, Decimal, Flag, Micros, Random, RequestModel, ResponseModel, SentAs, Sha256
+from pvdm.api.base import Count, Decimal, Flag, Micros, RandomHex, RequestModel, ResponseModel, SentAs, Sha256
 from pvdm.api.errors import ErrorView
 from pvdm.api.proofs import Envelope, EnvelopeBytes
 from pvdm.errors import InputError
@@ -15,7 +15,7 @@ from pvdm.model.role import AccessToken, Role
 from pvdm.model.statements.epoch import EpochStage
 from pvdm.model.statements.proof import Isolation
 
-EVENTS_ABOUT_MAX_CHARS: Final = 400
+EVENTS_ABOUT_MAX_CHARACTERS: Final = 400
 
 
 class TrustRootRequest(RequestModel):
@@ -45,14 +45,14 @@ class ReadinessView(ResponseModel):
 
 
 class Identity(ResponseModel):
-    """The rights of a token, and the name of its bearer."""
+    """The rights of a token, and its bearer's name; `attempt_id` if it is for one attempt only."""
 
     token_id: str
     role: Role
     domain: str
     name: str
     expires_at: Micros
-    attempt_id: Random | None
+    attempt_id: RandomHex | None
 
 
 class IssuedToken(ResponseModel):
@@ -82,7 +82,7 @@ class ExchangedToken(ResponseModel):
 
 
 class ServedCatalog(ResponseModel):
-    """The catalog that a Steward serves: its name, and where its tables are."""
+    """The catalog that a Steward serves: its name, and the folder in which new tables get theirs."""
 
     name: str
     warehouse: str
@@ -152,7 +152,7 @@ class ClockConfirmed(ResponseModel):
 
 
 class Event(ResponseModel):
-    """One step of the step log: the kind of change, and the row before and after it."""
+    """One event of the step log: the kind of change, and the row before and after it."""
 
     event_id: Decimal
     at: Micros
@@ -164,6 +164,6 @@ class Event(ResponseModel):
 
 
 class EventList(ResponseModel):
-    """Steps in order; the next page begins `after` the last id."""
+    """Events in order of id; the next page begins `after` the last id."""
 
     events: tuple[Event, ...]

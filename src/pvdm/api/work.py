@@ -16,7 +16,7 @@ from pvdm.api.base import (
     Decimal,
     Flag,
     Micros,
-    Random,
+    RandomHex,
     Reason,
     RequestModel,
     ResponseModel,
@@ -121,15 +121,15 @@ class OpenWorkloadRequest(RequestModel):
 
 
 class OpenAttemptRequest(RequestModel):
-    """The chunk to attempt, and why. A caller that chooses the attempt's id may repeat the request."""
+    """The chunk to try, and why. A caller that chooses the attempt's id may repeat the request."""
 
     chunk_id: Annotated[str, Field(min_length=1, max_length=CHUNK_ID_MAX_CHARACTERS, pattern=PLAIN)]
     reason: Reason
-    attempt_id: Random | None = None
+    attempt_id: RandomHex | None = None
 
 
 class PublishBranchRequest(OpenWorkloadRequest):
-    """The branch with the staged rows; after a failed attempt also the reason for another one."""
+    """The workload to open, and the branch with its staged rows; after a failed attempt also a reason for the next."""
 
     branch: Annotated[str, Field(min_length=1, max_length=BRANCH_MAX_CHARACTERS, pattern=PLAIN)]
     reason: Reason | None = None
@@ -148,8 +148,8 @@ class FindingView(ResponseModel):
 
     def __str__(self) -> str:
         tail = comparison(self.expected, self.got)
-        place = f" ({self.file})" if self.file else ""
-        return f"{self.code}: {self.message}" + (f": {tail}" if tail else "") + place
+        file = f" ({self.file})" if self.file else ""
+        return f"{self.code}: {self.message}" + (f": {tail}" if tail else "") + file
 
 
 class KeptFileView(ResponseModel):
@@ -214,7 +214,7 @@ class JobView(ResponseModel):
 
 
 class ListedJob(JobView):
-    """One job; `subject` is an attempt, or a workload that is published whole; empty for a job about no table."""
+    """One job; `subject` is the id of an attempt, or of a workload that is published whole; empty for other jobs."""
 
     kind: Literal["verify", "publish", "dispose", "settle"]
     subject: str
@@ -233,9 +233,9 @@ class WorkloadView(ResponseModel):
 
     `source_newest_snapshot_id` is null in lists, for an abandoned workload, and if the Steward cannot find it out.
     `source_newer_columns` is Iceberg's JSON of the columns that the source had when the workload was opened, but not in
-    the pinned snapshot. `chunk_states` counts the last attempts at the chunks. `problem` stops the work at one of them.
-    `override_ids` are the overrides that published it. `claim` is the part of the table that it published rows of, and
-    that no other workload can append to.
+    the pinned snapshot. `chunk_states` counts the last attempts at the chunks. `problem` stops the work on one of them.
+    `override_ids` are the overrides that published chunks of it. `claim` is the part of the table that it has reserved,
+    so that no other workload can append to it.
     """
 
     workload_id: str
@@ -278,12 +278,12 @@ class AttemptView(ResponseModel):
     """One attempt; `waiting` means that it is proved and waits for the other chunks of its workload.
 
     `verdict`, `classes`, `findings` and `proof_id` are of the newest proof; `findings_more` findings are not listed.
-    `snapshot_id` and `extent` are what was published; `override_id` published it despite a FAIL. `refusal` is why it
-    ended, `job` the Steward's work for it. `located` are the wrong rows that the token's role may see. `quarantine` is
-    where the files of a FAIL are.
+    `snapshot_id` and `extent` are what was published; the override `override_id` published it despite a FAIL. `refusal`
+    is why it ended, `job` the Steward's work for it. `located` are the wrong rows that the token's role may see.
+    `quarantine` is where the files of a FAIL are.
     """
 
-    attempt_id: Random
+    attempt_id: RandomHex
     workload_id: str
     chunk_id: str
     number: Count
@@ -335,12 +335,12 @@ class PublishedView(ResponseModel):
     """The attempt and the snapshot that published a chunk."""
 
     chunk_id: str
-    attempt_id: Random
+    attempt_id: RandomHex
     snapshot_id: Decimal
 
 
 class WorkloadDetail(WorkloadView):
-    """A workload with a page of its plan, in its order, every attempt at those chunks, and what is published of them.
+    """A workload with a page of its plan's chunks, every attempt at them, and what is published of them.
 
     A page with many attempts may be shorter than requested. The next page is requested with `chunks_after`, the number
     of chunks read so far; `chunk_count` is the number of all.
@@ -380,16 +380,16 @@ class RemoveOrphansRequest(RequestModel):
 class RemoveQuarantinedRequest(RequestModel):
     """The failed attempts whose files are removed, and why."""
 
-    attempt_ids: Annotated[list[Random], Field(min_length=1, max_length=QUARANTINE_REMOVED_MAX)]
+    attempt_ids: Annotated[list[RandomHex], Field(min_length=1, max_length=QUARANTINE_REMOVED_MAX)]
     reason: Reason
 
 
 class OrphanView(ResponseModel):
-    """A file that an attempt left behind, and that nothing refers to."""
+    """A file that an ended attempt or a published branch left behind, and that nothing refers to."""
 
     location: str
     size: Decimal
-    attempt_id: Random
+    attempt_id: RandomHex
 
 
 class OrphanList(ResponseModel):
@@ -401,10 +401,10 @@ class OrphanList(ResponseModel):
 class QuarantinedView(ResponseModel):
     """A failed attempt whose files are kept; `undecided` is why they cannot be removed yet, or null if they can.
 
-    Workload and chunk are null if the ledger does not know the attempt; `failed_at` is when its files were written.
+    If the ledger does not know the attempt, workload and chunk are null, and `failed_at` is when the files were made.
     """
 
-    attempt_id: Random
+    attempt_id: RandomHex
     workload_id: str | None
     chunk_id: str | None
     table: str | None
@@ -428,7 +428,7 @@ class QuarantinedList(ResponseModel):
 class QuarantineRemovalView(ResponseModel):
     """What was removed of one attempt, by whom and why."""
 
-    attempt_id: Random
+    attempt_id: RandomHex
     files: Count
     bytes: Decimal
     name: str

@@ -72,8 +72,8 @@ class CatalogAccess:
             if after.snapshots or after.last_sequence_number or after.next_row_id:
                 raise rule.main_gated_error(name, "its namespace protects it, and it would begin with rows")
 
-    def require_change(self, grant: Grant, row: TableRow, what: str) -> None:
-        """Raise `main_gated` for a protected table, which is not renamed, dropped or replaced."""
+    def require_may_rename_or_drop(self, grant: Grant, row: TableRow, what: str) -> None:
+        """Raise unless the grant may rename, drop or replace the table; `main_gated` for a protected table."""
         self.require_may_manage(grant)
         if row.protected:
             raise rule.main_gated_error(row.name, what, to="have an operator unprotect it first")
@@ -81,7 +81,8 @@ class CatalogAccess:
     def require_place(self, grant: Grant, levels: Levels, location: str, *, of: TableRow | None = None) -> None:
         """Raise unless the place is below its namespace's folder, in no other table's place, and not the Steward's.
 
-        An operator may use a place outside the namespace's folder, but none of another domain.
+        An operator may use a place outside the namespace's folder, but none of another domain. `of` is the table that
+        may lie in this place.
         """
         place = parse_location(location)
         if grant.role is not Role.OPERATOR:
@@ -107,9 +108,9 @@ class CatalogAccess:
             raise Code.LOCATION_RESERVED(got=str(place)[:200])
 
     def require_readable(self, unit: Unit, folders: Sequence[Location], domain: str) -> None:
-        """Raise if a folder that the Steward reads for a domain is one of its own, or another domain's."""
+        """Raise if a folder that the Steward is to read for a domain is the Steward's own, or another domain's."""
         homes = {*self._own, *(home for home, _, owner in self._homes(unit) if owner != domain)}
-        foreign = next((each for each in folders if any(above in homes for above in each.around())), None)
+        foreign = next((each for each in folders if any(above in homes for above in each.self_and_parents())), None)
         if foreign is not None or tables.find_containing(unit, folders, but_domain=domain) is not None:
             raise Code.SOURCE_NOT_ALLOWED(
                 reason="source_file_foreign",

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvdm.catalog.access import CatalogAccess
-from pvdm.catalog.cleanup import Orphans, RetentionSweep
+from pvdm.catalog.cleanup import OrphanSweep, RetentionSweep
 from pvdm.catalog.commit import Commits
 from pvdm.catalog.namespaces import Namespaces
 from pvdm.catalog.requests import Requests
-from pvdm.catalog.responses import Storage, TableResponses
+from pvdm.catalog.responses import ClientStorage, TableResponses
 from pvdm.catalog.state import States
 from pvdm.catalog.tables import CatalogParts, Tables
 from pvdm.catalog.upstreams import Mount, Upstreams
@@ -19,7 +19,7 @@ from pvdm.catalog.views import Views
 from pvdm.lake.files import MetadataFiles
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.roles import VendingSettings
-from pvdm.lake.stores.stores import Place, Stores, place_of
+from pvdm.lake.stores.stores import Place, Stores, location_of
 from pvdm.lake.vault import VaultKind
 from pvdm.ledger import Ledger
 from pvdm.ledger.clock import LedgerClock
@@ -44,14 +44,14 @@ class Catalog:
     states: States
     access: CatalogAccess
     responses: TableResponses
-    orphans: Orphans
+    orphan_sweep: OrphanSweep
     retention: RetentionSweep
     upstreams: Upstreams
 
 
 @dataclass(frozen=True, slots=True)
 class StewardPlaces:
-    """Where the Steward keeps its own files: metadata, published files, and other places without tables."""
+    """Where the Steward keeps its own files: metadata files, the vault, and other places. No table may lie there."""
 
     metadata: Place
     vault: Place | None = None
@@ -69,10 +69,10 @@ def open_catalog(
     vending: VendingSettings | None = None,
     mounts: Sequence[Mount] = (),
 ) -> Catalog:
-    """Build the catalog of a ledger. No table may lie in `homes`; tables below `mounts` are other catalogs'."""
-    place, home, stores = parse_location(warehouse), place_of(homes.metadata), stores or Stores()
+    """Build the catalog of a ledger. Tables below `mounts` are those of upstream catalogs."""
+    place, home, stores = parse_location(warehouse), location_of(homes.metadata), stores or Stores()
     files = MetadataFiles(home, stores)
-    own = [place_of(each) for each in (homes.metadata, homes.vault, *homes.reserved) if each is not None]
+    own = [location_of(each) for each in (homes.metadata, homes.vault, *homes.reserved) if each is not None]
     access = CatalogAccess(ledger, place, *own)
     upstreams = Upstreams(ledger, clock, mounts, access.require_upstream_place)
     states = States(ledger, files, upstreams)
@@ -80,16 +80,15 @@ def open_catalog(
     spaces = Namespaces(ledger, clock, access, upstreams)
     parts = CatalogParts(ledger, clock, states, access, spaces, commits, place, stores)
     published = home.child(PUBLISHED_FOLDER)
-    vault = None if homes.vault is None else place_of(homes.vault)
+    vault = None if homes.vault is None else location_of(homes.vault)
 
-    def readable(uuid: str) -> tuple[Location, ...]:
-        """The folders of what `main` shows of a table, without quarantined files."""
+    def readable_folders(uuid: str) -> tuple[Location, ...]:
+        """The Steward's folders with files of a table that its readers need; not the quarantine."""
         copies = () if vault is None else (vault.child(uuid, VaultKind.METADATA), vault.child(uuid, VaultKind.DATA))
         return (published.child(uuid), *copies)
 
-    storage = Storage(ledger, stores.s3_settings, vending, readable)
+    storage = ClientStorage(ledger, stores.s3_settings, vending, readable_folders)
     responses = TableResponses(ledger, MetadataFiles(published, stores), storage)
-    orphans = Orphans(ledger, clock, files)
     return Catalog(
         name,
         str(place),
@@ -101,7 +100,7 @@ def open_catalog(
         states,
         access,
         responses,
-        orphans,
+        OrphanSweep(ledger, clock, files),
         RetentionSweep(ledger, states, files),
         upstreams,
     )

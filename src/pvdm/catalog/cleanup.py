@@ -1,9 +1,9 @@
-"""Metadata files that are deleted: files that no pointer ever named, and old files that are no longer needed.
+"""Deletes metadata files: those that no pointer ever named, and old ones that are no longer needed.
 
-A commit keeps the newest documents in its metadata log (`write.metadata.previous-versions-max`, 100 by default). A
-document that falls out of the log is deleted if `main` has changed since it was current. So the document of the
-newest publication always stays, and every one after it: a restore of an older ledger finds what the newest receipt
-names. No receipt, proof or audit reads an older document: they bind snapshots, manifest lists and hashes.
+A document is the content of a metadata file. A commit keeps the newest ones in the table's metadata log, 100 by default
+(`write.metadata.previous-versions-max`). A document that falls out of it is deleted if `main` has changed since. So the
+newest publication's document stays, and every later one: a restore of an older ledger finds what the newest receipt
+names. No receipt, proof or audit needs an older document: they bind snapshots, manifest lists and hashes.
 """
 
 from __future__ import annotations
@@ -23,27 +23,30 @@ from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import events, restores
 
-# Far longer than any commit takes. Safety does not depend on clocks, but on the ledger (`Orphans._schedule`).
-ORPHAN_AGE_MAX_SECONDS: Final = 7 * 86_400
-_SWEEP_SECONDS: Final = 86_400
+# Far longer than any commit takes. Safety does not depend on clocks, but on the ledger (`OrphanSweep._schedule`).
+ORPHAN_AGE_MIN_SECONDS: Final = 7 * 86_400
+_SWEEP_INTERVAL_SECONDS: Final = 86_400
 DELETE_PROPERTY: Final = "write.metadata.delete-after-commit.enabled"
 
 
 @dataclass(frozen=True, slots=True)
 class _UnnamedFiles:
-    """Files of a table that no pointer had named up to the last event of each of its rows, by table id."""
+    """Files in the folder of a table UUID that no pointer has named so far.
+
+    `last_events` has, for each table id that ever had this UUID, the last event that was read.
+    """
 
     table_uuid: str
     files: Sequence[FoundFile]
     last_events: dict[str, int]
 
 
-class Orphans:
+class OrphanSweep:
     """Finds and deletes files that crashes left behind. Safe beside other Stewards, whatever their clocks show.
 
-    Only folders of tables that this ledger knows are read. Files are identified by their random names: another path to
-    the same place is no reason to delete one. After a restore of the ledger nothing is deleted: a lost pointer may have
-    named any of the files.
+    Files of tables that this ledger does not know stay. Files are compared by their random names, not by their paths: a
+    file that a pointer names by another path is not deleted. After a restore of the ledger nothing is deleted: a lost
+    pointer may have named any of the files.
     """
 
     def __init__(self, ledger: Ledger, clock: LedgerClock, files: MetadataFiles) -> None:
@@ -53,11 +56,11 @@ class Orphans:
         self._checked_until_seconds = 0.0
 
     def sweep(self) -> int:
-        """Delete old files that no pointer of this ledger ever named, and return how many. A file is checked once."""
-        latest, count = time.time() - ORPHAN_AGE_MAX_SECONDS, 0
+        """Delete old files that no pointer ever named; at most once a day in one process. Returns how many."""
+        latest, count = time.time() - ORPHAN_AGE_MIN_SECONDS, 0
         with self._ledger.read() as unit:
             restored = restores.newest_micros(unit) is not None
-        if restored or latest - self._checked_until_seconds < _SWEEP_SECONDS:
+        if restored or latest - self._checked_until_seconds < _SWEEP_INTERVAL_SECONDS:
             return 0
         for found in self._find_between(self._checked_until_seconds, latest):
             for file in self._schedule(found):
@@ -67,8 +70,10 @@ class Orphans:
         return count
 
     def _find_between(self, earliest: float, latest: float) -> Iterator[_UnnamedFiles]:
-        for table_uuid in self._files.folders():
-            files = [each for each in self._files.written(table_uuid) if earliest < each.modified_seconds <= latest]
+        for table_uuid in self._files.tables():
+            files = [
+                each for each in self._files.list_written(table_uuid) if earliest < each.modified_seconds <= latest
+            ]
             if not files:
                 continue
             with self._ledger.read() as unit:
@@ -82,8 +87,8 @@ class Orphans:
     def _schedule(self, found: _UnnamedFiles) -> list[FoundFile]:
         """Schedule the files for deletion and return those that may be deleted.
 
-        The table's lock waits for a commit that has begun its swap, and its file stays. A later commit finds its file
-        scheduled for deletion and writes another one.
+        `tables.lock` waits for a commit that has begun its swap; the file of that commit stays. A later commit finds
+        its own file scheduled for deletion and writes another one.
         """
 
         def work(unit: Unit) -> list[FoundFile]:
@@ -98,7 +103,7 @@ class Orphans:
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
     def _collect_all_named(self, table_id: str, named: set[str]) -> int:
-        """Add every file that the table ever named, in short transactions. Returns the id of the last event."""
+        """Add every file that the table ever named to `named`, in short transactions. Returns the last event's id."""
         after = 0
         while True:
             with self._ledger.read() as unit:
@@ -114,7 +119,7 @@ def _unnamed(files: Sequence[FoundFile], named: set[str]) -> list[FoundFile]:
 
 
 def _collect_named(unit: Unit, table_id: str, named: set[str], after: int, count: int | None) -> int:
-    """Add the files that the table's pointers named after this event. Returns the id of the last event."""
+    """Add the files that the table's pointer named after the event `after`. Returns the last event's id."""
     for step in events.history(unit, "tables", table_id, after=after, count=count):
         if step.new is not None:
             named.add(file_name(step.new["metadata_location"]))
@@ -123,15 +128,15 @@ def _collect_named(unit: Unit, table_id: str, named: set[str], after: int, count
 
 
 def deletes_old_documents(row: TableRow, metadata: TableMetadata) -> bool:
-    """Whether old documents are deleted: always for protected tables, else as the table's property says."""
+    """Whether old documents are deleted: never an upstream's; always a protected table's; else by the property."""
     return row.upstream is None and (row.protected or metadata.properties.get(DELETE_PROPERTY, "").lower() == "true")
 
 
-def superseded(before: TableState, row: TableRow, after: TableMetadata) -> list[str]:
+def find_superseded(before: TableState, row_after: TableRow, after: TableMetadata) -> list[str]:
     """The locations of documents that the commit from `before` to `after` made unnecessary."""
-    if not deletes_old_documents(row, after):
+    if not deletes_old_documents(row_after, after):
         return []
-    kept = {row.pointer.location, *(each.metadata_file for each in after.metadata_log)}
+    kept = {row_after.pointer.location, *(each.metadata_file for each in after.metadata_log)}
     changed_ms = _main_changed_ms(after)
     return [
         each.metadata_file
@@ -141,7 +146,7 @@ def superseded(before: TableState, row: TableRow, after: TableMetadata) -> list[
 
 
 class RetentionSweep:
-    """Deletes what commits could not: after a crash, or because `main` had not changed yet.
+    """Deletes old documents that commits did not: because of a crash, or because `main` had not changed since.
 
     After a restore of the ledger nothing is deleted: a lost pointer may have named any of the files.
     """
@@ -157,23 +162,23 @@ class RetentionSweep:
         now = time.time()
         with self._ledger.read() as unit:
             restored = restores.newest_micros(unit) is not None
-        if restored or now - self._swept_seconds < _SWEEP_SECONDS:
+        if restored or now - self._swept_seconds < _SWEEP_INTERVAL_SECONDS:
             return 0
-        count = sum(self._sweep_table(table_uuid) for table_uuid in self._files.folders())
+        count = sum(self._sweep_table(table_uuid) for table_uuid in self._files.tables())
         self._swept_seconds = now
         return count
 
     def _sweep_table(self, table_uuid: str) -> int:
         with self._ledger.read() as unit:
             row = tables.find_by_uuid(unit, table_uuid)
-            # An earlier table of this UUID may have used any revision.
+            # With an earlier table of this UUID, the revision in a file's name does not tell how old the file is.
             if row is None or row.upstream is not None or len(tables.list_ids(unit, table_uuid)) > 1:
                 return 0
         try:
             metadata = self._states.of(row).metadata
         except PvdmError:
             return 0  # only the current document says which old ones may be deleted
-        found = [each for each in self._files.written(table_uuid) if not each.unfinished]
+        found = [each for each in self._files.list_written(table_uuid) if not each.unfinished]
         left_behind = find_left_behind(row, metadata, found)
         for each in left_behind:
             self._files.remove_old(table_uuid, each.location)
@@ -183,7 +188,7 @@ class RetentionSweep:
 def find_left_behind(row: TableRow, metadata: TableMetadata, found: Sequence[FoundFile]) -> list[FoundFile]:
     """The documents in a table's folder that a commit should have deleted, or may delete by now.
 
-    The revision in their names is older than the whole log, so no commit can still make one of them current.
+    The revision in their names is lower than any in the metadata log, so no commit can still make one current.
     """
     log = metadata.metadata_log
     if not deletes_old_documents(row, metadata) or not log or log[0].timestamp_ms >= _main_changed_ms(metadata):

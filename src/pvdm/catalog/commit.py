@@ -13,12 +13,12 @@ from typing import Final, TypeVar
 
 from pvdm import fault
 from pvdm.catalog.access import CatalogAccess, may_reuse_sequence_numbers, require_free, require_staging
-from pvdm.catalog.cleanup import superseded
+from pvdm.catalog.cleanup import find_superseded
 from pvdm.catalog.requests import failures_mean_state_unknown
 from pvdm.catalog.responses import published_view, sees_all
 from pvdm.catalog.rule import as_updates, ref_changes, tag_unavailable_error
 from pvdm.catalog.sanity import StagedAdditions
-from pvdm.catalog.state import States, TableState, unknown_table
+from pvdm.catalog.state import States, TableState, unknown_table_error
 from pvdm.catalog.upstream_commit import Extra, Forwarding, Step, Transact, require_proved
 from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError, StateUnknownError
 from pvdm.lake.files import MetadataFiles
@@ -115,7 +115,7 @@ class Commits:
         """Make all of the changes or none. If a base has changed, the changes are checked again on the new one.
 
         `extra` runs in the swap's transaction, and `transact` runs the swap inside a larger transaction. `then` runs
-        after the commit and before the next one's turn.
+        after this commit and before the next commit in the table's queue.
         """
         _require_distinct(changes)
         # Also before the turn: a caller that may not write to a table must not make others wait for it.
@@ -124,7 +124,7 @@ class Commits:
             if not is_unchanged:
                 first_try_rows = None
 
-            def attempt() -> list[TableState]:
+            def try_once() -> list[TableState]:
                 nonlocal first_try_rows
                 # Rows read before the turn are used for one try only. If they have moved, the swap fails.
                 rows, first_try_rows = first_try_rows, None
@@ -132,7 +132,7 @@ class Commits:
                     rows = [self._find(grant, change) for change in changes]
                 return self._commit(grant, list(zip(changes, rows, strict=True)), permit, extra, transact)
 
-            states = retry_if_row_changed(attempt)
+            states = retry_if_row_changed(try_once)
             if then is not None:
                 then()
             return states
@@ -141,7 +141,8 @@ class Commits:
     def turn(self, tables: Sequence[tuple[Levels, str]]) -> Iterator[bool]:
         """Wait for a turn among this Steward's threads, then among the Stewards on the same ledger.
 
-        Yields False if what was read of the tables before may be old: another Steward may have changed it at any time.
+        Yields whether what was read of the tables before is still current. On PostgreSQL that is never sure, since
+        another Steward may have changed them at any time.
         """
         names = [namespaces.dotted_name((*levels, name)) for levels, name in tables]
         with self._queues.turn(tables) as at_once, self._ledger.take_turn(names):
@@ -203,7 +204,7 @@ class Commits:
 
         `may_reuse_uuid`: it is registered from its own metadata, so a dropped table may have had its UUID.
         """
-        self._states.upstreams.require_not_upstream(namespace.levels, attempted=f"create {name}")
+        self._states.upstreams.require_not_upstream(namespace.levels, operation=f"create {name}")
         self._access.require_create(grant, namespace, name, after, replaces=replaces)
         file = self._files.write(str(after.table_uuid), 0, after.to_bytes())
         fault.point("catalog.after_metadata_file")
@@ -219,7 +220,7 @@ class Commits:
         namespace, row = found
         now_ms = self._clock.now_micros() // 1_000
         if row is None:
-            self._states.upstreams.require_not_upstream(namespace.levels, attempted=f"create {change.name}")
+            self._states.upstreams.require_not_upstream(namespace.levels, operation=f"create {change.name}")
             check_requirements(None, change.requirements)
             after = create_from_updates(change.updates, now_ms=now_ms, table_uuid=str(uuid.uuid4()))
             self._access.require_create(grant, namespace, change.name, after)
@@ -275,7 +276,7 @@ class Commits:
         return after
 
     def _find(self, grant: Grant, change: Change) -> _NamespaceAndRow:
-        """The change's namespace and table, if the grant may change it at all. No file is read before that."""
+        """The change's namespace and table, if the grant may change the table. No metadata file here is read."""
         may_create = is_create(change.requirements)
         namespace, row = self.find(grant, change.levels, change.name)
         if row is not None:
@@ -283,7 +284,7 @@ class Commits:
         elif may_create:
             self._access.require_may_manage(grant)
         else:
-            raise unknown_table(change.levels, change.name)
+            raise unknown_table_error(change.levels, change.name)
         return namespace, row
 
     def find(self, grant: Grant, levels: Levels, name: str) -> tuple[Namespace, TableRow | None]:
@@ -294,14 +295,14 @@ class Commits:
         with self._ledger.read() as unit:
             namespace, row = tables.find_with_namespace(unit, levels, name)
         if namespace is None:
-            raise unknown_table(levels, name)
+            raise unknown_table_error(levels, name)
         require_domain(grant, namespace.domain, "this namespace")
         return namespace, row or self._states.upstreams.add_from_upstream(namespace, name)
 
     def _swap(
         self, planned: Sequence[_PlannedStep | TableState], extra: Extra | None, transact: Transact | None = None
     ) -> list[TableRow]:
-        """Swap all pointers in one transaction. A failure after the swap is reported as state unknown."""
+        """Swap all pointers in one transaction. Returns the rows after it."""
         steps = [step for step in planned if isinstance(step, _PlannedStep)]
         if not steps and extra is None:
             return [step.row for step in planned if isinstance(step, TableState)]
@@ -319,6 +320,7 @@ class Commits:
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
     def _finish(self, planned: Sequence[_PlannedStep | TableState], rows: Sequence[TableRow]) -> list[TableState]:
+        """Cache the new documents and delete old ones. A failure here is reported as state unknown."""
         with failures_mean_state_unknown():
             fault.point("catalog.after_swap")
             pairs = zip(planned, rows, strict=True)
@@ -330,7 +332,7 @@ class Commits:
         Files that cannot be deleted now are left to a later sweep.
         """
         self._states.keep(step.file.sha256, step.after)
-        for location in [] if step.before is None else superseded(step.before, row, step.after):
+        for location in [] if step.before is None else find_superseded(step.before, row, step.after):
             with contextlib.suppress(PvdmError):
                 self._files.remove_old(row.table_uuid, location)
         return TableState(row, step.after)

@@ -27,7 +27,7 @@ _FORBIDDEN: Final = re.compile(r"[\x00-\x1f\x7f]|[\ud800-\udfff]")
 
 _UNSAFE_CHARACTER: Final = re.compile(r"[^A-Za-z0-9_-]")
 _FOLDER_CHARACTERS: Final = 64
-_DIGEST_CHARACTERS: Final = 32
+_HASH_CHARACTERS: Final = 32
 # Where engines put a table's files, if not below its location.
 WRITE_PATHS: Final = (
     "write.data.path",
@@ -50,7 +50,7 @@ def require_levels(levels: list[str]) -> Levels:
 
 
 def full_name(parts: Sequence[str]) -> str:
-    """Levels, and perhaps a table, as one unambiguous text: dotted, or JSON if a part has dots."""
+    """Levels, and perhaps a table, as one unambiguous text: dotted, or a JSON array if that could be misread."""
     dotted = ".".join(parts)
     plain = not any("." in part for part in parts) and not dotted.startswith("[")
     return dotted if plain else canonical_json.dump(list(parts)).decode()
@@ -83,7 +83,7 @@ def require_name(name: str, what: str) -> str:
 
 
 def new_place(warehouse: Location, levels: Levels, name: str, uuid: str) -> Location:
-    """A folder that was never used before. Names are used again, so a name's folder may have old files."""
+    """A new folder for a table or view. It has the UUID in its name: an earlier table may have had the same name."""
     folder = _UNSAFE_CHARACTER.sub("_", name)[:_FOLDER_CHARACTERS]
     return namespace_folder(warehouse, levels).child(f"{folder}-{uuid.replace('-', '')}")
 
@@ -98,8 +98,8 @@ def _level_folder(level: str) -> str:
     plain = _UNSAFE_CHARACTER.sub("_", level)
     if plain == level and len(level) <= _FOLDER_CHARACTERS:
         return level
-    digest = hashlib.sha256(level.encode()).hexdigest()[:_DIGEST_CHARACTERS]
-    return f"{plain[: _FOLDER_CHARACTERS - _DIGEST_CHARACTERS - 1]}.{digest}"
+    name_hash = hashlib.sha256(level.encode()).hexdigest()[:_HASH_CHARACTERS]
+    return f"{plain[: _FOLDER_CHARACTERS - _HASH_CHARACTERS - 1]}.{name_hash}"
 
 
 def is_inside(warehouse: Location, place: Location) -> bool:
@@ -112,7 +112,7 @@ def is_inside(warehouse: Location, place: Location) -> bool:
 def read_metadata(place: Location, stores: Stores) -> bytes:
     """The bytes of a metadata file that was written elsewhere."""
     try:
-        return read(stores.of(place), place, METADATA_SIZE_MAX_BYTES)
+        return read(stores.for_reading(place), place, METADATA_SIZE_MAX_BYTES)
     except OSError as error:
         if isinstance(error, FileNotFoundError) or error.errno in NOT_PLAIN:
             raise Code.LOCATION_INVALID(reason="metadata_location_missing", got=str(place)[:200]) from None
@@ -129,9 +129,8 @@ def require_domain_place(
     """
     if grant.domain == EVERY_DOMAIN:
         return
-    homes = [
-        (name, domain) for levels, domain in owners for name in _resolve_names(namespace_folder(warehouse, levels))
-    ]
+    folders = [(namespace_folder(warehouse, levels), domain) for levels, domain in owners]
+    homes = [(name, domain) for folder, domain in folders for name in _resolve_names(folder)]
     for name in _resolve_names(place):
         above = [(home, domain) for home, domain in homes if name.is_under(home) and name != home]
         _, owner = max(above, key=lambda pair: len(pair[0].parts), default=(None, None))

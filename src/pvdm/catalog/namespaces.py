@@ -1,4 +1,4 @@
-"""Operations on namespaces: create, describe, list and drop. Each is owned by one domain."""
+"""Operations on namespaces: create, describe, list, change and drop. One domain owns each namespace."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Namespaces:
             return self._get(unit, grant, levels)
 
     def page(self, grant: Grant, parent: Levels, *, after: Levels | None, count: int | None) -> list[Namespace]:
-        """The namespaces inside this one that the grant may see; all of them without a count."""
+        """The namespaces directly inside `parent` that the grant may see; all of them if `count` is None."""
         domain = None if grant.domain == EVERY_DOMAIN else grant.domain
         with self._ledger.read() as unit:
             if parent:
@@ -131,7 +131,7 @@ def _choose_domain(grant: Grant, parent: Namespace | None, properties: Mapping[s
             reason="domain_wrong",
             expected=owner,
             got=ascii(wanted)[:_GOT_CHARACTERS],
-            hint=f"only an operator of every domain chooses {DOMAIN_PROPERTY}, and only where no parent has a domain",
+            hint=f"only a token for every domain chooses {DOMAIN_PROPERTY}, and only where no parent has a domain",
         )
     return str(wanted)
 

@@ -2,8 +2,8 @@
 
 If that cannot be decided, nothing is deleted. Whether a purge would leave files is checked before the table is dropped.
 Files that could not be deleted afterwards are reported with their place and the reason. A namespace's folder belongs
-to its domain (`access`): tables of other domains in folders of their own do not keep a file there. Nothing is deleted
-that another domain may register again. Within one domain files are deleted with the place that they lie in.
+to its domain (`access`), so tables of other domains that lie in their domains' folders are not searched. A dropped
+table of another domain in the place stops the purge, since it may be registered again; one of the same domain does not.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _RefusedError(Exception):
 
 
 class Purge:
-    """One purge of a place by its domain. No table is read twice."""
+    """One purge of a place by its domain. A table is read again only if it has changed."""
 
     def __init__(self, ledger: Ledger, states: States, warehouse: Location, place: Location, domain: str) -> None:
         self._ledger = ledger

@@ -36,8 +36,8 @@ class UndecidedError(Exception):
 class NamedFiles:
     """What lists and manifests name, kept for later searches: writers of Iceberg never change either in place.
 
-    If one was changed in place nevertheless, the search uses its old content. It may then keep a file too long, or
-    remove one of the attempt that is cleaned up. Other attempts may not name such a file.
+    If one was changed in place nevertheless, the search uses its old content. A clean-up may then keep a file too long,
+    or delete one of its own attempt. Other attempts may not name such a file.
     """
 
     def __init__(self, *, paths_max: int = NAMED_FILES_MAX) -> None:
@@ -66,7 +66,7 @@ class References:
         self._reader = reader
         self._named = named or NamedFiles()
 
-    def under(
+    def search_below(
         self,
         folders: Sequence[Location],
         *,
@@ -88,10 +88,10 @@ class References:
         )
         return Search(self._ledger, self._states, walk, older_snapshots, after_event)
 
-    def search(
+    def search_for(
         self, wanted: Collection[Location], *, after_event: int, older_snapshots: Mapping[str, int | None]
     ) -> Search:
-        """A search for these files, none of which is older than the event. `older_snapshots` as above."""
+        """A search for these files, none of which is older than the event. `older_snapshots` as in `search_below`."""
         files = frozenset(wanted)
         walk = _FileWalk(self._reader, self._named, files.__contains__, entries=True, reads_max=ORPHANS_READ_MAX)
         return Search(self._ledger, self._states, walk, older_snapshots, after_event)
@@ -172,7 +172,8 @@ class _FileWalk:
     entries: bool
     reads_max: int
     _seen: set[str] = field(default_factory=set, init=False)
-    _snapshots: dict[tuple[str | None, int | None], set[str]] = field(default_factory=dict, init=False)
+    # The manifest lists whose files are noted, by table UUID and older snapshot.
+    _noted_lists: dict[tuple[str | None, int | None], set[str]] = field(default_factory=dict, init=False)
     found: set[Location] = field(default_factory=set, init=False)
 
     def visit_table(self, metadata: TableMetadata, older_id: int | None) -> None:
@@ -183,8 +184,8 @@ class _FileWalk:
         older = set() if before is None else set(self._manifests(metadata, before))
         # Sequence numbers do not order snapshots: attempts may share one.
         ancestors = set() if before is None else {each.snapshot_id for each in metadata.ancestry(before.snapshot_id)}
-        # A list is read once for the same older snapshot: what it names has been noted.
-        noted = self._snapshots.setdefault((metadata.table_uuid, None if before is None else before.snapshot_id), set())
+        table_and_older = metadata.table_uuid, None if before is None else before.snapshot_id
+        noted = self._noted_lists.setdefault(table_and_older, set())
         for snapshot in metadata.snapshots:
             if snapshot.snapshot_id in ancestors or snapshot.manifest_list in noted:
                 continue

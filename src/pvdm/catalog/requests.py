@@ -1,4 +1,4 @@
-"""Idempotent requests: the same key with the same request returns the first answer and executes nothing again."""
+"""Idempotent requests: a repeated request with its idempotency key returns the first answer and executes nothing."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pvdm.ledger.catalog.requests import Request
 from pvdm.ledger.record.tokens import Grant
 from pvdm.model import canonical_json
 
-# How long a key is remembered at least; the protocol's configuration shows it to clients.
+# After this time a key and its response are deleted. The protocol's configuration tells clients this time.
 REQUEST_KEPT_MAX_SECONDS: Final = 86_400
 REQUESTS_FORGOTTEN_MAX: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class RequestKey:
-    """A request with an idempotency key, by the hash of its caller's identity and the hash of its bytes."""
+    """An idempotency key, with the hash of its caller's identity and the hash of the request's bytes."""
 
     identity: str
     key: str
@@ -52,35 +52,33 @@ def failures_mean_state_unknown() -> Iterator[None]:
 
 
 class Requests:
-    """Finds earlier requests."""
+    """Finds earlier requests by their idempotency keys, and deletes old ones."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
     def identify(self, grant: Grant, key: str, request: bytes) -> RequestKey:
-        """The request by its caller, key and bytes. Tokens of one holder are one caller. The key is a UUID."""
+        """Identify the request by caller, idempotency key (a UUID) and bytes. Tokens of one holder are one caller."""
         try:
             normal_key = str(uuid.UUID(key))
         except ValueError:
             normal_key = ""
         if normal_key != key.lower():
-            raise Code.REQUEST_INVALID(reason="idempotency_key_invalid", got="another")
-        identity = canonical_json.dump([grant.role.value, grant.domain, grant.name, grant.attempt_id or ""]).decode()
-        return RequestKey(
-            hashlib.sha256(identity.encode()).hexdigest(), normal_key, hashlib.sha256(request).hexdigest()
-        )
+            raise Code.REQUEST_INVALID(reason="idempotency_key_invalid", got="another text")
+        identity = canonical_json.dump([grant.role.value, grant.domain, grant.name, grant.attempt_id or ""])
+        return RequestKey(hashlib.sha256(identity).hexdigest(), normal_key, hashlib.sha256(request).hexdigest())
 
-    def earlier(self, idempotency_key: RequestKey) -> Mapping[str, object] | None:
+    def find_earlier(self, request: RequestKey) -> Mapping[str, object] | None:
         """What the response to the first request was made of, or None.
 
         Raises `idempotency_key_reused` if the first request with the key was another one.
         """
         with self._ledger.read() as unit:
-            found = requests.find(unit, idempotency_key.identity, idempotency_key.key)
+            found = requests.find(unit, request.identity, request.key)
         if found is None:
             return None
-        if found.request_sha256 != idempotency_key.request_sha256:
-            raise Code.REQUEST_INVALID(reason="idempotency_key_reused", got="an old one")
+        if found.request_sha256 != request.request_sha256:
+            raise Code.REQUEST_INVALID(reason="idempotency_key_reused", got="the key of another request")
         answer: Mapping[str, object] = json.loads(found.answer)
         return answer
 

@@ -18,7 +18,7 @@ from pvdm.lake.format.table.draft import Draft
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN, RefType, Snapshot
 from pvdm.lake.paths import Location, parse_location
-from pvdm.lake.stores import s3_client as names
+from pvdm.lake.stores import s3_client
 from pvdm.lake.stores.roles import Role as StoreRole
 from pvdm.lake.stores.roles import Sts, VendedCredentials, VendingSettings, session_policy
 from pvdm.lake.stores.s3_client import S3Settings
@@ -49,7 +49,7 @@ class TableFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class SessionAccess:
     """The places below which a session may write and read a table's files. `name` is the session's name."""
 
     name: str
@@ -58,55 +58,57 @@ class Access:
 
 
 @dataclass(eq=False)
-class Storage:
+class ClientStorage:
     """The object store for clients. Without vending, clients bring credentials of their own.
 
-    `own` gives the folders where the Steward puts what readers of the table with that UUID need.
+    `readable_folders` returns, for a table's UUID, the Steward's folders with files that the table's readers need.
     """
 
     ledger: Ledger
     settings: S3Settings | None
     vending: VendingSettings | None
-    own: Callable[[str], tuple[Location, ...]]
+    readable_folders: Callable[[str], tuple[Location, ...]]
     sts: Sts | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-    _kept: SizedCache[Access, VendedCredentials] = field(
+    _kept: SizedCache[SessionAccess, VendedCredentials] = field(
         default_factory=lambda: SizedCache(CREDENTIALS_KEPT_MAX), init=False
     )
 
     @property
     def config(self) -> Mapping[str, str]:
         """The store's address and settings; never a credential."""
-        return {} if self.settings is None else names.open_config(self.settings)
+        return {} if self.settings is None else s3_client.store_properties(self.settings)
 
     def credentials(self, grant: Grant, table: TableFiles) -> dict[str, dict[str, str]]:
-        """Credentials by place. Empty if nothing is vended, or the table is on a disk."""
+        """Credentials by bucket. Empty if nothing is vended, or the table is on a disk."""
         if self.settings is None or self.vending is None or table.place.scheme != "s3":
             return {}
         access = self.access(grant, table)
         session = self._session(access)
-        config = names.credential_properties(session.credentials) | {names.ENDS_MS: str(session.ends_seconds * 1_000)}
+        config = s3_client.credential_properties(session.credentials) | {
+            s3_client.ENDS_MS: str(session.ends_seconds * 1_000)
+        }
         return {
             f"s3://{bucket}/": config for bucket in sorted({each.authority for each in (*access.write, *access.read)})
         }
 
-    def access(self, grant: Grant, found: TableFiles) -> Access:
-        """Access by role: an attempt's token writes below its own prefix while it stages.
+    def access(self, grant: Grant, found: TableFiles) -> SessionAccess:
+        """Access by role: an attempt's token writes below the attempt's prefix while the attempt is STAGING.
 
-        No other token writes to a protected table. Every role that sees the table reads what it may show.
+        No other token writes to a protected table. Every token reads the table's whole place; only writers can list.
         """
         table = found.place
-        read = (table, *self.own(found.table_uuid))
+        read = (table, *self.readable_folders(found.table_uuid))
         if grant.attempt_id is not None:
             with self.ledger.read() as unit:
                 attempt = attempts.get(unit, grant.attempt_id)
             staging = attempt.state is AttemptState.STAGING and parse_location(attempt.prefix).is_under(table)
             write = (parse_location(attempt.prefix),) if staging else ()
-            return Access(f"pvdm-{attempt.attempt_id}", write, read)
+            return SessionAccess(f"pvdm-{attempt.attempt_id}", write, read)
         write = (table,) if grant.role in _WRITING_ROLES and not found.protected else ()
-        return Access(f"pvdm-{grant.role}-{found.table_uuid[:8]}", write, read)
+        return SessionAccess(f"pvdm-{grant.role}-{found.table_uuid[:8]}", write, read)
 
-    def _session(self, access: Access) -> VendedCredentials:
+    def _session(self, access: SessionAccess) -> VendedCredentials:
         """A session with at least half of its lifetime left; shared by grants with the same access."""
         if self.settings is None or self.vending is None:
             raise AssertionError("called only if credentials are vended")
@@ -155,7 +157,7 @@ class _Published:
 class TableResponses:
     """Makes responses. What a role may not see is neither in them nor in the file that they name."""
 
-    def __init__(self, ledger: Ledger, published_files: MetadataFiles, storage: Storage) -> None:
+    def __init__(self, ledger: Ledger, published_files: MetadataFiles, storage: ClientStorage) -> None:
         """`published_files` is a separate folder, so that readers can be given access to it only."""
         self._ledger = ledger
         self._storage = storage
@@ -178,26 +180,26 @@ class TableResponses:
 
     @property
     def defaults(self) -> dict[str, Json]:
-        """The store's settings for clients, and that they ask for credentials."""
+        """The store's settings for clients, and the header by which they ask for credentials."""
         config = _as_json(self._storage.config)
         return {**config, **({"header.X-Iceberg-Access-Delegation": "vended-credentials"} if config else {})}
 
     def places_of(self, state: TableState) -> tuple[Location, ...]:
         """Where the table's files may lie: its own place, and what the Steward keeps for its readers."""
-        return (parse_location(state.metadata.location), *self._storage.own(state.row.table_uuid))
+        return (parse_location(state.metadata.location), *self._storage.readable_folders(state.row.table_uuid))
 
     def credentials(self, grant: Grant, state: TableState) -> bytes:
         """The credentials only, for a client that has the table already."""
         return b'{"storage-credentials":' + _dump_credentials(self._storage.credentials(grant, _files_of(state))) + b"}"
 
-    def staged(self, grant: Grant, metadata: TableMetadata, *, delegated: bool = False) -> TableResponse:
+    def stage_create(self, grant: Grant, metadata: TableMetadata, *, delegated: bool = False) -> TableResponse:
         """A table that is not created yet and has no file."""
         found = TableFiles(parse_location(metadata.location), str(metadata.table_uuid), protected=False)
         vended = self._storage.credentials(grant, found) if delegated else {}
         return self._respond("staged", self._document(grant, metadata, SnapshotMode.ALL), None, vended)
 
     def _published(self, state: TableState) -> _Published:
-        """What consumers see of the document, cached by its hash. A new document removes the oldest published files."""
+        """What consumers see of the document, cached by hash. For a new document the oldest published files go."""
         sha256 = state.row.pointer.sha256
         found = self._kept.get(sha256)
         if found is not None:

@@ -1,4 +1,4 @@
-"""The rule: on a protected table no commit changes what `main` shows. The states before and after are compared."""
+"""The rule for protected tables: `main` shows the same before and after a commit that has no permit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pvdm.model.role import Role
 
 REF_NAME_MAX_CHARACTERS: Final = 255
 FENCE_PREFIX: Final = "pvdm-fence-"
-"""Refs of the Steward's own: one keeps a publication that was taken back from being shown late (docs/upstreams.md)."""
+"""How the names of fences begin: refs that keep a late publication from becoming visible (docs/upstreams.md)."""
 _FACTS_LISTED_MAX: Final = 2
 _FACT_CHARACTERS_MAX: Final = 40
 _KEY_FACT: Final = "encryption key "
@@ -37,14 +37,14 @@ _TAGGING_ROLES: Final = frozenset({Role.PUBLISHER, Role.OPERATOR})
 
 @dataclass(frozen=True, slots=True)
 class RefChange:
-    """One ref before and after. None where it does not exist."""
+    """One ref before and after a commit. None if it does not exist then."""
 
     name: str
     before: SnapshotRef | None
     after: SnapshotRef | None
 
     def has_type(self, kind: RefType) -> bool:
-        """Whether it is, or was, a branch or a tag."""
+        """Whether the ref is, or was, of this type."""
         return any(ref is not None and ref.type is kind for ref in (self.before, self.after))
 
 
@@ -71,7 +71,7 @@ def _suggest(changed: Sequence[str]) -> str:
 
 
 def require_structure_unchanged(before: TableMetadata, after: TableMetadata, name: str) -> None:
-    """Column ids, partition ids and unused schemas affect main later: only a migration changes them."""
+    """Raise if column ids, partition ids or schemas change. They affect `main` later: only a migration changes them."""
     for what, old, new in (
         ("the last column id", before.last_column_id, after.last_column_id),
         ("the last partition id", before.last_partition_id, after.last_partition_id),
@@ -97,9 +97,9 @@ def require_refs_allowed(before: TableMetadata, after: TableMetadata, grant: Gra
 
 
 def require_reserved_kept(before: TableMetadata, after: TableMetadata, grant: Grant) -> None:
-    """Only the Steward changes the refs that keep a late publication out, protected or not.
+    """Raise if another role than the Steward changes a fence, or creates a branch with the name of a staging branch.
 
-    Those are its fences, and staging branches: the name of a removed one is never used again.
+    A late publication requires that its fence is absent and its branch exists. An attempt's token creates its branch.
     """
     if grant.role is Role.STEWARD:
         return
@@ -170,7 +170,7 @@ def require_staging(change: RefChange, grant: Grant, own_branch: str | None) -> 
 
 
 def require_snapshots_on_branches(before: TableMetadata, after: TableMetadata, name: str) -> None:
-    """Raise if a new snapshot is on no branch: it could be made visible later without these checks."""
+    """Raise if a new snapshot is reached by no ref: it could be made visible later without these checks."""
     held = find_reachable(after, (ref.snapshot_id for ref in after.refs.values()))
     loose = [each.snapshot_id for each in added_snapshots(before, after) if each.snapshot_id not in held]
     if loose:
@@ -192,7 +192,7 @@ def require_branches_whole(before: TableMetadata, after: TableMetadata, name: st
                 raise Code.BRANCH_REFUSED(
                     f"{name} is protected: the history of {ref_name[:80]!a} would be cut",
                     reason="branch_cut",
-                    got=f"snapshot {at} without them",
+                    got=f"a branch that stays, without its snapshot {at}",
                 )
             walked.add(at)
             at = parents.get(at)

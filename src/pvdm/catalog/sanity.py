@@ -66,7 +66,7 @@ def require_sane(
         if snapshot.schema_id != before.current_schema_id:
             raise _not_sane_error("schema", str(before.current_schema_id), str(snapshot.schema_id))
         require_parent(before, snapshot, added[: step - 1])
-        require_rows(before, snapshot, shared=shared_numbers)
+        require_first_row_id(before, snapshot, shared=shared_numbers)
         size = len(comparison_text(snapshot.raw).encode())  # a summary is a few numbers
         if size > STAGED_SNAPSHOT_MAX_BYTES:
             raise _not_sane_error("size", f"at most {STAGED_SNAPSHOT_MAX_BYTES} bytes", str(size))
@@ -118,8 +118,8 @@ def require_counters(
         raise _not_sane_error("next row id", str(rows), str(after.next_row_id))
 
 
-def require_rows(before: TableMetadata, snapshot: Snapshot, *, shared: bool = False) -> None:
-    """Row ids of format 3 begin at the table's next one or, if numbers are shared, before it."""
+def require_first_row_id(before: TableMetadata, snapshot: Snapshot, *, shared: bool = False) -> None:
+    """Raise unless row ids begin at the table's next one or later; if numbers are shared, they may begin before it."""
     first = snapshot.first_row_id
     if before.format_version < 3 and first is not None:
         # They mean nothing yet, and would block an upgrade to format 3.
@@ -151,7 +151,7 @@ def require_manifests(snapshots: Sequence[Snapshot], prefixes: tuple[Location, .
 
 
 def require_place(file: str, prefixes: tuple[Location, ...]) -> None:
-    """Under one of the prefixes, with no symbolic link on the way."""
+    """Raise unless the file lies under one of the prefixes, with no symbolic link on the way."""
     place = parse_location(file)
     homes = [prefix for prefix in prefixes if place.is_under(prefix)]
     if not homes:
@@ -194,20 +194,19 @@ class StagedAdditions:
 
     @classmethod
     def of(cls, grant: Grant, before: TableMetadata, after: TableMetadata) -> StagedAdditions:
-        """The producer is the token's holder name, which later tokens and those for one attempt share."""
-        branches = [
-            (StagedKind.BRANCH, name) for name in sorted(_refs(after, RefType.BRANCH) - _refs(before, RefType.BRANCH))
-        ]
+        """The producer is the token's domain and name, which its successors and its tokens for one attempt share."""
+        new_branches = sorted(_refs(after, RefType.BRANCH) - _refs(before, RefType.BRANCH))
+        branches = [(StagedKind.BRANCH, name) for name in new_branches]
         added = [(StagedKind.SNAPSHOT, str(each.snapshot_id)) for each in added_snapshots(before, after)]
         return cls(canonical_json.dump([grant.domain, grant.name]).decode(), (*branches, *added))
 
     def note(self, unit: Unit, row: TableRow) -> None:
-        """Store the owner, in the transaction of the swap."""
+        """Store the producer as the owner of the items, in the transaction of the swap."""
         snapshots.set_owner(unit, row.table_id, self.owner, self.items)
 
 
 def require_producer_quota(ledger: Ledger, row: TableRow, additions: StagedAdditions, after: TableMetadata) -> None:
-    """Limit how much of what is staged belongs to one producer. Nothing is counted below the limit."""
+    """Raise if one producer has too many branches or snapshots staged. The ledger is read only above the limit."""
     for kind, there, limit in (
         (StagedKind.BRANCH, _refs(after, RefType.BRANCH), PRODUCER_BRANCHES_MAX),
         (StagedKind.SNAPSHOT, _staged_snapshots(after), PRODUCER_SNAPSHOTS_MAX),

@@ -1,4 +1,4 @@
-"""A table as a commit checks it: its row, and the document that the row points to."""
+"""A table as a commit checks it: its row, and the metadata document that the row points to."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class States:
         self.upstreams = upstreams
         self._documents = _Documents(DOCUMENTS_KEPT_MAX_BYTES) if documents is None else documents
 
-    def on(self, ledger: Ledger) -> States:
+    def with_ledger(self, ledger: Ledger) -> States:
         """Load the same files by the pointers of another `Ledger`, and upstreams' tables through new connections.
 
         Every file is read and hashed again. Only the parsed form of bytes with the same hash is reused.
         """
-        return States(ledger, self._files, self.upstreams.on(ledger), self._documents)
+        return States(ledger, self._files, self.upstreams.with_ledger(ledger), self._documents)
 
     def get(self, levels: Levels, name: str) -> TableState:
         """The table. Raises `table_unknown` if it or its namespace does not exist."""
@@ -65,11 +65,11 @@ class States:
         if namespace is not None and row is None:
             row = self.upstreams.add_from_upstream(namespace, name)
         if row is None:
-            raise unknown_table(levels, name)
+            raise unknown_table_error(levels, name)
         return self.of(row)
 
     def of(self, row: TableRow) -> TableState:
-        """The document of a row. The file is read and hashed every time, and parsed once.
+        """The state of a row. Its metadata file is read and hashed every time, and parsed if the cache lacks it.
 
         For an upstream's table it is the current document there, and the returned row has its pointer.
         """
@@ -86,13 +86,13 @@ class States:
         return TableState(row, metadata)
 
     def newest(self, row: TableRow) -> TableState:
-        """The document of a row. Raises `upstream_stale` if an upstream shows an older state than before."""
+        """The state of a row. Raises `upstream_stale` if an upstream shows an older one than before."""
         state = self.of(row)
         self.upstreams.require_newest(row, state.metadata)
         return state
 
     def keep(self, sha256: str, metadata: TableMetadata) -> None:
-        """Add a document that was just written to the cache."""
+        """Cache a document that was just written."""
         self._cache(_Document(sha256, metadata, len(metadata.to_bytes())))
 
     def _cache(self, document: _Document) -> None:
@@ -105,6 +105,6 @@ class States:
         self._documents.put(table_uuid, tuple(newest), sum(each.size for each in newest))
 
 
-def unknown_table(levels: Levels, name: str) -> PvdmError:
+def unknown_table_error(levels: Levels, name: str) -> PvdmError:
     """The error for a table that does not exist."""
     return Code.TABLE_UNKNOWN(f"Table does not exist: {namespaces.dotted_name((*levels, name))}")

@@ -1,4 +1,4 @@
-"""Operations on tables: create, stage, register, load, list, rename, drop and commit."""
+"""Operations on tables: create, stage-create, register, load, list, rename, drop and commit."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pvdm.catalog.namespaces import Namespaces
 from pvdm.catalog.purge import Leftover, Purge
 from pvdm.catalog.requests import RequestKey, note_request
 from pvdm.catalog.responses import sees_all
-from pvdm.catalog.state import States, TableState, unknown_table
+from pvdm.catalog.state import States, TableState, unknown_table_error
 from pvdm.catalog.upstream_commit import Extra, require_proved
 from pvdm.errors import Code, ConflictError
 from pvdm.lake.format.json_document import Json, Node
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.format.table.new_table import new_table, register_table
+from pvdm.lake.format.table.new_table import new_table, read_registered_table
 from pvdm.lake.paths import Location, Pointer, parse_location
 from pvdm.lake.stores.stores import Stores
 from pvdm.ledger import Ledger, Unit
@@ -36,7 +36,7 @@ _TABLE_CONFLICTS: Final[Mapping[str, str]] = {
     "table_exists": "Table already exists",
     "name_of_view": "View with same name already exists",
 }
-TableName = tuple[Levels, str]
+TableName = tuple[Levels, str]  # the levels of its namespace, and the name of a table or view
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +63,14 @@ class Tables:
         """The table, for grants of its domain."""
         return self._require_proved(grant, self._row(grant, levels, name))
 
-    def require(self, grant: Grant, levels: Levels, name: str) -> None:
+    def require_exists(self, grant: Grant, levels: Levels, name: str) -> None:
         """Raise unless the table exists for this grant. An upstream's table is loaded from the upstream."""
         row = self._row(grant, levels, name)
         if row.upstream is not None:
             self._parts.states.of(row)
 
     def page(self, grant: Grant, levels: Levels, *, after: str | None, count: int | None) -> list[str]:
-        """The names in a namespace; all of them without a count."""
+        """The names in a namespace, those after `after`; all of them if `count` is None."""
         home = self._parts.namespaces.get(grant, levels)
         upstream_names = self._parts.states.upstreams.names(levels)
         if upstream_names is not None:
@@ -78,7 +78,7 @@ class Tables:
         with self._parts.ledger.read() as unit:
             return [row.name for row in tables.page(unit, home.namespace_id, after=after, count=count)]
 
-    def staged(self, grant: Grant, levels: Levels, request: Json) -> TableMetadata:
+    def stage_create(self, grant: Grant, levels: Levels, request: Json) -> TableMetadata:
         """The document that a new table would begin with. Nothing is stored."""
         namespace, name, after = self._new_table(grant, levels, request)
         with name_conflicts(levels, name):
@@ -112,10 +112,10 @@ class Tables:
         if old is not None and not overwrite:
             raise Code.ALREADY_EXISTS(f"Table already exists: {dotted_table(levels, name)}", reason="table_exists")
         if old is not None:
-            access.require_change(grant, old, "it would be replaced by a registered one")
+            access.require_may_rename_or_drop(grant, old, "it would be replaced by a registered one")
         place = parse_location(metadata_location)
         self._require_readable(grant, namespace, place)
-        after = register_table(read_metadata(place, self._parts.stores))
+        after = read_registered_table(read_metadata(place, self._parts.stores))
         if grant.role is not Role.OPERATOR:
             _require_own_files(after, place, self._parts.warehouse)
         with name_conflicts(levels, name):
@@ -130,7 +130,7 @@ class Tables:
             return self._parts.commits.commit(grant, changes, extra=_note_pointers(key))
 
     def state_of_repeated_request(self, grant: Grant, pointer: Sequence[Json], levels: Levels, name: str) -> TableState:
-        """The state of an earlier request with the same key: `pointer` is its location and hash."""
+        """The state after an earlier request with the same idempotency key; `pointer` is its location and hash."""
         row = self._row(grant, levels, name)
         location, sha256 = (str(part) for part in pointer)
         return self._require_proved(grant, replace(row, pointer=Pointer(location, sha256)))
@@ -148,17 +148,17 @@ class Tables:
                 raise Code.ALREADY_EXISTS(f"Cannot rename {names}. View already exists", reason="view_exists") from None
 
     def _rename(self, grant: Grant, source: TableName, target: TableName, key: RequestKey | None) -> None:
-        row = self._row(grant, *source)
+        row, (new_levels, new_name) = self._row(grant, *source), target
         for levels, _ in (source, target):
-            self._parts.states.upstreams.require_not_upstream(levels, attempted="rename a table")
-        self._parts.access.require_change(grant, row, "its name would change")
-        namespace = self._parts.namespaces.get(grant, target[0])
+            self._parts.states.upstreams.require_not_upstream(levels, operation="rename a table")
+        self._parts.access.require_may_rename_or_drop(grant, row, "its name would change")
+        namespace = self._parts.namespaces.get(grant, new_levels)
         if namespace.domain != row.domain:
             message = "a table stays in its domain"
             raise Code.PERMISSION_DENIED(message, reason="domain_wrong", expected=row.domain, got=namespace.domain)
         if namespace.protected_by is not None:
             raise Code.CHANGE_GATED(
-                f"the namespace {namespaces.dotted_name(target[0])} protects its tables",
+                f"the namespace {namespaces.dotted_name(new_levels)} protects its tables",
                 reason="namespace_gated",
                 expected="a table that is created in it",
                 got="a table of another namespace",
@@ -167,7 +167,7 @@ class Tables:
 
         def work(unit: Unit) -> None:
             namespaces.require_unchanged(unit, namespace)
-            tables.rename(unit, row, namespace_id=namespace.namespace_id, name=target[1])
+            tables.rename(unit, row, namespace_id=namespace.namespace_id, name=new_name)
             note_request(unit, key, {}, status=204)
 
         self._parts.ledger.transact(work, at_micros=self._parts.clock.now_micros())
@@ -192,8 +192,8 @@ class Tables:
 
     def _drop(self, grant: Grant, levels: Levels, name: str, key: RequestKey | None, *, purge: bool) -> TableRow:
         row = self._row(grant, levels, name)
-        self._parts.states.upstreams.require_not_upstream(levels, attempted=f"drop {name}")
-        self._parts.access.require_change(grant, row, "it would be dropped")
+        self._parts.states.upstreams.require_not_upstream(levels, operation=f"drop {name}")
+        self._parts.access.require_may_rename_or_drop(grant, row, "it would be dropped")
         left = self._purge(row.location, row.domain).foresee(self._parts.states.of(row)) if purge else None
         if left is not None:
             message = f"{row.name} is not dropped: a purge would leave files in {left.place}"
@@ -216,7 +216,7 @@ class Tables:
     def _row(self, grant: Grant, levels: Levels, name: str) -> TableRow:
         _, row = self._parts.commits.find(grant, levels, name)
         if row is None:
-            raise unknown_table(levels, name)
+            raise unknown_table_error(levels, name)
         return row
 
     def _find_with_namespace(self, grant: Grant, levels: Levels, name: str) -> tuple[Namespace, TableRow | None]:

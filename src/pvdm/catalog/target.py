@@ -1,6 +1,7 @@
-"""Tables as the gate publishes to them: in our own catalog by one commit, at an upstream announced, committed, settled.
+"""The tables that the gate publishes to. One of the Steward's own catalog is published to by one commit.
 
-docs/upstreams.md says what each step at an upstream leaves behind if it is the last one, and how that is settled.
+A publication to an upstream's table is announced, committed and settled. docs/upstreams.md says, for each of these
+steps, what is left behind if the Steward stops after it, and how that is settled.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pvdm.catalog.names import full_name
 from pvdm.catalog.responses import list_main_history
 from pvdm.catalog.rule import FENCE_PREFIX
 from pvdm.catalog.state import States, TableState
-from pvdm.catalog.upstream_commit import is_known, pin, pins, record_snapshots, require_proved
+from pvdm.catalog.upstream_commit import is_known, pin_base, pin_ref, record_snapshots, require_proved
 from pvdm.errors import Code, ConflictError, InputError, PvdmError, StateUnknownError, UnavailableError
 from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.table.commit_request import apply_updates
@@ -31,24 +32,24 @@ from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.work import announced
-from pvdm.ledger.work.announced import Announced, NewAnnounced
-from pvdm.metadata.gate.checks_table import carry_out
-from pvdm.metadata.gate.order import Order
+from pvdm.ledger.work.announced import AnnouncedPublication, NewAnnouncement
+from pvdm.metadata.gate.checks_table import apply_changes
+from pvdm.metadata.gate.order import LedgerChanges
 from pvdm.metadata.gate.proposal import PublishedSnapshot
-from pvdm.metadata.gate.target import Base, Next, Permit, Target
+from pvdm.metadata.gate.target import Base, NextCommit, Permit, Target
 from pvdm.model.statements.table import TableRef
 from pvdm.model.states import AnnouncedState
 
 UPSTREAM_TURN_MAX_SECONDS: Final = 30
 SETTLE_TRIES_MAX: Final = 5
 SETTLE_BEGIN_MAX_SECONDS: Final = 10
-_LOOK_SECONDS: Final = 0.1
+_POLL_SECONDS: Final = 0.1
 _HOLDER: Final = secrets.token_hex(16)
 """This process, as other Stewards of the ledger see it."""
 _IN_PROGRESS: Final[set[str]] = set()
 """Publications that threads of this process have announced and are working on."""
-_Make = Callable[[Base], Next]
-_InTransaction = Callable[[Unit, TableRow], Order]
+_Make = Callable[[Base], NextCommit]
+_InTransaction = Callable[[Unit, TableRow], LedgerChanges]
 
 
 class CatalogTarget:
@@ -69,7 +70,7 @@ class CatalogTarget:
     def publish(self, make: _Make, in_transaction: _InTransaction, then: Callable[[PublishedSnapshot], None]) -> None:
         """One commit by the Steward. Each try is made on the base that its swap compares."""
         levels, row = find_row_by_uuid(self._ledger, self._uuid)
-        tried: list[Next] = []
+        tried: list[NextCommit] = []
         shown: list[PublishedSnapshot] = []
 
         def make_updates(before: TableState) -> Sequence[Json]:
@@ -80,7 +81,7 @@ class CatalogTarget:
             return tried[0].permit(after, data)
 
         def extra(unit: Unit, rows: Sequence[TableRow]) -> None:
-            shown[:] = [carry_out(unit, in_transaction(unit, tables.get_by_id(unit, rows[0].table_id)))]
+            shown[:] = [apply_changes(unit, in_transaction(unit, tables.get_by_id(unit, rows[0].table_id)))]
 
         change = Change(levels, row.name, (), (), make_updates)
         self._catalog.commits.commit(self._own, [change], permit=permit, extra=extra, then=lambda: then(shown[0]))
@@ -88,7 +89,7 @@ class CatalogTarget:
     def read_back(self) -> Base:
         """Pointer and document through new connections."""
         ledger = self._ledger.with_new_connections()
-        return self._read(ledger, self._catalog.states.on(ledger))
+        return self._read(ledger, self._catalog.states.with_ledger(ledger))
 
     def _read(self, ledger: Ledger, states: States) -> Base:
         levels, row = find_row_by_uuid(ledger, self._uuid)
@@ -112,7 +113,7 @@ def base_of(catalog: Catalog, levels: Levels, state: TableState) -> Base:
 
 
 def open_target(ledger: Ledger, clock: LedgerClock, catalog: Catalog, table_uuid: str, own: Grant) -> Target:
-    """The target of the table with this UUID, in our catalog or at an upstream."""
+    """The target of the table with this UUID, in the Steward's own catalog or at an upstream."""
     with ledger.read() as unit:
         row = tables.find_by_uuid(unit, table_uuid)
     if row is None or row.upstream is None:
@@ -152,36 +153,36 @@ class UpstreamTarget:
     def read_back(self) -> Base:
         """The table through new connections to ledger and upstream."""
         ledger = self._ledger.with_new_connections()
-        states = self._catalog.states.on(ledger)
+        states = self._catalog.states.with_ledger(ledger)
         try:
             levels, row = find_row_by_uuid(ledger, self._uuid)
             return base_of(self._catalog, levels, states.of(row))
         finally:
             states.upstreams.close()
 
-    def settle(self, publication: Announced) -> PublishedSnapshot | None:
+    def settle(self, publication: AnnouncedPublication) -> PublishedSnapshot | None:
         """The publication, if `main` shows it; None once it certainly never will.
 
         Nothing is sent twice. A publication that is not visible is first made impossible by a fence: a ref whose
         absence its request requires. Only then is it released here. If the result cannot be found out, it stays open.
         """
-        order = Order.from_text(publication.order_text)
+        changes = LedgerChanges.from_text(publication.order_text)
         why: PvdmError | None = None
         ends = time.monotonic() + SETTLE_BEGIN_MAX_SECONDS
         for tried in range(SETTLE_TRIES_MAX):
             if tried and time.monotonic() > ends:
                 break  # the upstream is slow, and other work waits for this thread; a later call tries again
-            time.sleep(_LOOK_SECONDS * tried)
+            time.sleep(_POLL_SECONDS * tried)
             try:
                 base = self.read_back()
-                if was_shown(base.metadata, order.shown.new_snapshot_id):
-                    return self._complete(publication, order, base)
+                if was_shown(base.metadata, changes.shown.new_snapshot_id):
+                    return self._complete(publication, changes, base)
                 if fence_of(publication.announced_id) in base.metadata.refs:
                     self._release(publication)
                     return None
                 self._fence(publication, base)
             except (ConflictError, InputError, StateUnknownError, UnavailableError) as error:
-                if error.code in _FOR_OPERATORS:
+                if error.code in _NOT_RETRIED:
                     raise
                 why = error
         raise _unknown_error(publication, "nothing" if why is None else why.reason) from why
@@ -215,12 +216,12 @@ class UpstreamTarget:
         finally:
             _IN_PROGRESS.discard(publication.announced_id)
 
-    def _send(self, publication: Announced, base: Base, made: Next) -> PublishedSnapshot:
+    def _send(self, publication: AnnouncedPublication, base: Base, made: NextCommit) -> PublishedSnapshot:
         """The gate's checks 13 and 14, and the second transaction. What is read back decides, not the response."""
         refs = (*made.branches, fence_of(publication.announced_id))
         refusal: PvdmError | None = None
         try:
-            self._catalog.upstreams.commit(base.row, _upstream_state(base), pins(base.metadata, refs), made.updates)
+            self._catalog.upstreams.commit(base.row, _upstream_state(base), pin_base(base.metadata, refs), made.updates)
         except (ConflictError, InputError, StateUnknownError, UnavailableError) as error:
             refusal = error
         fault.point("upstream.after_swap")
@@ -233,66 +234,66 @@ class UpstreamTarget:
             )
         raise refusal
 
-    def _announce(self, base: Base, after: TableMetadata, in_transaction: _InTransaction) -> Announced:
+    def _announce(self, base: Base, after: TableMetadata, in_transaction: _InTransaction) -> AnnouncedPublication:
         """The gate's check 12: run the ledger's part as a dry run, then announce it, so that it stays valid."""
 
-        def work(unit: Unit) -> Announced:
+        def work(unit: Unit) -> AnnouncedPublication:
             tables.lock(unit, [base.row.table_uuid])
-            row = tables.observe(unit, base.row, base.row.pointer)
+            row = tables.note_upstream_pointer(unit, base.row, base.row.pointer)
             announced.require_none(unit, base.row.table_uuid)
             with unit.dry_run():
-                order = in_transaction(unit, row)
-                carry_out(unit, order)
-            shown = order.shown
+                changes = in_transaction(unit, row)
+                apply_changes(unit, changes)
+            shown = changes.shown
             made = after.snapshot(shown.new_snapshot_id)
             record_snapshots(unit, base.row.table_uuid, after, [] if made is None else [made])
             return announced.announce(
                 unit,
-                NewAnnounced(
+                NewAnnouncement(
                     secrets.token_hex(16),
                     base.row.table_uuid,
                     shown.workload_id,
                     str(shown.new_snapshot_id),
-                    tuple((part.attempt_id, part.nonce) for part in order.parts),
-                    order.override_nonce,
+                    tuple((each.attempt_id, each.nonce) for each in changes.attempts),
+                    changes.override_nonce,
                     _HOLDER,
-                    order.to_text(),
+                    changes.to_text(),
                 ),
             )
 
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
-    def _complete(self, publication: Announced, order: Order, base: Base) -> PublishedSnapshot:
+    def _complete(self, publication: AnnouncedPublication, changes: LedgerChanges, base: Base) -> PublishedSnapshot:
         """Store in the ledger what the upstream shows. Raises if another Steward has done it already."""
-        self._require_ours(base, order)
+        self._require_ours(base, changes)
         fault.point("upstream.after_look")
 
         def work(unit: Unit) -> PublishedSnapshot:
             tables.lock(unit, [base.row.table_uuid])
             if not announced.settle(unit, publication.announced_id, AnnouncedState.DONE, reason="main shows it"):
                 raise Code.ANNOUNCED_SETTLED("another Steward has settled the publication")
-            row = tables.observe(unit, base.row, base.row.pointer)
-            seen = order.seen_as(
+            row = tables.note_upstream_pointer(unit, base.row, base.row.pointer)
+            seen = changes.with_upstream_metadata(
                 metadata_path=row.pointer.location, metadata_sha256=row.pointer.sha256, published_at=unit.at_micros
             )
-            return carry_out(unit, seen)
+            return apply_changes(unit, seen)
 
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
-    def _release(self, publication: Announced) -> None:
+    def _release(self, publication: AnnouncedPublication) -> None:
         def work(unit: Unit) -> None:
             announced.settle(unit, publication.announced_id, AnnouncedState.RELEASED, reason="main can never show it")
 
         self._ledger.transact(work, at_micros=self._clock.now_micros())
 
-    def _fence(self, publication: Announced, base: Base) -> None:
+    def _fence(self, publication: AnnouncedPublication, base: Base) -> None:
         """Commit a fence to the upstream, on the condition that `main` has not moved since it was read."""
         name = fence_of(publication.announced_id)
         # A ref needs a snapshot: main's, or a staged one if main is empty.
         main = base.metadata.current_snapshot_id
         at = base.metadata.snapshots[-1].snapshot_id if main is None else main
         update: Json = {"action": "set-snapshot-ref", "ref-name": name, "type": "branch", "snapshot-id": at}
-        pinned = [pin(base.metadata, ref) for ref in (name, MAIN)]
+        pinned = [pin_ref(base.metadata, ref) for ref in (name, MAIN)]
         required: list[Json] = [{"type": "assert-table-uuid", "uuid": base.row.table_uuid}, *pinned]
         fault.point("upstream.before_fence")
         self._catalog.upstreams.commit(base.row, _upstream_state(base), required, [update])
@@ -308,19 +309,19 @@ class UpstreamTarget:
             if abandoned or time.monotonic() >= ends:
                 self.settle(publication)
             else:
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(_POLL_SECONDS)
 
-    def _find_open(self) -> Announced | None:
+    def _find_open(self) -> AnnouncedPublication | None:
         with self._ledger.read() as unit:
             return announced.find_open(unit, self._uuid)
 
-    def _is_open(self, publication: Announced) -> bool:
+    def _is_open(self, publication: AnnouncedPublication) -> bool:
         with self._ledger.read() as unit:
             return announced.get(unit, publication.announced_id).state is AnnouncedState.OPEN
 
-    def _require_ours(self, base: Base, order: Order) -> None:
+    def _require_ours(self, base: Base, changes: LedgerChanges) -> None:
         """Raise unless the history of `main` has exactly the snapshot that the gate made, compared by hash."""
-        metadata, wanted, current = base.metadata, order.shown, base.metadata.current_snapshot_id
+        metadata, wanted, current = base.metadata, changes.shown, base.metadata.current_snapshot_id
         history = {each.snapshot_id: each for each in list_main_history(metadata)}
         found = history.get(wanted.new_snapshot_id)
         if found is not None:
@@ -333,11 +334,11 @@ class UpstreamTarget:
         )
 
 
-_FOR_OPERATORS: Final = frozenset({Code.ANNOUNCED_SETTLED, Code.UPSTREAM_CONTRADICTS})
+_NOT_RETRIED: Final = frozenset({Code.ANNOUNCED_SETTLED, Code.UPSTREAM_CONTRADICTS})
 
 
 def was_shown(metadata: TableMetadata, snapshot_id: int) -> bool:
-    """Whether the table has, or had, the snapshot; a removed one is still a parent, or in the log."""
+    """Whether the table has, or had, the snapshot; a removed one is still a parent, or in the snapshot log."""
     logged = {entry.snapshot_id for entry in metadata.snapshot_log}
     parents = {each.parent_id for each in metadata.snapshots}
     return metadata.snapshot(snapshot_id) is not None or snapshot_id in logged | parents
@@ -347,7 +348,7 @@ def _upstream_state(base: Base) -> UpstreamState:
     return UpstreamState(base.row.pointer.location, base.metadata)
 
 
-def _unknown_error(publication: Announced, got: str) -> StateUnknownError:
+def _unknown_error(publication: AnnouncedPublication, got: str) -> StateUnknownError:
     return StateUnknownError(
         Code.UPSTREAM_UNKNOWN,
         "whether the upstream shows the publication is not known yet",

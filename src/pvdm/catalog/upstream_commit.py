@@ -28,19 +28,19 @@ from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import protections, statements
 from pvdm.ledger.work import announced
 from pvdm.model.statements.migration import Protection, TableTarget
-from pvdm.trust.statement import read_signed
+from pvdm.trust.statement import read_unchecked
 
 # Runs in the transaction of the swap, with the rows after it.
 Extra = Callable[[Unit, Sequence[TableRow]], None]
 # Runs the swap inside a larger transaction.
 Transact = Callable[[Callable[[Unit], list[TableRow]]], list[TableRow]]
 
-# How the keys of a summary begin whose values are counts.
-_COUNTS: Final = ("added-", "deleted-", "removed-", "total-")
+# A summary's keys with these prefixes have counts as values.
+_COUNT_PREFIXES: Final = ("added-", "deleted-", "removed-", "total-")
 
 
 def record_snapshots(unit: Unit, table_uuid: str, metadata: TableMetadata, snapshots: Iterable[Snapshot]) -> None:
-    """Note that `main` may have these snapshots of the document in its history, with the facts they have now."""
+    """Store the facts of these snapshots, so that the history of `main` may have them with exactly these facts."""
     facts = {str(each.snapshot_id): facts_sha256(metadata, each) for each in snapshots}
     known_snapshots.add_known(unit, table_uuid, facts, structure_sha256=structure_sha256(metadata))
 
@@ -62,7 +62,7 @@ def facts_sha256(metadata: TableMetadata, snapshot: Snapshot) -> str:
         snapshot.first_row_id,
         snapshot.added_rows,
         snapshot.key_id,
-        {key: text for key, text in snapshot.summary.items() if key.startswith(_COUNTS)},
+        {key: text for key, text in snapshot.summary.items() if key.startswith(_COUNT_PREFIXES)},
     ]
     for files in (metadata.statistics, metadata.partition_statistics):
         facts.append(sorted(comparison_text(each.raw) for each in files if each.snapshot_id == snapshot.snapshot_id))
@@ -79,7 +79,7 @@ def find_unproved(unit: Unit, row: TableRow, metadata: TableMetadata) -> str | N
     """What of `main` is not proved: its head, another snapshot of its history, or its structure. None if all is."""
     head, known = metadata.current_snapshot_id, known_snapshots.known_of_table(unit, row.table_uuid)
     newest = protections.newest_of(unit, row.table_uuid)
-    signed = None if newest is None else read_signed(statements.get(unit, newest).envelope, Protection).target
+    signed = None if newest is None else read_unchecked(statements.get(unit, newest).envelope, Protection).target
     target = signed if isinstance(signed, TableTarget) else None
     # A table without a protection of its own was created empty in a protected namespace.
     signed_head = None if target is None else target.snapshot_id
@@ -132,7 +132,7 @@ class Forwarding:
         before = step.before
         if step.after is before.metadata:
             return replace(before, row=self._store_observed(step, before.row, extra, transact))
-        self._require_forwarded(step, transact)
+        self._require_forwardable(step, transact)
         # Conflicts in the ledger are found before anything is sent.
         self._ledger.transact(lambda unit: self._dry_run(unit, step, extra), at_micros=self._clock.now_micros())
         fault.point("upstream.before_commit")
@@ -143,7 +143,7 @@ class Forwarding:
             now = self._states.of(before.row)
             return replace(now, row=self._store_observed(step, now.row, extra, None))
 
-    def _require_forwarded(self, step: Step, transact: Transact | None) -> None:
+    def _require_forwardable(self, step: Step, transact: Transact | None) -> None:
         name = step.before.row.name
         if transact is not None:
             message = f"{name} belongs to an upstream catalog, and its structure is not migrated from here"
@@ -155,7 +155,7 @@ class Forwarding:
         """Store what was seen, and what belongs to the step, in one transaction."""
 
         def work(unit: Unit) -> list[TableRow]:
-            row = tables.observe(unit, seen, seen.pointer)
+            row = tables.note_upstream_pointer(unit, seen, seen.pointer)
             if step.additions is not None:
                 step.additions.note(unit, row)
             if extra is not None:
@@ -171,15 +171,15 @@ class Forwarding:
             added = added_snapshots(step.before.metadata, step.after)
             announced.require_unannounced(unit, step.before.row.table_uuid, [str(each.snapshot_id) for each in added])
         with unit.dry_run():
-            row = tables.observe(unit, step.before.row, step.before.row.pointer)
+            row = tables.note_upstream_pointer(unit, step.before.row, step.before.row.pointer)
             if extra is not None:
                 extra(unit, [row])
 
 
-def pins(before: TableMetadata, refs: Iterable[str]) -> list[Json]:
+def pin_base(before: TableMetadata, refs: Iterable[str]) -> list[Json]:
     """Requirements that UUID, `main`, these refs, schema, spec, sort order and the last ids are unchanged."""
     found: list[Json] = [{"type": "assert-table-uuid", "uuid": str(before.table_uuid)}]
-    found += [pin(before, name) for name in sorted({MAIN, *refs})]
+    found += [pin_ref(before, name) for name in sorted({MAIN, *refs})]
     found += [
         {"type": "assert-current-schema-id", "current-schema-id": before.current_schema_id},
         {"type": "assert-default-spec-id", "default-spec-id": before.default_spec_id},
@@ -190,7 +190,7 @@ def pins(before: TableMetadata, refs: Iterable[str]) -> list[Json]:
     return found
 
 
-def pin(before: TableMetadata, name: str) -> Json:
+def pin_ref(before: TableMetadata, name: str) -> Json:
     """The requirement that the ref is where it was, or still does not exist."""
     ref = before.refs.get(name)
     return {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": None if ref is None else ref.snapshot_id}
@@ -198,6 +198,6 @@ def pin(before: TableMetadata, name: str) -> Json:
 
 def _requirements_of(step: Step) -> list[Json]:
     """The requirements of a checked step: that what it was checked on is unchanged, and those of its client."""
-    own = pins(step.before.metadata, [change.name for change in ref_changes(step.before.metadata, step.after)])
+    own = pin_base(step.before.metadata, [change.name for change in ref_changes(step.before.metadata, step.after)])
     texts = {comparison_text(each) for each in own}
     return [*own, *(each for each in step.requirements if comparison_text(each) not in texts)]

@@ -1,4 +1,4 @@
-"""Tables of upstream catalogs in ours: added to the ledger when first seen, and read from the upstream each time."""
+"""Tables of upstream catalogs: added to the ledger when first seen, and read from the upstream each time."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ from pvdm.ledger.catalog.tables import NewTable, TableRow
 from pvdm.ledger.clock import LedgerClock
 
 UPSTREAM_STALE_MAX_SECONDS: Final = 600
-"""How long an older state than the last one counts as a stale cache. After that it counts as the upstream's state."""
+"""For this long after a state was seen, one with a lower sequence number counts as a stale answer of a cache."""
 PlaceCheck = Callable[[Location, Levels | None], None]
+"""Raises if the location is the Steward's or, with levels, in the folder of a namespace that is not below these."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """The namespaces below `levels` here are those below `there` in the upstream catalog.
+    """The namespaces below `levels` in this catalog are those below `there` in the upstream catalog.
 
-    Its tables must lie below one of `places`. Without places they may lie wherever no other table or file of ours does.
+    Its tables must lie below one of `places`. Without places they may lie wherever no other table and no file of the
+    Steward does.
     """
 
     name: str
@@ -53,7 +55,7 @@ class Upstreams:
         self._seen: dict[str, Pointer] = {}
         self._newest: dict[str, tuple[int, float]] = {}
 
-    def on(self, ledger: Ledger) -> Upstreams:
+    def with_ledger(self, ledger: Ledger) -> Upstreams:
         """The same upstreams through new connections and another ledger, with nothing remembered."""
         mounts = [replace(each, upstream=each.upstream.reconnect()) for each in self._mounts.values()]
         return Upstreams(ledger, None, mounts, self._check_place)
@@ -67,18 +69,18 @@ class Upstreams:
         """The mount of a namespace, or None."""
         return next((each for each in self._mounts.values() if levels[: len(each.levels)] == each.levels), None)
 
-    def require_not_upstream(self, levels: Levels, *, attempted: str) -> None:
+    def require_not_upstream(self, levels: Levels, *, operation: str) -> None:
         """Raise `upstream_owned` for a namespace of an upstream: its tables are created and dropped there."""
         mount = self.mount_of(levels)
         if mount is not None:
             raise Code.UPSTREAM_OWNED(
-                f"cannot {attempted}: the namespace belongs to the upstream catalog {mount.name}",
+                f"cannot {operation}: the namespace belongs to the upstream catalog {mount.name}",
                 got="one through this catalog",
                 hint="nothing was changed; tables of an upstream are created, renamed and dropped there",
             )
 
     def require_namespace(self, levels: Levels) -> None:
-        """Raise unless the upstream has the namespace. The mount itself is the upstream's top."""
+        """Raise if the namespace belongs to an upstream that does not have it. The top of an upstream always exists."""
         mount = self.mount_of(levels)
         there = () if mount is None else _upstream_levels(mount, levels)
         if mount is not None and there and not mount.upstream.has_namespace(there):
@@ -117,22 +119,22 @@ class Upstreams:
 
     def load(self, row: TableRow) -> tuple[TableRow, UpstreamState]:
         """The table as its upstream shows it now, and its row with that pointer."""
-        mount, place = self._place(row)
-        seen = mount.upstream.load(place)
+        mount, identifier = self._find_mount(row)
+        seen = mount.upstream.load(identifier)
         found = str(seen.metadata.table_uuid).lower()
         if found != row.table_uuid:
-            raise self._replaced_error(row, found)
+            raise self._drop_if_unprotected(row, found)
         if parse_location(seen.metadata.location) != parse_location(row.location):
             message, got = f"the upstream has moved the table {row.name} to another place", seen.metadata.location[:200]
             raise Code.UPSTREAM_WRONG(message, reason="upstream_location_changed", expected=row.location, got=got)
         self._require_place(mount, seen)
-        pointer = Pointer(seen.location, hashlib.sha256(seen.metadata.to_bytes()).hexdigest())
+        pointer = _pointer_of(seen)
         self._require_same(row, pointer)
         self._note_newest(row, seen)
         return replace(row, pointer=pointer), seen
 
     def require_newest(self, row: TableRow, metadata: TableMetadata) -> None:
-        """Raise `upstream_stale` for an older state, as a cache returns it: staged branches would look empty."""
+        """Raise `upstream_stale` for an older state, as a cache returns it: it lacks what was staged since."""
         with self._lock:
             newest, _ = self._newest.get(row.table_id, (0, 0.0))
         if row.upstream is not None and metadata.last_sequence_number < newest:
@@ -144,21 +146,24 @@ class Upstreams:
 
     def require_lossless(self, row: TableRow, seen: UpstreamState) -> None:
         """Raise unless a commit to the table would keep all of its document."""
-        mount, _ = self._place(row)
+        mount, _ = self._find_mount(row)
         mount.upstream.require_lossless(seen)
 
     def commit(self, row: TableRow, seen: UpstreamState, requirements: Sequence[Json], updates: Sequence[Json]) -> None:
         """One compare-and-swap at the upstream, on what was seen there."""
-        mount, place = self._place(row)
+        mount, identifier = self._find_mount(row)
         try:
-            mount.upstream.commit(place, CommitRequest(seen, requirements, updates))
+            mount.upstream.commit(identifier, CommitRequest(seen, requirements, updates))
         except InputError as error:
             # Java's server answers "bad request" if the sequence number was given to another commit meanwhile.
-            if error.code != Code.UPSTREAM_REJECTED or mount.upstream.load(place).location == seen.location:
+            if error.code != Code.UPSTREAM_REJECTED:
                 raise
-            raise moved(mount.name, place, error.got or Code.UPSTREAM_REJECTED) from None
+            if mount.upstream.load(identifier).metadata_location == seen.metadata_location:
+                raise
+            raise moved(mount.name, identifier, error.got or Code.UPSTREAM_REJECTED) from None
 
-    def _place(self, row: TableRow) -> tuple[Mount, TableIdentifier]:
+    def _find_mount(self, row: TableRow) -> tuple[Mount, TableIdentifier]:
+        """The mount of the table's upstream, and the table's name there."""
         mount = self._mounts.get(row.upstream or "")
         with self._ledger.read() as unit:
             home = namespaces.find_by_id(unit, row.namespace_id)
@@ -172,7 +177,7 @@ class Upstreams:
         return mount, TableIdentifier(_upstream_levels(mount, home.levels), row.name)
 
     def _add(self, mount: Mount, namespace: Namespace, name: str, seen: UpstreamState) -> TableRow:
-        pointer = Pointer(seen.location, hashlib.sha256(seen.metadata.to_bytes()).hexdigest())
+        pointer = _pointer_of(seen)
 
         def work(unit: Unit) -> TableRow:
             found = tables.find(unit, namespace.namespace_id, name)
@@ -187,7 +192,7 @@ class Upstreams:
                 location=seen.metadata.location,
                 pointer=pointer,
                 contract_hash=namespace.protected_by,
-                # The upstream may replace the table under this name, and bring it back later.
+                # The upstream may replace the table by another one, and later show the first one again.
                 may_reuse_uuid=True,
                 upstream=mount.name,
             )
@@ -201,22 +206,22 @@ class Upstreams:
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
     def _require_place(self, mount: Mount, seen: UpstreamState) -> None:
-        """Raise if the table's place is a whole store, or one of ours: producers get access to it."""
+        """Raise if the table's place is a whole store, outside `places`, or the Steward's: producers get access."""
         place = parse_location(seen.metadata.location)
         if not place.parts or (
             mount.places and not any(place != each and place.is_under(each) for each in mount.places)
         ):
             raise Code.LOCATION_OUTSIDE(
-                f"the upstream catalog {mount.name} shows a table where none of its may lie",
+                f"the upstream catalog {mount.name} shows a table in a place where its tables may not lie",
                 expected=f"a place below {' or '.join(map(str, mount.places)) or 'a bucket or folder'}",
                 got=str(place)[:200],
                 hint="`places` of its [[catalog.upstreams]] in steward.toml says where its tables may lie",
             )
-        for each in (place, parse_location(seen.location)):
+        for each in (place, parse_location(seen.metadata_location)):
             self._check_place(each, None)
 
-    def _replaced_error(self, row: TableRow, found: str) -> PvdmError:
-        """The error for another UUID. A protected table keeps its row; an unprotected one is dropped here."""
+    def _drop_if_unprotected(self, row: TableRow, found: str) -> PvdmError:
+        """Drop the row of an unprotected table that the upstream has replaced; return the error for either kind."""
         if row.protected or self._clock is None:
             message = f"the upstream shows another table as {row.name}"
             return Code.UPSTREAM_WRONG(message, reason="upstream_table_other", expected=row.table_uuid, got=found)
@@ -229,7 +234,7 @@ class Upstreams:
             for earlier in (row.pointer, self._seen.get(row.table_id)):
                 if earlier is not None and earlier.location == pointer.location and earlier.sha256 != pointer.sha256:
                     raise Code.UPSTREAM_WRONG(
-                        f"the upstream shows {row.name} by a metadata file that was changed",
+                        f"a metadata file of {row.name} was changed in place at the upstream",
                         reason="upstream_metadata_changed",
                         expected=earlier.sha256,
                         got=pointer.sha256,
@@ -238,11 +243,16 @@ class Upstreams:
             self._seen[row.table_id] = pointer
 
     def _note_newest(self, row: TableRow, seen: UpstreamState) -> None:
+        """Remember the highest sequence number and when it was seen; after the time limit, a lower one too."""
         number, now = seen.metadata.last_sequence_number, time.monotonic()
         with self._lock:
             newest, at = self._newest.get(row.table_id, (number, now))
             if number >= newest or now - at >= UPSTREAM_STALE_MAX_SECONDS:
                 self._newest[row.table_id] = number, now
+
+
+def _pointer_of(seen: UpstreamState) -> Pointer:
+    return Pointer(seen.metadata_location, hashlib.sha256(seen.metadata.to_bytes()).hexdigest())
 
 
 def _upstream_levels(mount: Mount, levels: Levels) -> Levels:

@@ -54,12 +54,12 @@ class Views:
         """The view, for grants of its domain."""
         return self._state(self._row(grant, levels, name)[1])
 
-    def require(self, grant: Grant, levels: Levels, name: str) -> None:
+    def require_exists(self, grant: Grant, levels: Levels, name: str) -> None:
         """Raise unless the view exists for this grant."""
         self._row(grant, levels, name)
 
     def page(self, grant: Grant, levels: Levels, *, after: str | None, count: int | None) -> list[str]:
-        """The names in a namespace; all of them without a count."""
+        """The names in a namespace, those after `after`; all of them if `count` is None."""
         home = self._parts.namespaces.get(grant, levels)
         with self._parts.ledger.read() as unit:
             return [row.name for row in views.page(unit, home.namespace_id, after=after, count=count)]
@@ -100,7 +100,7 @@ class Views:
         return retry_if_row_changed(lambda: self._commit(grant, change, key))
 
     def state_of_repeated_request(self, grant: Grant, pointer: Sequence[Json], levels: Levels, name: str) -> ViewState:
-        """The state of an earlier request with the same key: `pointer` is its location and hash."""
+        """The state after an earlier request with the same idempotency key; `pointer` is its location and hash."""
         _, row = self._row(grant, levels, name)
         location, sha256 = (str(part) for part in pointer)
         return self._state(replace(row, pointer=Pointer(location, sha256)))
@@ -150,13 +150,14 @@ class Views:
     def _rename(self, grant: Grant, source: TableName, target: TableName, key: RequestKey | None) -> None:
         old, row = self._row(grant, *source)
         self._require_may_change(grant, old)
-        new = self._get_namespace_for_view(grant, target[0])
+        new_levels, new_name = target
+        new = self._get_namespace_for_view(grant, new_levels)
         if new.domain != row.domain:
             message = "a view stays in its domain"
             raise Code.PERMISSION_DENIED(message, reason="domain_wrong", expected=row.domain, got=new.domain)
 
         def work(unit: Unit) -> None:
-            views.rename(unit, row, (old, new), target[1])
+            views.rename(unit, row, new_name, old_home=old, new_home=new)
             note_request(unit, key, {}, status=204)
 
         self._parts.ledger.transact(work, at_micros=self._parts.clock.now_micros())
@@ -219,7 +220,7 @@ class Views:
     def _get_namespace_for_view(self, grant: Grant, levels: Levels) -> Namespace:
         """The namespace. Raises unless the grant may create a view in it."""
         self._parts.access.require_may_manage(grant)
-        self._parts.states.upstreams.require_not_upstream(levels, attempted="create a view")
+        self._parts.states.upstreams.require_not_upstream(levels, operation="create a view")
         home = self._parts.namespaces.get(grant, levels)
         self._require_may_change(grant, home)
         return home

@@ -11,50 +11,50 @@ from pvdm.cli.common.commands import command_group
 from pvdm.version import __version__
 
 
-class _Source(NamedTuple):
-    """Where a command is defined: its name in a module below `pvdm.cli`, its line in the help, and that module.
+class _Entry(NamedTuple):
+    """A command before its import: its variable in a module below `pvdm.cli`, and its line in the help.
 
-    `added` are modules that add commands to a group.
+    `extending_modules` add subcommands to a group when they are imported.
     """
 
-    name: str
+    variable: str
     summary: str
     module: str
-    added: tuple[str, ...] = ()
+    extending_modules: tuple[str, ...] = ()
 
 
 _COMMANDS: Final = {
-    "abandon": _Source("abandon", "Abandon a workload.", "work.run"),
-    "attest": _Source("attest", "Statements of a source about its rows.", "evidence.attest"),
-    "audit": _Source("audit_command", "Check a table's history against receipts and proofs.", "evidence.audit"),
-    "break-glass": _Source("break_glass", "Override a FAIL verdict.", "work.break_glass"),
-    "contract": _Source("contract", "Read the contract of a table.", "table.contract"),
-    "demo": _Source("demo", "Publish one good run on Spark, and see seven bad ones refused.", "demo.demo"),
-    "eval": _Source("evaluate", "Run the paper's experiments.", "demo.evaluate"),
-    "init": _Source("init", "Write a contract to start from.", "table.contract"),
-    "keys": _Source("keys", "Key pairs, epochs and trust roots.", "keys.keys"),
-    "log": _Source("log", "Check, compare and prove the transparency log.", "evidence.log", ("evidence.log_prove",)),
-    "migrate": _Source("migrate", "Change a protected table by a signed migration.", "table.migrate"),
-    "orphans": _Source("orphans", "Files that jobs left behind.", "work.cleanup"),
-    "proof": _Source("proof", "Show, check and open proofs.", "evidence.proof", ("evidence.opening",)),
-    "protect": _Source("protect", "Put a table, or a namespace, under a contract.", "table.protect"),
-    "protections": _Source("protections", "List who protected what, or what is protected now.", "table.protect"),
-    "publish": _Source("publish", "Verify and publish a branch that is staged.", "work.run"),
-    "quarantine": _Source("quarantine", "Files of failed attempts: list, remove.", "work.cleanup"),
-    "quickstart": _Source(
+    "abandon": _Entry("abandon", "Abandon a workload.", "work.run"),
+    "attest": _Entry("attest", "Statements of a source about its rows.", "evidence.attest"),
+    "audit": _Entry("audit_command", "Check a table's history against receipts and proofs.", "evidence.audit"),
+    "break-glass": _Entry("break_glass", "Override a FAIL verdict.", "work.break_glass"),
+    "contract": _Entry("contract", "Read the contract of a table.", "table.contract"),
+    "demo": _Entry("demo", "Publish one good run on Spark, and see seven bad ones refused.", "demo.demo"),
+    "eval": _Entry("evaluate", "Run the paper's experiments.", "demo.evaluate"),
+    "init": _Entry("init", "Write a contract to start from.", "table.contract"),
+    "keys": _Entry("keys", "Key pairs, epochs and trust roots.", "keys.keys"),
+    "log": _Entry("log", "Check, compare and prove the transparency log.", "evidence.log", ("evidence.log_prove",)),
+    "migrate": _Entry("migrate", "Change a protected table by a signed migration.", "table.migrate"),
+    "orphans": _Entry("orphans", "List or remove files that jobs left behind.", "work.cleanup"),
+    "proof": _Entry("proof", "Show, check and open proofs.", "evidence.proof", ("evidence.opening",)),
+    "protect": _Entry("protect", "Put a table, or a namespace, under a contract.", "table.protect"),
+    "protections": _Entry("protections", "List who protected what, or what is protected now.", "table.protect"),
+    "publish": _Entry("publish", "Verify and publish a branch that is staged.", "work.run"),
+    "quarantine": _Entry("quarantine", "Files of failed attempts: list, remove.", "work.cleanup"),
+    "quickstart": _Entry(
         "quickstart",
         "Create a protected table to try: no Spark, no keys, some seconds.",
         "demo.quickstart",
     ),
-    "repair": _Source("repair", "Try the failed chunks of a workload again.", "work.run"),
-    "run": _Source("run", "Stage, verify and publish a workload.", "work.run"),
-    "source-files": _Source("source_files", "List Parquet files as a contract's source.", "table.source_files"),
-    "status": _Source("status", "Show the state of a Steward, a table or a workload.", "work.status"),
-    "steward": _Source(
+    "repair": _Entry("repair", "Try the failed chunks of a workload again.", "work.run"),
+    "run": _Entry("run", "Stage, verify and publish a workload.", "work.run"),
+    "source-files": _Entry("source_files", "List Parquet files as a contract's source.", "table.source_files"),
+    "status": _Entry("status", "Show the state of a Steward, a table or a workload.", "work.status"),
+    "steward": _Entry(
         "steward", "Make, run and restore a Steward.", "steward.steward", ("steward.restore", "steward.tokens")
     ),
-    "unprotect": _Source("unprotect", "End the protection of a table or a namespace.", "table.protect"),
-    "validate": _Source("validate", "Check a contract's file.", "table.contract"),
+    "unprotect": _Entry("unprotect", "End the protection of a table or a namespace.", "table.protect"),
+    "validate": _Entry("validate", "Check a contract's file.", "table.contract"),
 }
 
 
@@ -69,10 +69,10 @@ class _LazyGroup(click.Group):
         """Import the command."""
         if cmd_name not in _COMMANDS:
             return None
-        source = _COMMANDS[cmd_name]
-        for module in source.added:
+        found = _COMMANDS[cmd_name]
+        for module in found.extending_modules:
             import_module(f"pvdm.cli.{module}")
-        command: click.Command = getattr(import_module(f"pvdm.cli.{source.module}"), source.name)
+        command: click.Command = getattr(import_module(f"pvdm.cli.{found.module}"), found.variable)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -99,7 +99,7 @@ def pvdm() -> None:
       pvdm eval collision            measure how reliable the digest is
       pvdm demo --json | jq .scenes  every command can print JSON
       pvdm steward init              keys and ledger of a Steward, which `pvdm steward serve` runs
-      pvdm protect sales.orders …    put a table under a contract: it then changes by proofs only
+      pvdm protect sales.orders …    put a table under a contract: its rows then change by proofs only
       pvdm protections --current     what is protected now
       pvdm migrate propose …         change a protected table, by a signed migration
     """

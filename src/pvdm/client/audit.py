@@ -34,15 +34,15 @@ class AuditCalls(Calls):
         return self._get(f"{_audit_path(table)}/statements", LoggedList, query).statements
 
     def audit_file(self, table: str, snapshot_id: int, manifest: str | None = None) -> bytes:
-        """The manifest list of a snapshot of `main`, or a manifest that the list names."""
+        """The manifest list of `main`'s snapshot or one of its ancestors, or a manifest that the list names."""
         query = (("snapshot_id", number_text(snapshot_id, "snapshot id")),)
-        return self._bytes(
+        return self._get_bytes(
             f"{_audit_path(table)}/files", query if manifest is None else (*query, ("manifest", manifest))
         )
 
 
 def _audit_path(table: str) -> str:
-    """The path of the table's audit. Raises for a name with a slash, which would be read as another path."""
+    """The path of the table's audit. Raises for a name that is empty, only dots, or has a slash."""
     given: object = table
     if not isinstance(given, str) or not given or "/" in given or given.strip(".") == "":
         raise Code.IDENTIFIER_INVALID(

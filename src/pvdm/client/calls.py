@@ -35,11 +35,11 @@ class Calls:
         given = tuple((name, str(value)) for name, value in (query or {}).items() if value is not None)
         return self._read(Call("GET", path, query=given, long=long), model)
 
-    def _bytes(self, path: str, query: tuple[tuple[str, str], ...] = ()) -> bytes:
+    def _get_bytes(self, path: str, query: tuple[tuple[str, str], ...] = ()) -> bytes:
         return self._wire.send(Call("GET", path, query=query), lambda response: response.body)
 
 
-def post(
+def new_post(
     path: str,
     body: RequestModel | None,
     *,
@@ -48,19 +48,19 @@ def post(
     patient: bool = False,
     long: bool = False,
 ) -> Call:
-    """A POST of JSON; `repeatable` if sending it twice is safe, else `look` says where to look for a lost one."""
+    """A POST of JSON, not sent yet; see `Call` for its options."""
     content = b"{}" if body is None else body.model_dump_json(exclude_none=True).encode()
     return Call("POST", path, look, content=content, repeatable=repeatable, patient=patient, long=long)
 
 
 def build_request(model: Callable[_P, _M], *args: _P.args, **fields: _P.kwargs) -> _M:
-    """The request. Raises `request_invalid` for the first wrong field, without its value."""
+    """The request's model. Raises `request_invalid` for the first wrong field, without its value."""
     try:
         return model(*args, **fields)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    place = error_field(first) or "the request"
-    raise Code.REQUEST_INVALID(f"{place} cannot be accepted", expected=expected_value(first), got="another value")
+    field = error_field(first) or "the request"
+    raise Code.REQUEST_INVALID(f"{field} cannot be accepted", expected=expected_value(first), got="another value")
 
 
 def with_reason(reason: str) -> ReasonRequest:

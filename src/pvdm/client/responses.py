@@ -31,7 +31,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u206
 
 
 def parse(body: bytes, what: str) -> object:
-    """The one JSON value of the body. Raises for a key that occurs twice, for NaN and for anything but JSON."""
+    """The one JSON value of the body; errors call it `what`. Raises for a key that occurs twice, NaN, and no JSON."""
     try:
         return json.loads(body.decode(), object_pairs_hook=_distinct, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
@@ -42,13 +42,13 @@ def parse(body: bytes, what: str) -> object:
 def read_response(model: type[_M], value: object) -> _M:
     """The response as the model; fields that only a newer Steward knows are ignored.
 
-    Raises `steward_answer_invalid` with the place of the first wrong field. The value is not shown: it may be a secret.
+    Raises `steward_answer_invalid` with the name of the first wrong field. The value is not shown: it may be a secret.
     """
     try:
         return model.model_validate(value, context=FROM_WIRE, extra="ignore")
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        got = _kind(error.errors(include_url=False)[0])
+        got = _json_type(error.errors(include_url=False)[0])
         del value
     expected = _JSON_TYPES.get(first["type"], expected_value(first))
     raise unreadable(error_field(first) or "the response", expected, got)
@@ -61,14 +61,14 @@ def unreadable(what: str, expected: str, got: str) -> PvdmError:
 
 
 def read_error(body: bytes, *, request_id: str) -> PvdmError:
-    """The error in a response's body; the request id is among its details."""
+    """The Steward's error in a response's body; `request_id` is used if the body names none."""
     return error_of(read_response(ErrorResponse, parse(body, "the error")).error, request_id=request_id)
 
 
 def error_of(view: ErrorView, *, request_id: str) -> PvdmError:
-    """The Steward's error, with its class, code, texts and details."""
+    """The Steward's error, with its class, reason, texts and details; the request id is among the details."""
     expected, got, hint = (None if text is None else _plain(text) for text in (view.expected, view.got, view.hint))
-    # The envelope's message ends with what was expected and got; the error adds that itself.
+    # The message in the response ends with what was expected and got; the error adds that itself.
     tail = comparison(expected, got)
     message = _plain(view.message).removesuffix(f": {tail}") if tail else _plain(view.message)
     details = {name: _plain(detail) if isinstance(detail, str) else detail for name, detail in view.details.items()}
@@ -77,11 +77,11 @@ def error_of(view: ErrorView, *, request_id: str) -> PvdmError:
 
 
 def _plain(text: str) -> str:
-    """The first characters of the text, without those that control a terminal."""
+    """The text, cut to its maximum length, with characters that control a terminal replaced."""
     return _CONTROL.sub("�", text[:ERROR_TEXT_MAX_CHARACTERS])
 
 
-def _kind(error: Mapping[str, object]) -> str:
+def _json_type(error: Mapping[str, object]) -> str:
     """The JSON type of the value that a validation error is about, never the value."""
     return "no such field" if error["type"] == "missing" else _JSON_VALUES.get(type(error["input"]), "an array")
 

@@ -20,9 +20,9 @@ ANSWER_SIZE_MAX_BYTES: Final = 128 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class TimeOuts:
-    """Seconds for one try: to connect, between two pieces of the response, and for the whole response.
+    """Seconds for one try: to connect, between two pieces of the response, and for the whole exchange.
 
-    `long_seconds` is for calls that take the Steward long to answer, both until the first piece and in all.
+    For calls that take the Steward long, `long_seconds` replaces both `read_seconds` and `total_seconds`.
     """
 
     connect_seconds: float = 5.0
@@ -56,7 +56,7 @@ class Retries:
 
 
 def require_answer_size(size_max_bytes: int) -> int:
-    """The largest response that is read; raises if it is over the limit."""
+    """The size of the largest response that is read. Raises if the setting is out of range."""
     given: object = size_max_bytes
     if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= ANSWER_SIZE_MAX_BYTES:
         raise _invalid("answer_max_bytes", f"1 to {ANSWER_SIZE_MAX_BYTES}", given)
@@ -78,7 +78,7 @@ def _invalid(name: str, expected: str, given: object) -> PvdmError:
 
 
 def require_address(text: str, *, insecure: bool) -> httpx.URL:
-    """The address: https, or http to loopback or if `insecure`. Raises for name, password, query or fragment."""
+    """The address: https; http only to loopback or if `insecure`. Raises for user name, password, query or fragment."""
     given: object = text
     try:
         url = httpx.URL(given if isinstance(given, str) else "")
@@ -101,7 +101,7 @@ def require_address(text: str, *, insecure: bool) -> httpx.URL:
 
 
 def tls_context(ca_file: Path | None) -> ssl.SSLContext:
-    """The system's certificates, or those of one file only."""
+    """A TLS context that trusts the system's certificate authorities, or those of one file only."""
     try:
         return ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
     except (OSError, ssl.SSLError):

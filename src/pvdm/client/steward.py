@@ -1,4 +1,4 @@
-"""The Steward's client: one method for each route, typed responses, and the Steward's own errors."""
+"""The Steward's client: methods for the routes under `/v1`, with typed responses and the Steward's own errors."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from pvdm.client.audit import AuditCalls
 from pvdm.client.calls import (
     Query,
     build_request,
+    new_post,
     number_text,
     page_query,
     parse_json,
-    post,
     segment,
     sha256_text,
     with_reason,
@@ -57,7 +57,7 @@ _OAUTH_REFUSALS: Final = frozenset(range(400, 600))
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether the Steward takes work, and every reason why not."""
+    """Whether the Steward accepts work, and every reason why not."""
 
     ready: bool
     reasons: tuple[PvdmError, ...]
@@ -128,12 +128,12 @@ class StewardClient(WorkCalls, AuditCalls):
             answer_max_bytes=self._wire.answer_max_bytes,
             patient=self._wire.patient,
         )
-        found.when_waiting(self._wire.waiting)
+        found.when_waiting(self._wire.notify_waiting)
         return found
 
     def when_waiting(self, notify: Callable[[], None] | None) -> None:
-        """Call `notify` once in each call that has waited some seconds for a Steward that does not answer."""
-        self._wire.waiting = notify
+        """Set a function that each call runs once, after it has waited some seconds for a Steward without an answer."""
+        self._wire.notify_waiting = notify
 
     def with_patience(self, patient: bool = True) -> StewardClient:
         """A client on the same connections; a patient one waits in every call for a Steward that is restarting."""
@@ -148,7 +148,7 @@ class StewardClient(WorkCalls, AuditCalls):
         self._wire.send(Call("GET", "/healthz", with_token=False), lambda _: None)
 
     def readiness(self) -> Readiness:
-        """Whether the Steward takes work, and why not; only operators and auditors see each reason in full."""
+        """Whether the Steward accepts work, and why not; only operators and auditors see each reason in full."""
         call = Call("GET", "/readyz", also_answers=frozenset({503}))
         try:
             found = self._read(call, service.ReadinessView)
@@ -160,8 +160,8 @@ class StewardClient(WorkCalls, AuditCalls):
         return Readiness(found.ready, tuple(error_of(reason, request_id="") for reason in found.reasons))
 
     def metrics(self) -> str:
-        """The counters in Prometheus' text form."""
-        return self._bytes("/metrics").decode("utf-8", "replace")
+        """The metrics in Prometheus' text format."""
+        return self._get_bytes("/metrics").decode("utf-8", "replace")
 
     def identity(self) -> service.Identity:
         """The identity of this client's token."""
@@ -174,26 +174,26 @@ class StewardClient(WorkCalls, AuditCalls):
     def events(
         self, *, after: int | None = None, limit: int = 100, about: str | None = None
     ) -> tuple[service.Event, ...]:
-        """The next steps of the step log, oldest first; with `about`, those that mention this id or name."""
+        """Events of the step log after the id `after`, oldest first; with `about`, those with this id or name."""
         return self._get("/v1/events", service.EventList, page_query(after, limit) | {"about": about}).events
 
     def confirm_clock(self, reason: str) -> service.ClockConfirmed:
         """Confirm that the Steward's clock is correct now."""
-        call = post("/v1/clock/confirm", with_reason(reason), look="readiness() shows whether it happened")
+        call = new_post("/v1/clock/confirm", with_reason(reason), look="readiness() shows whether it happened")
         return self._read(call, service.ClockConfirmed)
 
     # Trust root and epochs
 
     def trust_root(self) -> service.TrustRootChain:
-        """Every version of the trust root, first to newest, as signed; verify them by a pin of your own."""
+        """Every signed version of the trust root, first to newest; the caller verifies them by its own pin."""
         return self._get("/v1/trust-root", service.TrustRootChain)
 
     def submit_trust_root(self, envelope: bytes, *, sha256: str | None = None) -> service.TrustRootVersion:
         """Submit the first version, which is trusted by its SHA-256, or the next; the newest again changes nothing."""
         body = build_request(
-            service.TrustRootRequest.model_validate, {"envelope": _envelope(envelope), "sha256": sha256}
+            service.TrustRootRequest.model_validate, {"envelope": _parse_envelope(envelope), "sha256": sha256}
         )
-        return self._read(post("/v1/trust-root", body, repeatable=True), service.TrustRootVersion)
+        return self._read(new_post("/v1/trust-root", body, repeatable=True), service.TrustRootVersion)
 
     def epochs(self) -> tuple[service.EpochView, ...]:
         """Every epoch, in order of number."""
@@ -235,25 +235,25 @@ class StewardClient(WorkCalls, AuditCalls):
 
     def proof_envelope(self, proof_id: str) -> bytes:
         """The signed envelope."""
-        return self._bytes(f"/v1/proofs/{sha256_text(proof_id)}/envelope")
+        return self._get_bytes(f"/v1/proofs/{sha256_text(proof_id)}/envelope")
 
     def proof_bundle(self, proof_id: str) -> bytes:
-        """All that `pvdm.check_proof` needs, except the trust root."""
-        return self._bytes(f"/v1/proofs/{sha256_text(proof_id)}/bundle")
+        """The bundle of a proof: all that `pvdm.check_proof` needs, except the trust root."""
+        return self._get_bytes(f"/v1/proofs/{sha256_text(proof_id)}/bundle")
 
     def open_proof(self, proof_id: str, reason: str) -> OpenedProof:
         """The keys of an ended attempt, to recompute its digest from the data; the step log records it."""
         path = f"/v1/proofs/{sha256_text(proof_id)}/open"
-        return self._read(post(path, with_reason(reason), look="the step log shows if it happened"), OpenedProof)
+        return self._read(new_post(path, with_reason(reason), look="the step log shows if it happened"), OpenedProof)
 
     # Break-glass and source attestation
 
     def overrides(self) -> tuple[OverrideView, ...]:
-        """The newest break-glass statements, at most 1,000."""
+        """The newest break-glass overrides, at most 1,000."""
         return self._get("/v1/overrides", OverrideList).overrides
 
     def submit_override(self, envelope: bytes) -> OverrideView:
-        """Submit a signed break-glass statement."""
+        """Submit a signed break-glass override."""
         return self._read(_envelope_call("/v1/overrides", envelope), OverrideView)
 
     def challenge(
@@ -276,7 +276,7 @@ class StewardClient(WorkCalls, AuditCalls):
             "fingerprints": {name.value: fingerprint for name, fingerprint in fingerprints.items()},
         }
         body = build_request(AttestationChallengeRequest.model_validate, fields)
-        return self._read(post("/v1/attestations/challenges", body, repeatable=True), Challenge)
+        return self._read(new_post("/v1/attestations/challenges", body, repeatable=True), Challenge)
 
     def submit_attestation(self, envelope: bytes) -> AttestationView:
         """Submit a signed source attestation."""
@@ -285,7 +285,7 @@ class StewardClient(WorkCalls, AuditCalls):
     def attestations(
         self, *, table_uuid: str | None = None, snapshot_id: int | None = None
     ) -> tuple[AttestationView, ...]:
-        """The source attestations, of one table or snapshot if given."""
+        """The newest source attestations, of one table or snapshot if given."""
         query: Query = {"table_uuid": table_uuid, "snapshot_id": snapshot_id}
         return self._get("/v1/attestations", AttestationList, query).attestations
 
@@ -317,8 +317,8 @@ class StewardClient(WorkCalls, AuditCalls):
         return self._read(_envelope_call("/v1/protections", envelope), protection.ProtectionView)
 
     def contract(self, contract_sha256: str) -> bytes:
-        """The contract's bytes; raises unless they have the hash."""
-        found = self._bytes(f"/v1/contracts/{sha256_text(contract_sha256, 'contract hash')}")
+        """The contract's bytes. Raises unless they have this hash."""
+        found = self._get_bytes(f"/v1/contracts/{sha256_text(contract_sha256, 'contract hash')}")
         if hashlib.sha256(found).hexdigest() != contract_sha256:
             raise unreadable("the contract", "the bytes of this hash", "others")
         return found
@@ -332,26 +332,26 @@ class StewardClient(WorkCalls, AuditCalls):
         return self._get(f"/v1/migrations/{sha256_text(migration_id, 'migration id')}", protection.MigrationView)
 
     def submit_migration(self, envelope: bytes) -> protection.SubmittedMigration:
-        """Submit a signed migration, which is applied; the same one again changes nothing (`applied` says which)."""
+        """Submit a signed migration, which the Steward applies; the same one again changes nothing (see `applied`)."""
         return self._read(_envelope_call("/v1/migrations", envelope), protection.SubmittedMigration)
 
     # The log
 
     def log_checkpoint(self) -> bytes:
         """The newest signed checkpoint."""
-        return self._bytes("/v1/log/checkpoint")
+        return self._get_bytes("/v1/log/checkpoint")
 
     def log_tile(self, path: str) -> bytes:
-        """One tile or bundle of entries, by its C2SP path below `tile/`."""
+        """One tile or entry bundle, by its C2SP path below `tile/`."""
         tile = "/".join(segment(part, "path of the tile") for part in path.split("/"))
-        return self._bytes(f"/v1/log/tile/{tile}")
+        return self._get_bytes(f"/v1/log/tile/{tile}")
 
     def log_proof(self, index: int) -> bytes:
         """The log proof of one entry, in the tree of the newest checkpoint."""
-        return self._bytes(f"/v1/log/entries/{number_text(index, 'index')}/proof")
+        return self._get_bytes(f"/v1/log/entries/{number_text(index, 'index')}/proof")
 
     def log_consistency(self, old: int, new: int) -> tuple[bytes, ...]:
-        """The hashes which prove that the tree of the new size contains that of the old one."""
+        """The hashes which prove that the tree of size `new` begins with the tree of size `old`."""
         query: Query = {"old": number_text(old, "old size"), "new": number_text(new, "new size")}
         return self._get("/v1/log/consistency", ConsistencyView, query).hashes
 
@@ -367,9 +367,9 @@ class StewardClient(WorkCalls, AuditCalls):
         return self._wire.send(call, lambda response: read_exchanged(parse_json(response, call)))
 
     def lend(self, role: Role | None = None, domain: str | None = None) -> LentToken:
-        """The token for an engine such as Spark; role and domain, if given, must be the token's own.
+        """This client's token, for an engine such as Spark; role and domain, if given, must be the token's own.
 
-        A short-lived token, as that for one attempt, cannot be exchanged for others.
+        It is exchanged once, to find out whether it can be: a short-lived token, as that of one attempt, cannot.
         """
         found = self.identity()
         if role not in (None, found.role) or domain not in (None, found.domain):
@@ -391,7 +391,7 @@ class StewardClient(WorkCalls, AuditCalls):
         return LentToken(token, found.token_id)
 
     def _change_epoch(self, path: str, reason: str) -> tuple[service.EpochChange, ...]:
-        call = post(path, with_reason(reason), look="epochs() shows whether it happened")
+        call = new_post(path, with_reason(reason), look="epochs() shows whether it happened")
         return self._read(call, service.EpochChangeList).changes
 
 
@@ -411,11 +411,11 @@ def _exchange_call(client_id: str, secret: AccessToken) -> Call:
 
 def _envelope_call(path: str, envelope: bytes) -> Call:
     """The call that submits an envelope. It is idempotent, by the envelope's content."""
-    body = build_request(EnvelopeRequest.model_validate, {"envelope": _envelope(envelope)})
-    return post(path, body, repeatable=True)
+    body = build_request(EnvelopeRequest.model_validate, {"envelope": _parse_envelope(envelope)})
+    return new_post(path, body, repeatable=True)
 
 
-def _envelope(data: bytes) -> dict[str, object]:
+def _parse_envelope(data: bytes) -> dict[str, object]:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):

@@ -81,7 +81,7 @@ class TableClient:
         self._path = f"{_tables_path(levels)}/{quote(name, safe='')}"
 
     def load(self, *, heads_only: bool = False) -> Document:
-        """The table's metadata, as the token's role may see it; with `heads_only`, only the snapshots of refs."""
+        """The table's metadata, as the token's role may see it; with `heads_only`, only heads of branches and tags."""
         call = _call("GET", self._path, query=(("snapshots", "refs"),) if heads_only else ())
         return self._wire.send(call, lambda response: _read_metadata(response, "the table"))
 
@@ -126,7 +126,7 @@ def uses_object_store(client: StewardClient) -> bool:
 
 def _call(method: str, path: str, look: str = "", **others: Any) -> Call:
     """A call of the catalog, whose errors are in Iceberg's form."""
-    return Call(method, path, look, refusal=_read_refusal, **others)
+    return Call(method, path, look, read_refusal=_read_refusal, **others)
 
 
 def _tables_path(levels: Sequence[str]) -> str:
@@ -135,7 +135,7 @@ def _tables_path(levels: Sequence[str]) -> str:
 
 
 def split_name(table: str) -> tuple[tuple[str, ...], str]:
-    """Namespace and name of `namespace.name`."""
+    """Levels of the namespace, and name, of `namespace.name`."""
     *levels, name = table.split(".")
     if not levels or not all((*levels, name)):
         raise Code.IDENTIFIER_INVALID(reason="table_name_invalid", got=ascii(table)[:80])
@@ -156,7 +156,7 @@ def _read_as(model: type[_M], response: Response, what: str) -> _M:
 
 
 def _read_refusal(response: Response) -> PvdmError:
-    """The catalog's own error; or an error of the Steward's limits, which has the Steward's form on every path."""
+    """The error in Iceberg's form; or in the Steward's own, in which the server refuses invalid HTTP on every path."""
     error = read_response(_CatalogErrorResponse, parse(response.body, "the catalog's error")).error
     if error.type is None:
         return read_error(response.body, request_id=response.request_id)

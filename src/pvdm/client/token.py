@@ -35,7 +35,7 @@ class AttemptToken:
 class LentToken:
     """A token for an engine that calls the Steward's catalog by itself, as Spark does.
 
-    With its id the engine exchanges it for short-lived ones; without one it sends the token itself.
+    With the id the engine exchanges the token for short-lived ones; without an id it sends the token itself.
     """
 
     token: AccessToken
@@ -43,7 +43,7 @@ class LentToken:
 
 
 class TokenSource:
-    """Gives the token to send. After the Steward refuses it, one thread at a time fetches it again."""
+    """Gives the token to send. After the Steward has refused it, the next call fetches a new one for all threads."""
 
     def __init__(self, fetch: Callable[[], AccessToken], *, renewable: bool) -> None:
         self._fetch = fetch
@@ -53,7 +53,7 @@ class TokenSource:
         self._number = 0
 
     def current(self) -> tuple[AccessToken, int]:
-        """The token and its number, which counts fetched tokens."""
+        """The token, fetched if there is none, and its number, which counts fetched tokens."""
         with self._lock:
             if self._token is None:
                 self._token = self._fetch()
@@ -146,7 +146,7 @@ def _file_error(path: Path, got: str) -> PvdmError:
 
 
 def read_exchanged(value: object) -> ExchangedToken | PvdmError:
-    """The token, or why there is none: as an error of RFC 6749, or in the Steward's own envelope."""
+    """The token, or the error, which the Steward sends in the form of RFC 6749 or in its own."""
     fields = value if isinstance(value, Mapping) else {}
     if fields.get("access_token") is not None:
         return read_response(ExchangedToken, value)

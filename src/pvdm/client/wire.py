@@ -21,7 +21,7 @@ from pvdm.errors import Code, PvdmError, StateUnknownError, UnavailableError
 from pvdm.model.role import AccessToken
 
 _T = TypeVar("_T")
-_NOTICE_SECONDS: Final = 3.0  # a call that has waited this long calls `waiting` once
+_NOTICE_SECONDS: Final = 3.0  # a call that has waited this long calls `notify_waiting` once
 _RETRY_STATUSES: Final = frozenset({429, 503})
 _GATEWAY_STATUSES: Final = frozenset({502, 504})
 _random: Final = secrets.SystemRandom()
@@ -32,8 +32,9 @@ class Call:
     """A request; `repeatable` if sending it twice is safe, else `look` says where to look after a lost response.
 
     `patient` is a job's call, which waits for a Steward that is restarting. `long` is a call that takes the Steward
-    long: it has more time, and once sent it is not sent again, which would start the work again. `refusal` reads an
-    error response that is not in the Steward's own form.
+    long: it has more time, and once sent it is not sent again, which would start the work again. Responses with a
+    status in `also_answers` are read like a success. `read_refusal` reads error responses of another form than the
+    Steward's own.
     """
 
     method: str
@@ -47,7 +48,7 @@ class Call:
     also_answers: frozenset[int] = frozenset()
     patient: bool = False
     long: bool = False
-    refusal: Callable[[Response], PvdmError] | None = None
+    read_refusal: Callable[[Response], PvdmError] | None = None
 
     def __repr__(self) -> str:
         # A form may hold a secret.
@@ -71,18 +72,18 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """No response, or one that was not read to its end; `code` is the error's."""
+    """No response, or one that was not read to its end, or is compressed; `code` is that of the error to raise."""
 
     code: Code
     got: str
 
 
-Outcome: TypeAlias = Response | Failure
+TryOutcome: TypeAlias = Response | Failure
 
 
 @dataclass(eq=False, repr=False)
 class Wire:
-    """Connections to one Steward; safe for threads. With `patient`, calls wait for a Steward that is restarting."""
+    """Connections to one Steward; safe for threads. With `patient`, all calls wait for a Steward that is restarting."""
 
     address: httpx.URL
     transport: BoundedTransport
@@ -91,7 +92,7 @@ class Wire:
     retries: Retries
     answer_max_bytes: int
     patient: bool = False
-    waiting: Callable[[], None] | None = None
+    notify_waiting: Callable[[], None] | None = None
 
     def __post_init__(self) -> None:
         self._process = os.getpid()
@@ -117,7 +118,7 @@ class Wire:
         return found
 
     def send(self, call: Call, read: Callable[[Response], _T | PvdmError]) -> _T:
-        """Send the call and read its response. An error is raised here, where no secret is in a frame."""
+        """Send the call and read its response. Errors are raised here, where no frame of the traceback has a secret."""
         done = self._send(call, read)
         if isinstance(done, PvdmError):
             raise done
@@ -136,15 +137,15 @@ class Wire:
                 return read(outcome)
             if outcome.status < 400:
                 return Code.STEWARD_REDIRECTED(got=f"status {outcome.status}", request_id=outcome.request_id)
-            if call.refusal is not None:
-                return call.refusal(outcome)
+            if call.read_refusal is not None:
+                return call.read_refusal(outcome)
             return read_error(outcome.body, request_id=outcome.request_id)
         except UnavailableError as error:
             return _unreadable_error(call, outcome, error)
         except PvdmError as error:
             return error.with_traceback(None)
 
-    def _send_with_retries(self, call: Call, request_id: str) -> tuple[Outcome, int]:
+    def _send_with_retries(self, call: Call, request_id: str) -> tuple[TryOutcome, int]:
         """The outcome of the last try, and the number of tries."""
         started = time.monotonic()
         deadline_at = started + (self.time_outs.long_seconds if call.long else self.retries.total_seconds)
@@ -164,9 +165,9 @@ class Wire:
             wait = self._wait_before_retry(call, outcome, tries, time.monotonic() - started)
             if wait is None or time.monotonic() + wait >= deadline_at:
                 return outcome, tries
-            if not notified and self.waiting is not None and time.monotonic() - started >= _NOTICE_SECONDS:
+            if not notified and self.notify_waiting is not None and time.monotonic() - started >= _NOTICE_SECONDS:
                 notified = True
-                self.waiting()
+                self.notify_waiting()
             time.sleep(wait)
 
     def _require_usable(self) -> None:
@@ -195,7 +196,7 @@ class Wire:
     def _renew(self, token_number: int) -> bool:
         return self.tokens is not None and self.tokens.renew(token_number)
 
-    def _try(self, call: Call, headers: httpx.Headers, deadline_at: float) -> Outcome:
+    def _try(self, call: Call, headers: httpx.Headers, deadline_at: float) -> TryOutcome:
         limits = self.time_outs
         seconds = httpx.Timeout(
             connect=limits.connect_seconds,
@@ -215,7 +216,7 @@ class Wire:
         except httpx.TransportError as error:
             return Failure(Code.STEWARD_CONNECTION_LOST, _error_text(error))
 
-    def _exchange(self, call: Call, headers: httpx.Headers, seconds: httpx.Timeout) -> Outcome:
+    def _exchange(self, call: Call, headers: httpx.Headers, seconds: httpx.Timeout) -> TryOutcome:
         query = f"?{urlencode(call.query)}" if call.query else ""
         url = self.address.copy_with(raw_path=self.address.raw_path.rstrip(b"/") + (call.path + query).encode("ascii"))
         request = self._http.build_request(call.method, url, content=call.content, headers=headers, timeout=seconds)
@@ -238,7 +239,7 @@ class Wire:
         finally:
             response.close()
 
-    def _wait_before_retry(self, call: Call, outcome: Outcome, tries: int, waited: float) -> float | None:
+    def _wait_before_retry(self, call: Call, outcome: TryOutcome, tries: int, waited: float) -> float | None:
         """Seconds until the next try; None if this was the last."""
         patient = call.patient or self.patient
         may_be_restarting = patient and _is_unreachable(outcome) and waited < self.retries.restart_seconds
@@ -270,14 +271,14 @@ class Wire:
         return None if seconds > self.retries.retry_after_longest_seconds else seconds + wait
 
 
-def _is_unreachable(outcome: Outcome) -> bool:
+def _is_unreachable(outcome: TryOutcome) -> bool:
     """Whether the Steward did not answer; a proxy in front of it may have answered in its place."""
     if isinstance(outcome, Failure):
         return outcome.code in (Code.STEWARD_UNREACHABLE, Code.STEWARD_CONNECTION_LOST)
     return outcome.status in _GATEWAY_STATUSES
 
 
-def _may_be_working(outcome: Outcome) -> bool:
+def _may_be_working(outcome: TryOutcome) -> bool:
     """Whether the Steward may work on the call although its response did not arrive."""
     if isinstance(outcome, Failure):
         return outcome.code is not Code.STEWARD_UNREACHABLE
@@ -313,7 +314,7 @@ def _failure_error(call: Call, failure: Failure, host: str, *, request_id: str, 
 
 
 def _unreadable_error(call: Call, response: Response, error: UnavailableError) -> PvdmError:
-    """The error for an unreadable response: a success may have changed something, a refusal has not."""
+    """The error for an unreadable response; unless its status is 4xx, the Steward may have changed something."""
     if not call.repeatable and not 400 <= response.status < 500:
         return _answer_lost_error(call, f"status {response.status} and an unreadable response", response.request_id)
     error.details.update(request_id=response.request_id, status=response.status)

@@ -12,7 +12,7 @@ from typing import Final
 from pvdm.api import work
 from pvdm.api.base import PAGE_ROWS_MAX
 from pvdm.api.service import AttemptTokenRequest, IssuedToken
-from pvdm.client.calls import Calls, build_request, number_text, page_query, post, segment, sha256_text, with_reason
+from pvdm.client.calls import Calls, build_request, new_post, number_text, page_query, segment, sha256_text, with_reason
 from pvdm.client.token import AttemptToken
 from pvdm.client.wire import Call
 from pvdm.model.role import AccessToken, draw_token_text, token_sha256
@@ -28,7 +28,7 @@ class WorkCalls(Calls):
     """The part of the client that a producer's job uses."""
 
     def workloads(self, *, after: str | None = None, limit: int = 100) -> tuple[work.WorkloadView, ...]:
-        """The next workloads of the token's domain after an id."""
+        """Workloads of the token's domain in order of id, after the id `after`."""
         return self._get("/v1/workloads", work.WorkloadList, page_query(after, limit)).workloads
 
     def newest_workloads(self, *, limit: int = 100) -> work.NewestWorkloads:
@@ -42,41 +42,41 @@ class WorkCalls(Calls):
 
         Without `newest` the Steward does not look up the source's newest snapshot.
         """
-        query = page_query(None, limit) | {"chunks_after": number_text(chunks_after, "place in the plan")}
+        query = page_query(None, limit) | {"chunks_after": number_text(chunks_after, "number of chunks")}
         query["newest"] = None if newest else "false"
         return self._get(_workload_path(workload_id), work.WorkloadDetail, query)
 
     def open_workload(self, workload_id: str, table: str, parameters: Mapping[str, str]) -> work.WorkloadView:
-        """Open the workload under the table's contract, or find it open. Other parameters under its id are an error."""
+        """Open the workload under the table's contract, or return it if it exists. Raises for other parameters."""
         workload_id = segment(workload_id, "workload id")
         body = build_request(
             work.OpenWorkloadRequest, workload_id=workload_id, table=table, parameters=dict(parameters)
         )
-        return self._read(post("/v1/workloads", body, repeatable=True, patient=True), work.WorkloadView)
+        return self._read(new_post("/v1/workloads", body, repeatable=True, patient=True), work.WorkloadView)
 
     def chunks(self, workload_id: str, *, after: int = 0, limit: int = PAGE_ROWS_MAX) -> tuple[work.ChunkView, ...]:
         """The plan's chunks after the first `after`, each with the last attempt at it."""
-        page = page_query(number_text(after, "place in the plan"), limit)
+        page = page_query(number_text(after, "number of chunks"), limit)
         return self._get(f"{_workload_path(workload_id)}/chunks", work.ChunkList, page).chunks
 
     def next_attempt(self, workload_id: str, chunk_id: str, reason: str) -> work.AttemptView:
-        """A new attempt at the chunk; a live one is the error `attempt_live`, whose details have its `attempt_id`.
+        """Open a new attempt at the chunk. Raises `attempt_live` if there is a live one, whose id is in the details.
 
-        The client draws its id, so that after a lost response the same request finds the attempt that it opened.
+        The client draws the new one's id, so that after a lost response the same request finds the attempt.
         """
         attempt_id = secrets.token_hex(16)
         body = build_request(work.OpenAttemptRequest, chunk_id=chunk_id, reason=reason, attempt_id=attempt_id)
         path = f"{_workload_path(workload_id)}/attempts"
-        return self._read(post(path, body, repeatable=True, patient=True), work.AttemptView)
+        return self._read(new_post(path, body, repeatable=True, patient=True), work.AttemptView)
 
     def attempt(self, attempt_id: str, *, wait_seconds: float = 0) -> work.AttemptView:
-        """One attempt; with a wait, as soon as it is settled or when the wait is over.
+        """One attempt, once it is settled, or after `wait_seconds`.
 
-        One request waits no longer than the client's own time-outs allow: `await_attempt` sends several.
+        One request waits no longer than the client's own time-outs allow; `await_attempt` sends several.
         """
         limits = self._wire.time_outs
         longest = min(WAIT_LONGEST_SECONDS, limits.read_seconds - _SPARE_SECONDS, limits.total_seconds - _SPARE_SECONDS)
-        # Rounded up: else the last part of a second is spent on requests that do not wait.
+        # Rounded up to whole seconds: else requests in the last part of a second would not wait.
         seconds = min(math.ceil(min(wait_seconds, longest)), int(longest))
         query = (("wait", str(seconds)),) if seconds > 0 else ()
         return self._read(Call("GET", _attempt_path(attempt_id), query=query, patient=seconds > 0), work.AttemptView)
@@ -97,36 +97,36 @@ class WorkCalls(Calls):
     def staged(self, attempt_id: str) -> work.AttemptView:
         """Report that the write is complete: the Steward now verifies what is on the branch."""
         return self._read(
-            post(f"{_attempt_path(attempt_id)}/staged", None, repeatable=True, patient=True), work.AttemptView
+            new_post(f"{_attempt_path(attempt_id)}/staged", None, repeatable=True, patient=True), work.AttemptView
         )
 
     def abort_attempt(self, attempt_id: str, reason: str) -> work.AttemptView:
-        """Abort the attempt; aborting it again changes nothing."""
+        """Abort a STAGING attempt; aborting it again changes nothing."""
         return self._read(
-            post(f"{_attempt_path(attempt_id)}/abort", with_reason(reason), repeatable=True), work.AttemptView
+            new_post(f"{_attempt_path(attempt_id)}/abort", with_reason(reason), repeatable=True), work.AttemptView
         )
 
     def attempt_token(self, attempt_id: str) -> AttemptToken:
         """A short-lived token for this attempt alone.
 
-        The client draws its text and sends the hash only, so that after a lost response the same request finds it.
+        The client draws its text and sends only the hash, so that the request may be repeated after a lost response.
         """
         token = AccessToken(draw_token_text())
         body = build_request(AttemptTokenRequest, secret_sha256=token_sha256(token.text))
-        call = post(f"{_attempt_path(attempt_id)}/tokens", body, repeatable=True, patient=True)
+        call = new_post(f"{_attempt_path(attempt_id)}/tokens", body, repeatable=True, patient=True)
         return AttemptToken(token, self._read(call, IssuedToken).identity)
 
     def abandon_workload(self, workload_id: str, reason: str) -> work.WorkloadView:
         """Abandon the workload; what is published of it stays."""
-        call = post(f"{_workload_path(workload_id)}/abandon", with_reason(reason), repeatable=True)
+        call = new_post(f"{_workload_path(workload_id)}/abandon", with_reason(reason), repeatable=True)
         return self._read(call, work.WorkloadView)
 
     def publish_branch(
         self, workload_id: str, table: str, branch: str, parameters: Mapping[str, str], reason: str | None = None
     ) -> work.AttemptView:
-        """Verify and publish a branch that was staged before, as one chunk that the Steward copies.
+        """Verify and publish a branch that was staged before, as one chunk whose files the Steward copies.
 
-        After a branch that failed under this id, another try needs a reason.
+        If a branch has failed under this workload id, the next try needs a reason.
         """
         body = build_request(
             work.PublishBranchRequest,
@@ -136,12 +136,12 @@ class WorkCalls(Calls):
             parameters=dict(parameters),
             reason=reason,
         )
-        return self._read(post("/v1/publications", body, repeatable=True, patient=True), work.AttemptView)
+        return self._read(new_post("/v1/publications", body, repeatable=True, patient=True), work.AttemptView)
 
     def publish_override(self, override_id: str) -> work.AttemptView:
         """Publish exactly the bytes that a break-glass override names; the same call again gives the same attempt."""
         path = f"/v1/overrides/{sha256_text(override_id, 'override id')}/publish"
-        return self._read(post(path, None, repeatable=True), work.AttemptView)
+        return self._read(new_post(path, None, repeatable=True), work.AttemptView)
 
     def jobs(self, *, limit: int = 100) -> tuple[work.ListedJob, ...]:
         """The jobs that are not done; failed jobs first, then those that wait for another try."""
@@ -153,7 +153,7 @@ class WorkCalls(Calls):
 
     def remove_orphans(self, table: str) -> tuple[work.OrphanView, ...]:
         """Remove the orphans; returns those that were removed."""
-        call = post(
+        call = new_post(
             "/v1/orphans/remove", build_request(work.RemoveOrphansRequest, table=table), repeatable=True, long=True
         )
         return self._read(call, work.OrphanList).orphans
@@ -165,7 +165,7 @@ class WorkCalls(Calls):
     def remove_quarantined(self, attempt_ids: Sequence[str], reason: str) -> tuple[work.QuarantineRemovalView, ...]:
         """Remove the files of these failed attempts for good. Raises if one of them may still be published."""
         body = build_request(work.RemoveQuarantinedRequest, attempt_ids=list(attempt_ids), reason=reason)
-        call = post("/v1/quarantine/remove", body, look="`pvdm quarantine list` shows what is left")
+        call = new_post("/v1/quarantine/remove", body, look="`pvdm quarantine list` shows what is left")
         return self._read(call, work.QuarantineRemovalList).removed
 
 

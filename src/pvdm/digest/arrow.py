@@ -1,4 +1,4 @@
-"""Arrow data: checks before another implementation reads its memory, and its logical types (spec/canonical.md 7.1)."""
+"""Arrow data: checks before an engine reads its buffers, and its logical types (spec/canonical.md section 7.1)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ENCODED: Final = (pa.DictionaryType, pa.RunEndEncodedType, pa.BaseExtensionType
 
 @dataclass(frozen=True, slots=True)
 class CheckedSchema:
-    """A schema that was checked, and the positions of its columns that have arrays inside."""
+    """A schema that was checked, and the positions of its columns whose arrays have other arrays inside."""
 
     schema: pa.Schema
     layered: tuple[int, ...]
@@ -142,7 +142,7 @@ def _check_node(array: Any) -> None:
 
 
 class Shape(StrEnum):
-    """Source types that have parts: fields, elements, or keys and values."""
+    """The logical types of input columns that have parts: fields, elements, or keys and values."""
 
     STRUCT = "struct"
     LIST = "list"
@@ -151,7 +151,7 @@ class Shape(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ArrowSource:
-    """A column of the input, or a part of one."""
+    """An input column, or a part of one, with its logical type. A digest brings it to its target's type."""
 
     path: str
     arrow: pa.DataType

@@ -1,4 +1,4 @@
-"""Reads Arrow arrays of any layout as values of their logical source type (spec/canonical.md section 7.1).
+"""Reads Arrow arrays of any layout as values of their logical type (spec/canonical.md section 7.1).
 
 Temporal values are read as integers, floats as bits, text as bytes. No value becomes a Python date or Decimal, which
 could lose or refuse it.
@@ -24,7 +24,7 @@ _OFFSET_LISTS: Final = {lib.Type_LIST: "i", lib.Type_LARGE_LIST: "q", lib.Type_M
 _VIEW_LISTS: Final = {lib.Type_LIST_VIEW: "i", lib.Type_LARGE_LIST_VIEW: "q"}
 
 Position: TypeAlias = Callable[[int], Any]
-"""The position of a value, or None for null."""
+"""Gives the position of a value in an inner column, or None for null."""
 
 
 def _not_readable(at: int) -> Any:
@@ -97,7 +97,7 @@ def _open_run_ends(array: Any) -> Column:
 
 
 def _through(position: Position, inner: Column) -> Column:
-    """A column of values of `inner`: position `at` of it is `position(at)` of `inner`, or null."""
+    """A column whose value at `at` is that of `inner` at `position(at)`, or null."""
 
     def null(at: int) -> bool:
         there = position(at)
@@ -176,7 +176,7 @@ def _nulls(array: Any) -> Callable[[int], bool]:
     return lambda at: not valid(at)
 
 
-# Arrow types by the letter in `struct` of their integers, or of the bits of their floats.
+# Arrow types by the format letter, in Python's `struct`, of their integers or of the bits of their floats.
 _STORED_AS: Final[dict[str, tuple[Any, ...]]] = {
     "b": (lib.Type_INT8,),
     "h": (lib.Type_INT16,),
@@ -241,7 +241,7 @@ def _converted(kind: Any, numbers: Sequence[int]) -> Callable[[int], int]:
             return lambda at: _days(numbers[at])
         case lib.Type_TIME32 | lib.Type_TIMESTAMP if kind.unit in _MICROSECONDS:
             factor = _MICROSECONDS[kind.unit]
-            return lambda at: within(numbers[at] * factor, bits=64)
+            return lambda at: require_within(numbers[at] * factor, bits=64)
     return numbers.__getitem__
 
 
@@ -251,10 +251,10 @@ def _days(milliseconds: int) -> int:
         raise InputError(
             Code.VALUE_OUT_OF_RANGE, "the date is not a whole day", expected="midnight", got=f"{rest} ms after it"
         )
-    return within(days, bits=32)
+    return require_within(days, bits=32)
 
 
-def within(number: int, *, bits: int) -> int:
+def require_within(number: int, *, bits: int) -> int:
     """The number. Raises if it does not fit into a signed integer of this many bits."""
     if not -(1 << bits - 1) <= number < 1 << bits - 1:
         expected = f"a signed integer of {bits} bits"
@@ -282,6 +282,6 @@ def canonicalize_nan(bits: int, kind: str) -> int:
 
 
 def widen(bits: int, narrow: str, wide: str) -> int:
-    """The same number in a wider format, or its one NaN; a Python float holds every number of both exactly."""
+    """The same number in a wider format; any NaN becomes its one NaN. A Python float holds all numbers of both."""
     number = _number(bits, narrow)
     return _NAN_BITS[wide] if math.isnan(number) else int.from_bytes(struct.pack(f">{wide}", number), "big")

@@ -25,7 +25,7 @@ class Accumulator(Protocol):
     """Adds rows to the digests of every projection of a plan."""
 
     def update(self, batch: pa.RecordBatch) -> None:
-        """Add every row of the batch, or raise; after an error the accumulator is void."""
+        """Add every row of the batch. After an error the accumulator cannot be used any more."""
 
     def totals(self) -> Mapping[ProjectionName, tuple[int, int]]:
         """Rows and sum so far, by projection."""
@@ -64,7 +64,7 @@ class KernelMissingWarning(UserWarning):
 
 
 class Digester:
-    """Adds Arrow data to one digest for each projection. Each thread needs its own digester; `combine` joins them."""
+    """Adds Arrow data to one digest for each projection. Each thread needs its own; `combine_each` adds them up."""
 
     def __init__(self, plan: Plan, keys: Keys, *, engine: Engine | None = None) -> None:
         self._plan = plan
@@ -91,7 +91,7 @@ class Digester:
             raise _explain(error, first_row) from None
 
     def read_parquet(self, data: bytes, request: FileRequest, *, rewrite: bool = False) -> ParquetFacts:
-        """Add every row of a Parquet file in memory, its columns found by field id; returns the file's exact facts.
+        """Add every row of a Parquet file in memory, its columns found by field id; returns the facts of the file.
 
         `rewrite` adds the recipe of the file to publish: the same page bodies under the Steward's own metadata.
         """
@@ -105,7 +105,7 @@ class Digester:
 
     @contextlib.contextmanager
     def _adding(self) -> Iterator[None]:
-        """Allow one thread at a time; an error leaves the digester void."""
+        """Allow one thread at a time. After an error the digester cannot be used any more."""
         if not self._free.acquire(blocking=False):
             raise Code.DIGESTER_MISUSED(reason="digester_in_use", got="two threads")
         try:
@@ -137,7 +137,7 @@ class Digester:
 
 
 def _explain(error: InputError, first_row: int) -> InputError:
-    """The error with its row counted from the first of the whole input, and the hint of its reason."""
+    """The error with its row number in the whole input, and the hint of its reason."""
     entry = entries_by_reason().get(error.reason)
     hint = None if entry is None else entry.hint
     row = error.details.get("row")
@@ -164,10 +164,7 @@ def digest(
 
 
 def batches(data: ArrowData) -> Iterator[pa.RecordBatch]:
-    """The record batches of a batch, table, reader or any object that exports an Arrow stream.
-
-    Data without a batch gives an empty one, so that the schema is checked.
-    """
+    """The record batches of any object that exports an Arrow stream. Data without one gives an empty batch."""
     if isinstance(data, pa.RecordBatch):
         yield data
         return

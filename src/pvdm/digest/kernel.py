@@ -1,7 +1,4 @@
-"""The native kernel: its engine, its reader of Parquet files, and its two passes that locate differing rows.
-
-Importing this module needs the package pvdm-kernel.
-"""
+"""The native kernel (package pvdm-kernel): engine, Parquet reader, and the two passes that locate wrong rows."""
 
 from __future__ import annotations
 
@@ -15,14 +12,14 @@ import pvdm_kernel
 import pyarrow as pa
 
 from pvdm.digest.arrow import CheckedSchema, check_batch
-from pvdm.digest.parquet import FileRequest, ParquetFacts, facts
+from pvdm.digest.parquet import FileRequest, ParquetFacts, parse_facts
 from pvdm.digest.plan import Plan
 from pvdm.errors import Code, InputError, UnavailableError, VerificationError
 from pvdm.model.projection import ProjectionName
 
 
 class KernelEngine:
-    """The engine in Rust: columnar, without the GIL, several rows hashed at a time."""
+    """The engine in Rust. `hash_path` is one of the kernel's `hash_paths()`, or `auto` for the fastest."""
 
     name: Final = "kernel"
 
@@ -33,7 +30,7 @@ class KernelEngine:
         """The canonical rows of one projection."""
         check_batch(batch)
         position = plan.projections.index(plan.projection(projection))
-        with guarded(batch):
+        with translate_batch_errors(batch):
             return pvdm_kernel.encode(plan_json(plan), position, batch)
 
     def start(self, plan: Plan, element_keys: Mapping[ProjectionName, bytes]) -> KernelAccumulator:
@@ -53,14 +50,15 @@ class KernelAccumulator:
     def update(self, batch: pa.RecordBatch) -> None:
         """Add every row of the batch."""
         self._checked = check_batch(batch, self._checked)
-        with guarded(batch):
+        with translate_batch_errors(batch):
             self._digester.update(batch)
 
     def read_parquet(self, data: bytes, request: FileRequest, *, rewrite: bool) -> ParquetFacts:
         """Add every row of a Parquet file in memory; the facts have the recipe of the file to publish if `rewrite`."""
-        with guarded_file():
+        with translate_file_errors():
             file = pvdm_kernel.ParquetFile(data, request.to_text())
-            return facts(*file.read_and_rewrite(self._digester)) if rewrite else facts(file.read(self._digester))
+            found = file.read_and_rewrite(self._digester) if rewrite else (file.read(self._digester),)
+            return parse_facts(*found)
 
     def totals(self) -> dict[ProjectionName, tuple[int, int]]:
         """Rows and sum so far."""
@@ -83,7 +81,7 @@ def plan_json(plan: Plan) -> str:
 
 
 @contextmanager
-def guarded(batch: pa.RecordBatch) -> Iterator[None]:
+def translate_batch_errors(batch: pa.RecordBatch) -> Iterator[None]:
     """Translate errors of the kernel about a batch."""
     try:
         yield
@@ -96,8 +94,8 @@ def guarded(batch: pa.RecordBatch) -> Iterator[None]:
 
 
 @contextmanager
-def guarded_file() -> Iterator[None]:
-    """Translate errors of the kernel about a file to `VerificationError`, since they lead to a FAIL."""
+def translate_file_errors() -> Iterator[None]:
+    """Translate errors of the kernel about a file; all but a reached limit lead to a FAIL: `VerificationError`."""
     try:
         yield
     except pvdm_kernel.KernelError as error:
@@ -117,7 +115,7 @@ def _limit_reached(error: pvdm_kernel.KernelError) -> UnavailableError | None:
 
 def _refused_file(error: pvdm_kernel.KernelError) -> VerificationError:
     code, column, row, expected, got, group, claim, page = error.args
-    where, details = _locate("the file", column, row_group=group, page=page, row=row)
+    where, details = _describe_position("the file", column, row_group=group, page=page, row=row)
     details.setdefault("column", column)
     message = f"{where} is refused"
     if claim is not None:
@@ -129,12 +127,12 @@ def _refused(error: pvdm_kernel.KernelError, batch: pa.RecordBatch) -> InputErro
     code, column, row, expected, got, *_ = error.args
     if code in {"cast_refused", "arrow_type_unsupported"} and batch.schema.names.count(column) == 1:
         got = str(batch.schema.field(column).type)  # the name that pyarrow has for the type
-    where, details = _locate("the batch", column, row=row)
+    where, details = _describe_position("the batch", column, row=row)
     return InputError(code, f"{where} is refused", expected=expected, got=got, hint=None, **details)
 
 
-def _locate(whole: str, column: str, **numbers: int | None) -> tuple[str, dict[str, str | int]]:
-    """The place of an error in words and as details."""
+def _describe_position(whole: str, column: str, **numbers: int | None) -> tuple[str, dict[str, str | int]]:
+    """Column, row group, page and row of an error, in words and as details."""
     where = f"column {column!r}" if column else whole
     details: dict[str, str | int] = {"column": column} if column else {}
     for name, number in numbers.items():
@@ -160,18 +158,18 @@ class BucketDifferences:
         """Add intended rows. Only the second pass uses their file and row numbers."""
         del file, first_row
         check_batch(batch)
-        with guarded(batch):
+        with translate_batch_errors(batch):
             self._kernel.add(batch, False)
 
     def read(self, data: bytes, request: FileRequest, file: int) -> None:
         """Add every row of a staged Parquet file in memory."""
         del file
-        with guarded_file():
+        with translate_file_errors():
             self._kernel.read(pvdm_kernel.ParquetFile(data, request.to_text()))
 
     def merge(self, other: BucketDifferences) -> None:
         """Merge the buckets of another thread."""
-        with guarded_file():
+        with translate_file_errors():
             self._kernel.merge(other._kernel)
 
     def differing(self) -> tuple[int, int]:
@@ -184,7 +182,7 @@ class BucketDifferences:
 
 
 class DifferingRows:
-    """The second pass: the rows of the buckets that differ, with their places. For one thread."""
+    """The second pass: the rows of the buckets that differ, with file and row number. For one thread."""
 
     def __init__(self, kernel: pvdm_kernel.Suspects) -> None:
         self._kernel = kernel
@@ -192,17 +190,17 @@ class DifferingRows:
     def add(self, batch: pa.RecordBatch, file: int, first_row: int) -> None:
         """Add intended rows of this file; `first_row` is the number of the batch's first row in it."""
         check_batch(batch)
-        with guarded(batch):
+        with translate_batch_errors(batch):
             self._kernel.add(batch, file, first_row)
 
     def read(self, data: bytes, request: FileRequest, file: int) -> None:
         """Add every row of a staged Parquet file in memory, with the file's number."""
-        with guarded_file():
+        with translate_file_errors():
             self._kernel.read(pvdm_kernel.ParquetFile(data, request.to_text()), file)
 
     def merge(self, other: DifferingRows) -> None:
         """Take over the rows of another thread, which cannot be used afterwards."""
-        with guarded_file():
+        with translate_file_errors():
             self._kernel.absorb(other._kernel)
 
     @property
@@ -211,11 +209,11 @@ class DifferingRows:
         return self._kernel.is_spooled
 
     def tally(self, samples: int) -> dict[str, Any]:
-        """The wrong rows, with the first `samples` keys of each class. The rows cannot be read again.
+        """The wrong rows, with the first `samples` keys of each class. To be called once.
 
         The keys are the classes, `fields` and `compared`. A class has `rows`, `files` as pairs of a file's number and
-        its rows, and `samples` with `at` (file and row), `rows` and `fields`.
+        its number of wrong rows, and `samples` with `at` (file and row), `rows` and `fields`.
         """
-        with guarded_file():
+        with translate_file_errors():
             found: dict[str, Any] = json.loads(self._kernel.tally(samples))
         return found

@@ -14,9 +14,10 @@ from pvdm.model.schema import Schema
 
 @dataclass(frozen=True, slots=True)
 class LeafFacts:
-    """Facts of one primitive column outside lists and maps. Bounds are exact, in Iceberg's single-value form.
+    """Facts of one primitive column outside lists and maps. Bounds are in Iceberg's single-value form.
 
-    A column that is not `present` in the file is null in every row. A bound that is `cut` is a prefix of its value.
+    A column that is not `present` in the file is null in every row. A bound is a value of the column, or a prefix of
+    it if it is `cut`.
     """
 
     values: int
@@ -55,14 +56,14 @@ class ParquetFacts:
 class FileRequest:
     """How the kernel reads a file.
 
-    - `schema` has the columns by id, and `dropped` the ids that the table once had, which a file may have too.
+    - `schema` has the columns by id, and `dropped` the ids of other columns that a file may have.
     - `needed` are optional columns that a file must have.
     - `buckets` are pairs of a column and a number of buckets. The facts then have the buckets of the rows, two at most.
     - `named` are the columns that a file without field ids may have, by exact name. Without it such a file is refused.
     - A file with more rows than `rows_max` is refused.
     - `stored` are columns that batches may have in the file's own encoding.
     - With `footer_published` a footer that engines read differently is refused, in files that go to a digester.
-    - `names` has the names of struct fields in a rewritten file, by id and in the table's order.
+    - `published_names` has the names of struct fields in a rewritten file, by id and in the table's order.
     - With `claims_checked` a file with wrong statistics, indexes or filters is refused.
     - With `parts_from` a file is refused if readers that start at this offset do not find all its row groups.
     """
@@ -75,7 +76,7 @@ class FileRequest:
     rows_max: int | None = None
     stored: Collection[int] = ()
     footer_published: bool = True
-    names: Mapping[int, str] = field(default_factory=dict)
+    published_names: Mapping[int, str] = field(default_factory=dict)
     claims_checked: bool = False
     parts_from: int = 0
 
@@ -90,7 +91,7 @@ class FileRequest:
                 "named": None if self.named is None else self.named.to_json(),
                 "rows_max": self.rows_max,
                 "stored": sorted(self.stored),
-                "names": list(self.names.items()),
+                "names": list(self.published_names.items()),
                 "footer_published": self.footer_published,
                 "claims_checked": self.claims_checked,
                 "parts_from": self.parts_from,
@@ -98,7 +99,7 @@ class FileRequest:
         )
 
 
-def facts(text: str, recipe: bytes | None = None) -> ParquetFacts:
+def parse_facts(text: str, recipe: bytes | None = None) -> ParquetFacts:
     """The facts in the kernel's JSON, and those of the file to publish if there is a recipe for it."""
     found: dict[str, Any] = json.loads(text)
     published = None
@@ -124,9 +125,9 @@ def splice(recipe: bytes, staged: bytes) -> bytes:
     """The file to publish: the staged page bodies with the Steward's own page headers, indexes and footer."""
     import pvdm_kernel
 
-    from pvdm.digest.kernel import guarded_file
+    from pvdm.digest.kernel import translate_file_errors
 
-    with guarded_file():
+    with translate_file_errors():
         return pvdm_kernel.splice(recipe, staged)
 
 
@@ -143,10 +144,10 @@ def read_batches(
     """The rows of a file, in those of the schema's columns that it has; other columns are not decoded."""
     import pvdm_kernel
 
-    from pvdm.digest.kernel import guarded_file
+    from pvdm.digest.kernel import translate_file_errors
 
-    asked = FileRequest(
+    request = FileRequest(
         schema, dropped, named=named, stored=stored, claims_checked=claims_checked, parts_from=parts_from
     )
-    with guarded_file():
-        yield from pvdm_kernel.ParquetFile(data, asked.to_text()).batches()
+    with translate_file_errors():
+        yield from pvdm_kernel.ParquetFile(data, request.to_text()).batches()

@@ -1,4 +1,4 @@
-"""Partial digests, which are combined only under the same keys and plan (spec/digest.md section 4)."""
+"""Partial digests: digests of some of the rows, combined only under the same keys and plan (spec/digest.md 4)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAME_MAX_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Partial:
-    """A number of rows and the sum of their hashes. The sum is a secret: it is not printed or compared with `==`."""
+    """The digest of some or all rows: their number, and the sum of their hashes, which is secret and not printed."""
 
     epoch: int
     construction: Construction
@@ -38,7 +38,6 @@ class Partial:
         if not 0 <= self.rows <= ROW_COUNT_MAX:
             expected = f"at most {ROW_COUNT_MAX}"
             raise Code.DIGESTER_MISUSED(reason="row_count_overflow", expected=expected, got=str(self.rows))
-
         if len(self.fingerprint) != _FINGERPRINT_BYTES or len(self.key_check) != KEY_CHECK_BYTES:
             raise _malformed("32 bytes of fingerprint and 16 of key check", "other lengths")
         if not 0 <= self.total < _MODULUS or (self.rows == 0 and self.total):
@@ -68,8 +67,8 @@ class Partial:
             raise _malformed("the magic bytes of version 1", "other bytes")
         epoch = reader.number(8)
         try:
-            construction, mode = Construction(_name(reader)), Mode(_name(reader))
-            projection = ProjectionName(_name(reader))
+            construction, mode = Construction(_read_name(reader)), Mode(_read_name(reader))
+            projection = ProjectionName(_read_name(reader))
         except ValueError as error:
             raise _malformed("a known name", str(error)) from None
         fingerprint, check = reader.take(_FINGERPRINT_BYTES), reader.take(KEY_CHECK_BYTES)
@@ -123,16 +122,16 @@ def combine(partials: Iterable[Partial]) -> Partial:
     return replace(first, rows=rows, total=total)
 
 
-def combine_each(seen: Sequence[Mapping[ProjectionName, Partial]]) -> dict[ProjectionName, Partial]:
+def combine_each(parts: Sequence[Mapping[ProjectionName, Partial]]) -> dict[ProjectionName, Partial]:
     """For each projection the digest of all rows together; there must be at least one mapping."""
-    return {name: combine(partials[name] for partials in seen) for name in seen[0]}
+    return {name: combine(partials[name] for partials in parts) for name in parts[0]}
 
 
 def _malformed(expected: str, got: str) -> PvdmError:
     return Code.PARTIAL_MISMATCH(reason="partial_malformed", expected=expected, got=got)
 
 
-def _name(reader: ByteReader) -> str:
+def _read_name(reader: ByteReader) -> str:
     size = reader.number(1)
     if size > _NAME_MAX_BYTES:
         raise _malformed(f"a name of at most {_NAME_MAX_BYTES} bytes", str(size))

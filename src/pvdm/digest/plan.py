@@ -24,7 +24,7 @@ class Mode(Enum):
 
 
 class Construction(Enum):
-    """Element hashes of proofs (spec/digest.md section 3). An unkeyed hash must never be added here."""
+    """The keyed hash of one canonical row, an element of a digest's sum (spec/digest.md section 3). Never unkeyed."""
 
     HMAC_SHA256 = "hmac-sha256"
     BLAKE3 = "blake3"
@@ -32,7 +32,7 @@ class Construction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A valid digest plan, the input of both engines."""
+    """A valid digest plan, the input of the native kernel and of the Python reference."""
 
     schema: Schema
     projections: tuple[Projection, ...]
@@ -68,7 +68,7 @@ class Plan:
 
 
 def _check_parts(plan: Plan) -> None:
-    """Refuse parts of other types, such as a string for a mode, which would fail much later."""
+    """Refuse fields of other types, such as a string for a mode, which would fail much later."""
     for value, kind in (
         (plan.schema, Schema),
         (plan.mode, Mode),
@@ -80,7 +80,7 @@ def _check_parts(plan: Plan) -> None:
 
 
 def _check_coverage(schema: Schema, projection: Projection) -> None:
-    """Require that the projection is of this schema: content and its exclusions are all columns."""
+    """Require that the columns of `content` and its exclusions together are all columns of the schema."""
     if projection.name is ProjectionName.CONTENT:
         exclude = {gone.column: gone.reason for gone in projection.excluded}
         content(schema, columns=projection.columns, exclude=exclude)
@@ -93,15 +93,15 @@ def _check_types(schema: Schema, mode: Mode) -> None:
         got = str(slot.type)
         match slot.type:
             case DecimalType(_, _, None) if mode is Mode.PORTABLE:
-                words, hint = f"decimal {path!r} has no declared scale", f"schema.with_scales({{{path!r}: …}})"
+                words, hint = f"no scale of decimal {path!r} is declared", f"schema.with_scales({{{path!r}: …}})"
                 raise Code.PLAN_INVALID(
                     words, reason="portable_scale_undeclared", got=got, hint=f"declare it: {hint}", column=path
                 )
             case DecimalType(_, _, int()) if mode is Mode.STORED:
-                words, hint = f"decimal {path!r} has a declared scale", "leave with_scales out, or use portable mode"
+                words, hint = f"a scale of decimal {path!r} is declared", "leave with_scales out, or use portable mode"
                 raise Code.SCHEMA_INVALID(words, expected="none in stored mode", got=got, hint=hint, column=path)
             case PrimitiveType(Kind.FLOAT | Kind.DOUBLE) | GeoType() if mode is Mode.PORTABLE:
-                message = f"{path!r} is a raw binary float"
+                message = f"{path!r} is, or contains, binary floats"
                 raise Code.PLAN_INVALID(message, reason="portable_float", got=got, column=path)
             case _:
                 pass
@@ -117,7 +117,7 @@ KEY_CHECK_BYTES: Final = 16
 
 
 def element_key(key: DigestKey, plan: Plan, name: ProjectionName) -> bytes:
-    """The key of the element hash, separated by construction, mode, projection and schema."""
+    """The key of the element hash. It differs for each construction, mode, projection and schema."""
     return _derive(key, b"pvdm/element/v1\0", plan, name)
 
 

@@ -36,7 +36,7 @@ _DECIMAL128_DIGITS: Final = 38
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """One leaf: the changes that were tried, and the projections whose digests changed each time.
+    """One leaf: the changes that were tried, and the projections whose digests changed with each of them.
 
     `changes` has `value` (another value) and `null` (a null instead of a value), as far as the type allows them. It is
     empty for a leaf that has only one possible value, such as `unknown`.
@@ -49,7 +49,7 @@ class ProbeResult:
 
 
 def probe_coverage(plan: Plan, *, engine: Engine | None = None) -> tuple[ProbeResult, ...]:
-    """Change each leaf of each column of the target; raises unless exactly the covering projections' digests change."""
+    """Change each leaf of each column; raises unless exactly the digests of projections with that column change."""
     keys = {projection.name: DigestKey(secrets.token_bytes(32), epoch=0) for projection in plan.projections}
     target = arrow_schema(plan.schema)
     base = [_sample(field, plan.mode) for field in plan.schema.fields]

@@ -20,7 +20,7 @@ from blake3 import blake3
 
 from pvdm.digest import variant
 from pvdm.digest.arrow import ArrowSource, Shape, check_batch, holds_variant, is_shredded, read_source, variant_shredded
-from pvdm.digest.columns import DOUBLE, SINGLE, Column, canonicalize_nan, open_column, widen, within
+from pvdm.digest.columns import DOUBLE, SINGLE, Column, canonicalize_nan, open_column, require_within, widen
 from pvdm.digest.plan import Construction, Mode, Plan, framed
 from pvdm.digest.unicode14 import UNASSIGNED
 from pvdm.errors import Code, InputError
@@ -90,7 +90,7 @@ def join(cells: Iterable[bytes]) -> bytes:
 
 
 def require_row_size(size: int) -> None:
-    """Section 8, checked while a row grows, so that hostile buffers cannot exhaust the memory."""
+    """The limit of section 8, checked while a row grows, so that hostile buffers cannot exhaust the memory."""
     if size > ROW_SIZE_MAX_BYTES:
         raise Code.ROW_INVALID(reason="row_too_large", expected=f"at most {ROW_SIZE_MAX_BYTES} bytes", got="more")
 
@@ -199,7 +199,7 @@ def variant_cell(node: variant.Node, mode: Mode) -> bytes:
         case variant.Object(fields):
             return frame(Tag.OBJECT, _object_body(fields, mode))
         case variant.Scalar(PrimitiveType(Kind.FLOAT | Kind.DOUBLE) as kind, _) if mode is Mode.PORTABLE:
-            message, expected = "the variant has a raw binary float", "a decimal outside variants"
+            message, expected = "the variant has a binary float", "a decimal outside variants"
             raise Code.PLAN_INVALID(message, reason="portable_float", expected=expected, got=str(kind))
         case variant.Scalar(DecimalType() as kind, _) if mode is Mode.PORTABLE:
             raise Code.PLAN_INVALID("the variant has a decimal", reason="portable_scale_undeclared", got=str(kind))
@@ -228,7 +228,7 @@ def _object_body(fields: tuple[tuple[str, variant.Node], ...], mode: Mode) -> by
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A column, or a part of one, whose source was accepted for its target."""
+    """A target column, or a part of one, for which an input column was accepted."""
 
     path: str
     source_type: Type | Shape
@@ -245,7 +245,7 @@ def bind(target: Field | Inner, found: ArrowSource, mode: Mode, depth: int = 1) 
     inside: list[tuple[str, Field | Inner, pa.Field[Any]]] = []
     match kind, found.type:
         case StructType(fields), Shape.STRUCT:
-            given = by_name(path, [field.name for field in fields], found.parts)
+            given = require_names(path, [field.name for field in fields], found.parts)
             inside = [(field.name, field, given[field.name]) for field in sorted(fields, key=lambda field: field.name)]
         case ListType(element), Shape.LIST:
             inside = [("element", element, found.parts[0])]
@@ -253,7 +253,7 @@ def bind(target: Field | Inner, found: ArrowSource, mode: Mode, depth: int = 1) 
             inside = [("key", key, found.parts[0]), ("value", value, found.parts[1])]
         case PrimitiveType(Kind.VARIANT), Shape.STRUCT if is_shredded(found):
             raise variant_shredded(path)
-        case _ if not accepted(found, target, mode):
+        case _ if not is_accepted(found, target, mode):
             raise Code.COLUMNS_MISMATCH(
                 f"column {path!r} cannot be brought to its target type",
                 reason="cast_refused",
@@ -267,7 +267,7 @@ def bind(target: Field | Inner, found: ArrowSource, mode: Mode, depth: int = 1) 
     return Slot(path, found.type, kind, target.required, depth, parts)
 
 
-def accepted(found: ArrowSource, target: Field | Inner, mode: Mode) -> bool:
+def is_accepted(found: ArrowSource, target: Field | Inner, mode: Mode) -> bool:
     """Whether the cast is in the closed list, or the Arrow type can mean the target (section 7.1)."""
     if found.type == target.type:
         return True
@@ -297,16 +297,16 @@ def cast(value: Any, found: Type | Shape, target: Type) -> Any:
         case DecimalType(_, scale), DecimalType():
             return rescale(value, scale, target)
         case PrimitiveType(Kind.DATE), PrimitiveType(Kind.TIMESTAMP):
-            return within(value * _UNITS_PER_DAY[Kind.TIME], bits=64)
+            return require_within(value * _UNITS_PER_DAY[Kind.TIME], bits=64)
         case PrimitiveType(Kind.DATE), PrimitiveType(Kind.TIMESTAMP_NS):
-            return within(value * _UNITS_PER_DAY[Kind.TIME_NS], bits=64)
+            return require_within(value * _UNITS_PER_DAY[Kind.TIME_NS], bits=64)
     return value
 
 
-def by_name(
+def require_names(
     path: str, wanted: Iterable[str], given: Iterable[pa.Field[Any]], also_allowed: Iterable[str] = ()
 ) -> dict[str, pa.Field[Any]]:
-    """The given fields by name. Raises if one is missing, given twice or unexpected."""
+    """The given fields by name. Raises if a wanted one is missing, or one is given twice or not allowed."""
     prefix = f"{path}." if path else ""
     found: dict[str, pa.Field[Any]] = {}
     for part in given:
@@ -382,7 +382,7 @@ def _map_body(slot: Slot, column: Column, at: int, mode: Mode) -> bytes:
 def canonical_rows(plan: Plan, name: ProjectionName, batch: pa.RecordBatch) -> Iterator[bytes]:
     """The canonical rows of a projection; names, types and buffers are checked before the first row."""
     targets = plan.projected_schema(name).fields
-    given = by_name("", [target.name for target in targets], batch.schema, also_allowed=plan.schema.names)
+    given = require_names("", [target.name for target in targets], batch.schema, also_allowed=plan.schema.names)
     slots = [bind(target, read_source(target.name, given[target.name]), plan.mode) for target in targets]
     columns = []
     for slot in slots:
@@ -390,7 +390,7 @@ def canonical_rows(plan: Plan, name: ProjectionName, batch: pa.RecordBatch) -> I
             columns.append((slot, open_column(batch.column(slot.path))))
         except InputError as error:
             error.details["column"] = slot.path
-            raise _located(error) from None
+            raise _with_position(error) from None
     return _rows(columns, batch.num_rows, plan.mode)
 
 
@@ -400,10 +400,10 @@ def _rows(columns: list[tuple[Slot, Column]], count: int, mode: Mode) -> Iterato
             yield join(cell(slot, column, row, mode) for slot, column in columns)
         except InputError as error:
             error.details["row"] = row
-            raise _located(error) from None
+            raise _with_position(error) from None
 
 
-def _located(error: InputError) -> InputError:
+def _with_position(error: InputError) -> InputError:
     """The error with column, type and row in its message as well as in its details."""
     details = error.details
     words = [f"column {details['column']!r}"] if "column" in details else []
@@ -453,7 +453,7 @@ class ReferenceAccumulator:
         raise TypeError("an accumulator holds keys and is not pickled")
 
     def update(self, batch: pa.RecordBatch) -> None:
-        """Add every row of the batch. After a raise the accumulator must not be used."""
+        """Add every row of the batch. After an error the accumulator must not be used."""
         check_batch(batch)
         pending = {name: canonical_rows(self._plan, name, batch) for name in self._keys}
         for name, encoded in pending.items():

@@ -15,10 +15,7 @@ _WAIT_SECONDS: Final = 1.0
 
 
 def share(pieces: Iterable[_T], workers: Sequence[Callable[[_T], None]]) -> None:
-    """Give every piece once, in order, to a free worker, each in its own thread.
-
-    After an error or an interruption no worker begins another piece.
-    """
+    """Give every piece once, in order, to a free worker, each in its own thread. No piece is begun after an error."""
     # A list and not an Event: a signal while an Event is set can leave its lock taken.
     remaining, lock, stopped = iter(pieces), threading.Lock(), list[bool]()
 
@@ -49,8 +46,8 @@ def share(pieces: Iterable[_T], workers: Sequence[Callable[[_T], None]]) -> None
             raise
 
 
-def mapped(threads: int, work: Callable[[_T], _To], given: Sequence[_T]) -> list[_To]:
-    """The result of `work` for each, in order. After an error nothing more is begun."""
+def map_in_threads(threads: int, work: Callable[[_T], _To], given: Sequence[_T]) -> list[_To]:
+    """The result of `work` for each given value, in order. After an error no further value is begun."""
     results: dict[int, _To] = {}
 
     def run_piece(piece: tuple[int, _T]) -> None:

@@ -1,4 +1,4 @@
-"""A chunk for the job that makes its rows: its definition, and with Spark its rows of the pinned source."""
+"""A chunk for the job that makes its rows: its definition, and with Spark its rows in the pinned source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.paths import parse_location
 from pvdm.lake.read.resolve import initial_defaults
 from pvdm.lake.read.scan import read_columns, schema_of, with_newer_columns
-from pvdm.lake.spark import SparkCatalog, wire
+from pvdm.lake.spark import SparkCatalog, add_catalog
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract, columns_read, resolve
 from pvdm.model.filter.bind import bind
@@ -47,19 +47,19 @@ class Source:
 
     @cached_property
     def _manifest(self) -> dict[str, Any]:
-        """The manifest of source files that the contract names."""
-        place = parse_location(str(self.bound.contract.boundary.source.manifest))
+        """The manifest of source files that the contract names. Raises if it is not the one that was pinned."""
+        location = parse_location(str(self.bound.contract.boundary.source.manifest))
         try:
-            with place.local.open("rb") as file:
+            with location.local.open("rb") as file:
                 data = file.read(_MANIFEST_BYTES + 1)
             found = json.loads(data)
         except (OSError, ValueError) as error:
-            got = type(error).__name__
-            raise Code.SOURCE_UNREADABLE(reason="source_manifest_unreadable", expected=str(place), got=got) from error
+            expected, got = str(location), type(error).__name__
+            raise Code.SOURCE_UNREADABLE(reason="source_manifest_unreadable", expected=expected, got=got) from error
+        # The first 63 bits of the manifest's SHA-256 are its snapshot id.
         if not isinstance(found, dict) or int(hashlib.sha256(data).hexdigest()[:16], 16) >> 1 != self._snapshot_id:
-            raise Code.SOURCE_UNSUPPORTED(
-                reason="source_manifest_changed", expected=str(self._snapshot_id), got=str(place)
-            )
+            expected, got = str(self._snapshot_id), str(location)
+            raise Code.SOURCE_UNSUPPORTED(reason="source_manifest_changed", expected=expected, got=got)
         return found
 
     @property
@@ -68,10 +68,10 @@ class Source:
 
     @cached_property
     def schema(self) -> Schema:
-        """The columns of the pinned snapshot, and later ones of the table that the contract reads."""
+        """The columns of the pinned snapshot, and those added to the table later that the contract reads."""
         if self.bound.contract.boundary.source.table is None:
             return schema_from_text(json.dumps(self._manifest["schema"]))[0]
-        return to_model(self._read_schema)
+        return to_model(self._schema_with_newer)
 
     @cached_property
     def _table(self) -> TableMetadata:
@@ -100,7 +100,7 @@ class Source:
         )
 
     @cached_property
-    def _read_schema(self) -> TableSchema:
+    def _schema_with_newer(self) -> TableSchema:
         if self._snapshot_id is None:
             return self._table.current_schema
         newer = read_columns(self.workload.source_newer_columns.encode())
@@ -112,9 +112,9 @@ class Source:
         target = TableMetadata.from_json(TableClient(self.client, *split_name(contract.boundary.target)).load())
         return columns_read(contract, to_model(target.current_schema).names)
 
-    def _with_newer(self, frame: DataFrame) -> DataFrame:
-        """Add later columns with their defaults or null, since Spark reads a snapshot by its own schema."""
-        defaults = initial_defaults(self._read_schema)
+    def _add_newer_columns(self, frame: DataFrame) -> DataFrame:
+        """Add later columns with their defaults or null, since Spark reads a snapshot by the snapshot's own schema."""
+        defaults = initial_defaults(self._schema_with_newer)
         names_in_frame = {name.lower() for name in frame.columns}
         for field in self.schema.fields:
             if field.name.lower() not in names_in_frame:
@@ -141,7 +141,7 @@ class Source:
         frame = self.session().read.option("versionAsOf", str(self._snapshot_id)).table(self._spark_name(table))
         if chunk.files is not None:
             frame = frame.where(functions.col(_FILE_COLUMN).isin(*chunk.files))
-        return self._with_newer(frame).where(filters)
+        return self._add_newer_columns(frame).where(filters)
 
     def apply_mapping(self, frame: DataFrame) -> DataFrame:
         """Apply the declared mapping: columns renamed, left out, reordered and widened."""
@@ -161,12 +161,12 @@ class Source:
 
     @cached_property
     def _catalog(self) -> str:
-        """The name of the Spark catalog with the producer's token; each Steward and token has its own."""
+        """Add the Spark catalog of this Steward and the producer's token to the session; returns its name."""
         lent = self.client.lend(Role.PRODUCER)
         digest = hashlib.sha256(self.client.url.encode() + (lent.token_id or "").encode() + lent.token.reveal())
         name = f"pvdm_{digest.hexdigest()[:16]}"
         catalog = SparkCatalog(name, f"{self.client.url}/catalog", lent.token, lent.token_id)
-        wire(self.session(), catalog)
+        add_catalog(self.session(), catalog)
         return catalog.name
 
 
@@ -203,9 +203,9 @@ class Chunk:
         return self._source
 
     def source(self) -> DataFrame:
-        """The chunk's rows of the pinned source, with the source's columns."""
+        """The chunk's rows in the pinned source, with the source's columns."""
         return self._require_source().frame(ChunkDefinition(self.chunk_id, self.where, self.files))
 
     def rows(self) -> DataFrame:
-        """The rows that the contract declares: `source` in the target's columns."""
+        """The rows that the contract declares: those of `source`, with the target's columns."""
         return self._require_source().apply_mapping(self.source())

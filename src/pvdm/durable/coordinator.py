@@ -74,20 +74,20 @@ class Coordinator:
         """Open the workload, or continue it, and bring every chunk to its end.
 
         `build` makes a chunk's rows; without it the contract's filter and mapping are the job. `table` names the
-        target, or `contract` does, which must be the one that the table is protected under.
+        target, or `contract` does, which must be the table's contract. `parameters` are the contract's.
         """
-        return self.run(workload_id, self._target(table, contract), parameters, build)
+        return self.run(workload_id, self._require_target(table, contract), parameters, build)
 
     def run(
         self, workload_id: str, table: str, parameters: Mapping[str, object], build: Build | None = None
     ) -> Outcome:
-        """Like `execute_workload`, with the parameters as a mapping, so that they may have any name."""
-        texts = {name: _text(name, value) for name, value in parameters.items()}
+        """As `execute_workload`, with the contract's parameters as a mapping, so that they may have any name."""
+        texts = {name: _parameter_text(name, value) for name, value in parameters.items()}
         self._require_job(build)
         return self._run(self._client.open_workload(workload_id, table, texts), build)
 
     def repair(self, workload_id: str, build: Build | None = None, *, reason: str) -> Outcome:
-        """Try failed chunks again and continue with the rest; each new attempt is verified from the start.
+        """Try failed chunks again, with new attempts, and continue with the rest of the workload.
 
         `reason` says what was corrected; it is stored with the new attempts.
         """
@@ -103,23 +103,23 @@ class Coordinator:
         *,
         reason: str | None = None,
     ) -> Outcome:
-        """Verify and publish a branch that an unmodified job has staged; its files are copied.
+        """Verify and publish a branch that an unmodified job has staged; the Steward copies its files.
 
-        After a branch that failed under this id, `reason` says what was corrected, as with `repair`.
+        If a branch has failed under this workload id, `reason` says what was corrected, as with `repair`.
         """
-        texts = {name: _text(name, value) for name, value in (parameters or {}).items()}
+        texts = {name: _parameter_text(name, value) for name, value in (parameters or {}).items()}
         try:
             attempt = self._client.publish_branch(workload_id, table, branch, texts, reason)
         except (ConflictError, InputError, NotAllowedError):
             # An abandoned workload is reported as abandoned, whatever else is wrong with this call.
-            if (abandoned := self._find_abandoned(workload_id)) is None:
+            if (abandoned := self._abandoned_outcome(workload_id)) is None:
                 raise
             return abandoned
         is_running = attempt.state in (AttemptState.VERIFYING, AttemptState.COMMITTING)
         opened = attempt.attempt_id if is_running else None
         return self._run(self._client.workload(workload_id).workload, _refuse_build, opened_attempt=opened)
 
-    def _find_abandoned(self, workload_id: str) -> Outcome | None:
+    def _abandoned_outcome(self, workload_id: str) -> Outcome | None:
         """The outcome of an abandoned workload; None for any other, and for an unknown one."""
         try:
             workload = self._client.workload(workload_id).workload
@@ -127,7 +127,8 @@ class Coordinator:
             return None
         return self._run(workload, _refuse_build) if workload.state is WorkloadState.ABANDONED else None
 
-    def _target(self, table: str | None, contract: DataProductContract | None) -> str:
+    def _require_target(self, table: str | None, contract: DataProductContract | None) -> str:
+        """The target's name. Raises if there is none, or the target is not protected under this contract."""
         if contract is None:
             if table is None:
                 raise Code.TARGET_MISSING()
@@ -165,7 +166,7 @@ class Coordinator:
             repair=repair,
             opened_attempt=opened_attempt,
         )
-        return Run(self._client, workload, bound, settings).outcome()
+        return Run(self._client, workload, bound, settings).execute()
 
     def _require_job(self, build: Build | None) -> None:
         if build is None and self._spark is None:
@@ -197,12 +198,12 @@ def _session_function(spark: SparkSession | Callable[[], SparkSession] | None) -
 
 
 def _refuse_build(_spark: object, chunk: Chunk) -> None:
-    """The job of a published branch: its rows are staged already."""
+    """The job for a branch that is staged already: it has no rows to make, so it raises."""
     raise Code.BRANCH_NOT_ADOPTED(got=chunk.chunk_id)
 
 
-def _text(name: str, value: object) -> str:
-    """A parameter as text, as contracts write it."""
+def _parameter_text(name: str, value: object) -> str:
+    """The value of a parameter as text, as contracts write it."""
     match value:
         case bool():
             return "true" if value else "false"

@@ -21,7 +21,7 @@ from pvdm.errors import (
     VerificationError,
     expect,
 )
-from pvdm.lake.spark import CALLING, cause_of
+from pvdm.lake.spark import PY4J_CALL_PREFIX, cause_of
 from pvdm.model.chunk import is_steward_branch
 from pvdm.model.filter.claim import way_to_publish_rest
 from pvdm.model.located import (
@@ -45,14 +45,14 @@ def failure_error(
 ) -> VerificationError:
     """The error for an attempt that failed, with the Steward's refusal and the next step.
 
-    `before`: the attempt failed in an earlier run, and this run has tried nothing. `moved`: the source has newer rows
-    than the workload reads. `next_step` replaces the usual one, a repair, for example if no attempt is left.
+    `before`: the attempt failed in an earlier run, and this run has not tried again. `moved`: the source has a newer
+    snapshot than the workload reads. `next_step` replaces the usual one, a repair, for example if no attempt is left.
     """
     refusal = attempt.refusal
     classes = ", ".join(each.value for each in attempt.classes)
     details: dict[str, str | int] = {"chunk": chunk_id, "attempt": attempt.number, "attempt_id": attempt.attempt_id}
     details |= {"classes": classes} if classes else {}
-    details |= _located(attempt)
+    details |= _located_details(attempt)
     details |= {f"finding_{number}": str(each) for number, each in enumerate(attempt.findings, 1)}
     details |= {"findings_more": attempt.findings_more} if attempt.findings_more else {}
     details |= {"proof_id": attempt.proof_id} if attempt.proof_id is not None else {}
@@ -95,14 +95,14 @@ def _got(attempt: AttemptView) -> str | None:
     return "; ".join(part for part in (refusal.got, *(first_keys(each) for each in located.classes)) if part) or None
 
 
-def _located(attempt: AttemptView) -> dict[str, str | int]:
+def _located_details(attempt: AttemptView) -> dict[str, str | int]:
     located = attempt.located
     if located is None:
         return {}
     if located.problem_code is not None:
         return {"not_located": located.problem_code}
     facts: dict[str, str | int] = {f"rows_{each.failure.value}": each.rows for each in located.classes}
-    facts |= {_files_name(each): files_of(each) for each in located.classes if each.files}
+    facts |= {_files_detail_name(each): files_of(each) for each in located.classes if each.files}
     withheld = explain_hidden_keys(located)
     if withheld is not None and located.keys_for:
         withheld += f"; see `pvdm status --workload-id {attempt.workload_id}`"
@@ -114,7 +114,7 @@ def _located(attempt: AttemptView) -> dict[str, str | int]:
     return facts | {name: text for name, text in texts.items() if text}
 
 
-def _files_name(located: LocatedClass) -> str:
+def _files_detail_name(located: LocatedClass) -> str:
     files = "source_files" if located.failure is FailureClass.MISSING else "files"
     return f"{files}_with_{located.failure.value}_rows"
 
@@ -152,7 +152,7 @@ def retry_command(attempt: AttemptView) -> str:
 
 
 def kept_branch_note(attempt: AttemptView) -> str:
-    """A note about an adopted branch that was not published."""
+    """A note about an adopted branch (`pvdm publish`) that was not published."""
     table, branch = attempt.table or "TABLE", attempt.branch
     return (
         f"your branch is as it was: read it as {table}.branch_{branch}, "
@@ -200,14 +200,14 @@ _SELF_EXPLAINING: Final = (InputError, NotAllowedError, UnavailableError, Rolled
 
 
 def reason_for(error: BaseException) -> str:
-    """The reason of the abort, as the ledger stores it."""
+    """The reason for aborting an attempt after this error, as the ledger stores it."""
     return "".join(each if each.isprintable() else " " for each in _summary(error, 200))[:200]
 
 
 def staging_error(error: BaseException, reason: str, now: AttemptView) -> BaseException:
-    """The error for the caller; `now` is the attempt after the abort.
+    """The error for the caller after staging has failed; `now` is the attempt after the abort.
 
-    An attempt that ended with another `reason` than this run's was ended by another caller.
+    An attempt that ended with another reason than `reason`, this run's, was ended by another caller.
     """
     if now.state is not AttemptState.ROLLED_BACK or now.reason != reason:
         return taken_over_error(now, job=_summary(error, 300))
@@ -219,7 +219,7 @@ def staging_error(error: BaseException, reason: str, now: AttemptView) -> BaseEx
         return Code.STAGING_UNKNOWN(got=summary)
     if "NotAuthorizedException" in summary:
         return Code.CATALOG_TOKEN_REFUSED(got=summary)
-    return Code.JOB_FAILED(got=summary, **_location(error))
+    return Code.JOB_FAILED(got=summary, **_job_line(error))
 
 
 def taken_over_error(now: AttemptView, **details: str) -> PvdmError:
@@ -269,20 +269,20 @@ def unreported_error(error: BaseException, attempt: AttemptView, report_error: P
         f"the chunk could not be staged, and the Steward could not be reached: {last_state}",
         got=_summary(error, 300),
         attempt_id=attempt.attempt_id,
-        **_location(error),
+        **_job_line(error),
     )
 
 
 def _summary(error: BaseException, max_characters: int) -> str:
     """The error's type and first line; for an error from Java its cause."""
     lines = str(error).strip().splitlines()
-    if lines and lines[0].startswith(CALLING):
+    if lines and lines[0].startswith(PY4J_CALL_PREFIX):
         lines = [cause_of(error)]
     return f"{type(error).__name__}: {lines[0][:max_characters]}" if lines else type(error).__name__
 
 
-def _location(error: BaseException) -> dict[str, str]:
-    """The innermost line of the job's own code, without any values."""
+def _job_line(error: BaseException) -> dict[str, str]:
+    """The detail `at`: the innermost line of the job's own code, without any values; empty if there is none."""
     if isinstance(error, _SELF_EXPLAINING):
         return {}
     steps = [step for step in traceback.walk_tb(error.__traceback__) if not _is_within(step[0], (_PVDM_FOLDER,))]

@@ -31,7 +31,7 @@ class Doing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of one chunk, when `done` of `total` chunks are published; `note` is a text for people."""
+    """One progress report about a chunk, when `done` of `total` chunks are published; `attempt` is its number."""
 
     workload_id: str
     chunk_id: str
@@ -73,8 +73,8 @@ class Published(Enum):
 class SourceMoved:
     """The source has a newer snapshot than the one that the workload reads.
 
-    `correction` says how newer rows are published. `opened_at` is when the workload pinned its snapshot; None if it
-    was complete when the run began.
+    `correction` says how newer rows are published. `opened_at` is when the workload was opened and pinned its snapshot;
+    None if the workload had ended when it was last read.
     """
 
     pinned_snapshot_id: int
@@ -103,7 +103,7 @@ class SourceMoved:
 
 @dataclass(frozen=True, slots=True)
 class ChunkOutcome:
-    """One chunk and its last attempt; `before`: it was published when the run began."""
+    """One chunk and its last attempt; `before`: an earlier run published it."""
 
     chunk_id: str
     attempt: AttemptView
@@ -161,14 +161,14 @@ class Committed:
 
     @property
     def published(self) -> Published:
-        """Whether this run published the rows, or an earlier one had."""
+        """Whether this run published the chunks, or an earlier one had, or each a part."""
         if self.chunks and all(each.before for each in self.chunks):
             return Published.BEFORE
         return Published.PARTLY_NOW if any(each.before for each in self.chunks) else Published.NOW
 
     @property
     def snapshot_id(self) -> int | None:
-        """The last snapshot that it published to `main`."""
+        """The snapshot that published the last chunk."""
         return self.chunks[-1].attempt.snapshot_id if self.chunks else None
 
     @property
@@ -197,7 +197,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class _Unpublished:
-    """What the two outcomes without a publication share."""
+    """What the two outcomes of a run that did not publish every chunk share."""
 
     name: ClassVar[str]
     exit_code: ClassVar[int]
@@ -224,9 +224,9 @@ class _Unpublished:
 
 @dataclass(frozen=True, slots=True)
 class VerificationFailed(_Unpublished):
-    """A verdict was FAIL, or the gate refused; nothing was published. The next step is `repair`.
+    """A verdict was FAIL, or the gate refused; the chunk was not published. The next step is `repair`.
 
-    `before`: it failed in an earlier run, and this run has tried nothing.
+    `before`: the chunk failed in an earlier run, and this run has not tried it again.
     """
 
     name: ClassVar[str] = "VERIFICATION_FAILED"
@@ -241,7 +241,7 @@ class VerificationFailed(_Unpublished):
 
 @dataclass(frozen=True, slots=True)
 class RolledBack(_Unpublished):
-    """The run stopped early and left nothing half done; the same call continues it."""
+    """The run stopped without a verdict; `error` says why, and what to do next."""
 
     name: ClassVar[str] = "ROLLED_BACK"
     exit_code: ClassVar[int] = RolledBackError.exit_code
@@ -255,7 +255,7 @@ Outcome: TypeAlias = Committed | VerificationFailed | RolledBack
 
 
 def extent_of(chunks: Sequence[ChunkOutcome]) -> ExtentView | None:
-    """The sum over the published chunks; removals count once for each snapshot."""
+    """The sum over the published chunks, with removals counted once for each snapshot; None if one is not known."""
     published = [each.attempt for each in chunks if each.attempt.snapshot_id is not None]
     extents = [each.extent for each in published if each.extent is not None]
     if len(extents) < len(published):
@@ -287,7 +287,7 @@ def _json(outcome: Outcome) -> dict[str, object]:
 
 
 def source_moved(workload: WorkloadView, chunks: Sequence[ChunkOutcome], *, appends: bool) -> SourceMoved | None:
-    """Pinned and newest snapshot; None if they are equal, or the newest is unknown."""
+    """The pinned and the newest snapshot of the source; None if they are equal, or one is not known."""
     pinned, newest = workload.source_snapshot_id, workload.source_newest_snapshot_id
     if pinned is None or newest is None or pinned == newest:
         return None

@@ -1,4 +1,4 @@
-"""Runs the chunks of a workload to their end, and publishes overrides."""
+"""Runs the chunks of a workload to their end; also publishes what overrides name."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pvdm.model.contract import BoundContract
 from pvdm.model.statements.core import Operation
 from pvdm.model.states import ROLLED_BACK_MAX, AttemptState, WorkloadState, needs_reason
 from pvdm.physical.stager import Destination, Stager
-from pvdm.physical.watchdog import Terminated, termination_raised, watched
+from pvdm.physical.watchdog import SigtermReceived, raise_on_sigterm, run_watched
 
 CHUNKS_PAGE: Final = 500
 PROBLEM_TRIES: Final = 5
@@ -46,7 +46,7 @@ Make = Callable[[Chunk], Any]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of a run; with `repair`, the reason, failed chunks are tried again.
+    """Settings of a run; `repair` is the reason for trying failed chunks again, None if they are not.
 
     `stager` is called when there is a chunk to stage, since it may start Spark. `opened_attempt` is the id of an
     attempt that the caller has just opened: its publication counts as this run's.
@@ -72,19 +72,19 @@ class Run:
         self._table = workload.table or bound.contract.boundary.target
         self._attempts: dict[str, AttemptView] = {}  # the last attempt at each chunk, by the chunk's id
         self._published_before: set[str] = set()
-        self._failed: tuple[ChunkView, AttemptView] | None = None
+        self._failed: tuple[ChunkView, AttemptView] | None = None  # found while others waited for their publication
         self._plan_indexes: dict[str, int] = {}
-        self._failed_before = False
+        self._failed_before = False  # whether the chunk that ends this run failed in an earlier one
         self._source_noted = False
 
-    def outcome(self) -> Outcome:
-        """Run to the end, or until an error stops it."""
+    def execute(self) -> Outcome:
+        """Run to the end, or until an interruption or a rollback; raises other errors."""
         if self._workload.state is WorkloadState.ABANDONED:
             return self._rolled_back(failure_text.abandoned_error(self._workload))
         try:
-            with termination_raised():
+            with raise_on_sigterm():
                 return self._run_chunks()
-        except (KeyboardInterrupt, Terminated):
+        except (KeyboardInterrupt, SigtermReceived):
             staged = any(each.state in _WITH_STEWARD for each in self._attempts.values())
             return self._rolled_back(failure_text.interrupted_error(staged=staged))
         except RolledBackError as error:
@@ -117,7 +117,7 @@ class Run:
         return None if extent.rows_added or extent.files_removed else _UNCHANGED
 
     def _source_moved(self) -> SourceMoved | None:
-        """Whether the source has newer snapshots, by the Steward's last answer."""
+        """Whether the source has newer snapshots, by the workload as it was last read."""
         appends = self._bound.contract.boundary.operation is Operation.APPEND
         return source_moved(self._workload, self._chunks(), appends=appends)
 
@@ -142,7 +142,8 @@ class Run:
                     return last
                 case AttemptState.VERIFYING | AttemptState.COMMITTING:
                     if last.problem is not None:
-                        last = self._client.staged(last.attempt_id)  # it tries again at once: the cause may be gone
+                        # The Steward then tries again at once: the cause may be gone.
+                        last = self._client.staged(last.attempt_id)
                     return self._await_attempt(chunk, last)
                 case AttemptState.STAGING:
                     self._report(chunk, Doing.TAKEN_BACK, last)
@@ -173,11 +174,11 @@ class Run:
             attempt_token = self._client.attempt_token(attempt.attempt_id)
             operation, partition = self._bound.contract.boundary.operation, self._bound.partition
             ids = (attempt.workload_id, attempt.chunk_id, attempt.attempt_id)
-            place = (self._client.url, self._table, attempt.branch, attempt.prefix)
-            destination = Destination(*place, *ids, attempt_token.token, operation, partition)
+            target = (self._client.url, self._table, attempt.branch, attempt.prefix)
+            destination = Destination(*target, *ids, attempt_token.token, operation, partition)
             settings, stager = self._settings, self._settings.stager()
             chunk_for_job = Chunk.of(self._workload, chunk, settings.source)
-            watched(
+            run_watched(
                 lambda: stager.stage(lambda: settings.make(chunk_for_job), destination),
                 cancel=lambda: stager.cancel(destination),
                 seconds=_stage_limit(settings.stage_seconds, attempt_token.identity.expires_at),
@@ -204,9 +205,9 @@ class Run:
         return failure
 
     def _abort(self, attempt: AttemptView, reason: str) -> AttemptView | PvdmError:
-        """Abort the attempt; returns its state, or the error if the Steward cannot be reached.
+        """Abort the attempt; returns it as it is now, or the error if it may still be STAGING.
 
-        The attempt then stays STAGING until the next run aborts it; an interrupted run does not wait for the Steward.
+        The next run then aborts it. An interrupted run does not wait for a Steward that is restarting.
         """
         client = self._client.with_patience(False)
         with contextlib.suppress(PvdmError):
@@ -265,7 +266,7 @@ class Run:
         return attempt
 
     def _find_failed(self) -> tuple[ChunkView, AttemptView] | None:
-        """A chunk whose last attempt has ended unpublished; the gate may refuse any of them."""
+        """A chunk whose last attempt has ended unpublished, with this attempt; the gate may refuse any chunk."""
         workload = self._client.workload(self._workload.workload_id, limit=1, newest=False).workload
         if not _UNPUBLISHED & {each.state for each in workload.chunk_states}:
             return None
@@ -274,7 +275,7 @@ class Run:
 
     def _failed_outcome(self, chunk: ChunkView, attempt: AttemptView) -> Outcome:
         if attempt.state is AttemptState.VERIFICATION_FAILED:
-            moved, before = self._moved_now(), self._failed_before
+            moved, before = self._refresh_source_moved(), self._failed_before
             error = failure_text.failure_error(
                 attempt, chunk.chunk_id, self._attempts_exhausted_hint(chunk, attempt), before=before, moved=moved
             )
@@ -283,7 +284,7 @@ class Run:
             return self._rolled_back(failure_text.no_verdict_error(attempt, before=self._failed_before))
         return self._rolled_back(failure_text.taken_over_error(attempt))
 
-    def _moved_now(self) -> SourceMoved | None:
+    def _refresh_source_moved(self) -> SourceMoved | None:
         """Read the source's newest snapshot again: rows may have come after the run began."""
         with contextlib.suppress(PvdmError):
             self._workload = self._client.workload(self._workload.workload_id, limit=1).workload
@@ -320,19 +321,17 @@ _DOING: Final = {
     AttemptState.VERIFICATION_FAILED: Doing.FAILED,
     AttemptState.ROLLED_BACK: Doing.ROLLED_BACK,
 }
-
-
 _UNPUBLISHED: Final = frozenset({AttemptState.VERIFICATION_FAILED, AttemptState.ROLLED_BACK})
 
 
 def require_progress(attempt: AttemptView) -> None:
-    """Raise once the Steward has retried a problem `PROBLEM_TRIES` times."""
+    """Raise if the Steward's work still has a problem after `PROBLEM_TRIES` tries."""
     if attempt.job is not None and attempt.problem is not None and attempt.job.tries >= PROBLEM_TRIES:
         raise failure_text.stuck_error(attempt)
 
 
 def _stage_limit(seconds: float | None, expires_at: int) -> float | None:
-    """The time limit of staging, at most the lifetime of the attempt's token: a later commit would be refused."""
+    """Seconds for staging, at most the rest of the token's lifetime, after which a commit would be refused."""
     lifetime = expires_at / 1_000_000 - time.time()
     if lifetime <= 0:
         return seconds
@@ -340,9 +339,9 @@ def _stage_limit(seconds: float | None, expires_at: int) -> float | None:
 
 
 def publish_override(client: StewardClient, override_id: str, watch: Watch = unwatched) -> Outcome:
-    """Publish the bytes that an accepted override names, and wait for the outcome; a repeated call waits too.
+    """Publish the bytes that an accepted override names, as an operator, and wait for the outcome.
 
-    The client is an operator's.
+    The same call again waits for the same attempt.
     """
     attempt = client.publish_override(override_id)
     published_before = attempt.state is AttemptState.COMMITTED
@@ -358,14 +357,13 @@ def publish_override(client: StewardClient, override_id: str, watch: Watch = unw
         case AttemptState.COMMITTED:
             return Committed(workload_id, table, chunks)
         case AttemptState.VERIFICATION_FAILED:
-            way = f"where the contract allows one more attempt, `{failure_text.retry_command(attempt)}` makes it"
-            return VerificationFailed(
-                workload_id, table, chunks, failure_text.failure_error(attempt, attempt.chunk_id, way)
-            )
+            next_step = f"where the contract allows one more attempt, `{failure_text.retry_command(attempt)}` makes it"
+            error = failure_text.failure_error(attempt, attempt.chunk_id, next_step)
+            return VerificationFailed(workload_id, table, chunks, error)
         case AttemptState.ROLLED_BACK:
             hint = "the same call tries the publication again"
-            error = Code.ATTEMPT_ROLLED_BACK("the attempt was rolled back", got=attempt.reason, hint=hint)
-            return RolledBack(workload_id, table, chunks, error)
+            rolled_back = Code.ATTEMPT_ROLLED_BACK("the attempt was rolled back", got=attempt.reason, hint=hint)
+            return RolledBack(workload_id, table, chunks, rolled_back)
     if not attempt.waiting:
         raise failure_text.stuck_error(attempt)
     raise Code.ATTEMPT_WAITING(

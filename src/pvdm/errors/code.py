@@ -35,7 +35,7 @@ class RegisteredCode(StrEnum):
         hint: str | None = None,
         **details: str | int,
     ) -> PvdmError:
-        """Create an error of this code. Its class and all texts that are not given come from the registry."""
+        """Create an error of this code. Its class (the first of `kinds`) and texts not given come from the registry."""
         entry = self.entry if reason is None else self.entry.reasons[reason]
         error = KINDS[self.entry.kinds[0]](
             self,

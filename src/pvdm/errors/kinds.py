@@ -78,7 +78,7 @@ class PvdmError(Exception):
 
 
 def expect(value: _T | None, why: str) -> _T:
-    """The value, which is never None, for the reason `why`. Raises AssertionError if it is: that is a bug."""
+    """Return the value. Raises AssertionError with `why` if it is None, which would be a bug."""
     if value is None:
         raise AssertionError(why)
     return value

@@ -15,7 +15,7 @@ from typing import Any
 class Entry:
     """A code of the registry, or one of the reasons of a code.
 
-    `kinds` names several classes if the code that raises the error chooses one. Programs act on the code; the reason
+    `kinds` names several classes if the raising function chooses one of them. Programs decide by the code; the reason
     says what exactly is wrong.
     """
 
@@ -34,7 +34,7 @@ class Entry:
 
 @functools.cache
 def load_section(name: str) -> dict[str, Entry]:
-    """The codes of one file of the registry, which is read once a process. Its other texts are for docs/errors.md."""
+    """The codes of one file of the registry, which is read once per process. Its other texts are for docs/errors.md."""
     document = tomllib.loads(_registry().joinpath(f"{name}.toml").read_text("utf-8"))
     return {code: _read_entry(table) for code, table in document.items() if isinstance(table, dict)}
 

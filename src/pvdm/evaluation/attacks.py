@@ -1,4 +1,4 @@
-"""The demo's attacks: swap staged bytes, replay proofs, submit unsigned overrides."""
+"""The demo's attacks: swap staged bytes, replay proofs, make unsigned overrides."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pvdm.ledger import Unit
 from pvdm.ledger.record import proofs, statements
 from pvdm.ledger.work import attempts, chunks, verified, workloads
 from pvdm.metadata.gate.context import Gate
-from pvdm.metadata.gate.proposal import Logged, Part, Proposal, PublicationResult, PublishedSnapshot
+from pvdm.metadata.gate.proposal import LoggedEnvelope, Part, Proposal, PublicationResult, PublishedSnapshot
 from pvdm.model.filter.claim import Claim
 from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.proof import Proof, WorkloadStatement
@@ -31,7 +31,7 @@ from pvdm.steward.pipeline.proposals import logged, read_verified
 from pvdm.steward.work.opened import bound_contract
 from pvdm.trust.approval import override_of, signer_fields
 from pvdm.trust.envelope import STATEMENT_TYPE, Envelope
-from pvdm.trust.statement import payload_of, read_signed
+from pvdm.trust.statement import payload_of, read_unchecked
 from pvdm.verify.fetch import Files
 
 _ADDED_AMOUNT: Final = Decimal("1000.00")
@@ -41,14 +41,14 @@ _HOUR_MICROS: Final = 3_600_000_000
 def swap_bytes(attempt: AttemptView, stores: Stores) -> None:
     """Replace the attempt's verified file by a valid Parquet file in which one amount is higher."""
     location = _first_parquet_file(parse_location(attempt.prefix), stores)
-    table = pq.ParquetFile(io.BytesIO(read(stores.of(location), location, 1 << 30))).read()
+    table = pq.ParquetFile(io.BytesIO(read(stores.for_reading(location), location, 1 << 30))).read()
     index = table.schema.get_field_index("amount")
     amounts: list[Any] = table.column(index).to_pylist()
     amounts[0] += _ADDED_AMOUNT
     sink = pa.BufferOutputStream()
     column = pa.array(amounts, pa.decimal128(12, 2))
     pq.write_table(table.set_column(index, table.schema.field(index), column), sink)
-    stores.at(parse_location(attempt.prefix)).put(location, sink.getvalue().to_pybytes(), WriteHooks())
+    stores.for_writing(parse_location(attempt.prefix)).put(location, sink.getvalue().to_pybytes(), WriteHooks())
 
 
 def _first_parquet_file(folder: Location, stores: Stores) -> Location:
@@ -81,29 +81,29 @@ def replay(steward: EmbeddedSteward, workload_id: str, table_uuid: str) -> Publi
         notary.log.proof,
         _refuse_receipt,
     )
-    return pvdm.validate_then_commit(_proposal(notary, vault, workload_id), gate)
+    return pvdm.validate_then_commit(_rebuild_proposal(notary, vault, workload_id), gate)
 
 
-def unsigned_override(steward: EmbeddedSteward, fail_proof_id: str) -> bytes:
+def make_unsigned_override(steward: EmbeddedSteward, fail_proof_id: str) -> bytes:
     """A correct break-glass statement in an envelope without signatures."""
-    core = read_signed(steward.proof_envelope(fail_proof_id), Proof).core
+    core = read_unchecked(steward.proof_envelope(fail_proof_id), Proof).core
     now = time.time_ns() // 1_000
     signer = signer_fields("tom", "the month has to be closed", now=now, lifetime_micros=_HOUR_MICROS)
     return Envelope(STATEMENT_TYPE, payload_of(override_of(fail_proof_id, core, signer)), ()).to_bytes()
 
 
-def _proposal(notary: Notary, vault: Vault, workload_id: str) -> Proposal:
+def _rebuild_proposal(notary: Notary, vault: Vault, workload_id: str) -> Proposal:
     """The proposal by which the workload was published."""
     with notary.ledger.read() as unit:
         workload = workloads.get(unit, workload_id)
         bound = bound_contract(unit, workload)
         chunk_ids = [chunk.chunk_id for chunk in chunks.of_workload(unit, workload_id)]
-        parts = tuple(_part(unit, vault, workload_id, chunk_id) for chunk_id in chunk_ids)
+        parts = tuple(_rebuild_part(unit, vault, workload_id, chunk_id) for chunk_id in chunk_ids)
         statement = _find_workload_statement(unit, workload_id)
     return Proposal(workload, bound, frozenset(chunk_ids), parts, statement, Claim.everything())
 
 
-def _part(unit: Unit, vault: Vault, workload_id: str, chunk_id: str) -> Part:
+def _rebuild_part(unit: Unit, vault: Vault, workload_id: str, chunk_id: str) -> Part:
     attempt = attempts.of_chunk(unit, workload_id, chunk_id)[-1]
     attempt_proofs = proofs.of_attempt(unit, attempt.attempt_id)
     record = verified.get(unit, attempt_proofs[-1].nonce)
@@ -111,10 +111,10 @@ def _part(unit: Unit, vault: Vault, workload_id: str, chunk_id: str) -> Part:
     return Part(attempt, record.nonce, record.core_sha256, envelopes, read_verified(vault, record))
 
 
-def _find_workload_statement(unit: Unit, workload_id: str) -> Logged:
+def _find_workload_statement(unit: Unit, workload_id: str) -> LoggedEnvelope:
     for statement_id in statements.ids_of_kind(unit, StatementKind.WORKLOAD):
         found = statements.get(unit, statement_id)
-        if read_signed(found.envelope, WorkloadStatement).workload_id == workload_id:
+        if read_unchecked(found.envelope, WorkloadStatement).workload_id == workload_id:
             return logged(found)
     raise AssertionError("a workload that was published at once has its statement")
 

@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from pvdm.digest import Engine, Plan
-from pvdm.evaluation.record import Watch, unwatched
+from pvdm.evaluation.record import OnProgress, ignore_progress
 from pvdm.evaluation.rows import contributions, random_keys
 from pvdm.model.projection import content
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
@@ -24,7 +24,6 @@ _Z_BROKEN: Final = 5.0
 _DIGITS: Final = 60
 # Elements between two reports of progress.
 _SLICE: Final = 2_000
-
 _SCHEMA: Final = Schema((Field("element", PrimitiveType(Kind.LONG), required=True),))
 
 
@@ -46,7 +45,7 @@ class Birthday:
 
     @property
     def inside(self) -> bool:
-        """Whether the observation lies in the 95 % interval; one run in twenty does not by chance."""
+        """Whether the observation lies in the 95 % interval; by chance, one run in twenty does not."""
         low, high = self.interval
         return low <= self.observed <= high
 
@@ -64,10 +63,12 @@ class Birthday:
         }
 
 
-def birthday_study(*, seed: int, bits: Sequence[int], engine: Engine, watch: Watch = unwatched) -> tuple[Birthday, ...]:
+def birthday_study(
+    *, seed: int, bits: Sequence[int], engine: Engine, report: OnProgress = ignore_progress
+) -> tuple[Birthday, ...]:
     """For each width, hash distinct elements under a fresh key and count the collisions of the leading bits."""
     rng = random.Random(f"birthday {seed}")
-    return tuple(_at_width(width, rng, engine, watch) for width in bits)
+    return tuple(_measure_width(width, rng, engine, report) for width in bits)
 
 
 def elements_for(bits: int) -> int:
@@ -76,7 +77,7 @@ def elements_for(bits: int) -> int:
     return 20_000 << doublings
 
 
-def prediction(elements: int, bits: int) -> tuple[float, float]:
+def predict_collisions(elements: int, bits: int) -> tuple[float, float]:
     """Mean and standard deviation of the collisions of uniform hashes.
 
     With m = 2^bits bins and n elements a bin stays empty with p1 = (1 - 1/m)^n, two given bins with p2 = (1 - 2/m)^n.
@@ -94,7 +95,7 @@ def prediction(elements: int, bits: int) -> tuple[float, float]:
         return float(mean), float(variance.sqrt())
 
 
-def _at_width(bits: int, rng: random.Random, engine: Engine, watch: Watch) -> Birthday:
+def _measure_width(bits: int, rng: random.Random, engine: Engine, report: OnProgress) -> Birthday:
     plan = Plan(_SCHEMA, (content(_SCHEMA),))
     count = elements_for(bits)
     first = rng.getrandbits(48)
@@ -102,8 +103,8 @@ def _at_width(bits: int, rng: random.Random, engine: Engine, watch: Watch) -> Bi
     keys = random_keys(rng, plan)
     truncated: set[int] = set()
     for done in range(0, count, _SLICE):
-        watch(f"hashes of {bits} bits", done, count)
+        report(f"hashes of {bits} bits", done, count)
         hashes = contributions(batch.slice(done, _SLICE), plan, keys, engine)
         truncated.update(each >> (256 - bits) for each in hashes)
-    watch(f"hashes of {bits} bits", count, count)
-    return Birthday(bits, count, count - len(truncated), *prediction(count, bits))
+    report(f"hashes of {bits} bits", count, count)
+    return Birthday(bits, count, count - len(truncated), *predict_collisions(count, bits))

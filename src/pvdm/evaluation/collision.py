@@ -11,8 +11,8 @@ from typing import Final
 from pvdm.digest import Engine
 from pvdm.evaluation.birthday import Birthday, birthday_study
 from pvdm.evaluation.faults import FaultStudy, fault_study
-from pvdm.evaluation.lattice import KEYS, CraftedStudy, LeakStudy, crafted_study, leak_study
-from pvdm.evaluation.record import Watch, machine, unwatched, versions
+from pvdm.evaluation.lattice import KEY_COUNT, CraftedStudy, LeakStudy, crafted_study, leak_study
+from pvdm.evaluation.record import OnProgress, ignore_progress, machine, versions
 
 SEED: Final = 20261114
 MULTISETS: Final = 2_000
@@ -66,15 +66,15 @@ def collision_study(
     seed: int = SEED,
     multisets: int = MULTISETS,
     bits: Sequence[int] = BITS,
-    keys: int = KEYS,
+    keys: int = KEY_COUNT,
     lattice: bool = False,
     collision_file: Path | None = None,
-    watch: Watch = unwatched,
+    report: OnProgress = ignore_progress,
 ) -> CollisionStudy:
-    """Run every part; `failures` judges the figures."""
+    """Run every part; the leak study only with `lattice`."""
     started = time.perf_counter()
-    leak = leak_study(seed=seed, engine=engine, watch=watch) if lattice else None
-    faults = fault_study(seed=seed, multisets=multisets, engine=engine, watch=watch)
-    birthdays = birthday_study(seed=seed, bits=bits, engine=engine, watch=watch)
-    crafted = crafted_study(seed=seed, engine=engine, keys=keys, path=collision_file, watch=watch)
+    leak = leak_study(seed=seed, engine=engine, report=report) if lattice else None
+    faults = fault_study(seed=seed, multisets=multisets, engine=engine, report=report)
+    birthdays = birthday_study(seed=seed, bits=bits, engine=engine, report=report)
+    crafted = crafted_study(seed=seed, engine=engine, keys=keys, path=collision_file, report=report)
     return CollisionStudy(seed, engine.name, faults, birthdays, crafted, leak, time.perf_counter() - started)

@@ -10,7 +10,7 @@ from typing import Final
 
 from pvdm.digest import Engine, Keys, Partial, Plan, digest
 from pvdm.evaluation import rows
-from pvdm.evaluation.record import Watch, unwatched
+from pvdm.evaluation.record import OnProgress, ignore_progress
 from pvdm.model.projection import ProjectionName
 
 MULTISET_ROWS_MAX: Final = 24
@@ -26,7 +26,7 @@ class Fault(Enum):
 
 @dataclass(slots=True)
 class FaultTally:
-    """How many faults of one kind were injected and caught. Only the sums count, not the row counts."""
+    """Counts of one kind of fault, caught if a sum differs. `wrong_projection`: a sum differs, or not, unexpectedly."""
 
     fault: Fault
     injected: int = 0
@@ -74,21 +74,21 @@ class FaultStudy:
         }
 
 
-def fault_study(*, seed: int, multisets: int, engine: Engine, watch: Watch = unwatched) -> FaultStudy:
+def fault_study(*, seed: int, multisets: int, engine: Engine, report: OnProgress = ignore_progress) -> FaultStudy:
     """Inject one drop, one duplicate and one mutation into each of `multisets` random multisets."""
     rng = random.Random(f"faults {seed}")
     plan = rows.default_plan()
     tallies = {fault: FaultTally(fault) for fault in Fault}
     row_count = 0
     for done in range(multisets):
-        watch("single-row faults", done, multisets)
+        report("single-row faults", done, multisets)
         multiset = _random_multiset(rng)
         keys = rows.random_keys(rng, plan)
-        correct = _sums(multiset, plan, keys, engine)
+        correct = _digest_rows(multiset, plan, keys, engine)
         row_count += len(multiset)
         for fault, faulted, changed_column in _inject_faults(multiset, rng):
-            _score(tallies[fault], correct, _sums(faulted, plan, keys, engine), changed_column)
-    watch("single-row faults", multisets, multisets)
+            _score(tallies[fault], correct, _digest_rows(faulted, plan, keys, engine), changed_column)
+    report("single-row faults", multisets, multisets)
     return FaultStudy(multisets, row_count, tuple(tallies.values()))
 
 
@@ -112,7 +112,7 @@ def _inject_faults(
     yield Fault.MUTATION, [*multiset[:index], changed, *multiset[index + 1 :]], column
 
 
-def _sums(multiset: Sequence[rows.Row], plan: Plan, keys: Keys, engine: Engine) -> dict[ProjectionName, Partial]:
+def _digest_rows(multiset: Sequence[rows.Row], plan: Plan, keys: Keys, engine: Engine) -> dict[ProjectionName, Partial]:
     return digest(rows.to_batch(multiset), plan, keys, engine=engine)
 
 

@@ -1,4 +1,4 @@
-"""Lattice reduction against known sums: two multisets with one unkeyed sum, or with one leaked digest."""
+"""Lattice reduction finds two different multisets with one sum: of unkeyed row hashes, or of leaked keyed ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pvdm.digest import Engine, Keys, Plan, digest
 from pvdm.digest.probe import arrow_schema
 from pvdm.errors import Code
 from pvdm.evaluation import rows
-from pvdm.evaluation.record import Watch, unwatched, write_json
+from pvdm.evaluation.record import OnProgress, ignore_progress, write_json
 from pvdm.model.projection import ProjectionName, content
 from pvdm.model.schema import DecimalType, Field, Kind, PrimitiveType, Schema
 
@@ -28,7 +28,7 @@ LEAKED_ROWS: Final = 64
 _MODULUS_BITS: Final = 256
 # The two conditions (sum 0, count 0) have so much weight that every short vector meets them exactly.
 _WEIGHT: Final = 1 << 64
-KEYS: Final = 1_000
+KEY_COUNT: Final = 1_000
 _CANDIDATES: Final = 112
 _SCHEMA: Final = Schema(
     (
@@ -41,15 +41,15 @@ _PLAN: Final = Plan(_SCHEMA, (content(_SCHEMA),))
 _ARROW: Final = arrow_schema(_SCHEMA)
 _COMMENT: Final = (
     "Two different multisets of payments (left and right: how often each row occurs) with the same number of rows and "
-    "the same sum of unkeyed SHA-256 over their canonical rows (spec/canonical.md, stored, every column) mod 2^256. "
-    "Made by LLL reduction of the lattice of integer relations among the rows' hashes; made again by "
+    "the same sum of unkeyed SHA-256 over their canonical rows (spec/canonical.md, mode stored, every column) mod "
+    "2^256. Made by LLL reduction of the lattice of integer relations among the rows' hashes; made again by "
     "`pvdm eval collision --lattice --write-collision FILE`, checked by every `pvdm eval collision`."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class LeakStudy:
-    """Two multisets made from leaked contributions, and whether their digests are equal."""
+    """Two multisets made from leaked contributions (what rows add to a sum) under a key that itself has not leaked."""
 
     leaked_contributions: int
     rows_in_each_multiset: int
@@ -60,7 +60,7 @@ class LeakStudy:
 
     @property
     def holds(self) -> bool:
-        """Whether the attack works under the leaked key and fails under a fresh one."""
+        """Whether the attack works under the key of the contributions and fails under a fresh one."""
         return self.same_digest_under_leaked_key and not self.same_digest_under_fresh_key
 
     def to_json(self) -> dict[str, object]:
@@ -106,7 +106,7 @@ def repeat_rows(batch: pa.RecordBatch, multiplicities: Sequence[int]) -> pa.Reco
     return batch.take(pa.array(indices, pa.int64()))
 
 
-def leak_study(*, seed: int, engine: Engine, watch: Watch = unwatched) -> LeakStudy:
+def leak_study(*, seed: int, engine: Engine, report: OnProgress = ignore_progress) -> LeakStudy:
     """Make two multisets with one digest from 64 leaked row contributions."""
     require_lattice()
     rng = random.Random(f"leak {seed}")
@@ -114,11 +114,11 @@ def leak_study(*, seed: int, engine: Engine, watch: Watch = unwatched) -> LeakSt
     batch = rows.to_batch([rows.random_row(rng) for _ in range(LEAKED_ROWS)])
     leaked_key, fresh_key = rows.random_keys(rng, plan), rows.random_keys(rng, plan)
     leaked = rows.contributions(batch, plan, leaked_key, engine)
-    watch("lattice reduction", 0, 1)
+    report("lattice reduction", 0, 1)
     started = time.perf_counter()
     left, right = split_relation(find_relation(leaked))
     seconds = time.perf_counter() - started
-    watch("lattice reduction", 1, 1)
+    report("lattice reduction", 1, 1)
     pair = repeat_rows(batch, left), repeat_rows(batch, right)
     return LeakStudy(
         leaked_contributions=LEAKED_ROWS,
@@ -137,7 +137,7 @@ def _have_same_digest(pair: tuple[pa.RecordBatch, pa.RecordBatch], plan: Plan, k
 
 @dataclass(frozen=True, slots=True)
 class Collision:
-    """Payments and how often each occurs left and right."""
+    """Payments, and how often each occurs in the left and in the right multiset."""
 
     payments: pa.RecordBatch
     left: tuple[int, ...]
@@ -146,7 +146,7 @@ class Collision:
 
 @dataclass(frozen=True, slots=True)
 class CraftedStudy:
-    """Whether the unkeyed sum and the keyed digest tell the two multisets apart."""
+    """Whether the unkeyed sums and the keyed digests of a crafted collision's two multisets differ."""
 
     rows_in_each_multiset: int
     multisets_differ: bool
@@ -165,19 +165,19 @@ class CraftedStudy:
 
 
 def crafted_study(
-    *, seed: int, engine: Engine, keys: int = KEYS, path: Path | None = None, watch: Watch = unwatched
+    *, seed: int, engine: Engine, keys: int = KEY_COUNT, path: Path | None = None, report: OnProgress = ignore_progress
 ) -> CraftedStudy:
     """Sum the stored pair without a key, then digest it under `keys` random keys."""
     rng = random.Random(f"crafted {seed}")
-    collision = load(path)
+    collision = load_collision(path)
     hashes = _unkeyed_hashes(collision.payments, engine)
     left, right = repeat_rows(collision.payments, collision.left), repeat_rows(collision.payments, collision.right)
     rejected = 0
     for done in range(keys):
-        watch("crafted collision", done, keys)
+        report("crafted collision", done, keys)
         # The row counts are equal, so only the sums can tell the two apart.
         rejected += not _have_same_digest((left, right), _PLAN, rows.random_keys(rng, _PLAN), engine)
-    watch("crafted collision", keys, keys)
+    report("crafted collision", keys, keys)
     sums_equal = _sum(hashes, collision.left) == _sum(hashes, collision.right)
     return CraftedStudy(
         rows_in_each_multiset=left.num_rows,
@@ -188,7 +188,7 @@ def crafted_study(
     )
 
 
-def craft(path: Path, *, seed: int, engine: Engine) -> None:
+def write_new_collision(path: Path, *, seed: int, engine: Engine) -> None:
     """Find a new pair by lattice reduction, and write it to a file."""
     rng = random.Random(f"craft {seed}")
     payments = [
@@ -215,17 +215,17 @@ def craft(path: Path, *, seed: int, engine: Engine) -> None:
     )
 
 
-def load(path: Path | None = None) -> Collision:
+def load_collision(path: Path | None = None) -> Collision:
     """The pair in that file, or the one that comes with the package."""
-    source = resources.files("pvdm.evaluation").joinpath("unkeyed_collision.json") if path is None else path
+    file = resources.files("pvdm.evaluation").joinpath("unkeyed_collision.json") if path is None else path
     try:
-        return _parse(json.loads(source.read_text(encoding="utf-8")))
+        return _parse_collision(json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError, ArithmeticError, pa.ArrowInvalid) as error:
-        message, got = f"{source} is not a crafted collision", f"{type(error).__name__}: {error}"
+        message, got = f"{file} is not a crafted collision", f"{type(error).__name__}: {error}"
         raise Code.INPUT_FILE_INVALID(message, reason="collision_file_invalid", got=got) from error
 
 
-def _parse(value: dict[str, Any]) -> Collision:
+def _parse_collision(value: dict[str, Any]) -> Collision:
     if Schema.from_json(value["schema"]).to_json() != _SCHEMA.to_json():
         raise ValueError("another schema")
     payments = [

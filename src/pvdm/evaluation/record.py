@@ -13,11 +13,11 @@ from typing import TypeAlias
 from pvdm.errors import Code, PvdmError
 from pvdm.version import __version__
 
-Watch: TypeAlias = Callable[[str, int, int], None]
+OnProgress: TypeAlias = Callable[[str, int, int], None]
 """Called often, with the name of a part, its steps done and its steps in all."""
 
 
-def unwatched(_part: str, _done: int, _total: int, /) -> None:
+def ignore_progress(_part: str, _done: int, _total: int, /) -> None:
     """Ignore the progress."""
 
 

@@ -11,7 +11,7 @@ from pvdm.durable.chunk import Chunk
 from pvdm.durable.coordinator import Build, Coordinator
 from pvdm.durable.outcome import Committed, Outcome
 from pvdm.errors import Code, PvdmError
-from pvdm.evaluation.attacks import replay, swap_bytes, unsigned_override
+from pvdm.evaluation.attacks import make_unsigned_override, replay, swap_bytes
 from pvdm.evaluation.shop import DAYS, DOMAIN, ORDERS, PRODUCER_CATALOG, RETURNS, SHOPS, SOURCE, DemoLake, OrderTotals
 from pvdm.lake.stores.stores import Stores
 from pvdm.model.role import Role
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 DROPPED_ROWS: Final = 6
-FIRST, SECOND = (f"orders-{day}" for day in DAYS)
+FIRST_WORKLOAD, SECOND_WORKLOAD = (f"orders-{day}" for day in DAYS)
 INSERT: Final = f"INSERT INTO {PRODUCER_CATALOG}.{ORDERS} SELECT * FROM {PRODUCER_CATALOG}.{SOURCE}"  # noqa: S608 - our own names
 _CENT: Final = Decimal("0.01")
 _NOTHING: Final = OrderTotals(0, Decimal("0.00"))
@@ -66,18 +66,18 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What a scene does, and the outcome, error code and check of the gate that it must end with."""
+    """What a scene does, and the outcome, the error's reason and the gate's check that it must end with."""
 
     name: str
     title: str
     act: Callable[[Story], SceneResult]
     outcome: str
     classes: tuple[str, ...] = ()
-    code: str | None = None
+    reason: str | None = None
     check: int | None = None
     table: str = ORDERS
-    code_in_store: str | None = None
-    """The code where the object store itself refuses first: Spark reports that its job failed."""
+    reason_in_store: str | None = None
+    """The reason with an object store, which refuses the write first: Spark then reports a failed job."""
 
 
 @dataclass(slots=True)
@@ -94,12 +94,12 @@ class Story:
         self.dropped_ids = sorted(self.lake.orders.random.sample(ids, DROPPED_ROWS))
         self.changed_id = self.lake.orders.random.choice(ids)
 
-    def clean(self) -> SceneResult:
+    def publish_clean_day(self) -> SceneResult:
         """Run the contract's own filter as the job."""
         with Coordinator(self.lake.steward, self.lake.spark) as coordinator:
-            return self._record(coordinator.execute_workload(FIRST, table=ORDERS, day=DAYS[0]))
+            return self._record(coordinator.execute_workload(FIRST_WORKLOAD, table=ORDERS, day=DAYS[0]))
 
-    def dropped(self) -> SceneResult:
+    def drop_rows(self) -> SceneResult:
         """Run a job that drops six rows."""
 
         def build(_spark: object, chunk: Chunk) -> DataFrame:
@@ -107,13 +107,13 @@ class Story:
             return rows.where(~rows["order_id"].isin(self.dropped_ids))
 
         with Coordinator(self.lake.steward, self.lake.spark) as coordinator:
-            return self._record(coordinator.execute_workload(SECOND, build, table=ORDERS, day=DAYS[1]))
+            return self._record(coordinator.execute_workload(SECOND_WORKLOAD, build, table=ORDERS, day=DAYS[1]))
 
-    def doubled(self) -> SceneResult:
+    def double_chunk(self) -> SceneResult:
         """Run a job that writes its chunk twice."""
         return self._repair("the filter was too narrow", lambda _, chunk: chunk.rows().union(chunk.rows()))
 
-    def modified(self) -> SceneResult:
+    def modify_amount(self) -> SceneResult:
         """Run a job that adds a cent to one amount."""
 
         def build(_spark: object, chunk: Chunk) -> DataFrame:
@@ -126,23 +126,23 @@ class Story:
 
         return self._repair("the union is gone", build)
 
-    def swapped(self) -> SceneResult:
+    def swap_file(self) -> SceneResult:
         """Replace the file of the first chunk, which is proved, while a correct job stages the second."""
 
         def build(_spark: object, chunk: Chunk) -> DataFrame:
             with self.lake.steward.as_role(Role.PRODUCER, DOMAIN) as client:
-                for attempt in client.workload(SECOND).attempts:
+                for attempt in client.workload(SECOND_WORKLOAD).attempts:
                     if attempt.waiting:
                         swap_bytes(attempt, Stores(self.lake.steward.notary.config.s3))
             return chunk.rows()
 
         return self._repair("the rounding is gone", build)
 
-    def replayed(self) -> SceneResult:
+    def replay_proofs(self) -> SceneResult:
         """Submit the proofs of the first day to the gate for another table."""
-        return self._expect_refusal(lambda: replay(self.lake.steward, FIRST, self.lake.table_uuid(RETURNS)))
+        return self._expect_refusal(lambda: replay(self.lake.steward, FIRST_WORKLOAD, self.lake.table_uuid(RETURNS)))
 
-    def inserted(self) -> SceneResult:
+    def insert(self) -> SceneResult:
         """Run an INSERT as any Spark job may."""
         try:
             self.lake.spark.sql(INSERT)
@@ -150,16 +150,16 @@ class Story:
             return SceneResult("refused", error=_read_java_error(str(error)))
         return SceneResult("accepted")
 
-    def overridden(self) -> SceneResult:
+    def submit_unsigned_override(self) -> SceneResult:
         """Submit an unsigned override of the last FAIL with an operator's token."""
         if self.fail_proof_id is None:
             raise AssertionError("an earlier scene must have ended with a FAIL proof")
-        envelope = unsigned_override(self.lake.steward, self.fail_proof_id)
+        envelope = make_unsigned_override(self.lake.steward, self.fail_proof_id)
         return self._expect_refusal(lambda: self.lake.steward.submit_override(envelope))
 
     def _repair(self, reason: str, build: Build) -> SceneResult:
         with Coordinator(self.lake.steward, self.lake.spark) as coordinator:
-            return self._record(coordinator.repair(SECOND, build, reason=reason))
+            return self._record(coordinator.repair(SECOND_WORKLOAD, build, reason=reason))
 
     def _record(self, outcome: Outcome) -> SceneResult:
         attempts = [each.attempt for each in outcome.chunks]
@@ -189,14 +189,14 @@ _SWAPPING: Final = "the job is correct at last, and the bytes of its first chunk
 _REPLAYING: Final = f"the proofs of {DAYS[0]} are replayed at the gate for {RETURNS}"
 _OVERRIDING: Final = "an unsigned break-glass override of the FAIL is submitted"
 SCRIPTS: Final = (
-    Script("clean", f"a clean backfill of {DAYS[0]}", Story.clean, "COMMITTED"),
-    _script_of_fail("dropped", _DROPPING, Story.dropped, "missing"),
-    _script_of_fail("doubled", "the repaired job writes a chunk twice", Story.doubled, "duplicated"),
-    _script_of_fail("modified", "the next one changes one amount by a cent", Story.modified, "modified"),
-    Script("swapped", _SWAPPING, Story.swapped, "VERIFICATION_FAILED", code="published_bytes_changed"),
-    Script("replayed", _REPLAYING, Story.replayed, "refused", code="proof_wrong_table", check=5, table=RETURNS),
-    Script("inserted", INSERT, Story.inserted, "refused", code="ForbiddenException", code_in_store="SparkException"),
-    Script("overridden", _OVERRIDING, Story.overridden, "refused", code="override_unsigned"),
+    Script("clean", f"a clean backfill of {DAYS[0]}", Story.publish_clean_day, "COMMITTED"),
+    _script_of_fail("dropped", _DROPPING, Story.drop_rows, "missing"),
+    _script_of_fail("doubled", "the repaired job writes a chunk twice", Story.double_chunk, "duplicated"),
+    _script_of_fail("modified", "the next one changes one amount by a cent", Story.modify_amount, "modified"),
+    Script("swapped", _SWAPPING, Story.swap_file, "VERIFICATION_FAILED", reason="published_bytes_changed"),
+    Script("replayed", _REPLAYING, Story.replay_proofs, "refused", reason="proof_wrong_table", check=5, table=RETURNS),
+    Script("inserted", INSERT, Story.insert, "refused", reason="ForbiddenException", reason_in_store="SparkException"),
+    Script("overridden", _OVERRIDING, Story.submit_unsigned_override, "refused", reason="override_unsigned"),
 )
 
 
@@ -206,7 +206,7 @@ def play(lake: DemoLake) -> Iterator[Scene]:
     names = {lake.table_uuid(table): table for table in (ORDERS, RETURNS)}
     in_store = lake.steward.notary.config.s3 is not None
     for each in SCRIPTS:
-        script = replace(each, code=each.code_in_store) if in_store and each.code_in_store else each
+        script = replace(each, reason=each.reason_in_store) if in_store and each.reason_in_store else each
         scene = Scene(
             script.name, script.title, script.table, script.act(story), lake.consumer_totals(script.table), names
         )
@@ -220,7 +220,7 @@ def require_as_scripted(script: Script, scene: Scene, totals: OrderTotals) -> No
     for what, expected, got in (
         ("the outcome", script.outcome, result.outcome),
         ("the classes of the verdict", script.classes, result.classes),
-        ("the error", script.code, None if error is None else error.reason),
+        ("the error", script.reason, None if error is None else error.reason),
         ("the gate's check", script.check, script.check and error and error.check),
         ("what a consumer sees", str(totals), str(scene.seen)),
     ):
@@ -230,7 +230,7 @@ def require_as_scripted(script: Script, scene: Scene, totals: OrderTotals) -> No
 
 
 def _read_java_error(text: str) -> PvdmError:
-    """The first exception of a Java stack trace: its class as the code, and its message."""
+    """The first exception of a Java stack trace: its class as the reason, and its message."""
     name, message = "unknown", text.strip().partition("\n")[0][:300]
     for line in text.splitlines():
         class_name, separator, java_message = line.partition(_JAVA_EXCEPTION)

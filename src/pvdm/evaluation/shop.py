@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pvdm
 from pvdm.digest import kernel_engine
 from pvdm.errors import Code, PvdmError, UnavailableError
-from pvdm.lake.spark import ICEBERG_RUNTIME, SparkCatalog, remove_catalog, running_session, spark_session, wire
+from pvdm.lake.spark import ICEBERG_RUNTIME, SparkCatalog, add_catalog, remove_catalog, running_session, spark_session
 from pvdm.metadata.gate.state import table_metadata, table_ref, target_of
 from pvdm.model.role import Role
 from pvdm.model.statements.migration import Protection, ProtectionAction, contract_sha256
@@ -33,7 +33,6 @@ from pvdm.trust.verify import sign_statement
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
 
 DAYS: Final = ("2026-11-14", "2026-11-15")
 SHOPS: Final = ("north", "south")
@@ -50,7 +49,7 @@ CONSUMER_CATALOG: Final = "shop"
 OPERATOR: Final = "tom"
 _HOUR_MICROS: Final = 3_600_000_000
 
-CONTRACT: Final = resources.files("pvdm.evaluation").joinpath("shop_contract.yaml").read_text("utf-8")
+CONTRACT_TEMPLATE: Final = resources.files("pvdm.evaluation").joinpath("shop_contract.yaml").read_text("utf-8")
 """Every file of the source is a chunk of its own; all chunks of a day become visible at once, or none."""
 
 
@@ -70,7 +69,7 @@ class OrderTotals:
 
 
 class Orders:
-    """All orders in one table, in the order of their ids."""
+    """All orders in one table, sorted by id."""
 
     def __init__(self, rows: int, seed: int) -> None:
         self.random = random.Random(seed)
@@ -133,7 +132,7 @@ class DemoLake:
         """Configure the Steward's catalog in the session, under a name and with a role's rights."""
         lent = self.steward.lend(role, DOMAIN)
         catalog = SparkCatalog(name, f"{self.steward.url}/catalog", lent.token, lent.token_id)
-        wire(self.spark, catalog)
+        add_catalog(self.spark, catalog)
         self.catalogs.append(catalog)
 
     def table_uuid(self, table: str) -> str:
@@ -146,7 +145,7 @@ def open_demo_lake(folder: Path, *, rows: int, seed: int, store: Path | None = N
     """A demo lake in a folder, with source rows and two protected tables; `store` names an object store for them."""
     kernel_engine()  # only the kernel reads staged files; without it, stop before Spark starts
     key = folder / f"{OPERATOR}.pem"
-    with session(folder, object_store=store is not None) as spark:
+    with open_session(folder, object_store=store is not None) as spark:
         create_key_pair(key)
         person = Person.from_file(OPERATOR, RootRole.OPERATOR, key.with_name(f"{OPERATOR}.pem.pub"))
         with pvdm.Steward.embedded(folder / "steward", people=[person], store=store) as steward:
@@ -180,7 +179,7 @@ def _protect(lake: DemoLake, table: str, key: OperatorKey) -> None:
     """Sign a protection of the table's present state under its contract, as `pvdm protect` does, and submit it."""
     product = table.rpartition(".")[2]
     path = lake.folder / f"{product}.yaml"
-    path.write_text(CONTRACT.format(product=product, target=table), "utf-8")
+    path.write_text(CONTRACT_TEMPLATE.format(product=product, target=table), "utf-8")
     contract = contract_text(path.read_bytes(), str(path))
     view, now = lake.steward.target("table", table), time.time_ns() // 1_000
     target = target_of(table_ref(view), table_metadata(view), contract_sha256(contract))
@@ -190,7 +189,7 @@ def _protect(lake: DemoLake, table: str, key: OperatorKey) -> None:
 
 
 @contextlib.contextmanager
-def session(
+def open_session(
     folder: Path, *, app_name: str = "pvdm demo", config: Mapping[str, str] | None = None, object_store: bool = False
 ) -> Iterator[SparkSession]:
     """A small Spark session; if Spark runs already, a new session in it."""

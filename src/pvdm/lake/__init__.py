@@ -1,1 +1,1 @@
-"""Iceberg as pvdm reads and writes it: formats, tables, branches and files; calls models and errors only."""
+"""Iceberg as pvdm reads and writes it: formats, tables and files; calls models, errors and fault points only."""

@@ -15,7 +15,7 @@ from pvdm import fault
 from pvdm.errors import Code, VerificationError
 from pvdm.lake.paths import Location, Pointer, parse_location
 from pvdm.lake.stores.store import UNFINISHED, WriteHooks, read, translate_errors
-from pvdm.lake.stores.stores import Place, Stores, place_of
+from pvdm.lake.stores.stores import Place, Stores, location_of
 
 _READ_MAX_BYTES: Final = 2_147_483_647
 # The names that `write` makes.
@@ -30,7 +30,7 @@ _FAULT_POINTS: Final = WriteHooks(
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file in a table's folder. An `unfinished` one still has its temporary name, which no pointer can name."""
+    """A file in a table's folder, of metadata or the vault. An `unfinished` one still has its temporary name."""
 
     location: str
     modified_seconds: float
@@ -46,8 +46,8 @@ class MetadataFiles:
     """The Steward's folder of metadata files, with one folder for each table."""
 
     def __init__(self, root: Place, stores: Stores | None = None) -> None:
-        self._root = place_of(root)
-        self._store = (stores or Stores()).at(self._root)
+        self._root = location_of(root)
+        self._store = (stores or Stores()).for_writing(self._root)
 
     def write(self, table_uuid: str, revision: int, data: bytes) -> Pointer:
         """Write a file under a new random name. It is durable when this returns."""
@@ -64,7 +64,7 @@ class MetadataFiles:
         return stored
 
     def read(self, stored: Pointer) -> bytes:
-        """The bytes. Raises if they are not those that were written."""
+        """The bytes. Raises if their hash is not the pointer's."""
         data = self.read_unchecked(stored)
         got = hashlib.sha256(data).hexdigest()
         if not compare_digest(got, stored.sha256):
@@ -95,7 +95,7 @@ class MetadataFiles:
             self._store.remove(self._require_own(place))
 
     def keep_newest(self, table_uuid: str, count: int, *, besides: str) -> None:
-        """Remove the table's oldest files beyond this number, but never the one named `besides`."""
+        """Keep the table's file named `besides`, and of its other files the newest `count`. Remove the rest."""
         with _translate_errors():
             found = self._store.files(self._root.child(table_uuid))
             others = [each for each in found if each.place.parts[-1] != besides]
@@ -103,13 +103,13 @@ class MetadataFiles:
             for each in oldest_first[: max(0, len(others) - count)]:
                 self._store.remove(each.place)
 
-    def folders(self) -> list[str]:
+    def tables(self) -> list[str]:
         """The UUIDs of all tables that have a folder here."""
         with _translate_errors():
             return self._store.folders(self._root)
 
-    def written(self, table_uuid: str) -> Iterator[FoundFile]:
-        """The files in a table's folder that `write` made, finished or not."""
+    def list_written(self, table_uuid: str) -> Iterator[FoundFile]:
+        """The files in a table's folder with a name that `write` made, and all unfinished ones."""
         with _translate_errors():
             found = self._store.files(self._root.child(table_uuid))
         for each in found:
@@ -132,7 +132,7 @@ class MetadataFiles:
 
 
 def file_name(location: str) -> str:
-    """The last part of a metadata file's location. It is random, so no other file has it."""
+    """The last part of a metadata file's location. `write` makes it random, so that no other file has it."""
     return location.rpartition("/")[2]
 
 

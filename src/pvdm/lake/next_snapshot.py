@@ -1,8 +1,8 @@
 """Builds the next snapshot of a branch: its manifests and manifest list, from the branch's head and new files.
 
-The gate builds the snapshots of `main` from verified files, and a stager without a JVM those of its own branch. The
-gate's files are in the vault with every manifest that its snapshot lists. Manifests of the head that others wrote are
-read, checked and written again, once. The header of the list has the hash of each manifest.
+The gate builds the snapshots of `main` from verified files, and a stager without a JVM those of its own branch. Every
+manifest that the gate's snapshot lists is in the vault, and the header of its list has the hash of each. The first
+publication takes over the head's manifests that others wrote: it reads and checks them, and writes them again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import RETENTION, Snapshot, SnapshotRef
 from pvdm.lake.read import found_manifests
-from pvdm.lake.read.entries import FileReader, ListedManifest, header_of, manifest_list, read_listed
+from pvdm.lake.read.entries import FileReader, ListedManifest, header_of, load_manifest_list, read_listed
 
 # A manifest of this size, of some thousand entries, is not merged with others any more.
 MERGED_BYTES: Final = 1_048_576
@@ -50,10 +50,10 @@ class SnapshotChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Publication:
-    """A snapshot that is ready to be committed, with its files, and how much of the head's data it removes.
+class NewSnapshot:
+    """A snapshot that can be committed once its files are written, and how much of the head's data it removes.
 
-    `found_sha256` is the hash of the head's list and manifests if they were not the Steward's and were taken over.
+    `found_sha256` is the hash over the head's list and manifests if they were taken over from others, else None.
     """
 
     snapshot_id: int
@@ -66,13 +66,13 @@ class Publication:
 
     @property
     def manifest_list(self) -> str:
-        """The location of its list, which is written last."""
+        """The location of its manifest list, which is the last of its files."""
         return self.files[-1].location
 
 
 def next_snapshot(
     metadata: TableMetadata,
-    wanted: SnapshotChange,
+    change: SnapshotChange,
     *,
     branch: str,
     snapshot_id: int,
@@ -81,18 +81,18 @@ def next_snapshot(
     reader: FileReader,
     merge_from: int | None = None,
     in_vault: bool = False,
-) -> Publication:
-    """The next snapshot of the branch, which may be new. `place` gives the location for a file name.
+) -> NewSnapshot:
+    """Build the next snapshot of the branch, which may be new. `place` gives the location for a file name.
 
-    `merge_from` or more small manifests are merged, so that a list does not grow forever. With `in_vault` only the
-    Steward writes to that place, and every manifest that the snapshot lists is there.
+    `merge_from` or more small manifests are merged, so that a list does not grow forever. With `in_vault` these
+    locations are in the vault, and the head's manifests are taken over unless the Steward wrote all of them.
     """
     writer = _Writer(metadata, snapshot_id, place)
     ref = metadata.refs.get(branch)
     head = None if ref is None else metadata.snapshot(ref.snapshot_id)
-    base = _Head(writer, head, reader, in_vault=in_vault)
-    kept = base.keep_manifests(wanted.removed, merge_from)
-    listed = (*writer.add_files(wanted.added), *kept)
+    head_manifests = _Head(writer, head, reader, in_vault=in_vault)
+    kept = head_manifests.keep_manifests(change.removed, merge_from)
+    listed = (*writer.add_files(change.added), *kept)
     name = f"snap-{snapshot_id}.avro"
     written = write.write_manifest_list(
         ListHeader(
@@ -103,7 +103,7 @@ def next_snapshot(
             first_row_id=metadata.next_row_id if metadata.format_version > 2 else None,
         ),
         listed,
-        extra=base.header_hashes(listed) if in_vault else (),
+        extra=head_manifests.header_hashes(listed) if in_vault else (),
     )
     snapshot: dict[str, Json] = {
         "snapshot-id": snapshot_id,
@@ -112,26 +112,26 @@ def next_snapshot(
         "timestamp-ms": now_ms,
         "manifest-list": place(name),
         "schema-id": metadata.current_schema_id,
-        "summary": dict(_summary(base.totals(), wanted, writer.removed)),
+        "summary": dict(_summary(head_manifests.totals(), change, writer.removed)),
     }
     if metadata.format_version > 2:
         first = metadata.next_row_id or 0
         snapshot |= {"first-row-id": first, "added-rows": (written.next_row_id or first) - first}
     files = (*writer.files, NewFile(name, place(name), written.data))
     removed_rows = [file.record_count for file in writer.removed if file.content is FileContent.DATA]
-    return Publication(
+    return NewSnapshot(
         snapshot_id,
         _updates(snapshot, branch, ref),
         files,
         hashlib.sha256(written.data).hexdigest(),
         sum(removed_rows),
         len(removed_rows),
-        base.found_sha256,
+        head_manifests.found_sha256,
     )
 
 
 def _updates(snapshot: dict[str, Json], branch: str, ref: SnapshotRef | None) -> tuple[Json, ...]:
-    """The updates that add the snapshot and move the branch. They repeat its retention, which would be lost."""
+    """The updates that add the snapshot and move the branch, with the branch's retention, which would be lost."""
     update: dict[str, Json] = {} if ref is None else {key: ref.raw[key] for key in RETENTION if key in ref.raw}
     update |= {"action": "set-snapshot-ref", "ref-name": branch, "type": "branch"}
     update["snapshot-id"] = snapshot["snapshot-id"]
@@ -139,7 +139,7 @@ def _updates(snapshot: dict[str, Json], branch: str, ref: SnapshotRef | None) ->
 
 
 class _Writer:
-    """Writes the manifests of the snapshot."""
+    """Builds the manifests of the snapshot. The caller writes `files`."""
 
     def __init__(self, metadata: TableMetadata, snapshot_id: int, place: Callable[[str], str]) -> None:
         self.metadata = metadata
@@ -150,11 +150,11 @@ class _Writer:
         self.removed: list[DataFile] = []
 
     def is_own(self, location: str) -> bool:
-        """Whether the location is in this writer's folder."""
+        """Whether the location is in the folder that `place` gives."""
         return location.rpartition("/")[0] == self._home
 
     def add_files(self, files: Sequence[DataFile]) -> tuple[ManifestFile, ...]:
-        """Write a manifest of new files; none if there is no file."""
+        """Add a manifest of new files; none if there is no file."""
         if not files:
             return ()
         header = header_of(self.metadata, self.metadata.default_spec_id, ManifestContent.DATA)
@@ -170,9 +170,9 @@ class _Writer:
         for entry in (entry for read in group for entry in read.entries if entry.is_live):
             if is_removed(entry):
                 self.removed.append(entry.data_file)
-                entries.append(write.delete_entry(entry, self.snapshot_id, version))
+                entries.append(write.as_deleted(entry, self.snapshot_id, version))
             else:
-                entries.append(write.carry_entry(entry, version))
+                entries.append(write.as_existing(entry, version))
         first = group[0].header
         header = _header_with_sources(self.metadata, first.spec.spec_id, first.content)
         return self._add_manifest(header.content, write.write_manifest(header, entries))
@@ -185,7 +185,7 @@ class _Writer:
 
 
 def _header_with_sources(metadata: TableMetadata, spec_id: int, content: ManifestContent) -> ManifestHeader:
-    """As `header_of`, but with the newest schema that has all source columns of the partition."""
+    """As `header_of`, but with the current schema, or else the newest, that has all source columns of the partition."""
     header = header_of(metadata, spec_id, content)
     source_ids = {source for field in header.spec.fields for source in field.source_ids}
     for schema in (metadata.current_schema, *reversed(metadata.schemas)):
@@ -212,7 +212,7 @@ class _Head:
         Manifests are rewritten if they are many small ones, have a removed file or its deletes, or are taken over.
         """
         head, metadata = self._head, self._writer.metadata
-        listing = None if head is None else manifest_list(metadata, head, self._files)
+        listing = None if head is None else load_manifest_list(metadata, head, self._files)
         own, foreign = self._split_by_writer(listing)
         found: list[ManifestFile] = []
         missing = set(removed)
@@ -229,7 +229,7 @@ class _Head:
                 found.append(self._writer.rewrite(read, _removal_test(group, removed)))
         if self._check is not None and head is not None and listing is not None:
             self._check.finish()
-            self.found_sha256 = found_manifests.found_root(found_manifests.bound_files(head, listing, self._files.seen))
+            self.found_sha256 = found_manifests.hash_found_files(head, listing, self._files.seen)
         if missing:
             raise Code.REMOVED_FILE_NOT_LIVE(got=min(missing))
         return tuple(found)
@@ -295,9 +295,9 @@ class _Head:
 
 
 def _removal_test(group: Sequence[ManifestFile], removed: frozenset[str]) -> Callable[[ManifestEntry], bool]:
-    """The test whether an entry goes: a data file by its path, a delete file if its only data file is removed.
+    """The test whether an entry is removed: a data file by its path, a delete file if its only data file is removed.
 
-    Delete files of several data files, and equality deletes, stay without effect.
+    Delete files of several data files, and equality deletes, stay in the snapshot.
     """
     if group[0].content is ManifestContent.DATA:
         return lambda entry: entry.data_file.file_path in removed
@@ -310,7 +310,7 @@ def _removal_test(group: Sequence[ManifestFile], removed: frozenset[str]) -> Cal
 
 
 def _groups_to_take_over(foreign: Sequence[ManifestFile]) -> Iterator[list[ManifestFile]]:
-    """Groups of manifests that are taken over: of one spec and content, up to the usual size."""
+    """Groups of manifests that are taken over: of one spec and content, each up to the limits of a merged manifest."""
     kinds: dict[tuple[int, ManifestContent], list[ManifestFile]] = {}
     for each in foreign:
         kinds.setdefault((each.partition_spec_id, each.content), []).append(each)
@@ -326,7 +326,7 @@ def _groups_to_take_over(foreign: Sequence[ManifestFile]) -> Iterator[list[Manif
 
 
 def _size(listed: ManifestFile) -> tuple[int, int]:
-    """Bytes and live entries; the maximum of entries if the list has no counts, so that it is not merged."""
+    """The manifest's bytes and live entries. Without counts in the list: the maximum, so that it is not merged."""
     added, existing = listed.added_files_count, listed.existing_files_count
     entries = MERGED_ENTRIES_MAX if added is None or existing is None else added + existing
     return listed.manifest_length, entries
@@ -361,19 +361,19 @@ def _split_by_size(group: Sequence[ManifestFile]) -> Iterator[list[ManifestFile]
         yield part
 
 
-def _summary(totals: Mapping[str, str], wanted: SnapshotChange, removed: Sequence[DataFile]) -> dict[str, str]:
+def _summary(totals: Mapping[str, str], change: SnapshotChange, removed: Sequence[DataFile]) -> dict[str, str]:
     """The summary with the keys of Iceberg's writers; totals continue from the head if it has them."""
     data = [file for file in removed if file.content is FileContent.DATA]
     deletes = [file for file in removed if file.content is not FileContent.DATA]
     changed = {
-        "data-files": (len(wanted.added), len(data)),
-        "records": (_count_rows(wanted.added), _count_rows(data)),
-        "files-size": tuple(sum(file.file_size_in_bytes for file in files) for files in (wanted.added, removed)),
+        "data-files": (len(change.added), len(data)),
+        "records": (_count_rows(change.added), _count_rows(data)),
+        "files-size": tuple(sum(file.file_size_in_bytes for file in files) for files in (change.added, removed)),
         "delete-files": (0, len(deletes)),
         "position-deletes": (0, _count_rows(deletes)),
         "equality-deletes": (0, 0),
     }
-    summary = {"operation": "overwrite" if wanted.removed else "append", **wanted.summary}
+    summary = {"operation": "overwrite" if change.removed else "append", **change.summary}
     for name, (plus, minus) in changed.items():
         removal = "deleted" if name in ("data-files", "records") else "removed"
         summary |= {f"{key}-{name}": str(count) for key, count in (("added", plus), (removal, minus)) if count}

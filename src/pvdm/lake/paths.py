@@ -51,7 +51,7 @@ class Location:
         """The folder that this is in."""
         return Location(self.scheme, self.authority, self.parts[:-1])
 
-    def around(self) -> Iterator[Location]:
+    def self_and_parents(self) -> Iterator[Location]:
         """This location, and every folder that contains it, innermost first."""
         for end in range(len(self.parts), -1, -1):
             yield Location(self.scheme, self.authority, self.parts[:end])
@@ -61,7 +61,7 @@ class Location:
         return Location(self.scheme, self.authority, (*self.parts, *parts))
 
     def link_below(self, folder: Location) -> Path | None:
-        """The first symbolic link on the path from the folder to this location. None in an object store."""
+        """The first symbolic link on the path from the folder to this location; None if there is none."""
         if self.scheme != "file" or not self.is_under(folder):
             return None
         path = str(folder.local)
@@ -93,7 +93,7 @@ class Pointer:
 
 
 def parse_location(text: str) -> Location:
-    """The normal form of a location. Raises if it has `..`, control characters or needless percent escapes."""
+    """The normal form of a location. Raises for example for relative paths, `..`, credentials and needless escapes."""
     return _parse_cached(text) if len(text) <= _CACHED_MAX_CHARACTERS else _parse(text)
 
 

@@ -35,7 +35,7 @@ class PrefixFile:
 
 
 def prefix_at(root: Location, folder: Location, stores: Stores | None = None) -> Prefix:
-    """The prefix for a folder below `root`. Raises for `root` itself and for folders elsewhere."""
+    """An attempt's folder below `root`. Raises for `root` itself and for folders elsewhere."""
     if not folder.is_under(root) or folder == root:
         raise Code.PREFIX_REFUSED(reason="prefix_outside", expected=f"below {root}", got=str(folder))
     if folder.scheme == "file":
@@ -68,7 +68,7 @@ class LocalPrefix:
         return None if stat.S_ISDIR(facts.st_mode) else PrefixFile(location, facts.st_size)
 
     def remove(self, location: Location) -> bool:
-        """Remove a file or link. Returns whether it was there. Raises if it is not in this folder."""
+        """Remove a file or link. Returns whether it was removed. Raises if it is not in this folder."""
         _require_inside(self._folder, location)
         with _translate_errors(), self._open_folder(location.parent) as opened:
             if opened is None:
@@ -76,14 +76,14 @@ class LocalPrefix:
             try:
                 os.unlink(location.parts[-1], dir_fd=opened)
             except (FileNotFoundError, IsADirectoryError, PermissionError):
-                # A producer may have made a folder of this name. A file that a right is missing for is listed again.
+                # A producer may have made a folder of this name. A file that may not be removed stays in the listing.
                 return False
         return True
 
     def write(self, location: Location, data: bytes) -> None:
         """Write a new file and its folders. Raises if the file is there with other bytes."""
         _require_inside(self._folder, location)
-        with _translate_errors(), _closing(self._make(location.parent)) as opened:
+        with _translate_errors(), _closing(self._open_or_create(location.parent)) as opened:
             try:
                 handle = os.open(location.parts[-1], _NEW, 0o644, dir_fd=opened)
             except FileExistsError:
@@ -103,8 +103,8 @@ class LocalPrefix:
             if above is not None:
                 _remove_empty(above, self._folder.parts[-1])
 
-    def _make(self, folder: Location) -> int:
-        """Open the folder, created if it is missing, without following links."""
+    def _open_or_create(self, folder: Location) -> int:
+        """Open the folder without following links, and create what is missing of its path."""
         at = os.open(self._root.local, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         for part in folder.parts[len(self._root.parts) :]:
             with _closing(at):
@@ -147,7 +147,7 @@ class ObjectPrefix:
                 return None
 
     def remove(self, location: Location) -> bool:
-        """Remove an object. A store that keeps versions keeps them."""
+        """Remove an object. Returns True also if it was missing. A store that keeps versions keeps the object's."""
         _require_inside(self._folder, location)
         with _translate_errors():
             self._store.remove(location)

@@ -1,4 +1,4 @@
-"""Snapshots to remove: those of removed branches, and history that the table no longer keeps."""
+"""Snapshots to remove: those of removed branches, and old ones of `main` that have expired."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class BranchRemoval:
         return cls(existing, tuple(sorted(find_reachable(metadata, heads) - find_reachable(metadata, others))))
 
     def updates(self) -> list[Json]:
-        """The updates of the commit."""
+        """The updates of a commit that removes them."""
         updates: list[Json] = [{"action": "remove-snapshot-ref", "ref-name": name} for name in self.refs]
         if self.snapshot_ids:
             updates.append({"action": "remove-snapshots", "snapshot-ids": list(self.snapshot_ids)})

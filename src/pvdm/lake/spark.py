@@ -54,14 +54,14 @@ class SparkCatalog:
             raise Code.IDENTIFIER_INVALID(reason="spark_catalog_name", got=ascii(self.name)[:80])
 
     @property
-    def secret_key(self) -> str:
-        """The setting that holds the secret."""
+    def secret_setting(self) -> str:
+        """The name of the setting that holds the secret."""
         return f"spark.sql.catalog.{self.name}.{'token' if self.token_id is None else 'credential'}"
 
     def settings(self) -> dict[str, str]:
         """Spark's settings for this catalog."""
         prefix, secret = f"spark.sql.catalog.{self.name}", self.token.reveal().decode("ascii")
-        found = {
+        settings = {
             prefix: CATALOG_CLASS,
             f"{prefix}.type": "rest",
             f"{prefix}.uri": self.uri,
@@ -71,9 +71,9 @@ class SparkCatalog:
             f"{prefix}.cache-enabled": "false",
         }
         if self.token_id is not None:
-            return found | {self.secret_key: f"{self.token_id}:{secret}"}
+            return settings | {self.secret_setting: f"{self.token_id}:{secret}"}
         # This token cannot be renewed: a try would only log a refusal.
-        return found | {self.secret_key: secret, f"{prefix}.token-refresh-enabled": "false"}
+        return settings | {self.secret_setting: secret, f"{prefix}.token-refresh-enabled": "false"}
 
 
 def spark_session(
@@ -114,12 +114,12 @@ def spark_session(
         _require_same(spark, wanted, master)
     for catalog in catalogs:
         # Not with the builder, whose settings are on the command line of Spark's process.
-        wire(spark, catalog)
+        add_catalog(spark, catalog)
     return spark
 
 
 def running_session() -> SparkSession | None:
-    """The session of this process, or None."""
+    """The active Spark session, or None."""
     try:
         from pyspark.sql import SparkSession
     except ImportError:
@@ -132,8 +132,8 @@ def is_remote(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith(_CONNECT)
 
 
-def wire(spark: SparkSession, catalog: SparkCatalog) -> None:
-    """Add a catalog to a running session, unless it has it. Raises if the name is taken."""
+def add_catalog(spark: SparkSession, catalog: SparkCatalog) -> None:
+    """Add a catalog to a running session, unless it is there. Raises if another catalog has the name."""
     if is_remote(spark):
         raise Code.SPARK_CONNECT_UNSUPPORTED(got="Spark Connect")
     extensions = spark.conf.get("spark.sql.extensions", "") or ""
@@ -144,8 +144,8 @@ def wire(spark: SparkSession, catalog: SparkCatalog) -> None:
     if spark.conf.get(f"spark.sql.catalog.{catalog.name}", None) is not None:
         expected = f"a name that is free, for {catalog.uri}"
         raise Code.SPARK_SESSION_DIFFERS(reason="spark_catalog_taken", expected=expected, got=catalog.name)
-    # The event log hides a session's secret only if its key is in the context's configuration too.
-    spark.sparkContext._jsc.sc().conf().set(catalog.secret_key, "kept by the session")
+    # The event log hides a session's secret only if its name is in the context's configuration too.
+    spark.sparkContext._jsc.sc().conf().set(catalog.secret_setting, "kept by the session")
     for key, value in catalog.settings().items():
         spark.conf.set(key, value)
 
@@ -212,7 +212,7 @@ CA_FILE_MAX_BYTES: Final = 16 * 1024 * 1024
 
 
 def with_trust_store(config: Mapping[str, str], ca_file: Path) -> dict[str, str]:
-    """Spark settings with which driver and executors also trust these certificate authorities.
+    """Write a trust store, and return settings with which driver and executors trust these authorities too.
 
     They have an effect only when Java starts. Java uses the last of equal options, so the caller's come last. The
     store is removed when this process ends.
@@ -277,8 +277,8 @@ def _join(separator: str, *settings: str | None) -> str:
     return separator.join(filter(None, settings))
 
 
-# The first line of py4j's messages, which names the call only.
-CALLING: Final = "An error occurred while calling "
+# How the first line of py4j's messages begins. The line names the call only.
+PY4J_CALL_PREFIX: Final = "An error occurred while calling "
 _CAUSE: Final = "Caused by: "
 _PACKAGE: Final = re.compile(r"(?:[a-z_][\w$]*\.)+(?=[A-Z])")
 _MAX_CHARACTERS: Final = 400
@@ -288,6 +288,6 @@ def cause_of(error: BaseException) -> str:
     """The deepest cause in a Java stack trace, or the first line of the message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line.removeprefix(_CAUSE) for line in lines if line.startswith(_CAUSE)]
-    others = [line.removeprefix(":").strip() for line in lines if not line.startswith(CALLING)]
+    others = [line.removeprefix(":").strip() for line in lines if not line.startswith(PY4J_CALL_PREFIX)]
     found = (causes[-1:] or others or [type(error).__name__])[0]
     return _PACKAGE.sub("", found, count=1)[:_MAX_CHARACTERS]

@@ -17,7 +17,7 @@ from pvdm.lake.files import FoundFile
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.local import NOT_PLAIN, LocalStore
 from pvdm.lake.stores.store import UNFINISHED, ListedFile, WriteHooks, read, translate_errors
-from pvdm.lake.stores.stores import Place, Stores, place_of
+from pvdm.lake.stores.stores import Place, Stores, location_of
 
 VAULT_NAME_MAX_CHARACTERS: Final = 200
 
@@ -39,10 +39,10 @@ class Vault:
     """Files of the Steward that are written whole, synced with their folder, and never overwritten."""
 
     def __init__(self, root: Place, stores: Stores | None = None) -> None:
-        self.root = place_of(root)
-        self._store = (stores or Stores()).at(self.root)
+        self.root = location_of(root)
+        self._store = (stores or Stores()).for_writing(self.root)
 
-    def place(self, table_uuid: str, kind: VaultKind, name: str) -> str:
+    def location(self, table_uuid: str, kind: VaultKind, name: str) -> str:
         """The location of a file of that name. A name is one part, or a folder and a file."""
         return str(self._place(table_uuid, kind, name))
 
@@ -71,15 +71,15 @@ class Vault:
         return self.write(table_uuid, VaultKind.QUARANTINE, name, data)
 
     def read(self, location: str, *, sha256: str, most: int) -> bytes:
-        """The bytes of a file. Raises if they are not those that were written."""
+        """The bytes of a file. Raises if their hash is another one, for example since they are more than `most`."""
         data = self._read(self._require_own(location), most)
         got = hashlib.sha256(data).hexdigest()
         if not compare_digest(got, sha256):
             raise Code.VAULT_DAMAGED(reason="vault_file_changed", expected=sha256, got=got)
         return data
 
-    def listed(self, table_uuid: str, kind: VaultKind, folder: str) -> list[str]:
-        """The locations of all finished files in a folder of a kind, in order of their names."""
+    def finished(self, table_uuid: str, kind: VaultKind, folder: str) -> list[str]:
+        """The locations of all finished files in a folder below the kind's, sorted by name."""
         return [str(each.place) for each in self.files(table_uuid, kind, folder) if not _is_unfinished(each)]
 
     def unfinished(self, table_uuid: str, kind: VaultKind, folder: str) -> list[str]:
@@ -87,7 +87,7 @@ class Vault:
         return [str(each.place) for each in self.files(table_uuid, kind, folder) if _is_unfinished(each)]
 
     def files(self, table_uuid: str, kind: VaultKind, folder: str) -> list[ListedFile]:
-        """All files in a folder of a kind, finished or not, with their sizes."""
+        """All files in a folder below the kind's, finished or not."""
         with _translate_errors():
             return self._store.files(self._place(table_uuid, kind, folder))
 
@@ -97,12 +97,12 @@ class Vault:
             return [name for name in self._store.folders(self.root) if _UUID.fullmatch(name)]
 
     def folders(self, table_uuid: str, kind: VaultKind) -> list[str]:
-        """The names of the folders of a kind; each is the id of an attempt."""
+        """The names of the folders below the kind's; each is the id of an attempt."""
         with _translate_errors():
             return [name for name in self._store.folders(self._folder(table_uuid, kind)) if _PART.fullmatch(name)]
 
-    def found(self, table_uuid: str, kind: VaultKind) -> list[FoundFile]:
-        """The files in a kind's own folder, finished or not."""
+    def files_of_kind(self, table_uuid: str, kind: VaultKind) -> list[FoundFile]:
+        """The files directly in the kind's folder, finished or not."""
         with _translate_errors():
             found = self._store.files(self._folder(table_uuid, kind))
         return [FoundFile(str(each.place), each.modified_seconds, _is_unfinished(each)) for each in found]

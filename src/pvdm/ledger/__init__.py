@@ -1,4 +1,4 @@
-"""The ledger: one database of workloads, attempts, nonces, proofs and events. May call `model` and `errors`."""
+"""The ledger: one database of workloads, nonces, proofs and events. May call `model`, `lake.paths` and `errors`."""
 
 from pvdm.ledger.engine import Ledger, open_ledger
 from pvdm.ledger.unit import Unit

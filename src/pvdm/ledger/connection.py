@@ -47,7 +47,7 @@ def record_from(record: type[T], row: Row, **converted: Any) -> T:
 
 @functools.cache
 def _field_converters(record: type[Any]) -> dict[str, Callable[[Any], Any]]:
-    """The functions that convert fields of an enumeration, and fields of bytes."""
+    """The functions that convert the values of a record's fields, for enumerations and for bytes."""
     converters: dict[str, Callable[[Any], Any]] = {}
     for name, field_type in get_type_hints(record).items():
         if isinstance(field_type, type) and issubclass(field_type, StrEnum):
@@ -124,7 +124,7 @@ class TransactionConnection:
             names = [column[0] for column in cursor.description or ()]
             return dict(zip(names, rows[0], strict=True)) if rows else None
 
-    def count_changed(self, statement: Executable, values: Mapping[str, Any]) -> int:
+    def execute_change(self, statement: Executable, values: Mapping[str, Any]) -> int:
         """Run a prepared statement and return how many rows it changed."""
         with self._run(statement, values) as cursor:
             return int(cursor.rowcount)

@@ -1,8 +1,9 @@
 """Open a ledger by URL: SQLite for one host, PostgreSQL for several. Settings that durability needs are enforced.
 
-PostgreSQL runs at READ COMMITTED with explicit locks, not SERIALIZABLE. Every rule here is a key, a locked row or a
-named lock, and a statement after a lock must see what its last holder committed. A serializable transaction would not
-see it, because its snapshot is older than the lock. It would also abort unrelated writers of the index of events.
+On PostgreSQL a writing transaction runs at READ COMMITTED with explicit locks, not SERIALIZABLE; a reading one runs at
+REPEATABLE READ. Every rule is a key, a locked row or a named lock. A statement after a lock must see what the lock's
+last holder committed. A serializable transaction would not see it, because its snapshot is older than the lock. It
+would also abort unrelated writers of the step log (table `events`).
 """
 
 from __future__ import annotations
@@ -81,17 +82,17 @@ class Ledger:
         return begin(self._own_engine(), self._lock, writing=False, at_micros=0)
 
     def transact(self, work: Callable[[Unit], T], *, at_micros: int) -> T:
-        """Run the work and commit. It is repeated only after a serialization failure, which changed nothing."""
-        for attempt in range(1, TRANSACTION_TRIES_MAX + 1):
+        """Run the work and commit. Repeated only after a deadlock or a serialization failure, which changed nothing."""
+        for tries in range(1, TRANSACTION_TRIES_MAX + 1):
             try:
                 with self.write(at_micros=at_micros) as unit:
                     result = work(unit)
                     unit.commit()
                     return result
             except ConflictError as error:
-                if error.code != Code.LEDGER_SERIALIZATION or attempt == TRANSACTION_TRIES_MAX:
+                if error.code != Code.LEDGER_SERIALIZATION or tries == TRANSACTION_TRIES_MAX:
                     raise
-                time.sleep(random.uniform(0, 0.01 * 2**attempt))  # noqa: S311 - spreads retries, guards nothing
+                time.sleep(random.uniform(0, 0.01 * 2**tries))  # noqa: S311 - spreads retries, guards nothing
         raise AssertionError("unreachable")
 
     def hold_lock(self, name: str) -> AbstractContextManager[object]:
@@ -173,19 +174,19 @@ class Ledger:
 
 
 def open_ledger(url: str, *, timeouts: Timeouts | None = None) -> Ledger:
-    """Connect, set what durability needs, and refuse a database that cannot give it. Does not migrate."""
+    """Connect, set what durability needs, and refuse a database that cannot give it. Changes no schema."""
     limits = timeouts or Timeouts()
     return Ledger(_open(_parse(url), limits, poolclass=QueuePool), timeouts=limits)
 
 
 def _open(url: URL, limits: Timeouts, *, poolclass: type[Pool]) -> Engine:
-    """An engine whose database was reached and is durable."""
+    """An engine whose database was reached and has the required settings."""
     open_engine = _open_sqlite if url.get_backend_name() == "sqlite" else _open_postgresql
     engine = open_engine(url, limits, poolclass)
     try:
         with engine.connect() as connection:
             if engine.dialect.name == "postgresql":
-                _require_durable(connection)
+                _require_server_settings(connection)
     except SQLAlchemyError as error:
         engine.dispose()
         raise translate(error, Phase.CONNECT) from None
@@ -303,7 +304,7 @@ def _open_postgresql(url: URL, limits: Timeouts, poolclass: type[Pool], **pool_o
     )
 
 
-def _require_durable(connection: Connection) -> None:
+def _require_server_settings(connection: Connection) -> None:
     names = ("fsync", "full_page_writes", "server_encoding")
     row = connection.execute(text(f"SELECT {', '.join(f'current_setting({name!r})' for name in names)}")).one()
     if tuple(row) != ("on", "on", "UTF8"):

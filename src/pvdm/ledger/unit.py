@@ -126,7 +126,7 @@ class Unit:
     def change(self, statement: Executable, **values: Any) -> int:
         """Run a constant statement, whose compiled form is cached. Returns how many rows it changed."""
         with self._running():
-            count = self._connection.count_changed(statement, values)
+            count = self._connection.execute_change(statement, values)
         if count:
             self._note_change(statement)
         return count
@@ -166,7 +166,7 @@ class Unit:
                 self._connection.as_sqlalchemy().execute(table.insert(), [self._with_time(table, row) for row in rows])
 
     def insert_new(self, table: Table, **values: Any) -> bool:
-        """Add one row unless its primary key exists; returns whether it did. One statement, so there is no race."""
+        """Add one row unless its primary key exists; returns whether it was added. One statement: there is no race."""
         timed = self._with_time(table, values)
         return self.change(_insert_new(table, tuple(timed), self.is_sqlite), **timed) == 1
 
@@ -177,7 +177,7 @@ class Unit:
 
     @contextlib.contextmanager
     def dry_run(self) -> Iterator[None]:
-        """Run the block and roll it back, so that every error that it would cause is raised."""
+        """Run the block, then roll it back. Errors that its statements cause are raised."""
         self.execute(_SAVEPOINT)
         yield
         self.execute(_ROLLBACK_TO_SAVEPOINT)

@@ -80,7 +80,7 @@ def one_of(*names: str) -> FieldType:
 
 
 def form(name: str) -> Check:
-    """The check of a closed alphabet, by the name that `require_form` has for it."""
+    """The check of a text's form, which is named as in `require_form`."""
     return lambda text, what: require_form(text, name, what)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from pvdm.model.codec import NOT_STORED, Count, Document, FieldType
 from pvdm.model.fields import Fields, invalid
-from pvdm.model.printable import counted, place, quoted
+from pvdm.model.printable import counted, quoted, quoted_path
 from pvdm.model.role import Role
 from pvdm.model.statements.core import Profile
 from pvdm.model.statements.verdict import FailureClass
@@ -92,7 +92,7 @@ class WrongRows(Document, title="what was located"):
 
     @classmethod
     def not_located(cls, code: str, message: str) -> WrongRows:
-        """Rows could not be located, for this reason."""
+        """The result if rows could not be located, with the code and message of the problem."""
         return cls(problem_code=code, problem=message)
 
     @property
@@ -211,7 +211,7 @@ def _file_lines(label: str, files: list[str]) -> Iterator[str]:
 
 
 def _places(found: tuple[RowsIn, ...], not_listed: int) -> list[str]:
-    named = [f"{place(each.name)} ({each.rows:,})" for each in found[:_PLACES_NAMED]]
+    named = [f"{quoted_path(each.name)} ({each.rows:,})" for each in found[:_PLACES_NAMED]]
     rest = max(0, len(found) - _PLACES_NAMED) + not_listed
     return [*named, f"and {rest:,} more"] if rest else named
 

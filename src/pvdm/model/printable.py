@@ -39,7 +39,7 @@ def quoted(value: str | None) -> str:
     return value if _BARE.fullmatch(value) and value.isprintable() and value != _NULL else repr(value)
 
 
-def place(name: str) -> str:
+def quoted_path(name: str) -> str:
     """A file or partition in a sentence: bare if its characters are plain, otherwise quoted and escaped."""
     return name if _PATH.fullmatch(name) and name.isprintable() else repr(name)
 

@@ -208,7 +208,7 @@ class Schema:
         return Schema(tuple(self.column(name) for name in sorted(names)))
 
     def walk(self) -> Iterator[tuple[str, Field | Inner]]:
-        """Every field and inner at every depth with its dotted path, outermost first."""
+        """Every field, element, key and value at every depth with its dotted path, outermost first."""
         for field in self.fields:
             yield from _walk(field.name, field)
 

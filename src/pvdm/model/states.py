@@ -9,7 +9,7 @@ from typing import Final
 from pvdm.errors import Code
 
 ROLLED_BACK_MAX: Final = 100
-"""How many attempts at one chunk may be rolled back. Contracts do not limit them, because they reveal no verdict."""
+"""How many attempts at one chunk may be rolled back. A contract limits only failed ones, which tell a verdict."""
 
 
 class AttemptState(StrEnum):
@@ -40,7 +40,7 @@ class WorkloadState(StrEnum):
 
 
 class AnnouncedState(StrEnum):
-    """The states of a publication that was announced before the call of an upstream catalog."""
+    """The states of a publication to an upstream catalog, which is announced before the request is sent."""
 
     OPEN = "OPEN"
     DONE = "DONE"
@@ -48,7 +48,7 @@ class AnnouncedState(StrEnum):
 
 
 class HandleState(StrEnum):
-    """The states of a key handle: ISSUED → FROZEN → ENDED, or ISSUED → ENDED."""
+    """The states of a handle: ISSUED → FROZEN → ENDED, or ISSUED → ENDED. They are in no `Machine`."""
 
     ISSUED = "ISSUED"
     FROZEN = "FROZEN"
@@ -66,16 +66,16 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A named set of states, the first of them, and every step between them."""
+    """The states of the rows of one table of the ledger, the first state, and every step between states."""
 
     name: str
-    table: str
+    ledger_table: str
     states: type[StrEnum]
     initial: str
     transitions: tuple[Transition, ...]
 
     def allows(self, old: str, new: str) -> bool:
-        """Whether the step is in the table."""
+        """Whether the step is one of the machine's transitions."""
         return any((step.old, step.new) == (old, new) for step in self.transitions)
 
     def terminal(self) -> tuple[str, ...]:
@@ -88,7 +88,7 @@ class Machine:
         return tuple(state for state in self.states if state not in self.terminal())
 
     def require(self, old: str, new: str) -> None:
-        """Raise unless the step is in the table. Another step is a bug of the caller."""
+        """Raise unless the step is one of the machine's transitions. Another step is a bug of the caller."""
         if not self.allows(old, new):
             steps = [step.new for step in self.transitions if step.old == old]
             message, wanted = f"no such step of the {self.name}", f"{old} to {' or '.join(steps) or 'nothing'}"
@@ -102,20 +102,19 @@ ATTEMPT: Final = Machine(
     AttemptState.STAGING,
     (
         Transition("STAGING", "VERIFYING", "complete write; draws a new nonce, the old one becomes ABORTED"),
-        Transition("STAGING", "ROLLED_BACK", "clock, crash, abort"),
+        Transition(
+            "STAGING", "ROLLED_BACK", "aborted by its producer or by a run that takes over, or workload abandoned"
+        ),
         Transition("VERIFYING", "COMMITTING", "PASS, or FAIL waived by break-glass"),
         Transition("VERIFYING", "VERIFICATION_FAILED", "FAIL"),
-        Transition(
-            "VERIFYING",
-            "ROLLED_BACK",
-            "workload abandoned, or its source cannot be read as the contract means it (no verdict)",
-        ),
+        Transition("VERIFYING", "ROLLED_BACK", "workload abandoned, or source not readable as the contract means it"),
         Transition("COMMITTING", "COMMITTED", "published"),
         Transition("COMMITTING", "VERIFICATION_FAILED", "the gate refuses"),
         Transition(
             "COMMITTING",
             "VERIFYING",
-            "proof expired, or an overlapping `main` moved; draws a new nonce, the old one becomes ABORTED",
+            "proof expired; schema, spec or format changed; base no longer in `main`; or `main` changed in the part "
+            "that is overwritten; draws a new nonce, the old one becomes ABORTED",
         ),
         Transition("COMMITTING", "ROLLED_BACK", "workload abandoned"),
     ),
@@ -127,7 +126,7 @@ NONCE: Final = Machine(
     NonceState,
     NonceState.RESERVED,
     (
-        Transition("RESERVED", "COMMITTED", "the snapshot that it paid for is published"),
+        Transition("RESERVED", "COMMITTED", "the publication that used it is committed"),
         Transition("RESERVED", "ABORTED", "its attempt ended, or drew a new one"),
     ),
 )
@@ -150,7 +149,7 @@ ANNOUNCED: Final = Machine(
     AnnouncedState.OPEN,
     (
         Transition("OPEN", "DONE", "the upstream's `main` was seen to show the snapshot"),
-        Transition("OPEN", "RELEASED", "it does not show it, and was made unable to, whatever is still under way"),
+        Transition("OPEN", "RELEASED", "`main` lacks the snapshot, and a fence refuses a request that arrives late"),
     ),
 )
 
@@ -160,6 +159,6 @@ MACHINES: Final = (ATTEMPT, NONCE, WORKLOAD, ANNOUNCED)
 def needs_reason(ended: AttemptState, *, refused: bool) -> bool:
     """Whether a new attempt after one that ended in this state needs a reason that says what was repaired.
 
-    `refused` means that the Steward ended it with a reason. An interrupted attempt needs no reason.
+    `refused` means that the Steward ended it with a refusal. After an interrupted attempt no reason is needed.
     """
     return ended is AttemptState.VERIFICATION_FAILED or (ended is AttemptState.ROLLED_BACK and refused)

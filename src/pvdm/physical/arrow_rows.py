@@ -13,7 +13,7 @@ import pyarrow.compute
 from pvdm.errors import Code
 from pvdm.lake.format.manifest.entry import IdMap
 from pvdm.lake.format.manifest.manifest import ManifestHeader
-from pvdm.lake.format.partition_spec import PartitionField, apply, source_types
+from pvdm.lake.format.partition_spec import PartitionField, apply_transform, source_types
 from pvdm.lake.format.partition_value import value_key
 from pvdm.lake.format.schema.single_value import Value
 from pvdm.lake.read.resolve import arrow_type
@@ -96,7 +96,7 @@ def _type(kind: Type) -> pa.DataType:
 
 
 def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether every value of the given type is a value of the wanted type, with the same meaning."""
+    """Whether values keep their meaning in the wanted type. A cast raises for times that would lose digits."""
     types = pa.types
     if types.is_dictionary(given):
         return _fits(given.value_type, wanted)
@@ -162,8 +162,8 @@ def split_by_partition(rows: pa.Table, header: ManifestHeader, schema: Schema) -
         raise Code.ROWS_INVALID(reason="partitions_too_many", expected=expected, got=str(grouped.num_rows))
     for at in range(grouped.num_rows):
         values = IdMap(
-            (field.field_id, transformed[grouped.column(place)[at].as_py()])
-            for place, field, (_, transformed) in zip(names, fields, numbered, strict=True)
+            (field.field_id, transformed[grouped.column(name)[at].as_py()])
+            for name, field, (_, transformed) in zip(names, fields, numbered, strict=True)
         )
         yield Part(values, rows.take(grouped.column("row_list")[at].values))
 
@@ -180,14 +180,14 @@ def _index_values(
     encoded = column.dictionary_encode(null_encoding="encode")
     distinct: list[Value] = []
     numbers: list[int] = []
-    places: dict[object, int] = {}
+    index_by_key: dict[object, int] = {}
     for value in _values(encoded.dictionary, kinds[source]):
-        found = apply(field.transform, kinds[source], value)
+        found = apply_transform(field.transform, kinds[source], value)
         key = value_key(found)
-        if key not in places:
-            places[key] = len(distinct)
+        if key not in index_by_key:
+            index_by_key[key] = len(distinct)
             distinct.append(found)
-        numbers.append(places[key])
+        numbers.append(index_by_key[key])
     return pc.take(pa.array(numbers, pa.int64()), encoded.indices), distinct
 
 
@@ -209,7 +209,7 @@ def _path(fields: tuple[Field, ...], wanted: int) -> list[str]:
 
 
 def _values(column: Any, kind: Type) -> list[Value]:
-    """The values in Iceberg's form: days, microseconds, `Decimal`, `UUID`."""
+    """The values in Iceberg's form: days, micro- or nanoseconds, `Decimal`, `UUID`."""
     types = pa.types
     if kind == PrimitiveType(Kind.UUID):
         return [None if each is None else UUID(bytes=each) for each in column.to_pylist()]

@@ -1,6 +1,6 @@
-"""Stages Arrow rows without a JVM: Parquet files and manifests of our own, one commit over the REST protocol.
+"""Stages Arrow rows without a JVM: it writes Parquet files and manifests itself, and commits over REST.
 
-For tests and small jobs, on local files or an object store; behind the same interface as Spark.
+For tests and small jobs, on local files or an object store; with the same interface as the stager with Spark.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.manifest.entry import DataFile, ManifestContent
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.next_snapshot import Publication, SnapshotChange, next_snapshot
+from pvdm.lake.next_snapshot import NewSnapshot, SnapshotChange, next_snapshot
 from pvdm.lake.paths import Location, parse_location
-from pvdm.lake.read.entries import boundary_files, header_of
+from pvdm.lake.read.entries import header_of, replaced_files
 from pvdm.lake.stores.store import WriteHooks, read
 from pvdm.lake.stores.stores import Stores
 from pvdm.physical.arrow_rows import Part, fit_columns, split_by_partition
@@ -63,17 +63,17 @@ class SmallStager:
                 raise Code.ATTEMPT_INTERRUPTED()
             self._writing.add(to.attempt_id)
         with self._client.with_token(to.token) as client:
-            _Staging(TableClient(client, *to.name), to, self._now_ms).run(rows)
+            _Staging(TableClient(client, *to.table_parts), to, self._now_ms).run(rows)
 
     def cancel(self, to: Destination) -> bool:
-        """Prevent a write that has not begun; a write that has begun must be waited for."""
+        """Prevent a write that has not begun. Returns False if one has begun, whose end the caller must wait for."""
         with self._lock:
             self._cancelled.add(to.attempt_id)
             return to.attempt_id not in self._writing
 
 
 class _Staging:
-    """The staging of one attempt. It removes the files that it has written after an error."""
+    """The staging of one attempt. After an error it removes its files, unless the commit may have succeeded."""
 
     def __init__(self, table: TableClient, to: Destination, now_ms: Callable[[], int]) -> None:
         self._table = table
@@ -81,7 +81,7 @@ class _Staging:
         self._now_ms = now_ms
         self._prefix = parse_location(to.prefix)
         self._stores = Stores() if self._prefix.scheme == "file" else Stores(table.storage())
-        self._store = self._stores.at(self._prefix)
+        self._store = self._stores.for_writing(self._prefix)
         self._written: list[Location] = []
 
     def run(self, rows: pa.Table) -> None:
@@ -90,7 +90,7 @@ class _Staging:
             header = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA)
             schema = to_model(metadata.current_schema)
             ready = fit_columns(rows, schema)
-            files = [self._data_file(part) for part in split_by_partition(ready, header, schema)]
+            files = [self._write_data_file(part) for part in split_by_partition(ready, header, schema)]
             self._commit(metadata, files)
         except StateUnknownError:
             raise  # the commit may have succeeded, so the files stay
@@ -102,7 +102,7 @@ class _Staging:
         """The table without its history; the branch's head is enough for its next snapshot."""
         return TableMetadata.from_json(self._table.load(heads_only=True))
 
-    def _data_file(self, part: Part) -> DataFile:
+    def _write_data_file(self, part: Part) -> DataFile:
         location = self._prefix.child("data", f"{secrets.token_hex(16)}.{_PARQUET}")
         sink = pa.BufferOutputStream()
         # Without Arrow's own schema, which would be a second one beside Iceberg's.
@@ -125,14 +125,14 @@ class _Staging:
         """
         ends, longest = time.monotonic() + COMMIT_PATIENCE_MAX_SECONDS, _FIRST_WAIT_SECONDS
         while True:
-            publication = self._next_snapshot(metadata, files)
-            if publication is None:
+            snapshot = self._next_snapshot(metadata, files)
+            if snapshot is None:
                 return
             before = len(self._written)
-            for file in publication.files:
+            for file in snapshot.files:
                 self._write_file(parse_location(file.location), file.data)
             try:
-                self._table.commit(_requirements(metadata, self._to.branch), publication.updates)
+                self._table.commit(_requirements(metadata, self._to.branch), snapshot.updates)
                 return
             except ConflictError:
                 wait = random.uniform(0, longest)  # noqa: S311 - not a secret
@@ -143,15 +143,15 @@ class _Staging:
                 longest = min(2 * longest, _LONGEST_WAIT_SECONDS)
                 metadata = self._load()
             except StateUnknownError:
-                if TableMetadata.from_json(self._table.load()).snapshot(publication.snapshot_id) is None:
+                if TableMetadata.from_json(self._table.load()).snapshot(snapshot.snapshot_id) is None:
                     raise
                 return
 
-    def _next_snapshot(self, metadata: TableMetadata, files: list[DataFile]) -> Publication | None:
+    def _next_snapshot(self, metadata: TableMetadata, files: list[DataFile]) -> NewSnapshot | None:
         """The branch's next snapshot; None if it would change nothing."""
         to, ref, reader = self._to, metadata.refs.get(self._to.branch), StoredFiles(self._stores)
         base_id = None if ref is None else ref.snapshot_id
-        removed = boundary_files(metadata, base_id, to.operation, to.partition, files, reader)
+        removed = replaced_files(metadata, base_id, to.operation, to.partition, files, reader)
         if not files and not removed:
             return None
         return next_snapshot(
@@ -197,7 +197,7 @@ class StoredFiles:
         """The bytes of a file of at most this size; raises `file_too_large` or `file_unreadable`."""
         place = parse_location(location)
         try:
-            data = read(self._stores.of(place), place, most)
+            data = read(self._stores.for_reading(place), place, most)
         except OSError as error:
             got = error.strerror or type(error).__name__
             raise Code.STORAGE_UNAVAILABLE(reason="file_unreadable", expected=location, got=got) from None

@@ -14,7 +14,7 @@ from pvdm.errors import Code
 from pvdm.lake.format.partition_spec import Transform, source_types
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.spark import SparkCatalog, remove_catalog, wire
+from pvdm.lake.spark import SparkCatalog, add_catalog, remove_catalog
 from pvdm.model.filter import expression as ex
 from pvdm.model.filter.literal import literal_text, parse_literal
 from pvdm.model.schema import DecimalType, FixedType, Kind, ListType, MapType, PrimitiveType, StructType, Type
@@ -83,7 +83,7 @@ def spark_type(kind: Type) -> str:
 
 
 def literal(value: ex.LiteralValue, kind: Type) -> Column:
-    """A literal of this type; times are cast from text, which does not depend on the session's time zone."""
+    """A literal of this type. Dates, times and UUIDs are cast from text, which no time zone of a session changes."""
     from pyspark.sql import functions
 
     name = spark_type(kind)
@@ -157,8 +157,8 @@ def _literal(given: ex.Literal) -> Column:
 def in_partition(metadata: TableMetadata, partition: Sequence[tuple[str, str | None]], catalog: str) -> Column:
     """The condition that a row lies in the declared partition of the table's current spec."""
     kinds = source_types(to_model(metadata.current_schema))
-    names = {found: name for name, found in metadata.current_schema.ids.items()}
-    # By the field's name, or by the column that it copies, as `boundary_files` does.
+    names = {field_id: name for name, field_id in metadata.current_schema.ids_by_name.items()}
+    # By the field's name, or by the column that it copies, as `replaced_files` does.
     spec_fields = metadata.default_spec.fields
     copies = [field for field in spec_fields if field.transform == "identity" and field.source_id in names]
     fields = {names[field.source_id]: field for field in copies} | {field.name: field for field in spec_fields}
@@ -180,7 +180,7 @@ def _has_value(source: str, transform: Transform, kind: Type, text: str | None, 
     column = functions.col(source)
     if text is None:
         return column.isNull()  # every transform leaves null as it is
-    result = transform.result(kind)
+    result = transform.result_type(kind)
     if result is None or transform.name == "void":
         words, reason = "an unknown transform cannot be applied", "partition_transform_unknown"
         raise Code.PARTITION_SPEC_INVALID(words, reason=reason, got=str(transform)[:120])
@@ -267,11 +267,11 @@ class SparkStager:
             raise Code.ROWS_INVALID(reason="rows_not_a_frame", got=type(rows).__name__)
         spark = rows.sparkSession
         with self._client.with_token(to.token) as client:
-            metadata = TableMetadata.from_json(TableClient(client, *to.name).load())
+            metadata = TableMetadata.from_json(TableClient(client, *to.table_parts).load())
         catalog = SparkCatalog(f"pvdm_{to.attempt_id}", f"{to.steward_url}/catalog", to.token)
-        wire(spark, catalog)
+        add_catalog(spark, catalog)
         try:
-            levels, name = to.name
+            levels, name = to.table_parts
             table = (catalog.name, *levels, name)
             if to.branch not in metadata.refs:
                 # The Steward cannot create a branch of an empty table, and Spark writes to existing branches only.

@@ -30,8 +30,8 @@ class Destination:
     partition: tuple[tuple[str, str | None], ...] = ()
 
     @property
-    def name(self) -> tuple[tuple[str, ...], str]:
-        """Namespace and name of the table."""
+    def table_parts(self) -> tuple[tuple[str, ...], str]:
+        """The levels of the table's namespace, and its name."""
         return split_name(self.table)
 
     @property
@@ -41,7 +41,7 @@ class Destination:
 
 
 class Stager(Protocol[Rows_contra]):
-    """Stages one chunk's rows on the attempt's branch; before it raises, it removes its files."""
+    """Stages one chunk's rows on the attempt's branch. After an error it removes files that no commit can show."""
 
     def stage(self, make: Callable[[], Rows_contra], to: Destination) -> None:
         """Make the rows, write them, and commit them to the branch."""

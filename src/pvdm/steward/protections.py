@@ -38,10 +38,10 @@ from pvdm.steward.record.recorder import Document, Recorder
 from pvdm.steward.record.roots import TrustRoots
 from pvdm.steward.work import contracts
 from pvdm.steward.work.sources import Sources, levels_of
-from pvdm.trust.approval import A, raise_not_allowed, verify_approval
+from pvdm.trust.approval import A, translate_refusals, verify_approval
 from pvdm.trust.envelope import parse_envelope
-from pvdm.trust.statement import read_signed, read_statement
-from pvdm.trust.verify import Verified
+from pvdm.trust.statement import read_statement, read_unchecked
+from pvdm.trust.verify import VerifiedStatement
 from pvdm.verify.spark.extracting import SparkExtraction
 
 
@@ -49,7 +49,7 @@ from pvdm.verify.spark.extracting import SparkExtraction
 class JudgedApproval(Generic[A]):
     """A verified approval with its bytes, and the ids of all trust roots at the time of its verification."""
 
-    approval: Verified[A]
+    approval: VerifiedStatement[A]
     envelope: bytes
     trust_root_ids: tuple[str, ...]
 
@@ -73,7 +73,7 @@ class Approvals:
 
     def accept_once(self, envelope: bytes, kind: type[A], accept: Callable[[JudgedApproval[A]], None]) -> str:
         """Verify and accept the approval, unless exactly these bytes were accepted before; returns its id."""
-        with raise_not_allowed("approval"):
+        with translate_refusals("approval"):
             parsed = parse_envelope(envelope)
             read_statement(parsed.payload, kind)
         statement_id = parsed.payload_sha256
@@ -91,7 +91,7 @@ class Approvals:
         return statement_id
 
     def judge_table_contract(self, text: str, row: TableRow, levels: Levels, grant: Grant) -> DataProductContract:
-        """Read a contract, and require that it is for this table and that the caller reaches its source."""
+        """Parse a contract; require that it is for this table and that the caller may read its source."""
         contract = contracts.require_servable(text, extracts=self.extracts)
         contracts.require_for_table(contract, (*levels, row.name), row.domain)
         contracts.require_source_reached(self.ledger, contract, grant)
@@ -309,7 +309,7 @@ def protection_record(
 
 
 def contract_after(protection: Protection, current: str | None) -> str | None:
-    """The contract after the protection. Raises unless there is none before, or before its end exactly this one."""
+    """The contract after a protection, or None after its end. Raises if it cannot follow on the contract `current`."""
     signed = protection.target.contract_sha256
     if protection.action is ProtectionAction.PROTECT:
         if current is not None:  # a migration changes the contract of a protected table
@@ -318,10 +318,8 @@ def contract_after(protection: Protection, current: str | None) -> str | None:
     if current is None:
         raise Code.NOT_PROTECTED("it is not protected", expected=signed, got="none", hint="nothing was changed")
     if current != signed:
-        message, hint = (
-            "it is protected under another contract by now",
-            "nothing was changed; look at it, and sign again",
-        )
+        message = "it is protected under another contract by now"
+        hint = "nothing was changed; look at the new contract, and sign again"
         raise Code.APPROVAL_REFUSED(message, reason="approval_stale", expected=signed, got=current, hint=hint)
     return None
 
@@ -334,7 +332,7 @@ def require_head(approved: int | None, head: int | None) -> None:
 
 
 def hash_manifests(metadata: TableMetadata, reader: FileReader) -> str | None:
-    """Check every manifest of `main`'s snapshot and return their hash; None where `main` has no snapshot."""
+    """Check every manifest of `main`'s snapshot and return their hash; None if `main` has no snapshot."""
     head = metadata.current_snapshot
     if head is None:
         return None
@@ -347,7 +345,7 @@ def hash_manifests(metadata: TableMetadata, reader: FileReader) -> str | None:
 
 
 def _view(record: ProtectionRecord, statement: Statement) -> ProtectionView:
-    protection = read_signed(statement.envelope, Protection)
+    protection = read_unchecked(statement.envelope, Protection)
     table = protection.target if isinstance(protection.target, TableTarget) else None
     return ProtectionView(
         protection_id=record.protection_id,

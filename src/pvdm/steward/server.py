@@ -21,7 +21,7 @@ import uvicorn
 from pvdm.errors import Code, PvdmError
 from pvdm.steward.config.steward import ServiceConfig, require_tls_or_loopback
 from pvdm.steward.http.app import create_app
-from pvdm.steward.http.listener import HEADERS_MAX_BYTES, Listener, PromptLoop, StewardProtocol, connections_max
+from pvdm.steward.http.listener import HEADERS_MAX_BYTES, Listener, StewardEventLoop, StewardProtocol, connection_limit
 from pvdm.steward.locks import serve_alone
 from pvdm.steward.logs import LOGGER, JsonFormatter, log_event
 from pvdm.steward.notary import Notary
@@ -29,8 +29,8 @@ from pvdm.steward.notary import Notary
 BACKLOG_MAX: Final = 1_024
 KEEP_ALIVE_SECONDS: Final = 15
 _START_SECONDS: Final = 30
-_ROOT: Final = 0
-_NOT_PRIVATE: Final = 0o177
+_ROOT_USER_ID: Final = 0
+_NOT_PRIVATE_BITS: Final = 0o177  # every permission but the owner's to read and write
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -171,7 +171,7 @@ def _uvicorn_config(notary: Notary) -> uvicorn.Config:
         create_app(notary),
         http=StewardProtocol,
         ws="none",
-        loop=f"{PromptLoop.__module__}:{PromptLoop.__name__}",
+        loop=f"{StewardEventLoop.__module__}:{StewardEventLoop.__name__}",
         lifespan="on",
         log_config=None,
         access_log=False,
@@ -207,11 +207,11 @@ def _require_private(key: Path) -> None:
         found = key.stat()
     except OSError as error:
         raise _tls_error(error.strerror or type(error).__name__) from None
-    if found.st_uid not in (os.geteuid(), _ROOT):
+    if found.st_uid not in (os.geteuid(), _ROOT_USER_ID):
         message, owner = f"{key.name} belongs to another user", f"user {found.st_uid}"
         raise Code.KEY_FILE_REFUSED(message, reason="key_file_owner", expected=f"user {os.geteuid()}", got=owner)
     mode = stat.S_IMODE(found.st_mode)
-    if mode & _NOT_PRIVATE:
+    if mode & _NOT_PRIVATE_BITS:
         message, got = f"{key.name} may be read or written by others", f"mode {mode:04o}"
         hint = f"find out who could read it; then chmod 600 {key.name}, or get a new certificate"
         raise Code.KEY_FILE_REFUSED(message, reason="key_file_mode", expected="mode 0600 or 0400", got=got, hint=hint)
@@ -228,7 +228,7 @@ def _tls_error(got: str) -> PvdmError:
 
 def _open_listener(service: ServiceConfig) -> socket.socket:
     family = socket.AF_INET6 if ":" in service.host else socket.AF_INET
-    listener = Listener(family, connections=connections_max(), peer_connections=service.limits.peer_connections)
+    listener = Listener(family, connections=connection_limit(), peer_connections=service.limits.peer_connections)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((service.host, service.port))

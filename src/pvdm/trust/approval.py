@@ -13,8 +13,8 @@ from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.migration import Migration, Protection
 from pvdm.trust.refusal import refused, require_equal
-from pvdm.trust.root import RootKey, RootRole, TrustRoot
-from pvdm.trust.verify import Verified, VerifiedProof, require_role, require_unexpired, verify_statement
+from pvdm.trust.root import RootRole, TrustedKey, TrustRoot
+from pvdm.trust.verify import VerifiedProof, VerifiedStatement, require_role, require_unexpired, verify_statement
 
 A = TypeVar("A", Migration, Protection)
 
@@ -43,7 +43,7 @@ def signer_fields(operator: str, reason: str, *, now: int, lifetime_micros: int)
 
 
 def override_of(fail_proof_id: str, core: ProofCore, signer: SignerFields) -> BreakGlass:
-    """The override of exactly one FAIL proof: its table, its base and its files."""
+    """The override of exactly one FAIL proof. It names the proof's table, base and files."""
     return BreakGlass(
         table=core.target.table,
         base_snapshot_id=core.target.base_snapshot_id,
@@ -53,23 +53,25 @@ def override_of(fail_proof_id: str, core: ProofCore, signer: SignerFields) -> Br
     )
 
 
-def verify_approval(data: bytes, root: TrustRoot, kind: type[A], *, now: int) -> Verified[A]:
-    """The approval, signed by an operator and not expired. The caller checks what it is about."""
-    with raise_not_allowed("approval"):
-        approval = verify_statement(data, root, kind, now=now, check_role=partial(require_own_role, "approval"))
+def verify_approval(data: bytes, root: TrustRoot, kind: type[A], *, now: int) -> VerifiedStatement[A]:
+    """The approval, signed by an operator and not expired. The caller compares it with the requested change."""
+    with translate_refusals("approval"):
+        approval = verify_statement(data, root, kind, now=now, check_role=partial(require_role_not_steward, "approval"))
         require_unexpired(approval.predicate.expires_at, now, "approval_expired", "the approval")
         return approval
 
 
 def verify_override(
     data: bytes, root: TrustRoot, *, failed: VerifiedProof, now: int, used: Callable[[str], bool]
-) -> Verified[BreakGlass]:
+) -> VerifiedStatement[BreakGlass]:
     """The override, signed with a break-glass key for exactly this FAIL proof. It waives the gate's check 4 only.
 
     `used` says whether an override with this nonce was used before.
     """
-    with raise_not_allowed("override"):
-        override = verify_statement(data, root, BreakGlass, now=now, check_role=partial(require_own_role, "override"))
+    with translate_refusals("override"):
+        override = verify_statement(
+            data, root, BreakGlass, now=now, check_role=partial(require_role_not_steward, "override")
+        )
         statement = override.predicate
         require_failed(failed)
         require_table(statement, failed)
@@ -82,8 +84,8 @@ def verify_override(
 
 
 @contextmanager
-def raise_not_allowed(what: str) -> Iterator[None]:
-    """Raise every refusal of an approval or an override as `NotAllowedError` (exit code 5)."""
+def translate_refusals(what: str) -> Iterator[None]:
+    """Raise each `VerificationError` about an approval or an override as `NotAllowedError` (exit code 5)."""
     try:
         yield
     except VerificationError as error:
@@ -91,13 +93,13 @@ def raise_not_allowed(what: str) -> Iterator[None]:
         raise error.as_not_allowed(error.message, _HINTS[what], reason) from None
 
 
-def require_own_role(what: str, key: RootKey, role: RootRole) -> None:
+def require_role_not_steward(what: str, key: TrustedKey, role: RootRole) -> None:
     """The key has this role and is not the Steward's, which must not approve its own change or waive its verdict."""
     require_not_steward(key, what, role)
     require_role(key, role)
 
 
-def require_not_steward(key: RootKey, what: str, expected: RootRole) -> None:
+def require_not_steward(key: TrustedKey, what: str, expected: RootRole) -> None:
     """The key is neither the Steward's signing key nor its log key."""
     if RootRole.NOTARY in key.roles or RootRole.LOG in key.roles:
         message = f"the {what} is signed with a key of the Steward"
@@ -118,7 +120,7 @@ def require_table(override: BreakGlass, failed: VerifiedProof) -> None:
 
 
 def require_proof(override: BreakGlass, failed: VerifiedProof) -> None:
-    """The override names one of the proofs that were verified together."""
+    """The override names the proof of one of the notaries that signed this FAIL."""
     if override.fail_proof_id not in failed.proof_ids:
         raise refused("override_wrong_proof", failed.proof_ids[0], override.fail_proof_id)
 

@@ -1,4 +1,4 @@
-"""The offline bundle: proofs with their log proofs, the check of it, and what the check proves."""
+"""The offline bundle, proofs with their log proofs: its check, and what the check proves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pvdm.trust.log.note import NoteKey
 from pvdm.trust.log.proof import KnownLog
 from pvdm.trust.refusal import refuse_input_errors, refused, require_equal
 from pvdm.trust.root import RootRole, TrustRoot
-from pvdm.trust.strict_json import read
+from pvdm.trust.strict_json import parse_strict
 from pvdm.trust.verify import CLOCK_SKEW_MAX_MICROS, NOTARY_ENVELOPES_MAX, VerifiedProof, verify_threshold
 
 BUNDLE_SIZE_MAX_BYTES: Final = 64 * 1024 * 1024
@@ -38,7 +38,7 @@ def _read_envelope(fields: Fields, key: str) -> bytes:
 
 
 def _write_envelope(envelope: bytes) -> Value:
-    value = read(envelope, "the envelope", size_max_bytes=BUNDLE_SIZE_MAX_BYTES)
+    value = parse_strict(envelope, "the envelope", size_max_bytes=BUNDLE_SIZE_MAX_BYTES)
     return {"envelope": value, "envelope_sha256": hashlib.sha256(envelope).hexdigest()}
 
 
@@ -78,13 +78,13 @@ class CheckedBundle:
 
 def parse_bundle(data: bytes) -> ProofBundle:
     """The bundle of these bytes."""
-    value = read(data, "the bundle", size_max_bytes=BUNDLE_SIZE_MAX_BYTES)
+    value = parse_strict(data, "the bundle", size_max_bytes=BUNDLE_SIZE_MAX_BYTES)
     with refuse_input_errors():
         return ProofBundle.from_json(value)
 
 
 def check_bundle(data: bytes, root: TrustRoot, log: InclusionChecker, *, threshold: int, now: int) -> CheckedBundle:
-    """The proof, verified at the time of its log entry, so that keys which have expired since are accepted."""
+    """The proof, verified as of its last log entry's time, so that keys which have expired since are accepted."""
     bundle = parse_bundle(data)
     for logged in bundle.proofs:
         log.require_included(logged.leaf, logged.inclusion.encode())
@@ -120,7 +120,7 @@ def _list_not_proved(proof: VerifiedProof) -> tuple[str, ...]:
         "whether other readers get the same log: a monitor compares that",
     )
     if any(statement.predicate.notary.isolation.value == "embedded" for statement in proof.statements):
-        sentences = (*sentences, "the notary ran embedded in the producer's process: this stops accidents, not malice")
+        sentences = (*sentences, "that no producer forged it: an embedded notary stops accidents, not malice")
     return sentences
 
 
@@ -136,7 +136,7 @@ def resolve_log_origin(root: TrustRoot, origin: str | None) -> str:
 
 
 def log_checker(root: TrustRoot, *, origin: str) -> KnownLog:
-    """The checker of that log, with all its unrevoked keys in the trust root, because old keys signed old notes."""
+    """The checker of that log with its unrevoked keys of the trust root, because old keys signed old checkpoints."""
     keys = tuple(
         NoteKey(origin, key.public.der)
         for key in root.keys

@@ -15,7 +15,7 @@ from pvdm.model.fields import Fields, require_sha256
 from pvdm.trust.keys.public import Algorithm, PublicKey, SigningKey
 from pvdm.trust.log.note import decode_base64, encode_base64
 from pvdm.trust.refusal import refuse_input_errors, refused
-from pvdm.trust.strict_json import read
+from pvdm.trust.strict_json import parse_strict
 
 STATEMENT_TYPE: Final = "application/vnd.in-toto+json"
 TRUST_ROOT_TYPE: Final = "application/vnd.pvdm.trust-root+json"
@@ -77,7 +77,7 @@ def pae(payload_type: str, payload: bytes) -> bytes:
 
 def parse_envelope(data: bytes, *, payload_type: str = STATEMENT_TYPE, signatures_max: int = 1) -> Envelope:
     """The envelope in these bytes, which must be canonical, of this type, and have 1 to `signatures_max` signatures."""
-    value = read(data, "the envelope", size_max_bytes=ENVELOPE_SIZE_MAX_BYTES)
+    value = parse_strict(data, "the envelope", size_max_bytes=ENVELOPE_SIZE_MAX_BYTES)
     with refuse_input_errors():
         fields = Fields(value, "the envelope", ("payload", "payloadType", "signatures"))
         kind, payload, values = fields.text("payloadType"), fields.text("payload"), fields.items("signatures")
@@ -132,17 +132,17 @@ def require_distinct_keys(signatures: Sequence[Signature]) -> None:
 
 
 def require_signature_size(signature: bytes) -> None:
-    """The signature has a possible size."""
+    """The signature is neither empty nor above the limit."""
     if not 1 <= len(signature) <= SIGNATURE_SIZE_MAX_BYTES:
         raise refused("signature_size", f"1 to {SIGNATURE_SIZE_MAX_BYTES} bytes", len(signature))
 
 
-_ED25519_BYTES: Final = 64
+_ED25519_SIGNATURE_BYTES: Final = 64
 _P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 
 
-def seal(payload: bytes, signer: SigningKey, *, payload_type: str = STATEMENT_TYPE) -> Envelope:
-    """The payload in an envelope with one signature, which is verified before it is returned."""
+def sign_envelope(payload: bytes, signer: SigningKey, *, payload_type: str = STATEMENT_TYPE) -> Envelope:
+    """The payload in an envelope with one signature, which is verified before the envelope is returned."""
     message = pae(payload_type, payload)
     signature = signer.sign(message)
     if signer.public.algorithm is Algorithm.ECDSA_P256:
@@ -166,13 +166,13 @@ def require_signature(key: PublicKey, signature: bytes, message: bytes) -> None:
 def require_signature_form(algorithm: Algorithm, signature: bytes) -> None:
     """The signature has the canonical form of the key's algorithm. Anyone can change a valid one to another form."""
     if not _is_canonical(algorithm, signature):
-        expected = f"{_ED25519_BYTES} bytes" if algorithm is Algorithm.ED25519 else "DER with the smaller s"
+        expected = f"{_ED25519_SIGNATURE_BYTES} bytes" if algorithm is Algorithm.ED25519 else "DER with the smaller s"
         raise refused("signature_form_invalid", expected, f"{len(signature)} other bytes")
 
 
 def _is_canonical(algorithm: Algorithm, signature: bytes) -> bool:
     if algorithm is Algorithm.ED25519:
-        return len(signature) == _ED25519_BYTES
+        return len(signature) == _ED25519_SIGNATURE_BYTES
     try:
         return _with_low_s(signature) == signature
     except ValueError:

@@ -1,4 +1,4 @@
-"""The errors that refuse a signed document (exit code 3), also for faults that the model found."""
+"""The errors that refuse a signed document (exit code 3), also in place of the model's input errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pvdm.errors.registry import entries_by_reason
 
 @contextmanager
 def refuse_input_errors() -> Iterator[None]:
-    """Raise an `InputError` of the model about a document as a refusal with the same code and message."""
+    """Raise an `InputError` as a `VerificationError` with the same reason, message and details."""
     try:
         yield
     except InputError as error:
@@ -24,7 +24,7 @@ def refuse_input_errors() -> Iterator[None]:
 def refused(
     code: str, expected: object, got: object, *, message: str | None = None, hint: str | None = None
 ) -> VerificationError:
-    """A refusal with this code or reason. A message that is not given comes from the registry."""
+    """The error with this code or reason. Without `message` it has the default message of the registry."""
     message = message or entries_by_reason()[code].default_message
     return VerificationError(code, message, expected=str(expected), got=str(got), hint=hint)
 

@@ -21,12 +21,12 @@ from pvdm.trust.envelope import (
     Signature,
     parse_envelope,
     require_signature,
-    seal,
+    sign_envelope,
 )
 from pvdm.trust.keys.public import Algorithm, PublicKey, SigningKey
 from pvdm.trust.log.note import decode_base64, encode_base64
 from pvdm.trust.refusal import refuse_input_errors, refused, require_equal
-from pvdm.trust.strict_json import read
+from pvdm.trust.strict_json import parse_strict
 
 ROOT_SIZE_MAX_BYTES: Final = 1024 * 1024
 ROOT_KEYS_MAX: Final = 1_000
@@ -50,13 +50,13 @@ _INDEPENDENT_ROLES: Final = frozenset({RootRole.ATTESTOR, RootRole.BREAK_GLASS})
 
 
 def _read_public(fields: Fields, _key: str) -> PublicKey:
-    public = _public(fields.text("public_key"))
+    public = _parse_public_key(fields.text("public_key"))
     require_algorithm(public, fields.choice("algorithm", Algorithm))
     require_key_id(public, fields.text("key_id"))
     return public
 
 
-def _public(text: str) -> PublicKey:
+def _parse_public_key(text: str) -> PublicKey:
     der = decode_base64(text)
     if der is None:
         raise invalid("a public key", "canonical base64 of SubjectPublicKeyInfo", "something else")
@@ -83,7 +83,7 @@ _EPOCHS: Final = FieldType(Fields.decimals, write_decimals, _require_epochs)
 
 
 @dataclass(frozen=True, slots=True)
-class RootKey(Document, title="a key of the trust root"):
+class TrustedKey(Document, title="a key of the trust root"):
     """One trusted key: its holder, its roles and epochs, its validity, and the time of its revocation."""
 
     public: Annotated[PublicKey, _PUBLIC]
@@ -95,7 +95,7 @@ class RootKey(Document, title="a key of the trust root"):
     revoked_at: Number | None = None
 
     def require_consistent(self) -> None:
-        """The key has a role, no other beside one that must be the only one, and its validity is not empty."""
+        """Roles are distinct and in order, at least one; some allow no other beside them. The validity is not empty."""
         names = [role.value for role in self.roles]
         if not names or names != sorted(set(names)):
             raise invalid("the roles of a key", "at least one, distinct and in order", ", ".join(names))
@@ -125,7 +125,7 @@ class TrustRoot(Document, title="the trust root", format="pvdm-trust-root/v1"):
     previous_sha256: Sha256 | None
     issued_at: Number
     expires_at: Number
-    keys: tuple[RootKey, ...]
+    keys: tuple[TrustedKey, ...]
     thresholds: Thresholds
 
     def require_consistent(self) -> None:
@@ -146,7 +146,7 @@ class TrustRoot(Document, title="the trust root", format="pvdm-trust-root/v1"):
         """The hash that pins this root and that its successor names."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
 
-    def find(self, key_id: str) -> RootKey | None:
+    def find(self, key_id: str) -> TrustedKey | None:
         """The key of that id, or None."""
         return next((key for key in self.keys if key.key_id == key_id), None)
 
@@ -163,14 +163,14 @@ def require_key_id(public: PublicKey, key_id: str) -> None:
         raise inconsistent("trust_root_key_id", public.key_id, key_id[:80])
 
 
-def require_role_alone(key: RootKey) -> None:
+def require_role_alone(key: TrustedKey) -> None:
     """A key that signs verdicts, checkpoints or overrides has no other role."""
     for role in _SOLE_ROLES:
         if role in key.roles and len(key.roles) > 1:
             raise inconsistent("trust_root_role_shared", role.value, ", ".join(each.value for each in key.roles))
 
 
-def require_keys_once(keys: Sequence[RootKey]) -> None:
+def require_keys_once(keys: Sequence[TrustedKey]) -> None:
     """Every key occurs once. A key with two names would count as two signers."""
     ids = [key.key_id for key in keys]
     for key_id in ids:
@@ -178,7 +178,7 @@ def require_keys_once(keys: Sequence[RootKey]) -> None:
             raise inconsistent("trust_root_key_repeated", "each key once", key_id)
 
 
-def require_identities_apart(keys: Sequence[RootKey]) -> None:
+def require_identities_apart(keys: Sequence[TrustedKey]) -> None:
     """Attestors and holders of break-glass keys have no Steward key, because they check or overrule the Steward."""
     steward = {key.identity for key in keys if not _STEWARD_ROLES.isdisjoint(key.roles)}
     for key in keys:
@@ -186,14 +186,14 @@ def require_identities_apart(keys: Sequence[RootKey]) -> None:
             raise inconsistent("trust_root_identity_shared", "another identity", key.identity)
 
 
-def require_key_order(keys: Sequence[RootKey]) -> None:
+def require_key_order(keys: Sequence[TrustedKey]) -> None:
     """The keys are in order of their ids."""
     ids = [key.key_id for key in keys]
     if ids != sorted(ids):
         raise invalid("the keys of the trust root", "order of key ids", "another order")
 
 
-def require_reachable(keys: Sequence[RootKey], role: RootRole, threshold: int) -> None:
+def require_reachable(keys: Sequence[TrustedKey], role: RootRole, threshold: int) -> None:
     """A threshold is at least one, and enough identities exist to meet it."""
     identities = {key.identity for key in keys if role in key.roles}
     if not 1 <= threshold <= len(identities):
@@ -211,12 +211,12 @@ class SeenRoot:
 def sign_root(root: TrustRoot, signers: Sequence[SigningKey]) -> Envelope:
     """The root in one envelope with the signature of each root signer."""
     payload = root.to_bytes()
-    sealed = [seal(payload, signer, payload_type=TRUST_ROOT_TYPE).signature for signer in signers]
-    return Envelope(TRUST_ROOT_TYPE, payload, tuple(sorted(sealed, key=lambda signature: signature.key_id)))
+    signatures = [sign_envelope(payload, signer, payload_type=TRUST_ROOT_TYPE).signature for signer in signers]
+    return Envelope(TRUST_ROOT_TYPE, payload, tuple(sorted(signatures, key=lambda signature: signature.key_id)))
 
 
 def pin_root(data: bytes, *, sha256: str, now: int) -> TrustRoot:
-    """The first trust root. The caller knows its hash, and its own signers signed it."""
+    """The first trust root. It must have the hash that the caller knows, and be signed by the signers it names."""
     envelope, root = _open(data)
     require_pinned(envelope, sha256)
     require_root_signers(root, envelope, now, "trust_root_self_unsigned")
@@ -224,7 +224,7 @@ def pin_root(data: bytes, *, sha256: str, now: int) -> TrustRoot:
 
 
 def advance_root(current: TrustRoot, data: bytes, *, now: int) -> TrustRoot:
-    """The next trust root, signed by the signers of the current root and by its own, or the current root again."""
+    """The next trust root, which its own signers and those of the current root signed; or the current root again."""
     envelope, root = _open(data)
     _require_not_behind(root, SeenRoot(current.version, current.sha256))
     if root.version == current.version:
@@ -252,7 +252,7 @@ def follow_roots(envelopes: Sequence[bytes], *, sha256: str, now: int, seen: See
 
 def _open(data: bytes) -> tuple[Envelope, TrustRoot]:
     envelope = parse_envelope(data, payload_type=TRUST_ROOT_TYPE, signatures_max=ROOT_SIGNATURES_MAX)
-    value = read(envelope.payload, "the trust root", size_max_bytes=ROOT_SIZE_MAX_BYTES)
+    value = parse_strict(envelope.payload, "the trust root", size_max_bytes=ROOT_SIZE_MAX_BYTES)
     with refuse_input_errors():
         return envelope, TrustRoot.from_json(value)
 
@@ -282,7 +282,7 @@ def require_not_forked(root: TrustRoot, seen: SeenRoot) -> None:
 
 def require_root_signers(trusted: TrustRoot, envelope: Envelope, now: int, code: str) -> None:
     """Enough root signers that `trusted` names signed. An invalid signature of one of them is refused at once."""
-    identities = {_signer(trusted, envelope, signature, now) for signature in envelope.signatures} - {None}
+    identities = {_identify_signer(trusted, envelope, signature, now) for signature in envelope.signatures} - {None}
     if len(identities) < trusted.thresholds.root:
         message = f"too few root signers of version {trusted.version} signed the trust root"
         hint = (
@@ -292,7 +292,7 @@ def require_root_signers(trusted: TrustRoot, envelope: Envelope, now: int, code:
         raise refused(code, f"{trusted.thresholds.root} identities", len(identities), message=message, hint=hint)
 
 
-def _signer(trusted: TrustRoot, envelope: Envelope, signature: Signature, now: int) -> str | None:
+def _identify_signer(trusted: TrustRoot, envelope: Envelope, signature: Signature, now: int) -> str | None:
     """The identity of a root signer that `trusted` names and whose key is valid now, otherwise None."""
     key = trusted.find(signature.key_id)
     if key is None or RootRole.ROOT not in key.roles:

@@ -1,4 +1,4 @@
-"""In-toto statements: the payload of every envelope, with the subject that follows from the predicate."""
+"""In-toto statements, the payloads of all envelopes but the trust root's. The subject follows from the predicate."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pvdm.model.statements.receipt import Receipt
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.refusal import refuse_input_errors, refused
 from pvdm.trust.root import RootRole
-from pvdm.trust.strict_json import read
+from pvdm.trust.strict_json import parse_strict
 
 PAYLOAD_SIZE_MAX_BYTES: Final = 24 * 1024 * 1024
 _STATEMENT: Final = "https://in-toto.io/Statement/v1"
@@ -39,10 +39,10 @@ P = TypeVar("P", bound=Predicate)
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
-    """The predicate type of a kind of statement, the role of its signer, and the fields about the signer.
+class SigningRule:
+    """The predicate type of a kind of statement, its signer's role, and the paths of three fields in the predicate.
 
-    `epoch` is the field that binds the epoch of the signing key. Keys of people have no epoch, and statements about
+    The key must be trusted for the epoch in the field `epoch`. Keys of people have no epoch, and statements about
     epochs and restores may be signed in any usable one.
     """
 
@@ -59,16 +59,16 @@ class Family:
 
 
 _NOTARY: Final = RootRole.NOTARY
-FAMILIES: Final[Mapping[type[Any], Family]] = {
-    Proof: Family("urn:pvdm:proof:v1", _NOTARY, "notary.notary", "notary.epoch", "notary.issued_at"),
-    Receipt: Family("urn:pvdm:receipt:v1", _NOTARY, "notary", "epoch", "published_at"),
-    WorkloadStatement: Family("urn:pvdm:workload:v1", _NOTARY, "notary", "epoch"),
-    EpochStatement: Family("urn:pvdm:epoch:v1", _NOTARY, "notary"),
-    RestoreStatement: Family("urn:pvdm:restore:v1", _NOTARY, "notary"),
-    Migration: Family("urn:pvdm:migration:v1", RootRole.OPERATOR, "operator"),
-    Protection: Family("urn:pvdm:protection:v1", RootRole.OPERATOR, "operator"),
-    BreakGlass: Family("urn:pvdm:break-glass:v1", RootRole.BREAK_GLASS, "operator"),
-    SourceAttestation: Family("urn:pvdm:source-attestation:v1", RootRole.ATTESTOR, "attestor"),
+SIGNING_RULES: Final[Mapping[type[Any], SigningRule]] = {
+    Proof: SigningRule("urn:pvdm:proof:v1", _NOTARY, "notary.notary", "notary.epoch", "notary.issued_at"),
+    Receipt: SigningRule("urn:pvdm:receipt:v1", _NOTARY, "notary", "epoch", "published_at"),
+    WorkloadStatement: SigningRule("urn:pvdm:workload:v1", _NOTARY, "notary", "epoch"),
+    EpochStatement: SigningRule("urn:pvdm:epoch:v1", _NOTARY, "notary"),
+    RestoreStatement: SigningRule("urn:pvdm:restore:v1", _NOTARY, "notary"),
+    Migration: SigningRule("urn:pvdm:migration:v1", RootRole.OPERATOR, "operator"),
+    Protection: SigningRule("urn:pvdm:protection:v1", RootRole.OPERATOR, "operator"),
+    BreakGlass: SigningRule("urn:pvdm:break-glass:v1", RootRole.BREAK_GLASS, "operator"),
+    SourceAttestation: SigningRule("urn:pvdm:source-attestation:v1", RootRole.ATTESTOR, "attestor"),
 }
 
 
@@ -78,7 +78,7 @@ def payload_of(predicate: Predicate) -> bytes:
         {
             "_type": _STATEMENT,
             "subject": _subject(predicate),
-            "predicateType": FAMILIES[type(predicate)].predicate_type,
+            "predicateType": SIGNING_RULES[type(predicate)].predicate_type,
             "predicate": predicate.to_json(),
         }
     )
@@ -86,17 +86,17 @@ def payload_of(predicate: Predicate) -> bytes:
 
 def read_statement(payload: bytes, kind: type[P]) -> P:
     """The predicate of a statement of this kind. Its subject must follow from it."""
-    value = read(payload, "the statement", size_max_bytes=PAYLOAD_SIZE_MAX_BYTES)
+    value = parse_strict(payload, "the statement", size_max_bytes=PAYLOAD_SIZE_MAX_BYTES)
     with refuse_input_errors():
         fields = Fields(value, "the statement", ("_type", "subject", "predicateType", "predicate"))
         require_statement_type(fields.text("_type"))
-        require_predicate_type(fields.text("predicateType"), FAMILIES[kind].predicate_type)
+        require_predicate_type(fields.text("predicateType"), SIGNING_RULES[kind].predicate_type)
         predicate = cast(P, kind.from_json(fields.value("predicate")))
     require_subject(fields.value("subject"), predicate)
     return predicate
 
 
-def read_signed(envelope: bytes, kind: type[P]) -> P:
+def read_unchecked(envelope: bytes, kind: type[P]) -> P:
     """The predicate of an envelope, without a check of its signature."""
     return read_statement(parse_envelope(envelope).payload, kind)
 

@@ -11,7 +11,7 @@ from pvdm.model.canonical_json import DOCUMENT_DEPTH_MAX, Value, dump
 from pvdm.trust.refusal import refused
 
 
-def read(data: bytes, what: str, *, size_max_bytes: int) -> Value:
+def parse_strict(data: bytes, what: str, *, size_max_bytes: int) -> Value:
     """The JSON value of these bytes, which must be canonical."""
     require_size(data, what, size_max_bytes)
     try:

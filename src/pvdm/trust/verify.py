@@ -12,25 +12,25 @@ from pvdm.model.fields import CLOCK_SKEW_MAX_SECONDS
 from pvdm.model.printable import iso_time
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.proof import Proof
-from pvdm.trust.envelope import Envelope, parse_envelope, require_signature, seal
+from pvdm.trust.envelope import Envelope, parse_envelope, require_signature, sign_envelope
 from pvdm.trust.keys.public import SigningKey
 from pvdm.trust.refusal import refused
-from pvdm.trust.root import RootKey, RootRole, TrustRoot, require_root_current
-from pvdm.trust.statement import FAMILIES, P, Predicate, payload_of, read_statement
+from pvdm.trust.root import RootRole, TrustedKey, TrustRoot, require_root_current
+from pvdm.trust.statement import SIGNING_RULES, P, Predicate, payload_of, read_statement
 
 CLOCK_SKEW_MAX_MICROS: Final = CLOCK_SKEW_MAX_SECONDS * 1_000_000
 NOTARY_ENVELOPES_MAX: Final = 16
-RoleCheck: TypeAlias = Callable[[RootKey, RootRole], None]
+RoleCheck: TypeAlias = Callable[[TrustedKey, RootRole], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Verified(Generic[P]):
+class VerifiedStatement(Generic[P]):
     """A statement whose signature, signer and form are valid."""
 
     predicate: P
     statement_id: str
     envelope: Envelope
-    key: RootKey
+    key: TrustedKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class VerifiedProof:
     """One core that enough distinct notaries signed, with the statement of each notary."""
 
     core: ProofCore
-    statements: tuple[Verified[Proof], ...]
+    statements: tuple[VerifiedStatement[Proof], ...]
 
     @property
     def proof_ids(self) -> tuple[str, ...]:
@@ -48,24 +48,24 @@ class VerifiedProof:
 
 def sign_statement(predicate: Predicate, signer: SigningKey) -> Envelope:
     """The statement in its envelope, signed."""
-    return seal(payload_of(predicate), signer)
+    return sign_envelope(payload_of(predicate), signer)
 
 
 def verify_statement(
     data: bytes, root: TrustRoot, kind: type[P], *, now: int, check_role: RoleCheck | None = None
-) -> Verified[P]:
-    """The statement, if signature, key, signer, epoch and time are valid. `check_role` replaces the role check."""
+) -> VerifiedStatement[P]:
+    """The statement, if signature, key, signer, epoch and time are valid. `check_role` replaces `require_role`."""
     require_root_current(root, now)
     envelope = parse_envelope(data)
-    key = require_signer(envelope, root, FAMILIES[kind].role, now=now, check_role=check_role)
+    key = require_signer(envelope, root, SIGNING_RULES[kind].role, now=now, check_role=check_role)
     predicate = read_statement(envelope.payload, kind)
     require_key_covers(predicate, key, now)
-    return Verified(predicate, envelope.payload_sha256, envelope, key)
+    return VerifiedStatement(predicate, envelope.payload_sha256, envelope, key)
 
 
 def require_signer(
     envelope: Envelope, root: TrustRoot, role: RootRole, *, now: int, check_role: RoleCheck | None = None
-) -> RootKey:
+) -> TrustedKey:
     """The key that made the signature. The root must trust it for this role at `now`. The payload is not read."""
     key = require_known_key(root, envelope.signature.key_id)
     (check_role or require_role)(key, role)
@@ -75,12 +75,12 @@ def require_signer(
     return key
 
 
-def require_key_covers(predicate: Predicate, key: RootKey, now: int) -> None:
-    """The key belongs to the named signer, is trusted for the statement's epoch, and was valid at its time."""
-    family = FAMILIES[type(predicate)]
-    issued_at: int = attrgetter(family.issued_at)(predicate)
-    require_signer_name(key, attrgetter(family.signer)(predicate))
-    require_key_epoch(key, None if family.epoch is None else attrgetter(family.epoch)(predicate))
+def require_key_covers(predicate: Predicate, key: TrustedKey, now: int) -> None:
+    """The key belongs to the signer that the statement names, is trusted for its epoch, and was valid at its time."""
+    rule = SIGNING_RULES[type(predicate)]
+    issued_at: int = attrgetter(rule.issued_at)(predicate)
+    require_signer_name(key, attrgetter(rule.signer)(predicate))
+    require_key_epoch(key, None if rule.epoch is None else attrgetter(rule.epoch)(predicate))
     require_not_from_future(issued_at, now)
     require_valid_at(key, issued_at)
 
@@ -93,7 +93,7 @@ def verify_threshold(envelopes: Sequence[bytes], root: TrustRoot, *, threshold: 
     return require_agreed(statements, threshold)
 
 
-def require_agreed(statements: Sequence[Verified[Proof]], threshold: int) -> VerifiedProof:
+def require_agreed(statements: Sequence[VerifiedStatement[Proof]], threshold: int) -> VerifiedProof:
     """The core of all statements, if enough distinct notaries signed it."""
     require_distinct_notaries(statements)
     require_equal_cores(statements)
@@ -101,7 +101,7 @@ def require_agreed(statements: Sequence[Verified[Proof]], threshold: int) -> Ver
     return VerifiedProof(statements[0].predicate.core, tuple(statements))
 
 
-def require_known_key(root: TrustRoot, key_id: str) -> RootKey:
+def require_known_key(root: TrustRoot, key_id: str) -> TrustedKey:
     """The key is in the trust root."""
     key = root.find(key_id)
     if key is None:
@@ -109,36 +109,36 @@ def require_known_key(root: TrustRoot, key_id: str) -> RootKey:
     return key
 
 
-def require_role(key: RootKey, role: RootRole) -> None:
+def require_role(key: TrustedKey, role: RootRole) -> None:
     """The key is trusted for this kind of statement."""
     require_not_break_glass(key, role)
     require_has_role(key, role)
 
 
-def require_has_role(key: RootKey, role: RootRole) -> None:
+def require_has_role(key: TrustedKey, role: RootRole) -> None:
     """The trust root gives the key this role."""
     if role not in key.roles:
         raise refused("key_role_wrong", role.value, _roles(key))
 
 
-def require_not_break_glass(key: RootKey, role: RootRole) -> None:
+def require_not_break_glass(key: TrustedKey, role: RootRole) -> None:
     """A break-glass key waives verdicts and signs nothing else."""
     if RootRole.BREAK_GLASS in key.roles and role is not RootRole.BREAK_GLASS:
         raise refused("key_is_break_glass", role.value, _roles(key))
 
 
-def _roles(key: RootKey) -> str:
+def _roles(key: TrustedKey) -> str:
     return ", ".join(role.value for role in key.roles)
 
 
-def require_not_revoked(key: RootKey, now: int) -> None:
-    """The key is not revoked, whatever time its statement has."""
+def require_not_revoked(key: TrustedKey, now: int) -> None:
+    """The key is not revoked at `now`. The statement's own time does not matter."""
     if key.revoked_at is not None and key.revoked_at <= now:
         message = f"the key of {key.identity} is revoked"
         raise refused("key_revoked", "a key in use", f"revoked at {iso_time(key.revoked_at)}", message=message)
 
 
-def require_valid_at(key: RootKey, time: int) -> None:
+def require_valid_at(key: TrustedKey, time: int) -> None:
     """The time is in the key's validity, which excludes its end."""
     if time < key.valid_from:
         message = f"the key of {key.identity} is not valid yet"
@@ -148,13 +148,13 @@ def require_valid_at(key: RootKey, time: int) -> None:
         raise refused(Code.KEY_EXPIRED, f"before {iso_time(key.valid_until)}", iso_time(time), message=message)
 
 
-def require_signer_name(key: RootKey, name: str) -> None:
+def require_signer_name(key: TrustedKey, name: str) -> None:
     """The statement names the holder of the key."""
     if key.identity != name:
         raise refused("signer_name_wrong", key.identity, repr(name))
 
 
-def require_key_epoch(key: RootKey, epoch: int | None) -> None:
+def require_key_epoch(key: TrustedKey, epoch: int | None) -> None:
     """The key is trusted for the epoch that the statement names."""
     if epoch is not None and epoch not in key.epochs:
         message = f"the key of {key.identity} is not trusted for this epoch"
@@ -180,7 +180,7 @@ def require_envelope_count(envelopes: Sequence[bytes]) -> None:
         raise refused("envelope_count", f"1 to {NOTARY_ENVELOPES_MAX}", len(envelopes))
 
 
-def require_distinct_notaries(statements: Sequence[Verified[Proof]]) -> None:
+def require_distinct_notaries(statements: Sequence[VerifiedStatement[Proof]]) -> None:
     """A notary counts once, even with several keys."""
     seen = set()
     for statement in statements:
@@ -189,7 +189,7 @@ def require_distinct_notaries(statements: Sequence[Verified[Proof]]) -> None:
         seen.add(statement.key.identity)
 
 
-def require_equal_cores(statements: Sequence[Verified[Proof]]) -> None:
+def require_equal_cores(statements: Sequence[VerifiedStatement[Proof]]) -> None:
     """All notaries signed the same core, byte for byte."""
     first = statements[0].predicate.core
     for statement in statements[1:]:
@@ -201,7 +201,7 @@ def require_equal_cores(statements: Sequence[Verified[Proof]]) -> None:
             raise refused("cores_differ", statements[0].key.identity, statement.key.identity, message=message)
 
 
-def require_enough_notaries(statements: Sequence[Verified[Proof]], threshold: int) -> None:
+def require_enough_notaries(statements: Sequence[VerifiedStatement[Proof]], threshold: int) -> None:
     """At least `threshold` distinct notaries signed."""
     count = len({statement.key.identity for statement in statements})
     if count < threshold:
@@ -216,7 +216,7 @@ def require_pass(proof: VerifiedProof) -> None:
         raise refused("verdict_not_pass", "PASS", f"FAIL ({classes})")
 
 
-def require_not_expired(proof: VerifiedProof, now: int) -> None:
+def require_proofs_unexpired(proof: VerifiedProof, now: int) -> None:
     """No notary's proof has expired."""
     for statement in proof.statements:
         notary = statement.predicate.notary

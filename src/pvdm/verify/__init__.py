@@ -1,1 +1,1 @@
-"""Freezes, reads, digests and compares staged data; Steward side. May call `trust`, `ledger`, `digest` and `lake`."""
+"""Freezes, reads, digests and compares staged data; Steward side. May call `trust`, `digest` and `lake`."""

@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from pvdm.digest.sharing import mapped
+from pvdm.digest.sharing import map_in_threads
 from pvdm.errors import Code, PvdmError, VerificationError
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.local import NOT_PLAIN
 from pvdm.lake.stores.stores import Stores
 
 FETCH_SIZE_MAX_BYTES: Final = 2_147_483_648
-Fetch = Callable[[str], bytes]
+Fetcher = Callable[[str], bytes]
 """Gives the bytes of the file at a location."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A file's bytes and their SHA-256."""
+    """A file's bytes, their SHA-256, and the file's version if its store has versions."""
 
     data: bytes
     sha256: str
@@ -66,10 +66,10 @@ class Files:
         return fetched
 
     def require_version(self, frozen: HashedFile) -> None:
-        """Require that the store still has the frozen version; no bytes are read."""
+        """Require that the file's current version in the store is the frozen one; no bytes are read."""
         place = parse_location(frozen.location)
-        with _store_errors(place):
-            version = self.stores.of(place).facts(place).version
+        with _translate_store_errors(place):
+            version = self.stores.for_reading(place).facts(place).version
         if version != frozen.version:
             raise _changed(frozen, f"version {version}, not {frozen.version}")
 
@@ -94,24 +94,24 @@ class Files:
         places = [parse_location(each) for each in locations]
         for scheme in sorted({each.scheme for each in places}):
             of_store = [each for each in places if each.scheme == scheme]
-            with _store_errors(of_store[0]):
-                self.stores.of(of_store[0]).make_durable(of_store)
+            with _translate_store_errors(of_store[0]):
+                self.stores.for_reading(of_store[0]).make_durable(of_store)
 
-    def end(self, location: str, size: int) -> bytes:
+    def read_end(self, location: str, size: int) -> bytes:
         """Read the last `size` bytes of a file, or all of a shorter one."""
         place = parse_location(location)
-        with _store_errors(place):
-            return self.stores.of(place).end(place, size)
+        with _translate_store_errors(place):
+            return self.stores.for_reading(place).read_end(place, size)
 
     def _open(self, place: Location, most: int) -> tuple[str | None, Iterator[bytes]]:
         """The file's version in its store, and its bytes in pieces."""
-        with _store_errors(place):
-            opened = self.stores.of(place).reading(place)
+        with _translate_store_errors(place):
+            opened = self.stores.for_reading(place).start_reading(place)
         return opened.version, self._limit(place, opened.pieces, most)
 
     def _limit(self, place: Location, pieces: Iterator[bytes], most: int) -> Iterator[bytes]:
         size = 0
-        with _store_errors(place):
+        with _translate_store_errors(place):
             for piece in pieces:
                 size += len(piece)
                 if size > most:
@@ -119,7 +119,7 @@ class Files:
                 yield piece
 
 
-def fetch_source(files: Files, frozen: Iterable[HashedFile]) -> Fetch:
+def source_fetcher(files: Files, frozen: Iterable[HashedFile]) -> Fetcher:
     """A function that fetches these frozen files of the source. It raises `source_not_frozen` for any other one."""
     by_location = {each.location: each for each in frozen}
 
@@ -146,8 +146,8 @@ def _changed(frozen: HashedFile, got: str) -> PvdmError:
 
 
 @contextlib.contextmanager
-def _store_errors(place: Location) -> Iterator[None]:
-    """Translate errors of a store: `file_mismatch` for a file that is missing or not plain, else `file_unreadable`."""
+def _translate_store_errors(place: Location) -> Iterator[None]:
+    """Translate errors of a store: `file_mismatch` for a missing or not plain file, else `storage_unavailable`."""
     try:
         yield
     except FileNotFoundError:
@@ -164,7 +164,7 @@ _FREEZE_DOMAIN: Final = b"pvdm/freeze/v1\0"
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    """Every file by its location, and the hash over all of them."""
+    """The hashed files by location, and the hash over all of them (`root_of`)."""
 
     files: Mapping[str, HashedFile]
     root: str
@@ -172,14 +172,14 @@ class Freeze:
 
 def freeze(locations: Iterable[str], files: Files, *, threads: int = 1) -> Freeze:
     """Hash every file. Two names of one file are refused, since its rows would count twice."""
-    hashed = mapped(threads, files.hash, _require_distinct(locations))
+    hashed = map_in_threads(threads, files.hash, _require_distinct(locations))
     return Freeze(MappingProxyType({each.location: each for each in hashed}), root_of(hashed))
 
 
 def freeze_found(
     locations: Iterable[str], files: Files, *, threads: int = 1, pinned: bool = False
 ) -> tuple[Freeze, dict[str, VerificationError]]:
-    """The freeze of the files that can be hashed, and the error of each other file.
+    """The freeze of the files that could be hashed, and the error of each other file by location.
 
     Two names of one file are refused. With `pinned` the freeze has the files' versions in the store too.
     """
@@ -192,7 +192,7 @@ def freeze_found(
             refused[location] = error
             return None
 
-    results = mapped(threads, hash_file, _require_distinct(locations))
+    results = map_in_threads(threads, hash_file, _require_distinct(locations))
     hashed = {each.location: each for each in results if each is not None}
     return Freeze(MappingProxyType(hashed), root_of(hashed.values())), dict(sorted(refused.items()))
 
@@ -207,7 +207,7 @@ def root_of(files: Iterable[HashedFile]) -> str:
 
 
 def _require_distinct(locations: Iterable[str]) -> list[str]:
-    """The locations in order. Raises if two of them are names of one file."""
+    """The locations, sorted. Raises if two locations are names of one file."""
     listed = sorted(locations)
     places: set[Location] = set()
     for location in listed:

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 
 from pvdm.errors import Code
-from pvdm.lake.read.resolve import arrow_type, pc, scalar
+from pvdm.lake.read.resolve import arrow_type, pc, to_scalar
 from pvdm.model.filter import expression as ex
 from pvdm.model.schema import Type
 
@@ -86,7 +86,7 @@ def _evaluate(predicate: ex.Predicate, column: _Column) -> Mask:
 def _compare(column: _Column, operator: ex.Operator, literal: ex.Literal) -> Mask:
     typed = ex.require_typed(literal)
     column = _cast(column, typed.type)
-    result: Mask = _COMPARISONS[operator](column, scalar(typed.value, typed.type))
+    result: Mask = _COMPARISONS[operator](column, to_scalar(typed.value, typed.type))
     if operator in _GREATER and pa.types.is_floating(column.type):
         # Spark and Iceberg order NaN above every number; Arrow's comparison with NaN is false.
         result = pc.or_kleene(result, pc.is_nan(column))
@@ -105,13 +105,13 @@ def _is_one_of(column: _Column, literals: tuple[ex.Literal, ...]) -> Mask:
     return result
 
 
-def plain_column(batch: pa.RecordBatch, name: str, kind: Type) -> _Column:
-    """A column of a simple type, decoded, in the Arrow type of its literals."""
+def decoded_column(batch: pa.RecordBatch, name: str, kind: Type) -> _Column:
+    """The column, decoded, and cast to the Arrow type of `kind`; raises if a value would change."""
     return _cast(_decode_column(batch, name), kind)
 
 
 def _decode_column(batch: pa.RecordBatch, name: str) -> _Column:
-    """The column without dictionary, run ends or extension, so that nulls are the array's own."""
+    """The column without dictionary, run ends or extension, so that its validity bitmap has all nulls."""
     indices = batch.schema.get_all_field_indices(name)
     if len(indices) != 1:
         message = f"the data does not have exactly one column {name!r}"
@@ -129,7 +129,7 @@ def _decode_column(batch: pa.RecordBatch, name: str) -> _Column:
 
 
 def _cast(column: _Column, kind: Type) -> _Column:
-    """The column in the Arrow type of its literals; raises if a value would change."""
+    """The column cast to the Arrow type of `kind`; raises if a value would change."""
     wanted = arrow_type(kind)
     if column.type == wanted:
         return column

@@ -67,12 +67,12 @@ class Finding(Document, title="a finding"):
         return cls(failure, error.reason, error.message, error.expected, error.got, file)
 
 
-def compare(
+def decide_verdict(
     intent: Partials | None, staged: Partials | None, findings: Iterable[Finding], located: WrongRows | None = None
 ) -> Verdict:
-    """PASS if every digest matches and there is no finding. A side is None if it could not be digested.
+    """The verdict: PASS if every digest matches and there is no finding. A side is None if it was not digested.
 
-    Only the digests decide whether rows are wrong. Located rows decide the failure classes.
+    Only the digests decide whether rows are wrong. Located rows then decide their failure classes.
     """
     classes = {finding.failure for finding in findings}
     if intent is not None and staged is not None:
@@ -87,7 +87,7 @@ def compare(
 def rows_class(intent: Partials, staged: Partials) -> FailureClass | None:
     """The failure class of the staged rows by counts and digests alone; None if both sides are equal.
 
-    Fewer rows are MISSING. More rows are DUPLICATED if every sum is a multiple of the intended sum, otherwise ADDED.
+    Fewer rows are MISSING. More rows are DUPLICATED if they are all intended rows several times, otherwise ADDED.
     The same number of rows with other sums is MODIFIED.
     """
     if intent.keys() != staged.keys() or not intent:
@@ -109,7 +109,7 @@ def rows_class(intent: Partials, staged: Partials) -> FailureClass | None:
 
 
 def _is_repeated(intent: Partials, staged: Partials, times: int) -> bool:
-    """Whether the staged digests are those of all intended rows, each taken so many times."""
+    """Whether the staged digests are those of all intended rows, each taken `times` times."""
     return all(
         replace(each, rows=each.rows * times, total=each.total * times % _MODULUS).matches(staged[name])
         for name, each in intent.items()

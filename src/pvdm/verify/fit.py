@@ -17,7 +17,7 @@ from pvdm.errors import Code, InputError, VerificationError
 from pvdm.lake.format.schema.logical import to_model, type_to_iceberg
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.read.deletes import ScanFile
-from pvdm.lake.read.entries import partition_types
+from pvdm.lake.read.entries import declared_partition_fields
 from pvdm.lake.read.scan import Scan, scan_batches
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract, ChunkingBy, DataProductContract, ParameterRef, columns_read, resolve
@@ -30,7 +30,7 @@ from pvdm.model.statements.core import ExtractionPath
 from pvdm.verify.fetch import Files
 from pvdm.verify.intent import Intent, digest_plan, empty_batch, require_mapping
 from pvdm.verify.planning import plan_chunks
-from pvdm.verify.source import INT96_HINT, PinnedSource, source_readable, unusable
+from pvdm.verify.source import INT96_HINT, PinnedSource, translate_read_errors, unusable
 
 # Types that Spark's reader returns as another type or not at all, so that digests would differ from the stored values.
 _NOT_EXTRACTED: Final = frozenset(
@@ -97,7 +97,7 @@ def require_partition_fit(contract: DataProductContract, target: TableMetadata) 
     declared = contract.boundary.partition
     parameters = {each.name: PrimitiveType(each.type) for each in contract.parameters}
     with _in_contract("boundary.partition"):
-        types = partition_types(target, [name for name, _ in declared])
+        types = declared_partition_fields(target, [name for name, _ in declared])
         for name, value in declared:
             _, kind = types[name]
             if isinstance(value, ParameterRef):
@@ -145,11 +145,11 @@ class Footer:
 
 def read_footer(location: str, files: Files) -> Footer:
     """Read the columns of a file; only the end of the file is read. Raises `parquet_unreadable`."""
-    tail = files.end(location, _TAIL_BYTES)
+    tail = files.read_end(location, _TAIL_BYTES)
     length = int.from_bytes(tail[:4], "little")
     if len(tail) < _TAIL_BYTES or tail[4:] != _MAGIC or length > FOOTER_MAX_BYTES:
         raise _unreadable(location, "a file that does not end with a Parquet footer")
-    data = _MAGIC + files.end(location, length + _TAIL_BYTES)
+    data = _MAGIC + files.read_end(location, length + _TAIL_BYTES)
     try:
         parquet = pq.ParquetFile(pa.BufferReader(data))
         schema = parquet.schema.to_arrow_schema()
@@ -201,7 +201,7 @@ def require_usable(bound: BoundContract, source: PinnedSource, target: Schema, f
         return
     checked: set[bytes] = set()
     for file in source.scan.files:
-        with source_readable():
+        with translate_read_errors():
             footer = read_footer(file.location, files)
         if footer.key not in checked:
             _require_columns(intent, plan, file, footer)
@@ -253,10 +253,7 @@ def require_schema(schema: Schema, location: str, footer: Footer) -> None:
 def _require_accepted(
     plan: Plan, batches: Iterator[pa.RecordBatch], location: str, footer: Footer, source_of: Callable[[str], str]
 ) -> None:
-    """Refuse batches that cannot be read, or whose types the plan refuses.
-
-    `source_of` returns the file's own name of a column of the plan.
-    """
+    """Refuse unreadable batches and types that the plan refuses. `source_of` names the file's column of a plan's."""
     engine = kernel_engine()
     try:
         for batch in batches:

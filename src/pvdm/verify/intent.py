@@ -12,14 +12,14 @@ from pvdm.digest import Digester, Keys, Partial, Plan, combine_each, kernel_engi
 from pvdm.errors import Code
 from pvdm.lake.format.schema.logical import type_to_iceberg
 from pvdm.lake.read.deletes import ScanFile
-from pvdm.lake.read.resolve import arrow_type, pc, promote, repeated
+from pvdm.lake.read.resolve import arrow_type, pc, promote, repeat_value
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract, DataProductContract, MappedColumn, resolve
 from pvdm.model.filter.expression import Always, And, Expression, Or, columns_of
 from pvdm.model.printable import quoted
 from pvdm.model.projection import ProjectionName, content, identity
 from pvdm.model.schema import ListType, MapType, Schema, StructType
-from pvdm.verify.fetch import Fetch
+from pvdm.verify.fetch import Fetcher
 from pvdm.verify.filtering import filter_rows, mask
 from pvdm.verify.planning import chunk_filter
 from pvdm.verify.source import PinnedSource
@@ -109,7 +109,7 @@ class IntentDigest:
         # The schema is checked even if a chunk has no files.
         self._add_digester().update(intent.empty())
 
-    def worker(self, fetch: Fetch) -> Callable[[ScanFile], None]:
+    def worker(self, fetch: Fetcher) -> Callable[[ScanFile], None]:
         """A function that adds the rows of a file, for use in one thread."""
         digester = self._add_digester()
 
@@ -148,11 +148,11 @@ class Intent:
         mapped_columns = {each.source for each in self._mapped}
         widened = {each.source for each in self._mapped if each.type != schema.column(each.source).type}
         filtered = set(columns_of(self._where))
-        # Values of the other columns are only digested, so they may stay as stored. With `columns` values are shown.
+        # Other columns are only digested, so they may keep the file's encoding. With `columns` people see the values.
         stored = mapped_columns - widened - filtered if columns is None else ()
         self._source = source.select(mapped_columns | filtered, stored=stored)
 
-    def rows(self, file: ScanFile, fetch: Fetch) -> Iterator[pa.RecordBatch]:
+    def rows(self, file: ScanFile, fetch: Fetcher) -> Iterator[pa.RecordBatch]:
         """The intended rows of one of the source's files."""
         for batch in self._source.batches(file, fetch):
             yield self.of_batch(batch)
@@ -188,7 +188,7 @@ class Intent:
 
 def empty_batch(mapped: Sequence[MappedColumn], source: Schema) -> pa.RecordBatch:
     """A batch without rows, in the mapped columns of a source with this schema."""
-    arrays: list[Any] = [promote(repeated(None, source.column(each.source).type, 0), each.type) for each in mapped]
+    arrays: list[Any] = [promote(repeat_value(None, source.column(each.source).type, 0), each.type) for each in mapped]
     return pa.RecordBatch.from_arrays(arrays, names=[each.target for each in mapped])
 
 

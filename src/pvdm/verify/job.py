@@ -25,13 +25,13 @@ from pvdm.verify.fetch import Files, Freeze, HashedFile, freeze, freeze_found
 from pvdm.verify.findings import Finding, rows_class, rows_of
 from pvdm.verify.intent import digest_plan, files_of_chunk
 from pvdm.verify.locate import LocateLimits, locate
-from pvdm.verify.readers import JobInputs, JobKeys, Reader, SourceOrder, StagedOrder, ThreadReader, Work
-from pvdm.verify.source import source_readable
+from pvdm.verify.readers import JobInputs, JobKeys, Reader, SourceItem, StagedItem, ThreadReader, Work
+from pvdm.verify.source import translate_read_errors
 from pvdm.verify.spark.extracting import SparkExtraction, require_extraction
 from pvdm.verify.staged import Rules, StagedFiles, read_staged
-from pvdm.verify.verdict import Digests, Verified, VerifyJob, conclude
+from pvdm.verify.verdict import Digests, VerificationResult, VerifyJob, conclude
 
-__all__ = ["ClusterReader", "Tools", "Verified", "VerifyJob", "verify"]
+__all__ = ["ClusterReader", "Tools", "VerificationResult", "VerifyJob", "verify"]
 
 
 class ClusterReader(Reader, Protocol):
@@ -43,7 +43,7 @@ class ClusterReader(Reader, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """The services that a job uses. At most `threads` files are in memory at once; `large` reads larger chunks."""
+    """The services that a job uses. `threads` threads have one file each in memory; `large` reads large chunks."""
 
     files: Files
     handles: Handles
@@ -55,7 +55,7 @@ class Tools:
     extraction: SparkExtraction | None = None
 
     def reader(self, work: Work) -> Reader:
-        """The reader for this work. The digests do not depend on it."""
+        """The reader for this work. The digests do not depend on the choice."""
         reader: Reader = ThreadReader(self.files, self.threads)
         if self.large is not None and self.large.takes(work):
             reader = self.large
@@ -64,26 +64,26 @@ class Tools:
         return require_extraction(self.extraction).wrap(reader)
 
 
-def verify(job: VerifyJob, tools: Tools) -> Verified:
+def verify(job: VerifyJob, tools: Tools) -> VerificationResult:
     """Verify an attempt. Raises, without a verdict, if something other than the staged data is wrong."""
     kernel_engine()  # raises before anything is read
     plan = digest_plan(job.bound.contract, to_model(job.metadata.current_schema))
     staged = _read_staged(job, tools.files)
-    frozen, refused = _freeze_staged(staged, tools, pinned=job.storage is Storage.SEALED)
-    with source_readable():
+    staged_freeze, not_frozen = _freeze_staged(staged, tools, pinned=job.storage is Storage.SEALED)
+    with translate_read_errors():
         chosen = files_of_chunk(job.bound, job.source, job.chunk)
-        source = freeze(job.source.scan.locations(chosen), tools.files, threads=tools.threads)
-    findings = (*job.found, *staged.findings, *refused, *_sync(job, staged, frozen, tools.files))
+        source_freeze = freeze(job.source.scan.locations(chosen), tools.files, threads=tools.threads)
+    findings = (*job.found, *staged.findings, *not_frozen, *_sync(job, staged, staged_freeze, tools.files))
     fault.point("verify.after_freeze")
     if findings:
-        # No key is derived for files that could not be listed and hashed, and they are not digested.
-        return conclude(job, plan, staged, frozen, source, findings, None)
-    work = _write_orders(job, tools, plan, staged, chosen, frozen, source)
-    digests = _digest(job, tools, work, frozen, source)
+        # After a finding no key is derived and nothing is digested.
+        return conclude(job, plan, staged, staged_freeze, source_freeze, findings, None)
+    work = _list_work(job, tools, plan, staged, chosen, staged_freeze, source_freeze)
+    digests = _digest(job, tools, work, staged_freeze, source_freeze)
     fault.point("verify.after_digests")
-    located = _locate(tools, work, source, digests)
+    located = _locate(tools, work, source_freeze, digests)
     fault.point("verify.after_locate")
-    return conclude(job, plan, staged, frozen, source, digests.findings, digests, located)
+    return conclude(job, plan, staged, staged_freeze, source_freeze, digests.findings, digests, located)
 
 
 def _read_staged(job: VerifyJob, files: Files) -> StagedFiles:
@@ -92,7 +92,7 @@ def _read_staged(job: VerifyJob, files: Files) -> StagedFiles:
     rules = Rules(
         job.metadata,
         job.base_id,
-        job.places,
+        job.folders,
         job.operation,
         job.bound.partition,
         job.bound.contract.limits,
@@ -110,9 +110,9 @@ def _freeze_staged(staged: StagedFiles, tools: Tools, *, pinned: bool) -> tuple[
     return frozen, [Finding.of(FailureClass.PHYSICAL, error, path) for path, error in refused.items()]
 
 
-def _sync(job: VerifyJob, staged: StagedFiles, frozen: Freeze, files: Files) -> list[Finding]:
-    """Sync the files that the gate will read again. With storage `copied` these include no staged data file."""
-    data = list(frozen.files) if job.storage is Storage.OPEN else []
+def _sync(job: VerifyJob, staged: StagedFiles, staged_freeze: Freeze, files: Files) -> list[Finding]:
+    """Sync the files that the gate will read again. Staged data files are among them only with storage `open`."""
+    data = list(staged_freeze.files) if job.storage is Storage.OPEN else []
     try:
         files.make_durable([*staged.metadata_files, *data])
     except VerificationError as error:
@@ -120,40 +120,40 @@ def _sync(job: VerifyJob, staged: StagedFiles, frozen: Freeze, files: Files) -> 
     return []
 
 
-def _write_orders(
+def _list_work(
     job: VerifyJob,
     tools: Tools,
     plan: Plan,
     staged: StagedFiles,
     chosen: Sequence[ScanFile],
-    frozen: Freeze,
-    source: Freeze,
+    staged_freeze: Freeze,
+    source_freeze: Freeze,
 ) -> Work:
-    """One order for each file, with its frozen hash."""
+    """The work items: each file with its frozen hash."""
     entries = sorted(staged.added, key=lambda entry: entry.data_file.file_path)
     rewrites = job.storage is Storage.COPIED
 
-    def keep(order: StagedOrder, data: bytes) -> HashedFile:
+    def keep(item: StagedItem, data: bytes) -> HashedFile:
         uuid, attempt_id = job.table.uuid, job.attempt.attempt_id
         sha256 = hashlib.sha256(data).hexdigest()
-        return HashedFile(tools.vault.copy_in(uuid, attempt_id, order.position, data, sha256), len(data), sha256)
+        return HashedFile(tools.vault.copy_in(uuid, attempt_id, item.position, data, sha256), len(data), sha256)
 
     return Work(
         inputs=JobInputs(plan, job.metadata, job.bound, job.chunk, job.source, rewrites),
         staged=tuple(
-            StagedOrder(at, entry, frozen.files[entry.data_file.file_path]) for at, entry in enumerate(entries)
+            StagedItem(at, entry, staged_freeze.files[entry.data_file.file_path]) for at, entry in enumerate(entries)
         ),
         source=tuple(
-            SourceOrder(each, tuple(source.files[location] for location in job.source.scan.locations([each])))
+            SourceItem(each, tuple(source_freeze.files[location] for location in job.source.scan.locations([each])))
             for each in chosen
         ),
         keep=keep if rewrites else None,
     )
 
 
-def _digest(job: VerifyJob, tools: Tools, work: Work, frozen: Freeze, source: Freeze) -> Digests:
+def _digest(job: VerifyJob, tools: Tools, work: Work, staged_freeze: Freeze, source_freeze: Freeze) -> Digests:
     """Digest both sides under the attempt's keys."""
-    context = _context(job, work.inputs.plan, frozen, source)
+    context = _context(job, work.inputs.plan, staged_freeze, source_freeze)
     reader, handles = tools.reader(work), tools.handles
     handle = handles.issue(job.job_id, redemptions=min(1 + reader.redemptions(work), HANDLE_REDEMPTIONS_MAX))
     try:
@@ -164,7 +164,7 @@ def _digest(job: VerifyJob, tools: Tools, work: Work, frozen: Freeze, source: Fr
         handles.end(job.job_id)  # the handle is void from here on
 
 
-def _locate(tools: Tools, work: Work, source: Freeze, digests: Digests) -> WrongRows | None:
+def _locate(tools: Tools, work: Work, source_freeze: Freeze, digests: Digests) -> WrongRows | None:
     """The wrong rows, if both sides could be digested and differ."""
     result, limits = digests.result, tools.locate_limits
     if result.staged is None or rows_class(result.intent, result.staged) is None:
@@ -172,7 +172,7 @@ def _locate(tools: Tools, work: Work, source: Freeze, digests: Digests) -> Wrong
     return locate(
         work.inputs,
         digests.unchanged,
-        source,
+        source_freeze,
         tools.files,
         intent_rows=rows_of(result.intent),
         staged_rows=rows_of(result.staged),
@@ -181,7 +181,7 @@ def _locate(tools: Tools, work: Work, source: Freeze, digests: Digests) -> Wrong
     )
 
 
-def _context(job: VerifyJob, plan: Plan, frozen: Freeze, source: Freeze) -> AttemptContext:
+def _context(job: VerifyJob, plan: Plan, staged_freeze: Freeze, source_freeze: Freeze) -> AttemptContext:
     attempt = job.attempt
     names = [name for name in ProjectionName if any(each.name is name for each in plan.projections)]
     return AttemptContext(
@@ -192,6 +192,6 @@ def _context(job: VerifyJob, plan: Plan, frozen: Freeze, source: Freeze) -> Atte
         nonce=attempt.nonce,
         mode=plan.mode,
         fingerprints=tuple((name, plan.fingerprint(name)) for name in names),
-        intent_root=bytes.fromhex(source.root),
-        staged_root=bytes.fromhex(frozen.root),
+        intent_root=bytes.fromhex(source_freeze.root),
+        staged_root=bytes.fromhex(staged_freeze.root),
     )

@@ -1,4 +1,4 @@
-"""Writes a manifest of source files: each file with its size and hash, and the schema that all of them have."""
+"""Builds a manifest of source files: each file with its size and hash, and the schema that all of them have."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from pvdm.verify.fetch import Files
 from pvdm.verify.fit import Footer, int96_error, read_footer, require_schema
 from pvdm.verify.source import SOURCE_FILES_KIND, SOURCE_FILES_MAX
 
-Watch = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]
 _Slot = TypeVar("_Slot", Field, Inner)
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """A manifest's bytes and what is in it."""
+class SourceManifest:
+    """A manifest's bytes and schema, the number of its files, and their size in bytes together."""
 
     data: bytes
     schema: Schema
@@ -32,7 +32,9 @@ class Listing:
     size: int
 
 
-def list_files(locations: Sequence[str], schema: Mapping[str, Json] | None, files: Files, watch: Watch) -> Listing:
+def build_manifest(
+    locations: Sequence[str], schema: Mapping[str, Json] | None, files: Files, watch: Progress
+) -> SourceManifest:
     """The manifest of these files, ordered by name. `schema` is Iceberg's JSON; by default it is read from the files.
 
     `watch` is called with the progress of the hashing: `"hash"`, files done, files in total.
@@ -60,7 +62,7 @@ def list_files(locations: Sequence[str], schema: Mapping[str, Json] | None, file
     watch("hash", len(ordered), len(ordered))
     manifest = {"kind": SOURCE_FILES_KIND, "schema": raw, "files": listed}
     data = json.dumps(manifest, ensure_ascii=False, indent=1).encode() + b"\n"
-    return Listing(data, model, len(listed), sum(each["size"] for each in listed))
+    return SourceManifest(data, model, len(listed), sum(each["size"] for each in listed))
 
 
 @contextlib.contextmanager
@@ -107,10 +109,7 @@ def _file_schema(location: str, footer: Footer) -> Schema:
 
 
 def _rebuild(slot: _Slot, change: Callable[[int], dict[str, Any]], level: int = 0) -> _Slot:
-    """The slot and all its inner slots with the changes that `change` returns for their levels.
-
-    The outermost slot comes first. Map keys stay required.
-    """
+    """The slot and its inner slots, the outermost first, changed as `change(level)` returns. Map keys stay required."""
     changes = change(level)
     match slot.type:
         case StructType(fields):

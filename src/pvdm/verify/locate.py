@@ -1,6 +1,6 @@
 """Locates the wrong rows of a FAIL, in two passes over both sides, linear in time and bounded in memory.
 
-Pass one hashes keys into buckets and computes, per bucket, intent minus staged. Pass two collects the rows of the
+Pass one hashes identities into buckets and computes, per bucket, intent minus staged. Pass two collects the rows of the
 buckets that differ, in memory or, if there are many, in a spool file. It sorts them, and finds the missing, added,
 duplicated and modified ones. All hashes use a random key that is used once and never disclosed. Row hashes under an
 attempt's key would allow forgeries.
@@ -41,10 +41,10 @@ from pvdm.model.printable import quoted
 from pvdm.model.projection import ProjectionName
 from pvdm.model.schema import Field, Kind, PrimitiveType
 from pvdm.model.statements.verdict import FailureClass
-from pvdm.verify.fetch import Files, Freeze, HashedFile, fetch_source
+from pvdm.verify.fetch import Files, Freeze, HashedFile, source_fetcher
 from pvdm.verify.intent import Intent, files_of_chunk
 from pvdm.verify.readers import JobInputs, ReadFile
-from pvdm.verify.source import source_readable
+from pvdm.verify.source import translate_read_errors
 
 if TYPE_CHECKING:
     from pvdm.digest.kernel import BucketDifferences, DifferingRows
@@ -62,17 +62,17 @@ _PROBLEM_CHARACTERS: Final = 400
 _EPOCH: Final = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - with a zone it would print one
 _TIMES: Final = (PrimitiveType(Kind.TIMESTAMP), PrimitiveType(Kind.TIMESTAMPTZ))
 _log: Final = logging.getLogger(__name__)
-Key = tuple[tuple[str, str | None], ...]
+RowKey = tuple[tuple[str, str | None], ...]  # names and texts of the identity columns
 _Pass = TypeVar("_Pass", "BucketDifferences", "DifferingRows")
 _KEY_BYTES: Final = 32
 _BITS_MIN, _BITS_MAX = 8, 20
-# Identity, content and place of a row; each field adds eight bytes.
+# Hashes of identity and content, and the position of a row. Each field adds a hash of eight bytes.
 _RECORD_BYTES: Final = 40
 _FIELD_BYTES: Final = 8
 
 
 class Side(Enum):
-    """The rows that should have been written, read from the source, or the staged rows."""
+    """Where rows are read: the source, for the rows that should have been written, or the staged files."""
 
     INTENT = auto()
     STAGED = auto()
@@ -120,10 +120,10 @@ class KernelSearch:
         """Run both passes. The result has, for each class, the rows by file, and file and row of the sample keys."""
         from pvdm.digest.kernel import BucketDifferences
 
-        key = secrets.token_bytes(_KEY_BYTES)
+        hash_key = secrets.token_bytes(_KEY_BYTES)
         # About four rows a bucket, within the limits.
         bits = min(_BITS_MAX, max(_BITS_MIN, math.ceil(math.log2(max(intent_rows, staged_rows) / 4 + 1))))
-        buckets = self._read_all([BucketDifferences(self._plan, key, bits) for _ in range(self._threads)])
+        buckets = self._read_all([BucketDifferences(self._plan, hash_key, bits) for _ in range(self._threads)])
         with tempfile.TemporaryDirectory(prefix="pvdm-locate-", dir=self._limits.folder) as folder:
             differing = self._read_all(self._collectors(buckets, Path(folder)))
             self.spooled = differing.is_spooled
@@ -226,7 +226,7 @@ def _side_of(failure: FailureClass) -> Side:
 
 
 class _Locator:
-    """Locates the rows of one attempt, and finds the names of the files and keys that the kernel returns as numbers."""
+    """Locates the rows of one attempt. The kernel returns numbers of files and rows; these become names and keys."""
 
     def __init__(
         self,
@@ -241,11 +241,11 @@ class _Locator:
         self._inputs = inputs
         self._staged = staged
         self._files = files
-        self._fetch_source = fetch_source(files, source.files.values())
+        self._fetch_source = source_fetcher(files, source.files.values())
         self._identity = inputs.plan.projected_schema(ProjectionName.IDENTITY)
         # The identity is a set; its columns are shown in the table's order.
         self._key_columns = [field for field in inputs.plan.schema.fields if field.name in self._identity.names]
-        with source_readable():
+        with translate_read_errors():
             intent = inputs.intent()
             self._source_files = files_of_chunk(inputs.bound, inputs.source, inputs.chunk)
         self._search = KernelSearch(
@@ -277,7 +277,7 @@ class _Locator:
         return WrongRows(classes, differing, found["compared"])
 
     def _describe_class(
-        self, failure: FailureClass, found: Mapping[str, Any], keys: Mapping[tuple[Side, int, int], Key] | None
+        self, failure: FailureClass, found: Mapping[str, Any], keys: Mapping[tuple[Side, int, int], RowKey] | None
     ) -> LocatedClass:
         side = _side_of(failure)
         partitions: Counter[str] = Counter()
@@ -291,21 +291,21 @@ class _Locator:
         return LocatedClass(failure, found["rows"], files, files_more, listed, listed_more, tuple(samples))
 
     def _describe_sample(
-        self, side: Side, found: Mapping[str, Any], keys: Mapping[tuple[Side, int, int], Key]
+        self, side: Side, found: Mapping[str, Any], keys: Mapping[tuple[Side, int, int], RowKey]
     ) -> SampleKey:
         (file, row), fields = found["at"], found["fields"]
         shown = None if fields is None else tuple(fields[:LOCATED_FIELDS_MAX])
         name, partition = self._names[side][file], self._partitions[side][file]
         return SampleKey(keys[side, file, row], found["rows"], name, partition, shown)
 
-    def _read_keys(self, found: Mapping[str, Any]) -> dict[tuple[Side, int, int], Key]:
+    def _read_keys(self, found: Mapping[str, Any]) -> dict[tuple[Side, int, int], RowKey]:
         """The keys of all samples by side, file and row."""
         rows_of_file: dict[tuple[Side, int], list[int]] = {}
         for failure in ROW_CLASSES:
             for sample in found[failure.value]["samples"]:
                 file, row = sample["at"]
                 rows_of_file.setdefault((_side_of(failure), file), []).append(row)
-        keys: dict[tuple[Side, int, int], Key] = {}
+        keys: dict[tuple[Side, int, int], RowKey] = {}
         for (side, file), rows in rows_of_file.items():
             self._search.require_time()
             of_file = read_keys_at(self._identities(side, file), rows, self._key_columns)
@@ -313,7 +313,7 @@ class _Locator:
         return keys
 
     def _intended_rows(self, intent: Intent, file: ScanFile) -> Iterator[pa.RecordBatch]:
-        with source_readable():
+        with translate_read_errors():
             yield from intent.rows(file, self._fetch_source)
 
     def _frozen_bytes(self, file: ReadFile) -> bytes:
@@ -334,7 +334,9 @@ class _Locator:
         """Values of partition fields with the identity transform; other transforms are not shown."""
         columns = {field.field_id: field for field in self._inputs.source.scan.schema.fields}
         known = [(columns[field_id], value) for field_id, value in file.constants.items() if field_id in columns]
-        return _join([(field.name, value_text(field.type, value)) for field, value in known]) if known else None
+        return (
+            _join([(field.name, partition_value_text(field.type, value)) for field, value in known]) if known else None
+        )
 
 
 def _partition_text(header: ManifestHeader, entry: DataFile | None) -> str | None:
@@ -342,13 +344,17 @@ def _partition_text(header: ManifestHeader, entry: DataFile | None) -> str | Non
     if entry is None or not fields:
         return None
     typed = zip(fields, header.partition_types(), strict=True)
-    return _join([(field.name, value_text(kind, entry.partition.get(field.field_id))) for field, kind in typed])
+    return _join(
+        [(field.name, partition_value_text(kind, entry.partition.get(field.field_id))) for field, kind in typed]
+    )
 
 
-def read_keys_at(batches: Iterable[pa.RecordBatch], rows: Iterable[int], identity: Sequence[Field]) -> dict[int, Key]:
+def read_keys_at(
+    batches: Iterable[pa.RecordBatch], rows: Iterable[int], identity: Sequence[Field]
+) -> dict[int, RowKey]:
     """The keys of these rows by row number. Batches after the last of them are not read."""
     ordered = sorted(set(rows))
-    keys: dict[int, Key] = {}
+    keys: dict[int, RowKey] = {}
     start = 0
     for batch in batches:
         end = start + batch.num_rows
@@ -356,7 +362,7 @@ def read_keys_at(batches: Iterable[pa.RecordBatch], rows: Iterable[int], identit
             if start <= row < end:
                 # A column that the file lacks is null in all its rows.
                 present = [field for field in identity if field.name in batch.schema.names]
-                texts = {each.name: text_of(batch.column(each.name)[row - start], each.type) for each in present}
+                texts = {each.name: scalar_text(batch.column(each.name)[row - start], each.type) for each in present}
                 keys[row] = tuple((field.name, texts.get(field.name)) for field in identity)
         if not ordered or end > ordered[-1]:
             break
@@ -364,8 +370,8 @@ def read_keys_at(batches: Iterable[pa.RecordBatch], rows: Iterable[int], identit
     return keys
 
 
-def text_of(scalar: Any, kind: object = None) -> str | None:
-    """A value as shortened text: bytes in hex, everything else as Python writes it."""
+def scalar_text(scalar: Any, kind: object = None) -> str | None:
+    """A value as shortened text: bytes in hex, except UUIDs; everything else as Python writes it."""
     if not scalar.is_valid:
         return None
     try:
@@ -391,7 +397,7 @@ def _writable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def value_text(kind: object, value: object) -> str | None:
+def partition_value_text(kind: object, value: object) -> str | None:
     """A partition value as text. Iceberg stores dates and timestamps as numbers since 1970."""
     if value is None:
         return None
@@ -403,7 +409,7 @@ def value_text(kind: object, value: object) -> str | None:
         if isinstance(value, int) and kind in _TIMES:
             return str(_EPOCH + datetime.timedelta(microseconds=value))
     except OverflowError:
-        pass  # after the year 9999: show the number
+        pass  # outside the years 1 to 9999: show the number
     return _cut(str(value))
 
 

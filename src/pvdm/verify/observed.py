@@ -1,4 +1,4 @@
-"""Reads a staged file in one pass: digests it, rebuilds its manifest entry, and checks the producer's claims."""
+"""Reads a staged file in one pass: digests it, rebuilds its manifest entry, and checks the producer's entry."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pvdm.digest.parquet import FileRequest, LeafFacts, ParquetFacts, PublishedF
 from pvdm.errors import Code, InputError, VerificationError
 from pvdm.lake.format.manifest.entry import DataFile, IdMap, ManifestContent, ManifestEntry
 from pvdm.lake.format.manifest.fields import avro_name
-from pvdm.lake.format.partition_spec import PartitionField, PartitionSpec, apply, source_types
+from pvdm.lake.format.partition_spec import PartitionField, PartitionSpec, apply_transform, source_types
 from pvdm.lake.format.partition_value import tuple_key, value_key
 from pvdm.lake.format.schema.bounds import MetricsMode, compare, decode_bound, is_ordered, lower_bound, upper_bound
 from pvdm.lake.format.schema.logical import to_model
@@ -39,7 +39,7 @@ def bucket_requests(spec: PartitionSpec) -> tuple[tuple[int, int], ...]:
 
 
 def partition_of(spec: PartitionSpec, schema: Schema, facts: ParquetFacts) -> IdMap[Value]:
-    """The partition tuple of the file. Raises if it has rows of two partitions, or no rows."""
+    """The partition tuple of the file. Raises if it has rows of two partitions, or none although it is partitioned."""
     types = source_types(schema)
     bucket_fields = [field for field in spec.fields if field.transform.name == "bucket"]
     buckets = {field.field_id: each for field, each in zip(bucket_fields, facts.buckets, strict=True)}
@@ -89,7 +89,7 @@ def _partition_from_bounds(field: PartitionField, kind: Type, leaf: LeafFacts) -
 
 def _transform(field: PartitionField, kind: Type, data: bytes) -> Value:
     try:
-        return apply(field.transform, kind, decode_value(kind, data))
+        return apply_transform(field.transform, kind, decode_value(kind, data))
     except InputError as error:
         # Truncate rounds down, and the result may not fit the type.
         message = f"a value has no partition of {field.name}"
@@ -110,12 +110,12 @@ def _require_long_enough(field: PartitionField, *, cut: bool, size: int) -> None
         )
 
 
-def check_claims(
+def check_manifest_facts(
     claimed: DataFile, observed: DataFile, facts: ParquetFacts, types: Mapping[int, Type]
 ) -> Iterator[Finding]:
-    """Findings for wrong claims in the entry.
+    """Findings for wrong facts in the producer's entry, which is `claimed`.
 
-    Absent claims are not checked; counts must be equal; bounds must enclose all values.
+    Absent facts are not checked; counts must be equal; bounds must enclose all values.
     """
     exact = [
         ("file_size_lies", "the size of a file", observed.file_size_in_bytes, claimed.file_size_in_bytes),
@@ -175,7 +175,7 @@ def _wrong_claim(code: str, what: str, seen: object, claim: object) -> Finding:
     return Finding(FailureClass.METADATA, code, message, expected=str(seen), got=str(claim))
 
 
-# Reasons of the kernel about columns and their types; all its other reasons mean damage.
+# Reasons of the kernel about columns and their types, beside those that start with `field_`.
 _SCHEMA_REASONS: Final = frozenset(
     {
         "arrow_type_unsupported",
@@ -226,20 +226,20 @@ def observe(
         needed=_columns_with_default(metadata),
         buckets=bucket_requests(spec),
         rows_max=entry.data_file.record_count,
-        names=_names_in_files(metadata) if rewrite else {},
+        published_names=_names_in_files(metadata) if rewrite else {},
         footer_published=footer_published,
     )
     try:
         facts = digester.read_parquet(fetched.data, request, rewrite=rewrite)
     except VerificationError as error:
-        return FileObservation(None, (Finding.of(class_of(error.reason), error, path),))
+        return FileObservation(None, (Finding.of(failure_class_of(error.reason), error, path),))
     try:
         partition = partition_of(spec, schema, facts)
     except VerificationError as error:
         return FileObservation(None, (Finding.of(FailureClass.METADATA, error, path),))
     types = {slot.field_id: slot.type for _, slot in schema.walk() if slot.field_id is not None}
     rebuilt = _rebuild(path, len(fetched.data), partition, facts, types, metrics_modes(metadata))
-    findings = tuple(replace(each, file=path) for each in check_claims(entry.data_file, rebuilt, facts, types))
+    findings = tuple(replace(each, file=path) for each in check_manifest_facts(entry.data_file, rebuilt, facts, types))
     if facts.published is None:
         return FileObservation(rebuilt, findings)
     if facts.published.size > FETCH_SIZE_MAX_BYTES:
@@ -276,7 +276,7 @@ def _columns_with_default(metadata: TableMetadata) -> tuple[int, ...]:
     )
 
 
-def class_of(reason: str) -> FailureClass:
+def failure_class_of(reason: str) -> FailureClass:
     """The failure class of a reason of the kernel's reader."""
     if reason == Code.RECORD_COUNT_LIES:
         return FailureClass.METADATA

@@ -39,8 +39,8 @@ from pvdm.model.filter.claim import Claim
 from pvdm.model.filter.claim_filter import read_claim
 from pvdm.model.filter.literal import canonical_literal, literal_text, parse_literal
 from pvdm.model.schema import Kind, PrimitiveType, Schema, Type
-from pvdm.verify.fetch import Fetch
-from pvdm.verify.filtering import filter_rows, plain_column
+from pvdm.verify.fetch import Fetcher
+from pvdm.verify.filtering import decoded_column, filter_rows
 from pvdm.verify.source import PinnedSource
 
 
@@ -232,7 +232,7 @@ def _by_files(files: Sequence[tuple[str, int]], max_bytes: int, most: int) -> li
     ]
 
 
-def plan_workload(bound: BoundContract, source: PinnedSource, fetch: Fetch) -> ChunkPlan:
+def plan_workload(bound: BoundContract, source: PinnedSource, fetch: Fetcher) -> ChunkPlan:
     """Plan the chunks of the filtered source. Chunking by partition reads all rows for their values."""
     chunking, most = bound.contract.chunking, bound.contract.limits.chunks
     schema = source.scan.schema
@@ -245,7 +245,7 @@ def plan_workload(bound: BoundContract, source: PinnedSource, fetch: Fetch) -> C
 
 
 def _read_combinations(
-    columns: tuple[str, ...], where: ex.Expression, source: PinnedSource, fetch: Fetch, most: int
+    columns: tuple[str, ...], where: ex.Expression, source: PinnedSource, fetch: Fetcher, most: int
 ) -> Iterator[tuple[ex.LiteralValue | None, ...]]:
     """Each combination of the columns' values in the filtered rows, once for each file."""
     kinds = [column_type(source.scan.schema, column) for column in columns]
@@ -273,7 +273,7 @@ def _read_combinations(
 
 def _column_as_numbers(batch: pa.RecordBatch, column: str, kind: Type) -> Any:
     """The column, with dates and times as numbers, since Python's dates end at the year 9999."""
-    array = plain_column(batch, column, kind)
+    array = decoded_column(batch, column, kind)
     array_type: Any = arrow_type(kind)
     if pa.types.is_date32(array_type):
         return array.view(pa.int32())
@@ -303,10 +303,7 @@ def with_source_column(bound: BoundContract, claim: Claim, source_uuid: str, sou
 
 
 def with_target_column(bound: BoundContract, claim: Claim, target: Schema) -> Claim:
-    """The claim on the target's column that its source column fills; unchanged if no such column is proved.
-
-    Of several such columns the one with the lowest id is used.
-    """
+    """The claim on the proved target column (lowest id) that its source column fills; unchanged if there is none."""
     boundary = bound.contract.boundary
     if boundary.claim is None:
         return claim

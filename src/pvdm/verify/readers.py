@@ -1,7 +1,4 @@
-"""The readers of a verify job: the orders that name its files, the results, and the reader that uses threads.
-
-Orders contain no keys, and are the same for every reader.
-"""
+"""The readers of a verify job: its work items (files, without keys), the results, and the reader that uses threads."""
 
 from __future__ import annotations
 
@@ -20,16 +17,16 @@ from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract
 from pvdm.model.statements.core import AddedFile
 from pvdm.model.statements.verdict import FailureClass
-from pvdm.verify.fetch import Fetched, Files, HashedFile, fetch_source
+from pvdm.verify.fetch import Fetched, Files, HashedFile, source_fetcher
 from pvdm.verify.findings import Finding, Partials
 from pvdm.verify.intent import Intent, IntentDigest
 from pvdm.verify.observed import FileObservation, observe
-from pvdm.verify.source import PinnedSource, source_readable
+from pvdm.verify.source import PinnedSource, translate_read_errors
 
 
 @dataclass(frozen=True, slots=True)
-class StagedOrder:
-    """One staged file: its position in the attempt, its manifest entry, and its frozen bytes."""
+class StagedItem:
+    """One staged file: its position in the attempt, its manifest entry, and the hash of its frozen bytes."""
 
     position: int
     entry: ManifestEntry
@@ -47,8 +44,8 @@ class StagedOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceOrder:
-    """One file of the source, and the frozen files to fetch for it: itself and its delete files."""
+class SourceItem:
+    """One data file of the source, and the frozen files to fetch for it: itself and its delete files."""
 
     file: ScanFile
     frozen: tuple[HashedFile, ...]
@@ -61,10 +58,7 @@ class SourceOrder:
 
 @dataclass(frozen=True, slots=True)
 class JobInputs:
-    """The inputs that all files of a job share.
-
-    With `rewrites` the Steward publishes its own files, which it makes of the staged ones.
-    """
+    """The inputs that all files of a job share. With `rewrites` the Steward publishes copies of the staged files."""
 
     plan: Plan
     metadata: TableMetadata
@@ -79,25 +73,22 @@ class JobInputs:
 
     def intent_digest(self, keys: Keys) -> IntentDigest:
         """The digests of the intended rows. Raises if the source cannot be read as the contract describes it."""
-        with source_readable():
+        with translate_read_errors():
             return IntentDigest(self.intent(), self.plan, keys)
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """All files that are read for one verdict.
-
-    `keep` writes the Steward's own file into the vault. It is None if the staged files themselves are published.
-    """
+    """All files that are read for one verdict. `keep` writes a copy to the vault; None without copies."""
 
     inputs: JobInputs
-    staged: tuple[StagedOrder, ...]
-    source: tuple[SourceOrder, ...]
-    keep: Callable[[StagedOrder, bytes], HashedFile] | None = None
+    staged: tuple[StagedItem, ...]
+    source: tuple[SourceItem, ...]
+    keep: Callable[[StagedItem, bytes], HashedFile] | None = None
 
     @property
-    def orders(self) -> list[StagedOrder | SourceOrder]:
-        """The orders of both sides."""
+    def items(self) -> list[StagedItem | SourceItem]:
+        """The work items of both sides."""
         return [*self.staged, *self.source]
 
 
@@ -122,7 +113,7 @@ class ReadFile:
 class ReadResult:
     """The digests of both sides under one key. `staged` is None unless every file could be read to its end.
 
-    `read` has the order of the staged orders, with a finding for each file whose bytes have changed. `found` has
+    `read` follows the staged items, with a finding for each file whose bytes have changed. `found` has
     further findings. `extractor` is Spark's reader with its version, or None if the kernel read the digested rows.
     """
 
@@ -143,14 +134,14 @@ class Reader(Protocol):
         """Read every file once, compare it with its freeze, and digest it."""
 
 
-def added_file(work: Work, order: StagedOrder, observed: FileObservation, staged: Callable[[], bytes]) -> AddedFile:
+def write_added_file(work: Work, item: StagedItem, observed: FileObservation, staged: Callable[[], bytes]) -> AddedFile:
     """The file as the proof lists it. If the Steward publishes its own file, it is made and written here.
 
     `staged` returns the bytes that were observed. A refused file is not published.
     """
-    frozen = order.frozen
+    frozen = item.frozen
     if work.keep is None or observed.data_file is None:
-        return AddedFile.in_place(order.path, frozen.size, frozen.sha256, frozen.version)
+        return AddedFile.in_place(item.path, frozen.size, frozen.sha256, frozen.version)
     data = splice(observed.recipe or b"", staged())
     if len(data) != observed.data_file.file_size_in_bytes:
         raise VerificationError(
@@ -159,8 +150,8 @@ def added_file(work: Work, order: StagedOrder, observed: FileObservation, staged
             expected=f"{observed.data_file.file_size_in_bytes} bytes",
             got=f"{len(data)} bytes",
         )
-    copy = work.keep(order, data)
-    return AddedFile(order.path, frozen.size, frozen.sha256, copy.location, copy.size, copy.sha256, frozen.version)
+    copy = work.keep(item, data)
+    return AddedFile(item.path, frozen.size, frozen.sha256, copy.location, copy.size, copy.sha256, frozen.version)
 
 
 def published_files(read: Iterable[ReadFile | Finding]) -> tuple[DataFile, ...] | None:
@@ -180,12 +171,12 @@ def combine_all(plan: Plan, keys: Keys, partials: Iterable[Partials | None]) -> 
 
 
 def observe_staged(
-    inputs: JobInputs, order: StagedOrder, fetched: Fetched, keys: Keys
+    inputs: JobInputs, item: StagedItem, fetched: Fetched, keys: Keys
 ) -> tuple[FileObservation, Partials | None]:
     """Read a staged file with its own digester. The digest is None if the file could not be read to its end."""
     digester = Digester(inputs.plan, keys, engine=kernel_engine())
     rewrites = inputs.rewrites
-    observed = observe(digester, fetched, inputs.metadata, order.entry, rewrite=rewrites, footer_published=not rewrites)
+    observed = observe(digester, fetched, inputs.metadata, item.entry, rewrite=rewrites, footer_published=not rewrites)
     try:
         return observed, digester.partials()
     except InputError as error:
@@ -199,7 +190,7 @@ class ThreadReader:
     """The reader of small chunks: threads of the Steward's process, each with one file at a time."""
 
     files: Files
-    count: int = 2
+    threads: int = 2
 
     def redemptions(self, work: Work) -> int:
         """Zero: threads share the Steward's keys."""
@@ -210,34 +201,34 @@ class ThreadReader:
         """Read both sides at once; a free thread takes the largest file that is left."""
         results = dict[int, tuple[ReadFile, Partials | None] | Finding]()
         intent = work.inputs.intent_digest(job_keys.keys)
-        fetch = fetch_source(self.files, (each for order in work.source for each in order.frozen))
+        fetch = source_fetcher(self.files, (each for item in work.source for each in item.frozen))
 
-        def worker() -> Callable[[StagedOrder | SourceOrder], None]:
+        def worker() -> Callable[[StagedItem | SourceItem], None]:
             add = intent.worker(fetch)
 
-            def read_order(order: StagedOrder | SourceOrder) -> None:
-                if isinstance(order, StagedOrder):
-                    results[order.position] = self._read_staged(work, order, job_keys.keys)
+            def read_item(item: StagedItem | SourceItem) -> None:
+                if isinstance(item, StagedItem):
+                    results[item.position] = self._read_staged(work, item, job_keys.keys)
                     return
-                with source_readable():
-                    add(order.file)
+                with translate_read_errors():
+                    add(item.file)
 
-            return read_order
+            return read_item
 
-        orders = sorted(work.orders, key=lambda order: order.size, reverse=True)
-        share(orders, [worker() for _ in range(max(1, min(self.count, len(orders))))])
-        ordered = [results[order.position] for order in work.staged]
+        items = sorted(work.items, key=lambda item: item.size, reverse=True)
+        share(items, [worker() for _ in range(max(1, min(self.threads, len(items))))])
+        ordered = [results[item.position] for item in work.staged]
         read = tuple(each if isinstance(each, Finding) else each[0] for each in ordered)
         partials = [each[1] for each in ordered if not isinstance(each, Finding) and each[1] is not None]
         staged = combine_all(work.inputs.plan, job_keys.keys, partials) if len(partials) == len(ordered) else None
         return ReadResult(read, staged, intent.partials())
 
-    def _read_staged(self, work: Work, order: StagedOrder, keys: Keys) -> tuple[ReadFile, Partials | None] | Finding:
+    def _read_staged(self, work: Work, item: StagedItem, keys: Keys) -> tuple[ReadFile, Partials | None] | Finding:
         """Fetch one file once. The same bytes are hashed, decoded and, if needed, rewritten."""
         try:
-            fetched = self.files.fetch_frozen(order.frozen)
+            fetched = self.files.fetch_frozen(item.frozen)
         except VerificationError as error:
-            return Finding.of(FailureClass.PHYSICAL, error, order.path)
-        observed, partials = observe_staged(work.inputs, order, fetched, keys)
-        added = added_file(work, order, observed, lambda: fetched.data)
+            return Finding.of(FailureClass.PHYSICAL, error, item.path)
+        observed, partials = observe_staged(work.inputs, item, fetched, keys)
+        added = write_added_file(work, item, observed, lambda: fetched.data)
         return ReadFile(added, observed), partials

@@ -28,12 +28,12 @@ from pvdm.model.fields import require_sha256
 from pvdm.model.schema import Schema
 from pvdm.model.statements.table import TableRef
 from pvdm.model.statements.verdict import FailureClass
-from pvdm.verify.observed import class_of
+from pvdm.verify.observed import failure_class_of
 
 SOURCE_MANIFEST_MAX_BYTES: Final = 67_108_864
 SOURCE_FILES_MAX: Final = 100_000
 SOURCE_FILES_KIND: Final = "pvdm/source-files/v1"
-_CATALOG: Final = "files"
+_CATALOG: Final = "files"  # in place of a catalog's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def pin_files(location: str, data: bytes) -> PinnedSource:
 
 
 def state_of(manifest: bytes) -> int:
-    """The number that a set of files has in place of a snapshot id."""
+    """The number that a set of files has in place of a snapshot id: 63 bits of its manifest's hash."""
     return int.from_bytes(hashlib.sha256(manifest).digest()[:8], "big") >> 1
 
 
@@ -158,7 +158,7 @@ _GONE_REASONS: Final = frozenset({"snapshot_schema_unknown", "source_gone", "sou
 
 
 @contextlib.contextmanager
-def source_readable() -> Iterator[None]:
+def translate_read_errors() -> Iterator[None]:
     """Translate errors of reading a source, so that none of them counts as a fault of the staged files.
 
     An error that may pass, such as a missing file, becomes `source_unreadable` and is retried. An error about columns
@@ -167,7 +167,7 @@ def source_readable() -> Iterator[None]:
     try:
         yield
     except VerificationError as error:
-        is_permanent = class_of(error.reason) is FailureClass.SCHEMA or error.code == Code.VALUE_OUT_OF_RANGE
+        is_permanent = failure_class_of(error.reason) is FailureClass.SCHEMA or error.code == Code.VALUE_OUT_OF_RANGE
         raise unusable(error) if is_permanent else _unreadable(error) from None
     except InputError as error:
         # The Steward's configuration can be corrected.
@@ -175,7 +175,7 @@ def source_readable() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def source_found() -> Iterator[None]:
+def translate_load_errors() -> Iterator[None]:
     """Translate errors of loading a pinned source again.
 
     A table or snapshot that no longer exists becomes `source_unusable`. A snapshot and its manifests never change, so

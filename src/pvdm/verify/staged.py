@@ -18,11 +18,11 @@ from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.read.entries import (
     Changes,
     FileReader,
-    boundary_files,
     branch_changes,
     has_partition_values,
     header_of,
     listed_manifests,
+    replaced_files,
 )
 from pvdm.model.contract.types import Limits
 from pvdm.model.statements.core import FILES_MAX, Operation
@@ -36,11 +36,11 @@ _UNSAFE_NAME: Final = re.compile(r"""[:*\[\]{}<>|^`"'\\%]|^\s|\s$|[^\S ]""")
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What an attempt may do: its table and base, its folders (`places`), operation, partition and limits."""
+    """What an attempt may do: its table and base, its folders, operation, partition and limits."""
 
     metadata: TableMetadata
     base_id: int | None
-    places: tuple[Location, ...]
+    folders: tuple[Location, ...]
     operation: Operation
     partition: tuple[tuple[str, str | None], ...]
     limits: Limits
@@ -64,7 +64,7 @@ def read_staged(rules: Rules, head: Snapshot | None, reader: FileReader) -> Stag
     """Read and check the branch's own snapshots. `head` is None if nothing was staged."""
     if head is None:
         return _check(rules, (), Changes((), (), ()), reader)
-    guarded = _FolderReader(reader, rules.places)
+    guarded = _FolderReader(reader, rules.folders)
     try:
         own, changes = branch_changes(rules.metadata, head, rules.base_id, guarded)
     except (InputError, VerificationError) as error:
@@ -80,10 +80,10 @@ def _check(rules: Rules, own: Sequence[Snapshot], changes: Changes, reader: File
     findings += _check_limits(rules.limits, changes.added)
     is_within_limits = not any(each.code.endswith("_exceed") for each in findings)
     openable: list[ManifestEntry] = []
-    places: set[Location] = set()
+    seen: set[Location] = set()
     columns = frozenset(each.name.casefold() for each in to_model(rules.metadata.current_schema).fields)
     for entry in changes.added if is_within_limits else ():
-        of_entry = list(_check_entry(rules, columns, entry, places))
+        of_entry = list(_check_entry(rules, columns, entry, seen))
         findings += of_entry
         openable += [] if of_entry else [entry]
     return StagedFiles(
@@ -132,7 +132,7 @@ def _check_removals(rules: Rules, changes: Changes, reader: FileReader) -> Itera
             yield _fault("removal_under_append", "an append removes files", "no removal", f"{len(gone)} files", gone[0])
         return
     added = [entry.data_file for entry in changes.added]
-    to_remove = boundary_files(rules.metadata, rules.base_id, rules.operation, rules.partition, added, reader)
+    to_remove = replaced_files(rules.metadata, rules.base_id, rules.operation, rules.partition, added, reader)
     to_replace = f"removal of exactly the {len(to_remove)} live files that the workload replaces"
     if extra := sorted(removed - to_remove):
         message = "the branch removes files that the workload does not replace"
@@ -156,7 +156,7 @@ def _check_limits(limits: Limits, added: Sequence[ManifestEntry]) -> Iterator[Fi
 def _check_entry(rules: Rules, columns: frozenset[str], entry: ManifestEntry, seen: set[Location]) -> Iterator[Finding]:
     file, path = entry.data_file, entry.data_file.file_path
     try:
-        place = _require_inside(path, rules.places)
+        place = _require_inside(path, rules.folders)
     except (InputError, VerificationError) as error:
         yield Finding.of(FailureClass.METADATA, error, path)
         return
@@ -164,7 +164,7 @@ def _check_entry(rules: Rules, columns: frozenset[str], entry: ManifestEntry, se
         yield _fault("file_listed_twice", "a file is listed twice", "each file once", path, path)
     seen.add(place)
     if rules.published_in_place:
-        yield from _check_names(rules.places, place, path)
+        yield from _check_names(rules.folders, place, path)
         yield from _check_folders(rules.metadata, columns, place, file)
     if file.file_format.lower() != "parquet":
         yield _fault("file_format_other", "a file is of another format", "Parquet", file.file_format, path)
@@ -176,12 +176,12 @@ def _check_entry(rules: Rules, columns: frozenset[str], entry: ManifestEntry, se
         yield _fault("file_outside_partition", message, expected, repr(dict(file.partition)), path)
 
 
-def _check_names(places: Iterable[Location], place: Location, path: str) -> Iterator[Finding]:
+def _check_names(folders: Iterable[Location], place: Location, path: str) -> Iterator[Finding]:
     """Refuse a name below the attempt's folder that an engine cannot open, or takes for a pattern.
 
     Percent signs are refused in the folder's own path too: the decoded path may be that of another table's file.
     """
-    folder = next(each for each in places if place.is_under(each))
+    folder = next(each for each in folders if place.is_under(each))
     unsafe = [each for each in place.parts[len(folder.parts) :] if _UNSAFE_NAME.search(each)]
     unsafe += [each for each in folder.parts if "%" in each]
     if unsafe:
@@ -193,7 +193,7 @@ def _check_names(places: Iterable[Location], place: Location, path: str) -> Iter
 def _check_folders(
     metadata: TableMetadata, columns: frozenset[str], place: Location, file: DataFile
 ) -> Iterator[Finding]:
-    """Refuse a folder `column=value` with another value than the file's: DuckDB shows it in place of the column."""
+    """Refuse a folder `column=value` with another value than the file's: DuckDB shows the folder's value instead."""
     for folder in place.parts[:-1]:
         name, equals, text = folder.partition("=")
         if equals and name.casefold() in columns and not _is_partition(metadata, file, name, text):
@@ -213,15 +213,15 @@ def _is_partition(metadata: TableMetadata, file: DataFile, name: str, text: str)
     return False
 
 
-def _require_inside(text: str, places: Iterable[Location]) -> Location:
+def _require_inside(text: str, folders: Iterable[Location]) -> Location:
     """The location, if it is inside one of these folders. Other spellings of a path, and links, are refused."""
     place = parse_location(text)
     plain = str(place)
     if text not in {plain, plain.replace("file:///", "file:/", 1), plain.replace("file:///", "/", 1)}:
         raise Code.FILE_MISMATCH(reason="file_path_alias", expected=plain, got=ascii(text))
-    folder = next((each for each in places if place != each and place.is_under(each)), None)
+    folder = next((each for each in folders if place != each and place.is_under(each)), None)
     if folder is None:
-        expected = " or ".join(map(str, places)) or "nothing"
+        expected = " or ".join(map(str, folders)) or "nothing"
         raise Code.FILE_MISMATCH(reason="file_outside_prefix", expected=expected, got=plain)
     link = place.link_below(folder)
     if link is not None:
@@ -232,14 +232,14 @@ def _require_inside(text: str, places: Iterable[Location]) -> Location:
 class _FolderReader:
     """Reads only files inside these folders. The producer wrote the lists and manifests that name the files."""
 
-    def __init__(self, reader: FileReader, places: tuple[Location, ...]) -> None:
+    def __init__(self, reader: FileReader, folders: tuple[Location, ...]) -> None:
         self._reader = reader
-        self._places = places
+        self._folders = folders
         self.read_files: list[str] = []
 
     def read(self, location: str, *, most: int) -> bytes:
         """The bytes at that location, at most `most`."""
-        _require_inside(location, self._places)
+        _require_inside(location, self._folders)
         self.read_files.append(location)
         return self._reader.read(location, most=most)
 
@@ -278,7 +278,7 @@ def find_overtaken(
             with contextlib.suppress(VerificationError, InputError):  # `read_staged` reports the error
                 added = tuple(each.data_file for each in branch_changes(metadata, head, base_id, reader)[1].added)
         before, after = (
-            boundary_files(metadata, each, operation, partition, added, reader) for each in (base_id, now.snapshot_id)
+            replaced_files(metadata, each, operation, partition, added, reader) for each in (base_id, now.snapshot_id)
         )
         if before == after:
             return ()

@@ -36,7 +36,7 @@ from pvdm.trust.commitment import commit
 from pvdm.trust.keys.context import AttemptContext
 from pvdm.trust.keys.service import KeyService
 from pvdm.verify.fetch import Freeze
-from pvdm.verify.findings import Finding, Partials, compare, rows_of
+from pvdm.verify.findings import Finding, Partials, decide_verdict, rows_of
 from pvdm.verify.readers import ReadFile, ReadResult, published_files
 from pvdm.verify.source import PinnedSource
 from pvdm.verify.staged import StagedFiles
@@ -49,10 +49,7 @@ CHECKS_DIGESTS: Final = {ProjectionName.CONTENT: "digest-content", ProjectionNam
 
 @dataclass(frozen=True, slots=True)
 class VerifyJob:
-    """One attempt to verify: its identity, what was intended, and what was staged.
-
-    `found` has the findings from before any file was read.
-    """
+    """One attempt to verify: its identity, what was intended and staged, and findings from before any file was read."""
 
     job_id: str
     attempt: Attempt
@@ -65,7 +62,7 @@ class VerifyJob:
     metadata: TableMetadata
     base_id: int | None
     head: Snapshot | None
-    places: tuple[Location, ...]
+    folders: tuple[Location, ...]
     source: PinnedSource
     storage: Storage
     found: tuple[Finding, ...] = ()
@@ -77,8 +74,8 @@ class VerifyJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
-    """The result of a job: the core of the proof, and the entries to publish if every file could be read."""
+class VerificationResult:
+    """The result of a job: the core of the proof, and the entries to publish (`files`) if every file could be read."""
 
     core: ProofCore
     commitments: tuple[Commitments, ...]
@@ -118,22 +115,23 @@ def conclude(
     job: VerifyJob,
     plan: Plan,
     staged: StagedFiles,
-    frozen: Freeze,
-    source: Freeze,
+    staged_freeze: Freeze,
+    source_freeze: Freeze,
     findings: Sequence[Finding],
     digests: Digests | None,
     located: WrongRows | None = None,
-) -> Verified:
+) -> VerificationResult:
     """The result of a job. Without digests the verdict is FAIL, and the findings say why.
 
     The core then lists the files that could be hashed, at their staged paths.
     """
     intent = None if digests is None else digests.result.intent
-    sums = None if digests is None else digests.result.staged
-    verdict = compare(intent, sums, findings, located)
+    staged_sums = None if digests is None else digests.result.staged
+    verdict = decide_verdict(intent, staged_sums, findings, located)
     if digests is None:
         added = [
-            AddedFile.in_place(each.location, each.size, each.sha256, each.version) for each in frozen.files.values()
+            AddedFile.in_place(each.location, each.size, each.sha256, each.version)
+            for each in staged_freeze.files.values()
         ]
     else:
         added = [each.added for each in digests.unchanged]
@@ -151,21 +149,21 @@ def conclude(
         ),
         staged=Staged(job.staging_branch, staged.snapshot_id),
         files=_file_set(job, added, staged.removed, passed=verdict.passed),
-        rows=RowCounts(*(None if each is None else rows_of(each) for each in (intent, sums))),
-        sources=(SourceSnapshot(job.source.ref, job.source.snapshot_id, source.root),),
+        rows=RowCounts(*(None if each is None else rows_of(each) for each in (intent, staged_sums))),
+        sources=(SourceSnapshot(job.source.ref, job.source.snapshot_id, source_freeze.root),),
         method=_method(job, plan, digests),
         projections=tuple(
             ProvedProjection(each, plan.fingerprint(each.name).hex())
             for each in sorted(plan.projections, key=lambda each: each.name.value)
         ),
-        checks=_checks(plan, digests, sums),
+        checks=_checks(plan, digests, staged_sums),
         verdict=verdict,
     )
     if digests is None:
-        return Verified(core, (), None, None, tuple(findings), located)
+        return VerificationResult(core, (), None, None, tuple(findings), located)
     # Without a digest of the staged side, not every file could be read to its end.
-    files = None if sums is None else published_files(digests.result.read)
-    return Verified(core, _commitments(digests), digests.context, files, tuple(findings), located)
+    files = None if staged_sums is None else published_files(digests.result.read)
+    return VerificationResult(core, _commitments(digests), digests.context, files, tuple(findings), located)
 
 
 def _file_set(job: VerifyJob, added: Sequence[AddedFile], removed: Sequence[str], *, passed: bool) -> FileSet:
@@ -187,12 +185,12 @@ def _method(job: VerifyJob, plan: Plan, digests: Digests | None) -> Method:
     return Method(contract.profile, plan.mode.value, plan.construction.value, contract.extraction, version)
 
 
-def _checks(plan: Plan, digests: Digests | None, sums: Partials | None) -> tuple[str, ...]:
+def _checks(plan: Plan, digests: Digests | None, staged_sums: Partials | None) -> tuple[str, ...]:
     """The names of the checks that were run."""
     names = list(CHECKS_FROZEN)
     if digests is not None:
         names += CHECKS_READ
-    if sums is not None:
+    if staged_sums is not None:
         names += [CHECKS_DIGESTS[each.name] for each in plan.projections]
     return tuple(sorted(names))
 

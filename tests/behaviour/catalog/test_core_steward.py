@@ -44,5 +44,5 @@ def test_the_steward_neither_renames_nor_drops(core: Core) -> None:
     row = core.table("other", levels=SALES, protected=False).row
     for what in ("its name would change", "it would be dropped"):
         with pytest.raises(NotAllowedError) as caught:
-            core.access.require_change(STEWARD, row, what)
+            core.access.require_may_rename_or_drop(STEWARD, row, what)
         assert caught.value.reason == "role_wrong"

@@ -259,7 +259,7 @@ def test_a_row_that_changed_since_it_was_read_is_not_changed(stand: Stand, chang
         if change == "swap":
             views.swap(unit, home, stale, stale.pointer, location=stale.location)
         elif change == "rename":
-            views.rename(unit, stale, (home, home), "w")
+            views.rename(unit, stale, "w", old_home=home, new_home=home)
         else:
             views.drop(unit, home, stale)
 

@@ -12,7 +12,7 @@ _ROW = re.compile(r"^\| (`.*?) \| (.*) \|$", re.MULTILINE)
 def again() -> dict[str, str]:
     """Each code of the page's table, and what the same command would do."""
     page = (DOCS / "cli.md").read_text("utf-8")
-    table = page.partition("| code that ends with 4 |")[2].partition("\n## ")[0]
+    table = page.partition("| code with exit code 4 |")[2].partition("\n## ")[0]
     return {
         code: words for row in _ROW.finditer(table) for code in re.findall(r"`(\w+)`", row[1]) for words in [row[2]]
     }

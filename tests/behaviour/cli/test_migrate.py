@@ -14,7 +14,7 @@ from pvdm.errors import InputError
 from pvdm.metadata.gate.state import table_metadata
 from pvdm.model import canonical_json
 from pvdm.model.statements.migration import Migration
-from pvdm.trust.statement import read_signed
+from pvdm.trust.statement import read_unchecked
 from tests.behaviour.cli.house import REASON, House, protected
 from tests.support.gate.approvals import CONTRACT, HASH, OTHER_HASH
 
@@ -36,7 +36,7 @@ def test_each_change_is_shown_signed_and_applied(house: House, tmp_path: Path, c
     proposed = protected(house).done(house.propose(*words, "--json")).json
     assert line in proposed["difference"]
     house.done(house.sign("--yes"))
-    house.scene.prepare_source(read_signed((tmp_path / "migration.json").read_bytes(), Migration))
+    house.scene.prepare_source(read_unchecked((tmp_path / "migration.json").read_bytes(), Migration))
     applied = house.done(house.run("migrate", "submit", "migration.json", "--json")).json["migration"]
     assert applied["after"] == proposed["after"]
     assert house.run("migrate", "show", applied["migration_id"], "--json").json["migration"] == applied
@@ -280,7 +280,7 @@ def test_a_migration_of_before_is_told_as_that_with_the_contract_in_force(house:
     (tmp_path / "proposal.json").unlink()
     house.done(house.propose("--contract", "orders-2.yaml"))
     house.done(house.sign("--yes"))
-    house.scene.prepare_source(read_signed((tmp_path / "migration.json").read_bytes(), Migration))
+    house.scene.prepare_source(read_unchecked((tmp_path / "migration.json").read_bytes(), Migration))
     assert house.done(house.run("migrate", "submit", "migration.json")).out.startswith("MIGRATED  sales.orders\n")
     again = house.done(house.run("migrate", "submit", old, "--json")).json
     assert again == {**first, "applied": "before", "contract_in_force": OTHER_HASH}

@@ -18,7 +18,7 @@ from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
 from pvdm.model.statements.core import AddedFile, FileSet, ProofCore, ProvedProjection, RowCounts
 from pvdm.model.statements.proof import Commitments, Storage
 from pvdm.trust.commitment import commit
-from pvdm.trust.keys.service import AttemptKeys, release
+from pvdm.trust.keys.service import AttemptKeys, release_keys
 from tests.behaviour.cli.served import Door
 from tests.behaviour.cli.support import Ran, Run
 from tests.support.steward.notary import context_of
@@ -50,7 +50,7 @@ def proved(door: Door, tmp_path: Path) -> Proved:
     core = _core(door.stand.verifying("one"), tmp_path / "rows.parquet")
     notary = door.stand.notary
     context = context_of(core, notary.keys.epoch_for(None))
-    keys = release(notary.keys, context, ended=True)
+    keys = release_keys(notary.keys, context, ended=True)
     seen = digest(ROWS, PLAN, dict(keys.row_hash))
     made = tuple(
         Commitments(name, commit(key, seen[name]), commit(key, seen[name]))

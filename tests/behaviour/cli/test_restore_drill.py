@@ -135,13 +135,13 @@ def remove_document(drill: Drill, workload_id: str) -> str:
     from pvdm.model.statements.receipt import Receipt
     from pvdm.steward.config.steward import load_config
     from pvdm.steward.notary import open_notary
-    from pvdm.trust.statement import read_signed
+    from pvdm.trust.statement import read_unchecked
 
     notary = open_notary(load_config(drill.folder / "steward.toml"))
     try:
         with notary.ledger.read() as unit:
             (record,) = receipts_of(unit, workload_id)
-            path = read_signed(statements.get(unit, record.receipt_id).envelope, Receipt).metadata_path
+            path = read_unchecked(statements.get(unit, record.receipt_id).envelope, Receipt).metadata_path
     finally:
         notary.close()
     Path(path.removeprefix("file://")).unlink()

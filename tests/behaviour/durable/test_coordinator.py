@@ -304,7 +304,7 @@ def test_rows_that_do_not_fit_are_an_error_of_the_job_and_are_rolled_back(shop: 
     with pytest.raises(InputError) as caught:
         run(shop, "sales.unfit", "unfit-1", lambda *_: table_of(ROWS).drop_columns(["town"]))
     assert caught.value.reason == "rows_columns_differ"
-    assert "the job adds itself as null" in str(caught.value.hint)
+    assert "add, as null, a column" in str(caught.value.hint)
     with shop.client() as client:
         (chunk,) = client.chunks("unfit-1")
     assert chunk.attempt is not None

@@ -14,11 +14,11 @@ from pvdm.ledger import Unit
 from pvdm.ledger.work import claims, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.gate.checks_table import check_12_claim
-from pvdm.metadata.gate.order import claim_taken
+from pvdm.metadata.gate.order import claim_to_take
 from pvdm.model.filter.claim import Claim
 from pvdm.model.statements.core import RowCounts
 from pvdm.model.statements.proof import Proof
-from pvdm.trust.statement import read_signed
+from pvdm.trust.statement import read_unchecked
 from tests.support.gate.attacks import BEFORE, NEW, code_and_check, publish, refusal
 from tests.support.gate.protected_tables import House, Row, contract, house_at
 
@@ -103,11 +103,11 @@ def test_of_two_that_were_empty_first_one_publishes_its_rows(orders: House) -> N
 
 def test_rows_that_nobody_could_count_take_the_claim(orders: House) -> None:
     proposal = orders.proposal(orders.proved("waived", NEW))
-    core = read_signed(proposal.parts[0].proofs[0].envelope, Proof).core
+    core = read_unchecked(proposal.parts[0].proofs[0].envelope, Proof).core
     unknown = replace(core, rows=RowCounts(None, None))
 
     def work(unit: Unit) -> None:
-        check_12_claim(unit, proposal.workload.opening.workload_id, claim_taken([unknown], proposal.claim))
+        check_12_claim(unit, proposal.workload.opening.workload_id, claim_to_take([unknown], proposal.claim))
 
     orders.transact(work)
     assert claim_of(orders, "waived") == Claim.everything()

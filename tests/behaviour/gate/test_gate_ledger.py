@@ -17,9 +17,9 @@ from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.record import statements
 from pvdm.ledger.work import attempts
 from pvdm.metadata.gate.gate import validate_then_commit
-from pvdm.metadata.gate.order import Order
+from pvdm.metadata.gate.order import LedgerChanges
 from pvdm.metadata.gate.proposal import PublishedSnapshot
-from pvdm.metadata.gate.target import Base, Next, Target
+from pvdm.metadata.gate.target import Base, NextCommit, Target
 from pvdm.model.filter.claim import Claim
 from pvdm.model.role import Role
 from pvdm.model.statements.kind import StatementKind
@@ -156,11 +156,11 @@ class SlyTarget:
 
     def publish(
         self,
-        make: Callable[[Base], Next],
-        in_transaction: Callable[[Unit, TableRow], Order],
+        make: Callable[[Base], NextCommit],
+        in_transaction: Callable[[Unit, TableRow], LedgerChanges],
         then: Callable[[PublishedSnapshot], None],
     ) -> None:
-        def made(base: Base) -> Next:
+        def made(base: Base) -> NextCommit:
             found = make(base)
             return replace(found, updates=[*found.updates, self.more])
 

@@ -19,7 +19,7 @@ from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.proof import Proof
 from pvdm.model.statements.verdict import FailureClass, Verdict
 from pvdm.model.states import AttemptState
-from pvdm.trust.statement import read_signed
+from pvdm.trust.statement import read_unchecked
 from tests.support.gate.protected_tables import HOUR, House, Row, house_at
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.notary import signed_override
@@ -54,7 +54,7 @@ def waived(
     """Ruth's word about the attempt's FAIL, handed in."""
     with house.notary.ledger.read() as unit:
         (record,) = proofs.of_attempt(unit, attempt.attempt_id)
-        core = read_signed(statements.get(unit, record.proof_id).envelope, Proof).core
+        core = read_unchecked(statements.get(unit, record.proof_id).envelope, Proof).core
     said = change(
         BreakGlass(
             "operator-ruth",
@@ -146,10 +146,10 @@ def test_another_publication_of_the_same_bytes_is_not_waived(
     attempt = again(house)
     proposal = house.proposal(attempt)
     part = proposal.parts[0]
-    house_core = change(read_signed(part.proofs[0].envelope, Proof).core)
+    house_core = change(read_unchecked(part.proofs[0].envelope, Proof).core)
     assert part.waiver is not None
-    said = read_signed(part.waiver.override.envelope, BreakGlass)
-    before = read_signed(part.waiver.failed[0].envelope, Proof).core
+    said = read_unchecked(part.waiver.override.envelope, BreakGlass)
+    before = read_unchecked(part.waiver.failed[0].envelope, Proof).core
     with pytest.raises(NotAllowedError) as caught:
         require_waived(said, before, house_core)
     assert caught.value.reason == code

@@ -15,8 +15,8 @@ from pvdm.metadata.gate.proposal import Proposal
 from pvdm.model import canonical_json
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.verdict import FailureClass, Verdict
-from pvdm.trust.envelope import Envelope, parse_envelope, seal
-from pvdm.trust.root import RootKey, RootRole
+from pvdm.trust.envelope import Envelope, parse_envelope, sign_envelope
+from pvdm.trust.root import RootRole, TrustedKey
 from pvdm.trust.statement import payload_of
 from tests.support import fault
 from tests.support.gate.attacks import (
@@ -92,7 +92,9 @@ def test_a_signature_is_over_exactly_these_words(orders: House) -> None:
     )
 
 
-def another_root(house: House, change: Callable[[RootKey], RootKey], *more: RootKey, threshold: int = 1) -> None:
+def another_root(
+    house: House, change: Callable[[TrustedKey], TrustedKey], *more: TrustedKey, threshold: int = 1
+) -> None:
     """The next trust root, with the notary's key changed."""
     epoch = house.notary.epochs.book().active
     assert epoch is not None
@@ -105,7 +107,7 @@ def another_root(house: House, change: Callable[[RootKey], RootKey], *more: Root
     )
 
 
-def revoked(key: RootKey) -> RootKey:
+def revoked(key: TrustedKey) -> TrustedKey:
     return replace(key, revoked_at=NOW)
 
 
@@ -117,9 +119,9 @@ def test_a_revoked_notary_publishes_nothing_more(orders: House) -> None:
     assert code_and_check(refusal(orders, lambda: validate_then_commit(proposal, orders.gate()))) == ("key_revoked", 2)
 
 
-def second_notary(house: House) -> RootKey:
+def second_notary(house: House) -> TrustedKey:
     epoch = house.notary.keys.epoch_for(None)
-    return RootKey(SIGNERS["notary-b"].public, "notary-b", (RootRole.NOTARY,), (epoch,), NOW - DAY, NOW + 300 * DAY)
+    return TrustedKey(SIGNERS["notary-b"].public, "notary-b", (RootRole.NOTARY,), (epoch,), NOW - DAY, NOW + 300 * DAY)
 
 
 def test_too_few_notaries_publish_nothing(orders: House) -> None:
@@ -135,7 +137,7 @@ def two(house: House, proposal: Proposal, core: ProofCore) -> Proposal:
     """The proposal with a second notary's proof about this core."""
     proof = proof_in(proposal)
     other = replace(proof, core=core, notary=replace(proof.notary, notary="notary-b"))
-    envelope = seal(payload_of(other), SIGNERS["notary-b"]).to_bytes()
+    envelope = sign_envelope(payload_of(other), SIGNERS["notary-b"]).to_bytes()
     return with_proof(proposal, *proposal.parts[0].proofs, logged(house, envelope))
 
 
@@ -225,7 +227,7 @@ def test_a_proof_that_is_in_no_log_publishes_nothing(orders: House) -> None:
     proposal = orders.proposal(orders.proved("w", NEW))
     proof = proof_in(proposal)
     other = replace(proof, notary=replace(proof.notary, expires_at=proof.notary.expires_at + 1))
-    hidden = replace(proposal.parts[0].proofs[0], envelope=seal(payload_of(other), signer(orders)).to_bytes())
+    hidden = replace(proposal.parts[0].proofs[0], envelope=sign_envelope(payload_of(other), signer(orders)).to_bytes())
     error = refusal(orders, lambda: validate_then_commit(with_proof(proposal, hidden), orders.gate()))
     assert code_and_check(error) == ("statement_not_logged", 11)
 

@@ -12,13 +12,13 @@ from pvdm.ledger.record import statements
 from pvdm.ledger.work import workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.gate.gate import validate_then_commit
-from pvdm.metadata.gate.proposal import Logged, Proposal
+from pvdm.metadata.gate.proposal import LoggedEnvelope, Proposal
 from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.proof import WorkloadStatement
 from pvdm.steward.access import STEWARD_GRANT
 from pvdm.steward.record.recorder import Document
 from pvdm.trust.keys.epochs import KeyRole
-from pvdm.trust.statement import read_signed
+from pvdm.trust.statement import read_unchecked
 from pvdm.trust.verify import sign_statement
 from tests.support.gate.attacks import code_and_check
 from tests.support.gate.protected_tables import HOUR, House, Row, contract, house_at
@@ -72,7 +72,7 @@ def test_the_statement_is_an_entry_of_the_log_and_is_signed_once(house: House) -
     assert first.statement == second.statement
     with house.notary.ledger.read() as unit:
         (stored,) = statements.of_kind(unit, StatementKind.WORKLOAD)
-    said = read_signed(stored.envelope, WorkloadStatement)
+    said = read_unchecked(stored.envelope, WorkloadStatement)
     assert [each.chunk_id for each in said.chunks] == ["a", "b", "c"]
 
 
@@ -98,13 +98,13 @@ def restated(
 ) -> Proposal:
     """The proposal with other words in its statement, signed and logged."""
     assert proposal.statement is not None
-    said = change(read_signed(proposal.statement.envelope, WorkloadStatement))
+    said = change(read_unchecked(proposal.statement.envelope, WorkloadStatement))
     signer = SIGNERS[by] if by else house.notary.keys.signer(KeyRole.SIGNING, house.notary.keys.epoch_for(None))
     envelope = sign_statement(said, signer).to_bytes()
     places: list[int] = []
     document = Document(StatementKind.WORKLOAD, fixed("any"), envelope)
     house.notary.recorder.record([document], lambda _, found: places.extend(found))
-    return replace(proposal, statement=Logged(StatementKind.WORKLOAD, envelope, places[0], house.scene.now))
+    return replace(proposal, statement=LoggedEnvelope(StatementKind.WORKLOAD, envelope, places[0], house.scene.now))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pvdm.lake.next_snapshot import SnapshotChange, next_snapshot
 from pvdm.lake.vault import VaultKind
 from pvdm.ledger.record import receipts
 from pvdm.ledger.work.attempts import Attempt
-from pvdm.metadata.audit.audit import AuditJudge, audit
+from pvdm.metadata.audit.audit import AuditTrust, audit
 from pvdm.model.role import Role
 from pvdm.model.statements.kind import StatementKind
 from tests.support import fault
@@ -138,7 +138,7 @@ def test_a_receipt_that_is_left_out_is_missed_when_its_snapshot_has_expired(hous
     evidence = gathered(house.notary, house.scene.grant(Role.AUDITOR, "sales"), "orders")
     first = next(each for each in evidence.statements if each.kind is StatementKind.RECEIPT)
     left = replace(evidence, statements=tuple(each for each in evidence.statements if each is not first))
-    judge = AuditJudge(house.notary.trust.current(), LOG_ORIGIN, house.scene.now)
+    judge = AuditTrust(house.notary.trust.current(), LOG_ORIGIN, house.scene.now)
     assert codes(audit(left, Local(), judge)) == {"audit_receipt_missing"}
 
 
@@ -171,11 +171,11 @@ def slip(house: House, number: int) -> None:
     uuid = state.row.table_uuid
     made = next_snapshot(
         state.metadata,
-        SnapshotChange(house.written(vault.place(uuid, VaultKind.DATA, "x"), [(number, 3, "Ulm")]), frozenset(), {}),
+        SnapshotChange(house.written(vault.location(uuid, VaultKind.DATA, "x"), [(number, 3, "Ulm")]), frozenset(), {}),
         branch="main",
         snapshot_id=424_242,
         now_ms=house.scene.now // 1_000,
-        place=lambda name: vault.place(uuid, VaultKind.METADATA, name),
+        place=lambda name: vault.location(uuid, VaultKind.METADATA, name),
         reader=house.files,
         in_vault=True,
     )

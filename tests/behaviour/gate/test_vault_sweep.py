@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pvdm.catalog import references
-from pvdm.catalog.cleanup import ORPHAN_AGE_MAX_SECONDS
+from pvdm.catalog.cleanup import ORPHAN_AGE_MIN_SECONDS
 from pvdm.errors import VerificationError
 from pvdm.lake.vault import VaultKind
 from pvdm.ledger import Unit
@@ -37,7 +37,7 @@ def desk(house: House) -> VaultSweep:
 
 
 def folder(house: House) -> Path:
-    place = house.vault.place(house.found().row.table_uuid, VaultKind.METADATA, "any")
+    place = house.vault.location(house.found().row.table_uuid, VaultKind.METADATA, "any")
     return file_at(place).parent
 
 
@@ -52,7 +52,7 @@ def age(house: House) -> None:
 def age_in(place: Path) -> None:
     """Let every file look as if it had been written long ago."""
     for path in place.iterdir():
-        places.age(path, ORPHAN_AGE_MAX_SECONDS + 60)
+        places.age(path, ORPHAN_AGE_MIN_SECONDS + 60)
 
 
 def died(house: House, attempt: Attempt) -> set[str]:

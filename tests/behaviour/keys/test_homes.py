@@ -23,7 +23,7 @@ from pvdm.trust.keys.file import FileKeystore
 from pvdm.trust.keys.kms import KmsHome, KmsSettings, open_kms_keys
 from pvdm.trust.keys.pkcs11 import Pkcs11Home, Pkcs11Settings
 from pvdm.trust.keys.seal import Passphrase
-from pvdm.trust.keys.service import KeyService, release
+from pvdm.trust.keys.service import KeyService, release_keys
 from tests.support import fault
 from tests.support.steward.epoch_file import FileEpochStore
 from tests.support.steward.keys import adopt, attempt, source
@@ -72,7 +72,7 @@ def under(service: KeyService, entries: dict[KeyRole, KeyEntry], store: FileEpoc
 
 
 def everything(service: KeyService) -> list[bytes]:
-    keys = release(service, attempt(), ended=True)
+    keys = release_keys(service, attempt(), ended=True)
     others = [service.row_hash_key(source(), CONTENT), service.commitment_key(source(), CONTENT)]
     return [key.reveal() for _, key in (*keys.row_hash, *keys.commitment)] + [key.reveal() for key in others]
 

@@ -80,7 +80,7 @@ class Staged:
         SmallStager(self.client).stage(lambda: table, to)
 
     def metadata(self) -> TableMetadata:
-        return self.lake.steward.stand.notary.catalog.states.get(*self.to.name).metadata
+        return self.lake.steward.stand.notary.catalog.states.get(*self.to.table_parts).metadata
 
     def files(self) -> list[DataFile]:
         metadata = self.metadata()

@@ -11,7 +11,7 @@ import pytest
 
 from pvdm.errors import InputError, NotAllowedError
 from pvdm.ledger.record.tokens import Grant
-from pvdm.metadata.audit.audit import AuditJudge, audit
+from pvdm.metadata.audit.audit import AuditTrust, audit
 from pvdm.metadata.audit.evidence import Evidence
 from pvdm.metadata.audit.report import Standing
 from pvdm.model.role import Role
@@ -68,7 +68,7 @@ def whole(audited: Audited, *, page: int = 100) -> Evidence:
 
 def test_what_is_handed_out_in_pages_holds(audited: Audited) -> None:
     evidence = whole(audited, page=1)
-    judge = AuditJudge(audited.scene.notary.trust.current(), LOG_ORIGIN, audited.scene.now)
+    judge = AuditTrust(audited.scene.notary.trust.current(), LOG_ORIGIN, audited.scene.now)
     report = audit(evidence, Local(), judge)
     assert codes(report) == set()
     assert standings(report) == [Standing.OK, Standing.OK]

@@ -16,14 +16,14 @@ from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, V
 from pvdm.lake.paths import parse_location
 from pvdm.lake.read.entries import live_entries
 from pvdm.ledger.record import proofs, statements
-from pvdm.metadata.audit.audit import AuditJudge, audit
+from pvdm.metadata.audit.audit import AuditTrust, audit
 from pvdm.metadata.audit.report import AuditReport, Standing
 from pvdm.model.role import Role
 from pvdm.model.statements.proof import Proof
 from pvdm.model.statements.verdict import Outcome
 from pvdm.model.states import AttemptState, NonceState
-from pvdm.steward.record.proofs import Recorded
-from pvdm.trust.statement import read_signed
+from pvdm.steward.record.proofs import RecordedProof
+from pvdm.trust.statement import read_unchecked
 from pvdm.verify.fetch import Files
 from tests.support.audit.crafted_history import Local, codes
 from tests.support.audit.published_history import gathered
@@ -80,8 +80,8 @@ def waived(line: Line, operator: StewardClient, failed: AttemptView) -> str:
     assert (failed.verdict, failed.proof_id) == (Outcome.FAIL, failed.proof_id)
     with line.notary.ledger.read() as unit:
         stored = statements.get(unit, str(failed.proof_id))
-    core = read_signed(stored.envelope, Proof).core
-    recorded = Recorded(str(failed.proof_id), stored.envelope, stored.log_index)
+    core = read_unchecked(stored.envelope, Proof).core
+    recorded = RecordedProof(str(failed.proof_id), stored.envelope, stored.log_index)
     said = override_of(recorded, core, line.served.stand.time.wall, nonce=failed.attempt_id)
     return operator.submit_override(signed_override(said)).override_id
 
@@ -104,12 +104,12 @@ def shown(line: Line) -> list[str]:
 
 def hashes_of(line: Line, proof_id: str | None) -> set[str]:
     with line.notary.ledger.read() as unit:
-        return set(read_signed(proofs.get_envelope(unit, str(proof_id)), Proof).core.files.published_hashes)
+        return set(read_unchecked(proofs.get_envelope(unit, str(proof_id)), Proof).core.files.published_hashes)
 
 
 def audited(line: Line) -> AuditReport:
     evidence = gathered(line.notary, line.scene.grant(Role.AUDITOR, "sales"), "orders")
-    judge = AuditJudge(line.notary.trust.current(), LOG_ORIGIN, line.served.stand.time.wall)
+    judge = AuditTrust(line.notary.trust.current(), LOG_ORIGIN, line.served.stand.time.wall)
     return audit(evidence, Local(), judge, data_files=Files())
 
 

@@ -25,7 +25,7 @@ from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState, NonceState, WorkloadState
 from pvdm.steward.http.roles import RULES
 from pvdm.trust.keys.context import AttemptContext
-from pvdm.trust.keys.service import release
+from pvdm.trust.keys.service import release_keys
 from pvdm.trust.log.merkle import ConsistencyProof
 from pvdm.trust.verify import sign_statement
 from tests.support.steward.http import NO_SUCH_PROOF, Served, limited, served
@@ -347,7 +347,7 @@ def test_a_closed_attempt_s_keys_are_opened_for_an_auditor(house: House) -> None
         bytes.fromhex(opened.context.intent_root),
         bytes.fromhex(opened.context.staged_root),
     )
-    derived = release(house.stand.notary.keys, context, ended=True)
+    derived = release_keys(house.stand.notary.keys, context, ended=True)
     row_hash, commitment = dict(derived.row_hash), dict(derived.commitment)
     for name, pair in opened.keys.items():
         assert pair.row_hash.reveal() == row_hash[name].reveal()

@@ -332,7 +332,7 @@ def test_times_in_the_log_of_two_stewards_whose_clocks_differ_never_run_back(
         behind = Time(stand.time.wall - 100 * SECOND)
         early, late = (stand.verifying(name) for name in ("one", "two"))
         other = replace(stand, notary=opened(stand.config, behind), time=behind)
-        read, waiting = PinnedLogReader.pinned, [early]
+        read, waiting = PinnedLogReader.pin_now, [early]
 
         def edge(ledger: Ledger) -> PinnedLogReader:
             # Just before the second Steward looks at the log, the first one appends.
@@ -341,7 +341,7 @@ def test_times_in_the_log_of_two_stewards_whose_clocks_differ_never_run_back(
                 stand.record(waiting.pop())
             return read(ledger)
 
-        monkeypatch.setattr(PinnedLogReader, "pinned", staticmethod(edge))
+        monkeypatch.setattr(PinnedLogReader, "pin_now", staticmethod(edge))
         try:
             index = other.record(late).log_index
         finally:

@@ -17,7 +17,7 @@ from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.log.checkpoint import open_checkpoint
 from pvdm.trust.log.note import NoteKey
-from pvdm.trust.verify import Verified, verify_statement
+from pvdm.trust.verify import VerifiedStatement, verify_statement
 from tests.support import fault
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.logged import entry_of
@@ -38,7 +38,7 @@ def code_of(call: Callable[[], object]) -> str:
     return caught.value.reason
 
 
-def said(stand: Stand) -> list[Verified[EpochStatement]]:
+def said(stand: Stand) -> list[VerifiedStatement[EpochStatement]]:
     """Every epoch statement in the log's order, each verified under the newest trust root."""
     with stand.notary.ledger.read() as unit:
         stored = statements.of_kind(unit, StatementKind.EPOCH)

@@ -17,7 +17,7 @@ from pvdm.model.role import Role
 from pvdm.model.statements.break_glass import BreakGlass
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.verdict import Outcome
-from pvdm.steward.record.proofs import Recorded
+from pvdm.steward.record.proofs import RecordedProof
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.verify import sign_statement
 from tests.support.ledger.databases import memory_folder
@@ -32,7 +32,7 @@ class Case:
 
     stand: Stand
     core: ProofCore
-    recorded: Recorded
+    recorded: RecordedProof
     override: BreakGlass
 
     def submit(self, said: BreakGlass | None = None, *, signer: str = "operator-ruth", domain: str = "*") -> Any:

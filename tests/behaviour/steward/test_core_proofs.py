@@ -21,7 +21,7 @@ from pvdm.model.statements.proof import Storage
 from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState
 from pvdm.steward.notary import log_keys
-from pvdm.steward.record.proofs import Recorded
+from pvdm.steward.record.proofs import RecordedProof
 from pvdm.trust.bundle import check_bundle
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.log.proof import KnownLog
@@ -56,7 +56,7 @@ def code_of(call: Callable[[], object]) -> str:
     return caught.value.reason
 
 
-def record(stand: Stand, core: ProofCore, *, epoch: int = 1, **changes: Any) -> Recorded:
+def record(stand: Stand, core: ProofCore, *, epoch: int = 1, **changes: Any) -> RecordedProof:
     """As `Stand.record`, for a workload of that epoch."""
     asked: dict[str, Any] = {"context": context_of(core, epoch), "lifetime_micros": 3_600 * SECOND} | changes
     passed = core.verdict.passed

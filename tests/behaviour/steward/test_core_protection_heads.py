@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pvdm.errors import ConflictError
-from pvdm.metadata.audit.audit import AuditJudge, audit
+from pvdm.metadata.audit.audit import AuditTrust, audit
 from pvdm.metadata.audit.report import AuditReport, Standing
 from pvdm.model.role import Role
 from pvdm.model.statements.migration import Protection, ProtectionAction
@@ -140,7 +140,7 @@ def word(audited: Audited, action: ProtectionAction = ProtectionAction.PROTECT) 
 def report(audited: Audited) -> AuditReport:
     notary = audited.scene.notary
     evidence = gathered(notary, audited.scene.grant(Role.AUDITOR), NAME)
-    return audit(evidence, Local(), AuditJudge(notary.trust.current(), LOG_ORIGIN, audited.scene.now))
+    return audit(evidence, Local(), AuditTrust(notary.trust.current(), LOG_ORIGIN, audited.scene.now))
 
 
 def test_a_backdated_snapshot_after_the_protection_is_found(audited: Audited) -> None:

@@ -22,7 +22,7 @@ from pvdm.ledger.work import attempts
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
-from pvdm.steward.cleanup.disposal import branch_removal
+from pvdm.steward.cleanup.disposal import plan_branch_removal
 from pvdm.verify.fetch import Files
 from tests.support import fault
 from tests.support.steward.notary import attempt_token
@@ -300,7 +300,7 @@ def test_a_live_attempt_is_not_disposed_of(bench: Bench) -> None:
 def test_main_is_never_taken_for_a_staging_branch(bench: Bench) -> None:
     attempt = bench.attempt()
     with pytest.raises(NotAllowedError):
-        branch_removal(bench.state().metadata, replace(attempt, branch="main"))
+        plan_branch_removal(bench.state().metadata, replace(attempt, branch="main"))
 
 
 def test_a_snapshot_that_another_branch_holds_too_stays(bench: Bench) -> None:

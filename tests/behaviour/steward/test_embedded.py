@@ -220,7 +220,7 @@ def test_a_forked_child_may_not_use_its_parent_s_client(shared: EmbeddedSteward)
 INTERRUPTED = [
     "create_notary",
     "create_key_pair",
-    "bring_up_to_date",
+    "update_trust_root",
     "_write_config",
     "load_config",
 ]

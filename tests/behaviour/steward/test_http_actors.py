@@ -15,8 +15,8 @@ from pvdm.model.role import Role
 from pvdm.model.statements.proof import Proof
 from pvdm.model.states import AttemptState
 from pvdm.steward.logs import LOGGER
-from pvdm.steward.record.proofs import Recorded
-from pvdm.trust.statement import read_signed
+from pvdm.steward.record.proofs import RecordedProof
+from pvdm.trust.statement import read_unchecked
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.http import REASON
 from tests.support.steward.notary import override_of, signed_override
@@ -99,8 +99,8 @@ def test_who_broke_the_glass_is_found_by_name_and_by_the_override(line: Line) ->
     line.served.stand.time.pass_by(SECOND)
     with line.notary.ledger.read() as unit:
         stored = statements.get(unit, str(failed.proof_id))
-    core = read_signed(stored.envelope, Proof).core
-    recorded = Recorded(str(failed.proof_id), stored.envelope, stored.log_index)
+    core = read_unchecked(stored.envelope, Proof).core
+    recorded = RecordedProof(str(failed.proof_id), stored.envelope, stored.log_index)
     said = override_of(recorded, core, line.served.stand.time.wall)
     ruth, tom = line.served.headers(name="ruth"), line.served.headers(name="tom")
     made = post(line, "/v1/overrides", {"envelope": json.loads(signed_override(said))}, ruth)

@@ -144,7 +144,7 @@ def test_this_machine_is_many_callers_and_has_all_of_the_connections(tmp_path: P
 )
 def test_connections_leave_files_for_the_ledger(monkeypatch: pytest.MonkeyPatch, files: int, most: int) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
-    assert listener.connections_max() == most
+    assert listener.connection_limit() == most
 
 
 def test_a_caller_above_its_rate_is_told_when_to_come_back(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from pvdm.ledger.unit import Unit
 from pvdm.ledger.work import attempts, workloads
 from pvdm.ledger.work.attempts import AttemptOpening
 from pvdm.ledger.work.chunks import Chunk
-from pvdm.ledger.work.workloads import Opening, Pinned
+from pvdm.ledger.work.workloads import Opening, PinnedWorkload
 from pvdm.model.contract import Atomicity
 from pvdm.model.role import Role
 from pvdm.model.statements.attestation import SourceAttestation
@@ -184,7 +184,7 @@ def planned(stand: Stand, chunks: int, attempts_each: int) -> None:
             "big", core.attempt.contract_sha256, core.target.table.uuid, "raw", b"{}", Atomicity.CHUNK, "sales"
         )
         plan = [Chunk(f"chunk-{number}", b"{}") for number in range(chunks)]
-        workloads.open_once(unit, opening, Pinned("7", core.attempt.plan_sha256, 1, plan))
+        workloads.open_once(unit, opening, PinnedWorkload("7", core.attempt.plan_sha256, 1, plan))
         for number in range(chunks * attempts_each):
             name, chunk_id = f"{number:032x}", f"chunk-{number // attempts_each}"
             opened = AttemptOpening(name, "big", chunk_id, f"branch-{number}", f"prefix-{number}/", name, "planted")

@@ -146,7 +146,7 @@ def test_a_tls_key_may_be_for_reading_only_and_behind_a_link(tmp_path: Path) -> 
 
 def test_a_tls_key_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     crt, key = certificate(tmp_path)
-    monkeypatch.setattr(server_module, "_ROOT", -1)
+    monkeypatch.setattr(server_module, "_ROOT_USER_ID", -1)
     monkeypatch.setattr(os, "geteuid", lambda: key.stat().st_uid + 1)
     with pytest.raises(NotAllowedError) as raised:
         tls_context(ServiceConfig(tls_certificate=crt, tls_key=key))

@@ -251,7 +251,7 @@ def quarantined(goods: Goods, name: str, attempt_id: str) -> set[str]:
     config = goods.line.notary.config.catalog
     assert config is not None
     uuid = goods.line.scene.found(name).row.table_uuid
-    listed = Vault(config.vault, stores()).listed(uuid, VaultKind.QUARANTINE, attempt_id)
+    listed = Vault(config.vault, stores()).finished(uuid, VaultKind.QUARANTINE, attempt_id)
     return {each.rpartition("/")[2] for each in listed}
 
 

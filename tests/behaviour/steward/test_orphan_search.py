@@ -18,7 +18,7 @@ from pvdm.ledger.work import attempts
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
-from pvdm.steward.cleanup.orphan_search import Leftovers
+from pvdm.steward.cleanup.orphan_search import OrphanRequests
 from pvdm.steward.cleanup.quarantine import QuarantineFiles
 from tests.support.verify.attempts import RAW, ROWS, SALES, Bench, bench_at, write
 
@@ -254,7 +254,7 @@ def test_what_was_published_in_place_is_no_reason_to_read_any_manifest(bench: Be
 def test_who_asks_while_a_search_runs_is_given_its_result(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that lost patience and asks again does not start a copy of the work."""
     (path,) = left_files(bench, 1)
-    leftovers = Leftovers(bench.scene.notary.catalog, bench.orphans)
+    requests = OrphanRequests(bench.scene.notary.catalog, bench.orphans)
     find, begun, go = bench.orphans.find, threading.Semaphore(0), threading.Event()
 
     def slow(row: TableRow) -> list[OrphanView]:
@@ -265,13 +265,13 @@ def test_who_asks_while_a_search_runs_is_given_its_result(bench: Bench, monkeypa
     monkeypatch.setattr(bench.orphans, "find", slow)
     grant = bench.scene.grant(Role.PRODUCER, "sales")
     with ThreadPoolExecutor(3) as pool:
-        first = pool.submit(leftovers.orphans, grant, "sales.sums")
+        first = pool.submit(requests.find, grant, "sales.sums")
         assert begun.acquire(timeout=60)
-        others = [pool.submit(leftovers.orphans, grant, "sales.sums") for _ in range(2)]
+        others = [pool.submit(requests.find, grant, "sales.sums") for _ in range(2)]
         started_again = begun.acquire(timeout=2)
         go.set()
         answers = [each.result(60) for each in (first, *others)]
     assert not started_again
     assert [[each.location for each in answer] for answer in answers] == [[f"file://{path}"]] * 3
     go.set()
-    assert leftovers.orphans(grant, "sales.sums") == answers[0]
+    assert requests.find(grant, "sales.sums") == answers[0]

@@ -298,7 +298,7 @@ def test_an_override_that_waited_is_void(scene: Scene) -> None:
     assert found is not None
     assert found.state is NonceState.ABORTED
     refused(lambda: notary.overrides.submit(signed_override(said), grant), "override_before_restore")
-    refused(lambda: notary.override_publisher.stage_override(grant, view.override_id), "override_before_restore")
+    refused(lambda: notary.override_staging.stage_override(grant, view.override_id), "override_before_restore")
     same_nonce = replace(said, reason="another reason")
     refused(lambda: notary.overrides.submit(signed_override(same_nonce), grant), "override_before_restore")
     other = override_of(recorded, core_of("failed"), now, nonce="another")

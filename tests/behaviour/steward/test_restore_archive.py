@@ -21,7 +21,7 @@ from pvdm.trust.log import merkle
 from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.log.export import export
 from pvdm.trust.log.merkle import Node
-from pvdm.trust.root import RootKey, RootRole
+from pvdm.trust.root import RootRole, TrustedKey
 from pvdm.trust.statement import Predicate, read_statement
 from pvdm.trust.verify import sign_statement
 from tests.support.ledger.log_storage import Log
@@ -249,7 +249,7 @@ def test_a_receipt_of_another_notary_of_the_root_has_no_effect(scene: Scene) -> 
     log = copied(scene, KeyRole.LOG, 1)
     root = scene.notary.trust.current()
     named = root_naming(scene.notary.epochs.book().epoch(1), version=2, previous=root.sha256)
-    rival = RootKey(SIGNERS["notary-b"].public, "notary-b", (RootRole.NOTARY,), (1,), NOW - DAY, NOW + DAY)
+    rival = TrustedKey(SIGNERS["notary-b"].public, "notary-b", (RootRole.NOTARY,), (1,), NOW - DAY, NOW + DAY)
     keys = tuple(sorted((*named.keys, rival), key=lambda key: key.key_id))
     scene.notary.trust.accept(signed_root(replace(named, keys=keys)))
     scene.back_up()

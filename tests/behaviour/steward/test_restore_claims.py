@@ -14,7 +14,7 @@ from pvdm.ledger.work import claims
 from pvdm.model.filter.claim import Claim
 from pvdm.model.statements.core import Operation, RowCounts
 from pvdm.model.statements.kind import StatementKind
-from pvdm.steward.record.proofs import Recorded
+from pvdm.steward.record.proofs import RecordedProof
 from tests.support.steward.notary import core_of
 from tests.support.steward.restore import Scene, refused, scene_at
 
@@ -25,7 +25,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         yield made
 
 
-def append(scene: Scene, name: str, rows: int | None = 48_210) -> Recorded:
+def append(scene: Scene, name: str, rows: int | None = 48_210) -> RecordedProof:
     """The PASS of an append."""
     core = scene.stand.verifying(name)
     target = replace(core.target, operation=Operation.APPEND)

@@ -10,7 +10,7 @@ import pytest
 
 from pvdm.errors import InputError
 from pvdm.model.statements.epoch import EpochStage
-from pvdm.steward.restore.restore import Order
+from pvdm.steward.restore.restore import RestoreRequest
 from pvdm.trust.log.checkpoint import read_unverified
 from tests.support.steward.notary import LOG_ORIGIN
 from tests.support.steward.restore import NEW_ORIGIN, ORDER, Scene, refused, scene_at
@@ -24,7 +24,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         yield made
 
 
-def give_up(scene: Scene, archive: Path | None = None) -> Order:
+def give_up(scene: Scene, archive: Path | None = None) -> RestoreRequest:
     """The configuration gets its new name and archive; gives the order that goes with it."""
     scene.stand.config = replace(scene.stand.config, origin=NEW_ORIGIN, archive=archive)
     return replace(ORDER, lost_origin=LOG_ORIGIN)

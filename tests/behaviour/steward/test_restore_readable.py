@@ -10,7 +10,7 @@ import pytest
 from pvdm.catalog.commit import Change
 from pvdm.errors import PvdmError
 from pvdm.model.role import Role
-from pvdm.steward.restore.restore import Order
+from pvdm.steward.restore.restore import RestoreRequest
 from tests.behaviour.steward.test_restore_pointers import Lost
 from tests.support.gate.approvals import SALES, Doc
 from tests.support.gate.protected_tables import contract, house_at
@@ -43,7 +43,7 @@ def publish(lost: Lost, workload_id: str, day: int) -> None:
     lost.house.stand.time.pass_by(SECOND)
 
 
-def give_up(lost: Lost) -> Order:
+def give_up(lost: Lost) -> RestoreRequest:
     """No archive is left, so the log goes on under a new name."""
     config = lost.house.stand.config
     assert config.archive is not None

@@ -22,7 +22,7 @@ from pvdm.steward.http.openapi import build_document
 from pvdm.steward.http.roles import RULES, AttemptToken, Body
 from pvdm.steward.http.routes import methods_of
 from pvdm.steward.notary import Notary
-from pvdm.steward.record.proofs import Recorded
+from pvdm.steward.record.proofs import RecordedProof
 from tests.support.for_each import for_each
 from tests.support.steward.http import NO_SUCH_PROOF, REASON, Served, bearer, error_of, limited, refusal, served
 from tests.support.steward.notary import attempt_token, failed, override_of, signed_override
@@ -151,7 +151,7 @@ class Walk:
 
     steward: Served
     core: ProofCore
-    failed: Recorded
+    failed: RecordedProof
     failed_core: ProofCore
     override_id: str
     tokens: dict[tuple[Role, str], str] = field(default_factory=dict)
@@ -253,7 +253,7 @@ def good(method: str, template: str) -> dict[str, Any]:
     if template == "/v1/attempts/{attempt_id}/tokens":
         return {"json": {"secret_sha256": "ab" * 32}}
     match RULES[method, template].body:
-        case Body.JSON | Body.ENVELOPE | Body.COMMIT:
+        case Body.JSON | Body.ENVELOPE | Body.CATALOG:
             return {"json": REASON}
         case Body.FORM:
             return {"data": {"grant_type": "client_credentials"}}
@@ -393,7 +393,7 @@ LIMITED = [line for line in LINES if RULES[line].limited]
 @for_each(("method", "path"), LIMITED)
 def test_a_body_above_the_routes_limit_is_refused(walk: Walk, method: str, path: str, chunked: bool) -> None:
     kind = RULES[method, path].body
-    most = {Body.NONE: 0, Body.ENVELOPE: ENVELOPE_BYTES, Body.COMMIT: ENVELOPE_BYTES}.get(kind, BODY_BYTES)
+    most = {Body.NONE: 0, Body.ENVELOPE: ENVELOPE_BYTES, Body.CATALOG: ENVELOPE_BYTES}.get(kind, BODY_BYTES)
     form = "application/x-www-form-urlencoded" if kind is Body.FORM else "application/json"
     headers = {**allowed(walk, method, path), "content-type": form}
     body = b" " * (most + 1)
@@ -451,7 +451,7 @@ TYPES = (None, "text/plain", "application/json; charset=latin-1", "multipart/for
 
 @for_each(
     ("method", "path"),
-    [line for line in LINES if RULES[line].body in (Body.JSON, Body.ENVELOPE, Body.COMMIT, Body.FORM)],
+    [line for line in LINES if RULES[line].body in (Body.JSON, Body.ENVELOPE, Body.CATALOG, Body.FORM)],
 )
 def test_a_body_of_another_type_is_refused(walk: Walk, method: str, path: str) -> None:
     other = "application/json" if RULES[method, path].body is Body.FORM else "application/x-www-form-urlencoded"

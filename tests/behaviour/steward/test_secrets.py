@@ -101,8 +101,8 @@ def in_this_process(
     reopened(stand)
     for module in (openapi, service_routes):
         patch.setattr(module, "__version__", " ".join(FORMS))
-    exposed = Metrics.exposed
-    patch.setattr(Metrics, "exposed", lambda self: exposed(self) + f"# {' '.join(FORMS)}\n".encode())
+    render = Metrics.render
+    patch.setattr(Metrics, "render", lambda self: render(self) + f"# {' '.join(FORMS)}\n".encode())
 
     def record_exception(context: RequestContext, error: BaseException) -> None:
         found.place("exceptions", *shown(error, without=HOLDS_THE_REQUEST))

@@ -19,8 +19,8 @@ from pvdm.model.schema import Field, FixedType, Kind, PrimitiveType, Schema, Str
 from pvdm.model.statements.core import ExtractionPath
 from pvdm.verify.fetch import Files
 from pvdm.verify.fit import require_extractable, require_identity, require_usable
-from pvdm.verify.job import Tools, Verified
-from pvdm.verify.spark.application import Table
+from pvdm.verify.job import Tools, VerificationResult
+from pvdm.verify.spark.application import SparkTable
 from pvdm.verify.spark.settings import SparkSettings
 from tests.support.gate.approvals import COLUMN, code_of, scene_at
 from tests.support.lake.scans import Lake, pinned, to_doc
@@ -60,7 +60,7 @@ def read_by(lab: Lab, application: InProcess) -> Tools:
     return replace(lab.tools, extraction=replace(lab.desk.extraction, application=application))
 
 
-def found_by(lab: Lab, application: InProcess, rows: object = ROWS) -> Verified:
+def found_by(lab: Lab, application: InProcess, rows: object = ROWS) -> VerificationResult:
     attempt, _ = lab.bench.staged(rows, workload_id=f"work-{next(_NUMBERS)}")  # type: ignore[arg-type]
     return lab.verified(attempt, read_by(lab, application))
 
@@ -117,7 +117,9 @@ class _Properties(InProcess):
         super().__init__(settings)
         self.properties: list[object] = []
 
-    def extract(self, job_id: str, common: bytes, rows: bytes, table: Table) -> tuple[list[str | None], list[bytes]]:
+    def extract(
+        self, job_id: str, common: bytes, rows: bytes, table: SparkTable
+    ) -> tuple[list[str | None], list[bytes]]:
         self.properties.append(json.loads((table.folder / "metadata" / "v1.metadata.json").read_bytes())["properties"])
         return super().extract(job_id, common, rows, table)
 

@@ -383,11 +383,11 @@ def test_workers_with_a_wrong_token_are_reported_to_the_operator(
     reader = lab.desk.reader
     assert tools.large is not None
 
-    def door(job_id: str, handle: str) -> Any:
-        return replace(reader.door_of(job_id, handle), token_file=str(path))
+    def endpoint(job_id: str, handle: str) -> Any:
+        return replace(reader.endpoint_of(job_id, handle), token_file=str(path))
 
     with pytest.raises(UnavailableError) as caught:
-        lab.verified(attempt, replace(tools, large=replace(tools.large, door_of=door)))  # type: ignore[type-var]
+        lab.verified(attempt, replace(tools, large=replace(tools.large, endpoint_of=endpoint)))  # type: ignore[type-var]
     assert (caught.value.reason, caught.value.got) == ("spark_worker_refused", told)
 
 

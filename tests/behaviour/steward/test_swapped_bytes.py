@@ -19,7 +19,7 @@ from pvdm.api.work import AttemptView
 from pvdm.client import StewardClient
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.vault import Vault
-from pvdm.metadata.audit.audit import AuditJudge, audit
+from pvdm.metadata.audit.audit import AuditTrust, audit
 from pvdm.model.role import Role
 from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState
@@ -105,7 +105,7 @@ class Swapped:
         line = self.goods.line
         line.served.stand.time.pass_by(SECOND)
         evidence = gathered(line.notary, line.scene.grant(Role.AUDITOR, "sales"), self.name)
-        judge = AuditJudge(line.notary.trust.current(), LOG_ORIGIN, line.scene.now)
+        judge = AuditTrust(line.notary.trust.current(), LOG_ORIGIN, line.scene.now)
         report = audit(evidence, Local(), judge, data_files=files() if rehash else None)
         assert report.holds is not bool(codes(report))
         return codes(report)

@@ -122,11 +122,11 @@ def test_the_same_hash_again_is_the_same_token_for_the_attempt(stand: Stand, acc
     stand.staging()
     _, parent = stand.token(Role.PRODUCER, "sales", "etl")
     token, attempt_id = BearerToken.draw(), core_of("one").attempt.attempt_id
-    made = access.attempt_token(parent, attempt_id, token.sha256)
+    made = access.issue_attempt_token(parent, attempt_id, token.sha256)
     stand.time.pass_by(SECOND)
-    assert access.attempt_token(parent, attempt_id, token.sha256) == made
+    assert access.issue_attempt_token(parent, attempt_id, token.sha256) == made
     _, successor = access.rotate(parent.token_id)
-    assert access.attempt_token(successor, attempt_id, token.sha256) == made
+    assert access.issue_attempt_token(successor, attempt_id, token.sha256) == made
     assert access.authenticate(token.reveal()) == made
 
 
@@ -135,9 +135,9 @@ def test_the_hash_of_another_bearers_token_is_refused(stand: Stand, access: Acce
     text, parent = stand.token(Role.PRODUCER, "sales", "etl")
     _, other = stand.token(Role.PRODUCER, "sales", "else")
     token, attempt_id = BearerToken.draw(), core_of("one").attempt.attempt_id
-    access.attempt_token(parent, attempt_id, token.sha256)
+    access.issue_attempt_token(parent, attempt_id, token.sha256)
     for taken in (token.sha256, BearerToken(text).sha256):
-        call = functools.partial(access.attempt_token, other, attempt_id, taken)
+        call = functools.partial(access.issue_attempt_token, other, attempt_id, taken)
         assert code_of(call) == "token_secret_taken"
 
 
@@ -146,17 +146,17 @@ def test_the_hash_of_another_attempts_token_is_refused(stand: Stand, access: Acc
     stand.staging("two")
     _, parent = stand.token(Role.PRODUCER, "sales", "etl")
     token = BearerToken.draw()
-    access.attempt_token(parent, core_of("one").attempt.attempt_id, token.sha256)
+    access.issue_attempt_token(parent, core_of("one").attempt.attempt_id, token.sha256)
     attempt_id = core_of("two").attempt.attempt_id
-    assert code_of(lambda: access.attempt_token(parent, attempt_id, token.sha256)) == "token_secret_taken"
+    assert code_of(lambda: access.issue_attempt_token(parent, attempt_id, token.sha256)) == "token_secret_taken"
 
 
 def test_a_revoked_token_for_an_attempt_is_not_given_again(stand: Stand, access: Access) -> None:
     stand.staging()
     _, parent = stand.token(Role.PRODUCER, "sales", "etl")
     token, attempt_id = BearerToken.draw(), core_of("one").attempt.attempt_id
-    access.revoke(access.attempt_token(parent, attempt_id, token.sha256).token_id)
-    assert code_of(lambda: access.attempt_token(parent, attempt_id, token.sha256)) == "token_revoked"
+    access.revoke(access.issue_attempt_token(parent, attempt_id, token.sha256).token_id)
+    assert code_of(lambda: access.issue_attempt_token(parent, attempt_id, token.sha256)) == "token_revoked"
 
 
 def test_a_token_rotates_into_one_of_the_same_life(stand: Stand, access: Access) -> None:

@@ -69,7 +69,7 @@ class Meeting(Files):
 
 def test_a_staged_file_and_one_of_the_source_are_read_side_by_side(shared: Bench) -> None:
     attempt, _ = shared.staged(ROWS, workload_id="side-by-side")
-    job = shared.verification.job(attempt.attempt_id)
+    job = shared.verification.load_job(attempt.attempt_id)
     assert len(job.source.scan.files) == 1
     shared.verifying(files=Meeting()).verify(attempt.attempt_id)
     assert shared.now(attempt).state is AttemptState.COMMITTING

@@ -23,7 +23,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 def test_looking_at_the_job_changes_nothing(bench: Bench) -> None:
     attempt, _ = bench.staged(ROWS, workload_id="looked-at")
-    jobs = [bench.verification.job(attempt.attempt_id) for _ in range(2)]
+    jobs = [bench.verification.load_job(attempt.attempt_id) for _ in range(2)]
     assert [str(each.head.snapshot_id) for each in jobs if each.head] == [attempt.staged_snapshot_id] * 2
     assert bench.now(attempt).state is AttemptState.VERIFYING
     assert bench.verify(attempt).verdict.passed
@@ -33,7 +33,7 @@ def test_an_attempt_that_is_not_verified_any_more_has_no_job(bench: Bench) -> No
     attempt, _ = bench.staged(ROWS, workload_id="proved")
     bench.verify(attempt)
     with pytest.raises(ConflictError) as caught:
-        bench.verification.job(attempt.attempt_id)
+        bench.verification.load_job(attempt.attempt_id)
     assert (caught.value.reason, caught.value.got) == ("attempt_moved", "COMMITTING")
 
 
@@ -49,7 +49,7 @@ def test_a_verification_that_was_stopped_many_times_goes_on(bench: Bench, before
     left = [handles.issue(name, redemptions=1) for name in names]
     for name in names[:-1]:
         handles.end(name)
-    assert bench.verification.job(attempt.attempt_id).job_id == f"verify:{held.nonce}:{before}"
+    assert bench.verification.load_job(attempt.attempt_id).job_id == f"verify:{held.nonce}:{before}"
     with pytest.raises(NotAllowedError) as caught:
         handles.redeem(left[-1], job_id=names[-1], worker="late")
     assert caught.value.reason == "handle_ended"

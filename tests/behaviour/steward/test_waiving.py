@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pvdm.catalog.cleanup import ORPHAN_AGE_MAX_SECONDS
+from pvdm.catalog.cleanup import ORPHAN_AGE_MIN_SECONDS
 from pvdm.errors import ConflictError, InputError, NotAllowedError, UnavailableError, VerificationError
 from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.next_snapshot import next_snapshot
@@ -26,8 +26,8 @@ from pvdm.model.role import Role
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.states import AttemptState
 from pvdm.steward.cleanup.vault import VaultSweep
-from pvdm.steward.pipeline.break_glass import OverridePublisher
-from pvdm.steward.record.proofs import Recorded
+from pvdm.steward.pipeline.break_glass import OverrideStaging
+from pvdm.steward.record.proofs import RecordedProof
 from tests.support.steward.notary import override_of, signed_override
 from tests.support.verify.attempts import ROWS, Bench, Row, altered, bench_at, write
 from tools.proof_kit import SECOND
@@ -53,7 +53,7 @@ def waived(bench: Bench, attempt: Attempt, core: ProofCore) -> str:
     with bench.scene.notary.ledger.read() as unit:
         (proof,) = proofs.of_attempt(unit, attempt.attempt_id)
         stored = statements.get(unit, proof.proof_id)
-    said = override_of(Recorded(proof.proof_id, stored.envelope, stored.log_index), core, bench.scene.now)
+    said = override_of(RecordedProof(proof.proof_id, stored.envelope, stored.log_index), core, bench.scene.now)
     return bench.scene.notary.overrides.submit(signed_override(said), bench.scene.grant()).override_id
 
 
@@ -250,10 +250,10 @@ def test_the_same_call_at_the_same_time_is_one_attempt(bench: Bench) -> None:
     assert len(set(found)) == 1
 
 
-def other_steward(bench: Bench) -> OverridePublisher:
+def other_steward(bench: Bench) -> OverrideStaging:
     """A desk of another process, which waits for nobody in this one."""
     notary = bench.scene.notary
-    return OverridePublisher(
+    return OverrideStaging(
         notary.ledger,
         notary.clock,
         notary.catalog,
@@ -265,7 +265,7 @@ def other_steward(bench: Bench) -> OverridePublisher:
 
 
 @pytest.mark.parametrize(
-    "at", ["next_snapshot", "OverridePublisher._read_entries"], ids=["while it stages", "before it opens"]
+    "at", ["next_snapshot", "OverrideStaging._read_entries"], ids=["while it stages", "before it opens"]
 )
 def test_what_two_stewards_bring_back_at_the_same_time_is_one_snapshot_of_one_attempt(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, at: str
@@ -273,7 +273,7 @@ def test_what_two_stewards_bring_back_at_the_same_time_is_one_snapshot_of_one_at
     attempt, core = failed(bench)
     override_id = waived(bench, attempt, core)
     place = f"pvdm.steward.pipeline.break_glass.{at}"
-    real = next_snapshot if at == "next_snapshot" else OverridePublisher._read_entries
+    real = next_snapshot if at == "next_snapshot" else OverrideStaging._read_entries
     other: list[Attempt] = []
 
     def meanwhile(*given: Any, **more: Any) -> Any:
@@ -334,7 +334,7 @@ def test_what_failed_is_there_to_come_back_after_a_sweep_of_the_vault(bench: Ben
     override_id = waived(bench, attempt, core)
     notary = bench.scene.notary
     for path in parse_location(str(bench.vault.root)).local.rglob("*"):
-        os.utime(path, (time.time() - ORPHAN_AGE_MAX_SECONDS - 60,) * 2)
+        os.utime(path, (time.time() - ORPHAN_AGE_MIN_SECONDS - 60,) * 2)
     sweep = VaultSweep(notary.ledger, notary.clock, notary.catalog, bench.vault, bench.files)
     assert sweep.sweep() == 0
     assert bench.stage_override(override_id).state is AttemptState.VERIFYING

@@ -17,7 +17,7 @@ from pvdm.errors import PvdmError
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.s3 import S3Store
 from pvdm.lake.stores.store import WriteHooks, read
-from pvdm.metadata.audit.audit import AuditJudge, audit
+from pvdm.metadata.audit.audit import AuditTrust, audit
 from pvdm.model.role import Role
 from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState
@@ -52,7 +52,7 @@ def found_by_audit(lake: Lake) -> set[str]:
     line = lake.line
     line.served.stand.time.pass_by(SECOND)
     evidence = gathered(line.notary, line.scene.grant(Role.AUDITOR, "sales"), "orders")
-    judge = AuditJudge(line.notary.trust.current(), LOG_ORIGIN, line.scene.now)
+    judge = AuditTrust(line.notary.trust.current(), LOG_ORIGIN, line.scene.now)
     reading = Reading(lake)
     return codes(audit(evidence, reading, judge, data_files=reading.files))
 

@@ -23,7 +23,7 @@ from pvdm.ledger.record import proofs
 from pvdm.model.statements.proof import Proof, Storage
 from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState
-from pvdm.trust.statement import read_signed
+from pvdm.trust.statement import read_unchecked
 from tests.behaviour.stores.conftest import Lake
 from tests.behaviour.stores.test_s3_path import found_by_audit, seen
 from tests.support import fault
@@ -91,7 +91,7 @@ def test_the_proof_says_sealed_and_pins_each_version(lake: Lake, producer: Stewa
     found = lake.settled(producer, attempt)
     with lake.line.notary.ledger.read() as unit:
         (record,) = proofs.of_attempt(unit, found.attempt_id)
-        said = read_signed(proofs.get_envelope(unit, record.proof_id), Proof)
+        said = read_unchecked(proofs.get_envelope(unit, record.proof_id), Proof)
     shown = lake.admin.versions(parse_location(attempt.prefix).child("data"))
     assert said.notary.storage is Storage.SEALED
     assert {file.version_id for file in said.core.files.added} == set(shown.values())
@@ -189,17 +189,17 @@ def vending(server: S3Server) -> VendingSettings:
 def test_a_bucket_without_versions_cannot_be_sealed(s3_server: S3Server) -> None:
     bucket = s3_server.bucket(versioned=False)
     seals = seals_of(s3_server, vending(s3_server))
-    assert code_of(lambda: seals.close(parse_location(f"{bucket.root}/a"))) == "bucket_unversioned"
+    assert code_of(lambda: seals.seal(parse_location(f"{bucket.root}/a"))) == "bucket_unversioned"
 
 
 def test_without_vended_credentials_nothing_can_be_sealed(s3_server: S3Server) -> None:
     bucket = s3_server.bucket()
-    assert code_of(lambda: seals_of(s3_server).close(parse_location(f"{bucket.root}/a"))) == "seal_impossible"
+    assert code_of(lambda: seals_of(s3_server).seal(parse_location(f"{bucket.root}/a"))) == "seal_impossible"
 
 
 def test_local_files_cannot_be_sealed(s3_server: S3Server) -> None:
     seals = seals_of(s3_server, vending(s3_server))
-    assert code_of(lambda: seals.close(parse_location("/srv/a"))) == "seal_impossible"
+    assert code_of(lambda: seals.seal(parse_location("/srv/a"))) == "seal_impossible"
 
 
 def test_a_store_that_does_not_obey_its_policies_is_not_believed(
@@ -211,7 +211,7 @@ def test_a_store_that_does_not_obey_its_policies_is_not_believed(
     monkeypatch.setattr(FakeBucket, "get_permission", lambda *_: None)
     bucket = s3_server.bucket()
     seals = seals_of(s3_server, vending(s3_server))
-    assert code_of(lambda: seals.close(parse_location(f"{bucket.root}/a"))) == "seal_not_in_force"
+    assert code_of(lambda: seals.seal(parse_location(f"{bucket.root}/a"))) == "seal_not_in_force"
     assert list(s3_server.store.walk(parse_location(bucket.root))) == []
 
 
@@ -223,8 +223,8 @@ def test_two_seals_and_the_bucket_owners_own_statements_live_together(s3_server:
     )
     s3_server.store.client.put_bucket_policy(Bucket=bucket.name, Policy=own)
     first, second = (parse_location(f"{bucket.root}/t/{name}") for name in ("one", "two"))
-    seals.close(first)
-    seals.close(second)
+    seals.seal(first)
+    seals.seal(second)
     policy = s3_server.store.client.get_bucket_policy(Bucket=bucket.name)["Policy"]
     assert '"Sid":"Own"' in policy.replace(" ", "")
     assert all(roles.is_sealed(policy, ROLE, each, until=1) for each in (first, second))
@@ -243,7 +243,7 @@ def test_nobody_who_vended_for_it_before_the_seal_is_forgotten(s3_server: S3Serv
     bucket, seals = s3_server.bucket(), seals_of(s3_server, replace(vending(s3_server), lifetime_seconds=1_800))
     prefix = parse_location(f"{bucket.root}/t")
     before = time.time()
-    seals.close(prefix)
+    seals.seal(prefix)
     policy = s3_server.store.client.get_bucket_policy(Bucket=bucket.name)["Policy"]
     assert roles.is_sealed(policy, ROLE, prefix, until=int(before) + 1_800 + 299)
 

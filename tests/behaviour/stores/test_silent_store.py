@@ -116,7 +116,7 @@ def test_a_store_that_falls_silent_in_the_middle_of_a_file_is_asked_for_the_rest
 ) -> None:
     store, place = S3Store(settings), parse_location(f"{bucket.root}/large")
     store.put_new(place, bytes(32 << 20), WriteHooks())
-    pieces = store.reading(place).pieces
+    pieces = store.start_reading(place).pieces
     next(pieces)
     proxy.silent = True
     before = proxy.connections

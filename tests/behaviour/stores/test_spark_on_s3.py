@@ -69,14 +69,14 @@ def open_house(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator
     """Makes one, with roles to vend or without."""
     monkeypatch.setattr(spark_desk, "Application", InProcess)
     vended: list[dict[str, str]] = []
-    whole = StoreAccess.vended
+    whole = StoreAccess.vend
 
     def noted(self: StoreAccess, *given: Any) -> dict[str, str] | None:
         found = whole(self, *given)
         vended.extend([] if found is None else [found])
         return found
 
-    monkeypatch.setattr(StoreAccess, "vended", noted)
+    monkeypatch.setattr(StoreAccess, "vend", noted)
     with memory_folder() as folder, contextlib.ExitStack() as running:
 
         def made(*, vending: bool = True) -> House:

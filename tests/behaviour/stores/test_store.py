@@ -43,14 +43,17 @@ def stores(s3_server: S3Server) -> Stores:
 
 @pytest.fixture
 def store(root: Location, stores: Stores) -> Store:
-    return stores.at(root)
+    return stores.for_writing(root)
 
 
 def test_what_is_put_is_read_whole_and_by_its_end(store: Store, root: Location) -> None:
     store.put_new(root.child("a", "b"), b"0123456789", NONE)
     assert read(store, root.child("a", "b"), 100) == b"0123456789"
     assert read(store, root.child("a", "b"), 3) == b"0123"
-    assert (store.end(root.child("a", "b"), 4), store.end(root.child("a", "b"), 99)) == (b"6789", b"0123456789")
+    assert (store.read_end(root.child("a", "b"), 4), store.read_end(root.child("a", "b"), 99)) == (
+        b"6789",
+        b"0123456789",
+    )
     assert store.facts(root.child("a", "b")).size == 10
 
 
@@ -88,9 +91,9 @@ def test_the_vault_keeps_one_content_for_a_name(root: Location, stores: Stores) 
     place = vault.write(UUID, VaultKind.METADATA, "m.avro", b"bytes")
     assert vault.write(UUID, VaultKind.METADATA, "m.avro", b"bytes") == place
     assert code_of(lambda: vault.write(UUID, VaultKind.METADATA, "m.avro", b"other")) == "vault_file_differs"
-    assert (vault.tables(), vault.found(UUID, VaultKind.METADATA)[0].name) == ([UUID], "m.avro")
+    assert (vault.tables(), vault.files_of_kind(UUID, VaultKind.METADATA)[0].name) == ([UUID], "m.avro")
     vault.quarantine(UUID, "ab" * 16, b"failed")
-    assert len(vault.listed(UUID, VaultKind.QUARANTINE, "ab" * 16)) == 1
+    assert len(vault.finished(UUID, VaultKind.QUARANTINE, "ab" * 16)) == 1
 
 
 def test_a_metadata_file_that_was_changed_is_refused_and_a_shown_one_is_mended(
@@ -105,7 +108,7 @@ def test_a_metadata_file_that_was_changed_is_refused_and_a_shown_one_is_mended(
     store.put(parse_location(named.location), b"forged", NONE)
     assert files.write_named(UUID, "x.metadata.json", b"shown") == named
     assert files.read(named) == b"shown"
-    assert [each.name for each in files.written(UUID)] == [stored.name]
+    assert [each.name for each in files.list_written(UUID)] == [stored.name]
 
 
 @pytest.mark.parametrize("point", ["catalog.files.after_temp", "catalog.files.after_rename"])
@@ -113,7 +116,7 @@ def test_a_crash_around_a_write_leaves_the_file_whole_or_not_at_all(root: Locati
     files = MetadataFiles(root, stores)
     with fault.armed(point, fault.Raise(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
         files.write(UUID, 1, b"document")
-    whole = [each for each in files.written(UUID) if not each.unfinished]
+    whole = [each for each in files.list_written(UUID) if not each.unfinished]
     assert len(whole) == (1 if point.endswith("rename") else 0)
 
 
@@ -178,7 +181,7 @@ def test_a_reading_that_breaks_goes_on_where_it_broke(
         return inner(place, answer, most)
 
     monkeypatch.setattr(store, "_read_piece", piece)
-    assert b"".join(store.reading(bucket.child("a")).pieces) == b"0123456789"
+    assert b"".join(store.start_reading(bucket.child("a")).pieces) == b"0123456789"
     assert broken == []
 
 
@@ -198,7 +201,7 @@ def test_a_file_that_was_replaced_while_it_was_read_is_not_read_as_two_halves(
 
     monkeypatch.setattr(store, "_read_piece", piece)
     with pytest.raises(OSError, match=r"Precondition|412"):
-        b"".join(store.reading(bucket.child("a")).pieces)
+        b"".join(store.start_reading(bucket.child("a")).pieces)
 
 
 def test_an_object_that_is_not_read_to_its_end_leaves_no_connection_open(

@@ -20,7 +20,7 @@ from pyiceberg.catalog.glue import GlueCatalog
 
 from pvdm.errors import InputError, NotAllowedError, UnavailableError
 from pvdm.lake.format.table.new_table import new_table
-from pvdm.lake.stores.s3_client import S3Settings, open_client, open_config
+from pvdm.lake.stores.s3_client import S3Settings, open_client, store_properties
 from pvdm.lake.upstream import CommitRequest, GlueSettings, TableIdentifier
 from pvdm.lake.upstream.glue import GlueUpstream
 from pvdm.model.role import Role
@@ -325,7 +325,7 @@ def test_files_in_an_object_store_are_read_and_written_by_the_settings_of_the_st
     bucket, shop = f"glue-{next(_NUMBERS)}", f"shop_{next(_NUMBERS)}"
     client = open_client(store)
     client.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": REGION})
-    there = GlueCatalog("there", **{"glue.endpoint": moto, "glue.region": REGION, **open_config(store)})
+    there = GlueCatalog("there", **{"glue.endpoint": moto, "glue.region": REGION, **store_properties(store)})
     there.create_namespace(shop)
     there.create_table((shop, "orders"), pa.schema({"id": pa.int64()}), location=f"s3://{bucket}/orders")
     (mount,) = open_mounts([UpstreamConfig("glue", SALES, (shop,), GlueSettings(REGION, moto))], store)
@@ -336,7 +336,7 @@ def test_files_in_an_object_store_are_read_and_written_by_the_settings_of_the_st
     wanted: Doc = {"action": "set-properties", "updates": {"note": "new"}}
     mount.upstream.commit(place, CommitRequest(seen, [held], [wanted]))
     after = mount.upstream.load(place)
-    assert (after.metadata.properties["note"], after.location != seen.location) == ("new", True)
+    assert (after.metadata.properties["note"], after.metadata_location != seen.metadata_location) == ("new", True)
     assert there.load_table((shop, "orders")).properties["note"] == "new"
 
 

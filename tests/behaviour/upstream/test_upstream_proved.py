@@ -12,7 +12,7 @@ import pytest
 
 from pvdm.ledger.work import workloads
 from pvdm.ledger.work.workloads import Workload
-from pvdm.metadata.audit.audit import AuditJudge, audit
+from pvdm.metadata.audit.audit import AuditTrust, audit
 from pvdm.metadata.audit.report import Standing
 from pvdm.model.contract import BoundContract, parse_contract
 from pvdm.model.role import Role
@@ -209,7 +209,7 @@ def test_audits_name_what_slipped_past_though_it_was_signed_for_afterwards(house
     done = publish(house, house.proved("w", [(9, 1, "Ulm")], chunk_id="a", opened=False))
     assert len(shown_to(house, Role.CONSUMER)["metadata"]["snapshots"]) == 3
     grant = house.scene.grant(Role.AUDITOR, "sales")
-    judge = AuditJudge(house.notary.trust.current(), LOG_ORIGIN, house.scene.now)
+    judge = AuditTrust(house.notary.trust.current(), LOG_ORIGIN, house.scene.now)
     report = audit(gathered(house.notary, grant, "orders"), Local(), judge, data_files=Files())
     assert not report.holds
     standing = {each.snapshot_id: each.standing for each in report.snapshots}

@@ -13,7 +13,7 @@ from pvdm.catalog.commit import Change
 from pvdm.errors import PvdmError, StateUnknownError, UnavailableError
 from pvdm.ledger.work import claims, workloads
 from pvdm.ledger.work.workloads import Workload
-from pvdm.metadata.audit.audit import AuditJudge, audit
+from pvdm.metadata.audit.audit import AuditTrust, audit
 from pvdm.metadata.audit.report import Standing
 from pvdm.model.contract import parse_contract
 from pvdm.model.role import Role
@@ -92,7 +92,7 @@ def test_what_slips_past_us_is_not_shown_to_consumers_and_is_found_by_the_audit(
     publish(house, house.proved("w", NEW))
     house.stand.time.pass_by(SECOND)
     grant = house.scene.grant(Role.AUDITOR, "sales")
-    judge = AuditJudge(house.notary.trust.current(), LOG_ORIGIN, house.scene.now)
+    judge = AuditTrust(house.notary.trust.current(), LOG_ORIGIN, house.scene.now)
     report = audit(gathered(house.notary, grant, "orders"), Local(), judge, data_files=Files())
     assert (codes(report), standings(report)) == (set(), [Standing.BEFORE, Standing.OK])
     slipped = there.slip(house, [(8, 1, "Ulm")])

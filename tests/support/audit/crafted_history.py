@@ -16,10 +16,10 @@ from pvdm.lake.format.manifest.write import write_manifest, write_manifest_list
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.commit_request import apply_updates
 from pvdm.lake.format.table.new_table import new_table
-from pvdm.lake.next_snapshot import Publication, SnapshotChange, next_snapshot
+from pvdm.lake.next_snapshot import NewSnapshot, SnapshotChange, next_snapshot
 from pvdm.lake.read.entries import header_of
 from pvdm.lake.read.found_manifests import FOUND_KEY, MANIFESTS_KEY
-from pvdm.metadata.audit.audit import AuditJudge, audit
+from pvdm.metadata.audit.audit import AuditTrust, audit
 from pvdm.metadata.audit.evidence import AuditBundle, Evidence, LoggedStatement, MetadataFile
 from pvdm.metadata.audit.report import AuditReport, Standing
 from pvdm.metadata.gate.state import state_of, target_of
@@ -122,7 +122,7 @@ class History:
         relist: Callable[[bytes], bytes] | None = None,
         said: Callable[[Any], Any] = same,
         by_steward: bool = False,
-    ) -> Publication:
+    ) -> NewSnapshot:
         """The next snapshot of main, and its files on disk; `relist` and `said` change its list and its words."""
         number = self.tick()
         folder = self.folder / "vault"
@@ -255,7 +255,7 @@ class History:
         return self.say(said, "operator-ruth")
 
     def receipt(
-        self, made: Publication, core: ProofCore, proof_ids: Sequence[str], override_id: str | None = None
+        self, made: NewSnapshot, core: ProofCore, proof_ids: Sequence[str], override_id: str | None = None
     ) -> Receipt:
         """What the publication that was just committed made visible."""
         head = self.metadata.current_snapshot
@@ -324,7 +324,7 @@ class History:
         accepted: Sequence[str] = (),
         accept_lost: frozenset[int] = frozenset(),
     ) -> AuditReport:
-        judge, found = AuditJudge(root, ORIGIN, NOW), evidence or self.evidence()
+        judge, found = AuditTrust(root, ORIGIN, NOW), evidence or self.evidence()
         files = Files() if again else None
         return audit(found, Local(), judge, data_files=files, accepted=accepted, accept_lost=accept_lost)
 
@@ -361,7 +361,7 @@ def with_deletes(history: History) -> Callable[[bytes], bytes]:
     return listing(change)
 
 
-def relisted(made: Publication, relist: Callable[[bytes], bytes]) -> Publication:
+def relisted(made: NewSnapshot, relist: Callable[[bytes], bytes]) -> NewSnapshot:
     """The publication with another manifest list."""
     *others, last = made.files
     read = read_manifest_list(relist(last.data))

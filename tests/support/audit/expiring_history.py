@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pvdm.catalog.commit import Change
 from pvdm.ledger.work.attempts import Attempt
-from pvdm.metadata.audit.audit import AuditJudge, audit
+from pvdm.metadata.audit.audit import AuditTrust, audit
 from pvdm.metadata.audit.report import AuditReport
 from pvdm.metadata.gate.gate import validate_then_commit
 from pvdm.model.role import Role
@@ -20,7 +20,7 @@ from tools.proof_kit import SECOND
 
 def audited(house: House) -> AuditReport:
     evidence = gathered(house.notary, house.scene.grant(Role.AUDITOR, "sales"), "orders")
-    judge = AuditJudge(house.notary.trust.current(), LOG_ORIGIN, house.scene.now)
+    judge = AuditTrust(house.notary.trust.current(), LOG_ORIGIN, house.scene.now)
     return audit(evidence, Local(), judge, data_files=files())
 
 

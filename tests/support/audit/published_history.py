@@ -18,7 +18,7 @@ from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.work import attempts, workloads
 from pvdm.ledger.work.attempts import AttemptOpening
 from pvdm.ledger.work.chunks import Chunk
-from pvdm.ledger.work.workloads import Opening, Pinned
+from pvdm.ledger.work.workloads import Opening, PinnedWorkload
 from pvdm.metadata.audit.evidence import Evidence, LoggedStatement
 from pvdm.metadata.gate.proposal import PublishedSnapshot
 from pvdm.metadata.gate.target import Permit
@@ -31,7 +31,7 @@ from pvdm.model.statements.receipt import Receipt
 from pvdm.steward.notary import Notary
 from pvdm.steward.pipeline.proposals import StatementSigner
 from pvdm.trust.log.checkpoint import read_unverified
-from pvdm.trust.statement import read_signed
+from pvdm.trust.statement import read_unchecked
 from tests.support.audit.crafted_history import bound
 from tests.support.gate.approvals import SALES, Scene, contract_for
 from tests.support.steward.notary import NOTARY
@@ -105,7 +105,7 @@ class Audited:
             branch="main",
             snapshot_id=5_000 + number,
             now_ms=self.scene.now // 1_000 if now_ms is None else now_ms,
-            place=lambda name: self.vault.place(before.row.table_uuid, VaultKind.METADATA, name),
+            place=lambda name: self.vault.location(before.row.table_uuid, VaultKind.METADATA, name),
             reader=files(),
             in_vault=by_steward,
         )
@@ -135,7 +135,7 @@ class Audited:
             state.row.pointer.sha256,
             self.scene.now,
         )
-        StatementSigner(notary.ledger, notary.keys, notary.recorder, notary=NOTARY).sign(shown)
+        StatementSigner(notary.ledger, notary.keys, notary.recorder, notary=NOTARY).sign_receipt(shown)
 
     def _verifying(self, name: str, file: DataFile) -> ProofCore:
         """A workload with one chunk whose attempt is being verified; the core of a PASS about it."""
@@ -154,7 +154,7 @@ class Audited:
 
         def work(unit: Unit) -> None:
             planned = [Chunk(attempt.chunk_id, b"{}")]
-            workloads.open_once(unit, opening, Pinned("77", attempt.plan_sha256, epoch, planned))
+            workloads.open_once(unit, opening, PinnedWorkload("77", attempt.plan_sha256, epoch, planned))
             attempts.open_next(
                 unit,
                 AttemptOpening(
@@ -217,10 +217,10 @@ def gathered(notary: Notary, grant: Grant, name: str, *, page: int = 100) -> Evi
     while found := desk.receipts(grant, *place, size=size, after=after, count=page):
         receipts.extend(found)
         after = found[-1].index
-    said = [read_signed(each.envelope, Receipt) for each in receipts]
+    said = [read_unchecked(each.envelope, Receipt) for each in receipts]
     waived = desk.statements(grant, *place, [each.override_id for each in said if each.override_id], size=size)
     ids = {proof_id for each in said for proof_id in each.proof_ids}
-    ids |= {read_signed(each.envelope, BreakGlass).fail_proof_id for each in waived}
+    ids |= {read_unchecked(each.envelope, BreakGlass).fail_proof_id for each in waived}
     proofs = desk.statements(grant, *place, sorted(ids), size=size)
     statements = (*head.statements, *receipts, *waived, *proofs)
     return Evidence(head.table, head.contract_sha256, head.metadata, head.checkpoint, statements)

@@ -17,7 +17,7 @@ from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.work import attempts, workloads
 from pvdm.ledger.work.attempts import AttemptOpening
 from pvdm.ledger.work.chunks import Chunk
-from pvdm.ledger.work.workloads import Opening, Pinned
+from pvdm.ledger.work.workloads import Opening, PinnedWorkload
 from pvdm.model.contract import Atomicity
 from pvdm.model.role import Role
 from pvdm.steward.config.steward import CatalogConfig, Limits, StewardConfig
@@ -107,7 +107,7 @@ class Lake:
         def work(unit: Unit) -> None:
             opening = Opening(f"work-{branch}", CONTRACT, table_uuid, "raw", b"{}", Atomicity.CHUNK, "sales")
             epoch = self.steward.stand.notary.keys.epoch_for(None)
-            workloads.open_once(unit, opening, Pinned("77", "ab" * 32, epoch, [Chunk("all", b"{}")]))
+            workloads.open_once(unit, opening, PinnedWorkload("77", "ab" * 32, epoch, [Chunk("all", b"{}")]))
             attempts.open_next(
                 unit, AttemptOpening(attempt_id, f"work-{branch}", "all", branch, prefix, fixed(branch, 16), "opened")
             )

@@ -327,7 +327,7 @@ class CatalogMachine(Staging, Refusals, Migrations, Races):
         if name in self.world.tables:
             return
         levels = self.world.kept if kept else self.world.free
-        base = document_of(self.desk.staged(PRODUCER, levels, request(name, version, ())))
+        base = document_of(self.desk.stage_create(PRODUCER, levels, request(name, version, ())))
         made = self.world.stage.pool.append(base, picks, parent=None, held=(), now_ms=self.world.now_ms)
         added = {"action": "add-snapshot", "snapshot": made.snapshot}
         change = made_of(base, levels, name, added, set_ref("main", made.snapshot_id))

@@ -13,7 +13,7 @@ from pvdm.catalog.state import TableState as Found
 from pvdm.errors import PvdmError
 from pvdm.lake.format.manifest.entry import DataFile
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.next_snapshot import Publication, SnapshotChange, next_snapshot
+from pvdm.lake.next_snapshot import NewSnapshot, SnapshotChange, next_snapshot
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.record import statements
 from pvdm.ledger.work import announced, attempts
@@ -79,7 +79,7 @@ class UpstreamScene(Scene):
         return self.found(name, levels)
 
 
-def made_on(house: House, metadata: TableMetadata, files: Sequence[DataFile], branch: str) -> Publication:
+def made_on(house: House, metadata: TableMetadata, files: Sequence[DataFile], branch: str) -> NewSnapshot:
     """A snapshot of these files on a branch of that state, with its manifests beside them."""
     home = f"{metadata.location}/metadata".removeprefix("file://")
     Path(home).mkdir(parents=True, exist_ok=True)

@@ -12,15 +12,15 @@ from pvdm.errors import PvdmError, VerificationError
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.gate.gate import validate_then_commit
-from pvdm.metadata.gate.proposal import Logged, Proposal, PublicationResult
+from pvdm.metadata.gate.proposal import LoggedEnvelope, Proposal, PublicationResult
 from pvdm.model.statements.core import ProofCore
 from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.proof import Proof
 from pvdm.steward.record.recorder import Document
-from pvdm.trust.envelope import seal
+from pvdm.trust.envelope import sign_envelope
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.keys.public import SigningKey
-from pvdm.trust.statement import read_signed
+from pvdm.trust.statement import read_unchecked
 from tests.support.gate.protected_tables import House, Row
 from tests.support.steward.logged import entry_of
 from tools.proof_kit import fixed
@@ -51,15 +51,15 @@ def code_and_check(error: PvdmError) -> tuple[str, int | None]:
     return error.reason, error.check
 
 
-def logged(house: House, envelope: bytes, kind: StatementKind = StatementKind.PROOF) -> Logged:
+def logged(house: House, envelope: bytes, kind: StatementKind = StatementKind.PROOF) -> LoggedEnvelope:
     """These bytes as an entry of the log: nobody looks at them there."""
     places: list[int] = []
     house.notary.recorder.record([Document(kind, fixed("any"), envelope)], lambda _, found: places.extend(found))
     entry = json.loads(entry_of(house.notary, places[0]))
-    return Logged(kind, envelope, places[0], entry["time"])
+    return LoggedEnvelope(kind, envelope, places[0], entry["time"])
 
 
-def with_proof(proposal: Proposal, *proofs: Logged) -> Proposal:
+def with_proof(proposal: Proposal, *proofs: LoggedEnvelope) -> Proposal:
     return replace(proposal, parts=(replace(proposal.parts[0], proofs=proofs),))
 
 
@@ -70,11 +70,11 @@ def signer(house: House) -> SigningKey:
 
 def resigned(house: House, proposal: Proposal, payload: bytes, by: SigningKey | None = None) -> Proposal:
     """The proposal with this payload for its proof, signed and logged."""
-    return with_proof(proposal, logged(house, seal(payload, by or signer(house)).to_bytes()))
+    return with_proof(proposal, logged(house, sign_envelope(payload, by or signer(house)).to_bytes()))
 
 
 def proof_in(proposal: Proposal) -> Proof:
-    return read_signed(proposal.parts[0].proofs[0].envelope, Proof)
+    return read_unchecked(proposal.parts[0].proofs[0].envelope, Proof)
 
 
 def with_target(**changes: object) -> Callable[[ProofCore], ProofCore]:

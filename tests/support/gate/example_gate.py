@@ -26,9 +26,9 @@ from pvdm.ledger.work.workloads import Opening, Workload
 from pvdm.metadata.gate.checks_table import require_reserved
 from pvdm.metadata.gate.context import Gate, check
 from pvdm.metadata.gate.gate import validate_then_commit
-from pvdm.metadata.gate.order import Order
-from pvdm.metadata.gate.proposal import Logged, Part, Proposal, PublishedSnapshot
-from pvdm.metadata.gate.target import Base, Next
+from pvdm.metadata.gate.order import LedgerChanges
+from pvdm.metadata.gate.proposal import LoggedEnvelope, Part, Proposal, PublishedSnapshot
+from pvdm.metadata.gate.target import Base, NextCommit
 from pvdm.model.contract import Atomicity, parse_contract
 from pvdm.model.filter.claim import Claim
 from pvdm.model.statements.kind import StatementKind
@@ -200,8 +200,8 @@ class _Target:
 
     def publish(
         self,
-        _make: Callable[[Base], Next],
-        _in_transaction: Callable[[Unit, TableRow], Order],
+        _make: Callable[[Base], NextCommit],
+        _in_transaction: Callable[[Unit, TableRow], LedgerChanges],
         _then: Callable[[PublishedSnapshot], None],
         /,
     ) -> None:
@@ -222,7 +222,7 @@ def submit(envelopes: Sequence[bytes], *, now: int = NOW, nonce_used: bool = Fal
     def log_proof(index: int) -> bytes:
         return LogProof(index, log.prove_inclusion(index, note.size).hashes, note.checkpoint.note).to_bytes()
 
-    logged = tuple(Logged(StatementKind.PROOF, data, index, now) for index, data in enumerate(envelopes))
+    logged = tuple(LoggedEnvelope(StatementKind.PROOF, data, index, now) for index, data in enumerate(envelopes))
     listed = tuple(
         _data_file(file.published_path, file.published_size_bytes, CORE.attempt.chunk_id) for file in FILES.added
     )

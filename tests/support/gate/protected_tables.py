@@ -28,7 +28,7 @@ from pvdm.ledger.work import attempts, verified, workloads
 from pvdm.ledger.work.attempts import Attempt, AttemptOpening
 from pvdm.ledger.work.chunks import Chunk
 from pvdm.ledger.work.verified import VerifiedRecord
-from pvdm.ledger.work.workloads import Opening, Pinned
+from pvdm.ledger.work.workloads import Opening, PinnedWorkload
 from pvdm.metadata.gate.context import Gate
 from pvdm.metadata.gate.proposal import Proposal
 from pvdm.model.contract import Atomicity, parse_contract
@@ -53,9 +53,9 @@ from pvdm.model.statements.table import SourceSnapshot, TableRef
 from pvdm.model.statements.verdict import Outcome, Verdict
 from pvdm.steward.access import STEWARD_GRANT
 from pvdm.steward.config.steward import StewardConfig
-from pvdm.steward.pipeline.proposals import Proposals, StatementSigner, verified_manifest
+from pvdm.steward.pipeline.proposals import Proposals, StatementSigner, encode_verified
 from pvdm.steward.pipeline.publishing import Publishing
-from pvdm.steward.record.proofs import Recorded
+from pvdm.steward.record.proofs import RecordedProof
 from pvdm.steward.work.sources import Sources
 from pvdm.verify.fetch import Files
 from tests.support.gate.approvals import SALES, Scene, contract_for, with_catalog
@@ -238,7 +238,7 @@ class House:
         asked = Opening(workload_id, str(row.contract_hash), row.table_uuid, source, b"{}", atomicity, "sales")
         planned = [Chunk(chunk_id, b'{"id":"%s","where":"true"}' % chunk_id.encode()) for chunk_id in chunk_ids]
         epoch = self.notary.keys.epoch_for(None)
-        pinned = Pinned("77", fixed(f"plan {workload_id}"), epoch, planned)
+        pinned = PinnedWorkload("77", fixed(f"plan {workload_id}"), epoch, planned)
         self.transact(lambda unit: workloads.open_once(unit, asked, pinned))
 
     def attempt(self, workload_id: str, chunk_id: str = "all", *, name: str = "orders") -> Attempt:
@@ -336,9 +336,9 @@ class House:
         moved: Attempt = self.transact(lambda unit: attempts.begin_committing(unit, attempt.attempt_id, reason="PASS"))
         return moved
 
-    def record(self, core: ProofCore, *, storage: Storage = Storage.OPEN, lifetime: int = HOUR) -> Recorded:
+    def record(self, core: ProofCore, *, storage: Storage = Storage.OPEN, lifetime: int = HOUR) -> RecordedProof:
         passed = core.verdict.passed
-        recorded: Recorded = self.notary.proofs.record(
+        recorded: RecordedProof = self.notary.proofs.record(
             core, commitments(passed=passed), storage=storage, lifetime_micros=lifetime, context=None
         )
         return recorded
@@ -352,7 +352,7 @@ class House:
     def _keep(self, core: ProofCore, files: Sequence[DataFile], name: str) -> None:
         state = self.found(name)
         nonce = core.attempt.nonce
-        data = verified_manifest(state.metadata, files, nonce)
+        data = encode_verified(state.metadata, files, nonce)
         location = self.vault.write(state.row.table_uuid, VaultKind.METADATA, f"verified-{nonce}.avro", data)
         record = VerifiedRecord(
             nonce,

@@ -11,7 +11,7 @@ from pvdm.lake.format.avro.container import read_avro, write_avro
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, FileContent, IdMap, ManifestContent, ManifestEntry
 from pvdm.lake.format.manifest.manifest import ManifestHeader
 from pvdm.lake.format.manifest.manifest_list import ListHeader, ManifestFile, read_manifest_list
-from pvdm.lake.format.manifest.write import carry_entry, write_manifest, write_manifest_list
+from pvdm.lake.format.manifest.write import as_existing, write_manifest, write_manifest_list
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.read.entries import header_of, listed_manifests, read_listed
 from tests.support.gate.approvals import SALES
@@ -57,7 +57,7 @@ def live(house: House, name: str = "orders") -> list[ManifestEntry]:
     head = metadata.current_snapshot
     listed = () if head is None else listed_manifests(metadata, head, house.files)
     return [
-        carry_entry(entry, metadata.format_version)
+        as_existing(entry, metadata.format_version)
         for each in listed
         for entry in read_listed(metadata, each, house.files).entries
         if entry.is_live

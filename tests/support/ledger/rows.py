@@ -20,7 +20,7 @@ from pvdm.ledger.work import attempts, verified, workloads
 from pvdm.ledger.work.attempts import Attempt, AttemptOpening
 from pvdm.ledger.work.chunks import Chunk
 from pvdm.ledger.work.verified import VerifiedRecord
-from pvdm.ledger.work.workloads import Opening, Pinned, Workload
+from pvdm.ledger.work.workloads import Opening, PinnedWorkload, Workload
 from pvdm.model.contract import Atomicity
 from pvdm.model.states import AttemptState, HandleState
 
@@ -41,9 +41,9 @@ def opening(workload_id: str = "orders-1", *, parameters: bytes = b'{"day":1}', 
     return Opening(workload_id, hex64("contract"), table, "raw.orders", parameters, Atomicity.CHUNK, "sales")
 
 
-def pinned(*chunk_ids: str) -> Pinned:
+def pinned(*chunk_ids: str) -> PinnedWorkload:
     planned = [Chunk(chunk_id, b'{"chunk":"%s"}' % chunk_id.encode()) for chunk_id in chunk_ids or ("a", "b")]
-    return Pinned("77", hex64("plan"), 3, planned)
+    return PinnedWorkload("77", hex64("plan"), 3, planned)
 
 
 def opened(unit: Unit, workload_id: str = "orders-1", *chunk_ids: str) -> Workload:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pvdm.client import AccessToken
-from pvdm.lake.spark import SparkCatalog, spark_session, wire
+from pvdm.lake.spark import SparkCatalog, add_catalog, spark_session
 from pvdm.model.role import Role
 from tests.support.catalog.http import Lake
 from tests.support.services import require
@@ -79,7 +79,7 @@ def compiled_queries(spark: SparkSession) -> Iterator[None]:
 def wired(spark: SparkSession, uri: str, token: str) -> str:
     """A catalog of its own name in the session, with this token; gives the name."""
     name = f"lake{next(_NUMBERS)}"
-    wire(spark, SparkCatalog(name, uri, AccessToken(token)))
+    add_catalog(spark, SparkCatalog(name, uri, AccessToken(token)))
     return name
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 
-from pvdm.verify.job import Verified
+from pvdm.verify.job import VerificationResult
 from pvdm.verify.spark.application import Application
 from tests.support.services import SHORT_LIVED
 from tests.support.spark.cluster import below, command_of, environment_of
@@ -74,7 +74,7 @@ def _pages_at(driver: int) -> str:
     raise AssertionError("the driver serves no pages")
 
 
-def keys_of(lab: Lab, found: Verified) -> dict[str, bytes]:
+def keys_of(lab: Lab, found: VerificationResult) -> dict[str, bytes]:
     """The keys of an attempt, by projection."""
     context = found.context
     assert context is not None

@@ -15,9 +15,9 @@ from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
 from pvdm.steward.config.steward import StewardConfig
 from pvdm.steward.pipeline.spark import SparkVerifier
-from pvdm.verify.job import Tools, Verified, verify
+from pvdm.verify.job import Tools, VerificationResult, verify
 from pvdm.verify.readers import JobKeys, ReadResult, Work
-from pvdm.verify.spark.application import Application, Table
+from pvdm.verify.spark.application import Application, SparkTable
 from pvdm.verify.spark.reader import SparkReader
 from pvdm.verify.spark.settings import SparkSettings
 from pvdm.verify.spark.worker import KEYRING, run_extraction, run_task
@@ -48,7 +48,9 @@ class InProcess(Application):
         self.answers = [sealed or b"" for sealed, _ in told]
         return [refused for _, refused in told], self.answers
 
-    def extract(self, job_id: str, common: bytes, rows: bytes, table: Table) -> tuple[list[str | None], list[bytes]]:
+    def extract(
+        self, job_id: str, common: bytes, rows: bytes, table: SparkTable
+    ) -> tuple[list[str | None], list[bytes]]:
         """As Spark's reader does it, by another one that is no kernel of ours either: PyIceberg's."""
         del job_id
         own = dict(table.store or {})
@@ -99,9 +101,9 @@ class Lab:
         made = InProcess(self.settings, **more)
         return made, self.on_spark(made)
 
-    def verified(self, attempt: Attempt, tools: Tools) -> Verified:
+    def verified(self, attempt: Attempt, tools: Tools) -> VerificationResult:
         """What a job of its own finds; nothing moves."""
-        return verify(self.bench.verification.job(attempt.attempt_id), tools)
+        return verify(self.bench.verification.load_job(attempt.attempt_id), tools)
 
     def work(self, attempt: Attempt) -> Work:
         """What would be read for this attempt."""
@@ -125,12 +127,12 @@ class Lab:
             self.verified(attempt, replace(self.tools, large=_Asking()))
         return seen[0]
 
-    def both(self, attempt: Attempt, tools: Tools) -> tuple[Verified, Verified]:
+    def both(self, attempt: Attempt, tools: Tools) -> tuple[VerificationResult, VerificationResult]:
         """By threads, and by these tools."""
         return self.verified(attempt, self.tools), self.verified(attempt, tools)
 
 
-def facts(found: Verified) -> tuple[object, ...]:
+def facts(found: VerificationResult) -> tuple[object, ...]:
     """Everything that a proof and a publication rest on; commitments under one key are equal where digests are."""
     return found.core.to_bytes(), found.commitments, found.files, found.findings, found.context
 

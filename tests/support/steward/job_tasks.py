@@ -9,7 +9,7 @@ from pvdm.ledger import Unit
 from pvdm.ledger.work import attempts, workloads
 from pvdm.ledger.work.attempts import Attempt, AttemptOpening
 from pvdm.ledger.work.chunks import Chunk
-from pvdm.ledger.work.workloads import Opening, Pinned
+from pvdm.ledger.work.workloads import Opening, PinnedWorkload
 from pvdm.model.contract import Atomicity
 from pvdm.model.states import AttemptState
 from pvdm.steward.pipeline.jobs import Jobs, Tasks
@@ -84,7 +84,7 @@ class JobTasks:
         def work(unit: Unit) -> None:
             opening = Opening("work", "ab" * 32, "t", "s", b"{}", atomicity, "sales")
             planned = [Chunk(name, b"{}") for name in names]
-            workloads.open_once(unit, opening, Pinned("7", "cd" * 32, 1, planned))
+            workloads.open_once(unit, opening, PinnedWorkload("7", "cd" * 32, 1, planned))
             for name, attempt_id in zip(names, ids, strict=True):
                 drawn = fixed(f"first {attempt_id}", 16)
                 opened = AttemptOpening(attempt_id, "work", name, f"b-{name}", f"p-{name}", drawn, "opened")

@@ -19,7 +19,7 @@ from pvdm.ledger.record.tokens import BearerToken, Grant
 from pvdm.ledger.work import attempts, workloads
 from pvdm.ledger.work.attempts import AttemptOpening
 from pvdm.ledger.work.chunks import Chunk
-from pvdm.ledger.work.workloads import Opening, Pinned
+from pvdm.ledger.work.workloads import Opening, PinnedWorkload
 from pvdm.model.contract import Atomicity
 from pvdm.model.projection import ProjectionName
 from pvdm.model.role import Role
@@ -31,10 +31,10 @@ from pvdm.model.states import AttemptState
 from pvdm.steward.access import Access
 from pvdm.steward.config.steward import CatalogConfig, FileKeys, KeysConfig, ServiceConfig, StewardConfig
 from pvdm.steward.notary import Notary, create_notary, open_notary
-from pvdm.steward.record.proofs import Recorded
+from pvdm.steward.record.proofs import RecordedProof
 from pvdm.trust.keys.context import AttemptContext
 from pvdm.trust.keys.epochs import Epoch, KeyRole
-from pvdm.trust.root import RootKey, RootRole, Thresholds, TrustRoot, sign_root
+from pvdm.trust.root import RootRole, Thresholds, TrustedKey, TrustRoot, sign_root
 from pvdm.trust.verify import sign_statement
 from tests.support.ledger.databases import in_memory
 from tools.proof_kit import CORE, DAY, KEYS, NOW, SECOND, SIGNERS, fixed
@@ -95,7 +95,7 @@ def root_naming(
         ):
             public = epoch.key(role).public
             assert public is not None
-            keys.append(RootKey(public, identity, (root_role,), (epoch.number,), NOW - DAY, NOW + 300 * DAY))
+            keys.append(TrustedKey(public, identity, (root_role,), (epoch.number,), NOW - DAY, NOW + 300 * DAY))
     ordered = tuple(sorted(keys, key=lambda key: key.key_id))
     return TrustRoot(version, previous, NOW - DAY, NOW + 200 * DAY, ordered, Thresholds(1, 2))
 
@@ -103,7 +103,7 @@ def root_naming(
 def attempt_token(access: Access, grant: Grant, attempt_id: str) -> tuple[BearerToken, Grant]:
     """A token for one attempt, as its bearer draws it."""
     token = BearerToken.draw()
-    return token, access.attempt_token(grant, attempt_id, token.sha256)
+    return token, access.issue_attempt_token(grant, attempt_id, token.sha256)
 
 
 def signed_root(root: TrustRoot) -> bytes:
@@ -148,7 +148,7 @@ class Stand:
                 domain,
             )
             planned = [Chunk(core.attempt.chunk_id, b"{}")]
-            workloads.open_once(unit, opening, Pinned("77", core.attempt.plan_sha256, epoch, planned))
+            workloads.open_once(unit, opening, PinnedWorkload("77", core.attempt.plan_sha256, epoch, planned))
             attempts.open_next(
                 unit,
                 AttemptOpening(
@@ -189,12 +189,12 @@ class Stand:
 
         self.notary.ledger.transact(work, at_micros=self.notary.clock.now_micros())
 
-    def proved(self, name: str = "one", *, domain: str = "sales", passed: bool = True) -> Recorded:
+    def proved(self, name: str = "one", *, domain: str = "sales", passed: bool = True) -> RecordedProof:
         """A recorded proof, PASS or FAIL (modified), of a new attempt."""
         core = self.verifying(name, domain=domain)
         return self.record(core if passed else failed(core))
 
-    def record(self, core: ProofCore) -> Recorded:
+    def record(self, core: ProofCore) -> RecordedProof:
         epoch = self.notary.keys.epoch_for(None)
         return self.notary.proofs.record(
             core,
@@ -246,7 +246,7 @@ def context_of(core: ProofCore, epoch: int) -> AttemptContext:
     )
 
 
-def override_of(recorded: Recorded, core: ProofCore, now: int, *, nonce: str = "break") -> BreakGlass:
+def override_of(recorded: RecordedProof, core: ProofCore, now: int, *, nonce: str = "break") -> BreakGlass:
     """Ruth's word that this FAIL is to be published all the same."""
     return BreakGlass(
         operator="operator-ruth",

@@ -23,16 +23,16 @@ from pvdm.model.statements.kind import StatementKind
 from pvdm.model.states import AttemptState
 from pvdm.steward.notary import Notary
 from pvdm.steward.record.log import envelope_path
-from pvdm.steward.record.proofs import Recorded
+from pvdm.steward.record.proofs import RecordedProof
 from pvdm.steward.record.recorder import Document
 from pvdm.steward.restore.pointers import Pointers
-from pvdm.steward.restore.restore import Order, Restored, restore
+from pvdm.steward.restore.restore import Restored, RestoreRequest, restore
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.verify import sign_statement
 from tests.support.steward.notary import NOTARY, Stand, core_of, opened, root_naming, signed_root, stand_at
 from tools.proof_kit import RECEIPT
 
-ORDER = Order("operator-tom", "the disk of the database failed")
+ORDER = RestoreRequest("operator-tom", "the disk of the database failed")
 NEW_ORIGIN = "steward-one.example/log-2"
 
 
@@ -100,17 +100,17 @@ class Scene:
         self.stand.notary = opened(self.stand.config, self.stand.time)
         return self.stand.notary
 
-    def restore(self, order: Order | None = None) -> Restored:
+    def restore(self, order: RestoreRequest | None = None) -> Restored:
         time = self.stand.time
         with contextlib.ExitStack() as stack:
             if not any(Path(str(self.stand.config.catalog.metadata)).rglob("*.json")):
                 # The receipts of a scene without tables name one that no catalog has: there is no metadata to judge.
-                bare = mock.patch("pvdm.steward.restore.restore.find_pointers", return_value=Pointers())
+                bare = mock.patch("pvdm.steward.restore.restore.prepare_pointers", return_value=Pointers())
                 stack.enter_context(bare)
             clock = {"wall": lambda: time.wall, "monotonic": lambda: time.monotonic}
             return restore(self.stand.config, order or self.order, **clock)
 
-    def publish(self, name: str, recorded: Recorded, *, override_id: str | None = None) -> str:
+    def publish(self, name: str, recorded: RecordedProof, *, override_id: str | None = None) -> str:
         """What the gate does at the end: nonce, state and receipt at once."""
         notary, attempt = self.notary, core_of(name).attempt
         epoch = notary.keys.epoch_for(None)

@@ -31,12 +31,12 @@ from pvdm.model.statements.proof import Proof
 from pvdm.steward.access import STEWARD_GRANT
 from pvdm.steward.cleanup.disposal import Disposal
 from pvdm.steward.cleanup.orphan_search import OrphanSearch
-from pvdm.steward.pipeline.break_glass import OverridePublisher
+from pvdm.steward.pipeline.break_glass import OverrideStaging
 from pvdm.steward.pipeline.proposals import read_verified
 from pvdm.steward.pipeline.verification import Verification
 from pvdm.steward.work.opening import Queue, Workloads
 from pvdm.steward.work.sources import Sources
-from pvdm.trust.statement import read_signed
+from pvdm.trust.statement import read_unchecked
 from pvdm.verify.fetch import Files
 from pvdm.verify.job import Tools
 from tests.support.gate.approvals import Scene, scene_at
@@ -141,7 +141,7 @@ class Bench:
             notary.recorder.require_consistent,
         )
         self.orphans = OrphanSearch(notary.ledger, notary.catalog, self.files, self.disposal)
-        self.waiving = OverridePublisher(
+        self.waiving = OverrideStaging(
             notary.ledger, notary.clock, notary.catalog, self.workloads, self.vault, self.files, self.given_up
         )
         self.verification = self.verifying()
@@ -253,7 +253,7 @@ class Bench:
     def cores(self, attempt: Attempt) -> list[ProofCore]:
         with self.scene.notary.ledger.read() as unit:
             found = proofs.of_attempt(unit, attempt.attempt_id)
-            return [read_signed(proofs.get_envelope(unit, each.proof_id), Proof).core for each in found]
+            return [read_unchecked(proofs.get_envelope(unit, each.proof_id), Proof).core for each in found]
 
     def record(self, attempt: Attempt) -> VerifiedRecord:
         with self.scene.notary.ledger.read() as unit:
@@ -289,7 +289,7 @@ class Bench:
             branch="main",
             snapshot_id=self.counter,
             now_ms=self.scene.now // 1_000,
-            place=lambda file: self.vault.place(state.row.table_uuid, VaultKind.METADATA, file),
+            place=lambda file: self.vault.location(state.row.table_uuid, VaultKind.METADATA, file),
             reader=self.files,
             in_vault=True,
         )
@@ -308,12 +308,12 @@ class Bench:
 
     def quarantined(self, attempt: Attempt) -> list[Path]:
         uuid = self.state().row.table_uuid
-        found = self.vault.listed(uuid, VaultKind.QUARANTINE, attempt.attempt_id)
+        found = self.vault.finished(uuid, VaultKind.QUARANTINE, attempt.attempt_id)
         return [parse_location(each).local for each in found]
 
     def copies(self, attempt: Attempt) -> list[Path]:
         uuid = self.state().row.table_uuid
-        return [parse_location(each).local for each in self.vault.listed(uuid, VaultKind.DATA, attempt.attempt_id)]
+        return [parse_location(each).local for each in self.vault.finished(uuid, VaultKind.DATA, attempt.attempt_id)]
 
     def left(self, attempt: Attempt) -> list[Path]:
         """What still lies in the attempt's folder."""

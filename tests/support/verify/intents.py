@@ -7,7 +7,7 @@ from pvdm.digest.sharing import share
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.contract import BoundContract
 from pvdm.model.projection import ProjectionName
-from pvdm.verify.fetch import Fetch
+from pvdm.verify.fetch import Fetcher
 from pvdm.verify.intent import Intent, IntentDigest, files_of_chunk
 from pvdm.verify.source import PinnedSource
 
@@ -18,7 +18,7 @@ def digest_intent(
     chunk: ChunkDefinition,
     plan: Plan,
     keys: Keys,
-    fetch: Fetch,
+    fetch: Fetcher,
     *,
     threads: int = 1,
 ) -> dict[ProjectionName, Partial]:

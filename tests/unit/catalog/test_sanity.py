@@ -245,7 +245,7 @@ def test_row_ids_are_checked_with_shared_numbers_too() -> None:
     before = table(3)
     start = before.snapshots[-1]
     with pytest.raises(InputError, match="first row id"):
-        sanity.require_rows(before, start)
+        sanity.require_first_row_id(before, start)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pvdm.client import StewardClient
 from pvdm.errors import InputError, PvdmError, VerificationError
 from pvdm.trust.bundle import CheckedBundle
 from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, parse_envelope
-from pvdm.trust.root import RootKey, RootRole, follow_roots
+from pvdm.trust.root import RootRole, TrustedKey, follow_roots
 from tools.proof_kit import DAY, NOW, SIGNERS, root_of
 
 EXAMPLES = Path(__file__).parents[3] / "spec" / "examples"
@@ -103,7 +103,7 @@ def test_a_log_that_the_root_does_not_name_is_not_believed() -> None:
 
 
 def test_a_root_of_several_logs_does_not_say_which_is_meant() -> None:
-    other = RootKey(SIGNERS["source-other"].public, "other.example/log", (RootRole.LOG,), (), NOW - DAY, NOW + DAY)
+    other = TrustedKey(SIGNERS["source-other"].public, "other.example/log", (RootRole.LOG,), (), NOW - DAY, NOW + DAY)
     mine = [key for key in ROOT.keys if key.key_id != other.key_id]
     both = root_of([*mine, other])
     assert refusal(trust_root=both, pin=None) == (InputError, "origin_ambiguous")

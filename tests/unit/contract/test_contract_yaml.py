@@ -6,7 +6,7 @@ import pytest
 
 from pvdm.errors import InputError
 from pvdm.model.contract.judge import CONTRACT_SIZE_MAX_BYTES
-from pvdm.model.contract.positions import YAML_DEPTH_MAX, YAML_NODES_MAX, Place, parse_yaml
+from pvdm.model.contract.positions import YAML_DEPTH_MAX, YAML_NODES_MAX, Position, parse_yaml
 from tests.support.for_each import for_each
 from tests.unit.contract.examples import SMALL, refused, written
 
@@ -56,12 +56,12 @@ def test_only_null_booleans_and_whole_numbers_are_more_than_text(text: str, valu
 
 def test_every_key_and_value_has_its_place() -> None:
     placed = parse_yaml(b"# comment\na:\n  b: [x, {c: y}]\n'd': 5\n", "c.yaml")
-    assert placed.place(("a", "b", 0)) == Place(3, 7)
-    assert placed.place(("a", "b", 1, "c")) == Place(3, 14)
-    assert placed.key_place(("a", "b", 1, "c")) == Place(3, 11)
-    assert placed.key_place(("d",)) == Place(4, 1)
-    assert placed.place(("d",)) == Place(4, 6)
-    assert placed.place(("a", "missing")) == Place(3, 3)
+    assert placed.position(("a", "b", 0)) == Position(3, 7)
+    assert placed.position(("a", "b", 1, "c")) == Position(3, 14)
+    assert placed.key_position(("a", "b", 1, "c")) == Position(3, 11)
+    assert placed.key_position(("d",)) == Position(4, 1)
+    assert placed.position(("d",)) == Position(4, 6)
+    assert placed.position(("a", "missing")) == Position(3, 3)
 
 
 @for_each(

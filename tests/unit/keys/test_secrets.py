@@ -26,7 +26,7 @@ from pvdm.trust.keys.epochs import KeyEntry, KeyRole
 from pvdm.trust.keys.file import FileKeystore, open_file_keys
 from pvdm.trust.keys.operator import create_key_pair, open_key_pair
 from pvdm.trust.keys.seal import Passphrase
-from pvdm.trust.keys.service import AttemptKeys, KeyService, release
+from pvdm.trust.keys.service import AttemptKeys, KeyService, release_keys
 from tests.support import fault
 from tests.support.for_each import for_each
 from tests.support.steward.keys import attempt, keystore
@@ -173,7 +173,7 @@ def test_a_passphrase_that_is_too_long_does_not_show_in_the_error() -> None:
 
 
 def test_the_keys_of_an_attempt_do_not_show(tmp_path: Path) -> None:
-    keys = release(keystore(tmp_path / "keys"), attempt(), ended=True)
+    keys = release_keys(keystore(tmp_path / "keys"), attempt(), ended=True)
     secrets = [key.reveal() for _, key in (*keys.row_hash, *keys.commitment)]
     shown = printed(keys) + logged(keys) + raised(keys)
     assert [name for secret in secrets for name in traces(secret, shown)] == []
@@ -181,7 +181,7 @@ def test_the_keys_of_an_attempt_do_not_show(tmp_path: Path) -> None:
 
 def test_the_keys_of_an_attempt_cannot_be_pickled(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
-        pickle.dumps(release(keystore(tmp_path / "keys"), attempt(), ended=True))
+        pickle.dumps(release_keys(keystore(tmp_path / "keys"), attempt(), ended=True))
 
 
 def test_the_keys_of_an_attempt_are_not_compared_by_value() -> None:

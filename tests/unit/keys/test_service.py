@@ -11,7 +11,7 @@ from pvdm.model.projection import ProjectionName
 from pvdm.model.statements.epoch import EpochStage
 from pvdm.trust.keys.epochs import EpochBook, KeyEntry, KeyRole
 from pvdm.trust.keys.file import FileKeystore, create_file_keys
-from pvdm.trust.keys.service import KeyService, release
+from pvdm.trust.keys.service import KeyService, release_keys
 from tests.support.steward.epoch_file import FileEpochStore
 from tests.support.steward.keys import attempt, keystore, source
 
@@ -83,7 +83,7 @@ def test_a_retired_epoch_still_signs_for_its_workloads(service: KeyService) -> N
         lambda service: service.signer(KeyRole.SIGNING, 1),
         lambda service: service.signer(KeyRole.LOG, 1),
         lambda service: service.epoch_for(1),
-        lambda service: release(service, attempt(), ended=True),
+        lambda service: release_keys(service, attempt(), ended=True),
     ],
     ids=["row-hash", "commitment", "source-row-hash", "source-commitment", "signing", "log", "epoch_for", "release"],
 )
@@ -150,13 +150,13 @@ def test_row_hash_and_commitment_keys_differ_for_one_attempt(service: KeyService
 
 
 def test_the_keys_of_an_ended_attempt_are_released(service: KeyService) -> None:
-    released = release(service, attempt(), ended=True)
+    released = release_keys(service, attempt(), ended=True)
     wanted = [service.row_hash_key(attempt(), name).reveal() for name in ProjectionName]
     assert [key.reveal() for _, key in released.row_hash] == wanted
 
 
 def test_release_gives_the_commitment_keys_too(service: KeyService) -> None:
-    released = release(service, attempt(), ended=True)
+    released = release_keys(service, attempt(), ended=True)
     wanted = [service.commitment_key(attempt(), name).reveal() for name in ProjectionName]
     assert [key.reveal() for _, key in released.commitment] == wanted
 
@@ -164,7 +164,7 @@ def test_release_gives_the_commitment_keys_too(service: KeyService) -> None:
 @pytest.mark.parametrize("ended", [False, None, 1, "yes"])
 def test_the_keys_of_an_attempt_that_has_not_ended_are_not_released(service: KeyService, ended: bool) -> None:
     with pytest.raises(NotAllowedError) as caught:
-        release(service, attempt(), ended=ended)
+        release_keys(service, attempt(), ended=ended)
     assert caught.value.reason == "attempt_not_closed"
 
 

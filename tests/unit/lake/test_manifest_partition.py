@@ -11,8 +11,8 @@ from uuid import UUID
 import pytest
 
 from pvdm.lake.format.manifest.fields import avro_name
-from pvdm.lake.format.partition_spec import PartitionSpec, Transform, apply, bucket_hash
-from pvdm.lake.format.partition_value import avro_type, decimal_bytes
+from pvdm.lake.format.partition_spec import PartitionSpec, Transform, apply_transform, bucket_hash
+from pvdm.lake.format.partition_value import avro_value_type, decimal_bytes
 from pvdm.lake.format.schema.logical import schema_from_text, type_from_iceberg, type_to_iceberg
 from pvdm.model.schema import (
     DecimalType,
@@ -59,17 +59,17 @@ RESULTS = {"bucket[16]": INT, "year": INT, "month": INT, "day": DATE, "hour": IN
 @for_each("transform", SOURCES)
 def test_a_transform_gives_its_type_on_its_sources_and_is_refused_on_others(transform: str, source: str) -> None:
     if source in SOURCES[transform]:
-        assert Transform.parse(transform).result(TYPES[source]) == RESULTS.get(transform, TYPES[source])
+        assert Transform.parse(transform).result_type(TYPES[source]) == RESULTS.get(transform, TYPES[source])
     else:
         with refused("partition_source_refused"):
-            Transform.parse(transform).result(TYPES[source])
+            Transform.parse(transform).result_type(TYPES[source])
 
 
 @pytest.mark.parametrize(
     ("transform", "result"), [("bucket[16]", INT), ("day", DATE), ("identity", None), ("void", None)]
 )
 def test_a_dropped_source_leaves_only_fixed_result_types(transform: str, result: Type | None) -> None:
-    assert Transform.parse(transform).result(None) == result
+    assert Transform.parse(transform).result_type(None) == result
 
 
 @pytest.mark.parametrize("text", ["identity", "bucket[16]", "truncate[4]", "void", "zorder[3]", "Custom"])
@@ -185,12 +185,12 @@ def days(year: int, month: int, day: int) -> int:
 def test_a_transform_is_applied_as_the_specification_says(
     transform: str, source: str, value: Any, expected: Any
 ) -> None:
-    assert apply(Transform.parse(transform), TYPES[source], value) == expected
+    assert apply_transform(Transform.parse(transform), TYPES[source], value) == expected
 
 
 def test_an_unknown_transform_is_not_applied() -> None:
     with refused("partition_transform_unknown"):
-        apply(Transform.parse("zorder[2]"), INT, 1)
+        apply_transform(Transform.parse("zorder[2]"), INT, 1)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_an_unknown_transform_is_not_applied() -> None:
 )
 def test_a_result_outside_its_type_is_refused(transform: str, source: str, value: Any) -> None:
     with refused("single_value_invalid"):
-        apply(Transform.parse(transform), TYPES[source], value)
+        apply_transform(Transform.parse(transform), TYPES[source], value)
 
 
 @pytest.mark.parametrize(
@@ -267,14 +267,14 @@ def test_a_decimal_takes_the_fewest_bytes_that_hold_its_precision(precision: int
 
 def test_a_named_avro_type_is_written_once_and_then_by_name() -> None:
     defined: set[str] = set()
-    written = [avro_type(FixedType(4), defined) for _ in range(2)]
+    written = [avro_value_type(FixedType(4), defined) for _ in range(2)]
     assert written == [{"type": "fixed", "name": "fixed_4", "size": 4}, "fixed_4"]
 
 
 @pytest.mark.parametrize("source", ["geometry", "variant", "struct"])
 def test_a_type_without_partition_values_has_no_avro_type(source: str) -> None:
     with refused("partition_type_mismatch"):
-        avro_type(TYPES[source], set())
+        avro_value_type(TYPES[source], set())
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from pvdm.lake.format.manifest.entry import EntryStatus, FileContent, IdMap, Man
 from pvdm.lake.format.manifest.fields import avro_text, entry_fields, iceberg_text, list_fields
 from pvdm.lake.format.manifest.manifest import ManifestHeader, check_listed, inherit, read_manifest
 from pvdm.lake.format.manifest.manifest_list import FieldSummary
-from pvdm.lake.format.manifest.write import carry_entry, delete_entry, write_manifest
+from pvdm.lake.format.manifest.write import as_deleted, as_existing, write_manifest
 from pvdm.lake.format.partition_spec import PartitionSpec
 from tests.support.for_each import for_each
 from tests.support.lake.manifests import SYNC, data_file, delete_file, entry, header, kept, listed, refused
@@ -207,21 +207,21 @@ def test_a_summary_of_text_is_not_cut() -> None:
 def test_an_entry_of_format_1_is_carried_into_a_manifest_of_format_3() -> None:
     old = read_manifest(write_manifest(header(1), [entry()]).data)
     (inherited,) = inherit(old, listed(sequence_number=0, min_sequence_number=0))
-    (found,) = read_manifest(write_manifest(header(3), [carry_entry(inherited, 3)]).data).entries
+    (found,) = read_manifest(write_manifest(header(3), [as_existing(inherited, 3)]).data).entries
     assert found == kept(data_file(), sequence_number=0, file_sequence_number=0)
 
 
 def test_a_carried_entry_keeps_its_numbers_and_row_ids() -> None:
     first = read_manifest(write_manifest(header(3), [entry(snapshot_id=None)]).data)
     (inherited,) = inherit(first, listed(first_row_id=1_000))
-    (found,) = read_manifest(write_manifest(header(3), [carry_entry(inherited, 3)]).data).entries
+    (found,) = read_manifest(write_manifest(header(3), [as_existing(inherited, 3)]).data).entries
     expected = kept(data_file(first_row_id=1_000), sequence_number=4, file_sequence_number=4)
     assert found == expected
 
 
 def test_a_removed_entry_names_the_snapshot_that_removes_it() -> None:
     (inherited,) = inherit(read_manifest(write_manifest(header(), [entry()]).data), listed())
-    (found,) = read_manifest(write_manifest(header(), [delete_entry(inherited, 66, 2)]).data).entries
+    (found,) = read_manifest(write_manifest(header(), [as_deleted(inherited, 66, 2)]).data).entries
     assert (found.status, found.snapshot_id, found.sequence_number) == (EntryStatus.DELETED, 66, 4)
 
 

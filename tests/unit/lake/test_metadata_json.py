@@ -8,7 +8,15 @@ import pytest
 
 from pvdm.errors import InputError
 from pvdm.lake.format import json_document
-from pvdm.lake.format.json_document import JSON_DEPTH_MAX, Json, Number, comparison_text, dump_json, parse_json, unzip
+from pvdm.lake.format.json_document import (
+    JSON_DEPTH_MAX,
+    Json,
+    Number,
+    comparison_text,
+    decompress_gzip,
+    dump_json,
+    parse_json,
+)
 from tests.support.for_each import for_each
 
 
@@ -103,11 +111,11 @@ def test_a_value_that_json_has_not_is_refused(beside: Json) -> None:
 
 
 def test_gzip_is_decompressed() -> None:
-    assert unzip(gzip.compress(b"{}")) == b"{}"
+    assert decompress_gzip(gzip.compress(b"{}")) == b"{}"
 
 
 def test_plain_bytes_are_left_alone() -> None:
-    assert unzip(b'{"a":1}') == b'{"a":1}'
+    assert decompress_gzip(b'{"a":1}') == b'{"a":1}'
 
 
 @pytest.mark.parametrize(
@@ -123,13 +131,13 @@ def test_plain_bytes_are_left_alone() -> None:
 )
 def test_broken_gzip_is_refused(data: bytes) -> None:
     with pytest.raises(InputError) as caught:
-        unzip(data)
+        decompress_gzip(data)
     assert caught.value.reason == "lake_gzip_malformed"
 
 
 def test_a_bomb_is_refused_before_it_fills_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError) as caught:
-        unzip(gzip.compress(b" " * 10_000_000), size_max_bytes=1_000)
+        decompress_gzip(gzip.compress(b" " * 10_000_000), size_max_bytes=1_000)
     assert caught.value.reason == "lake_json_too_large"
 
 

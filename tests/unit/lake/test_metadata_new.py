@@ -10,7 +10,7 @@ import pytest
 
 from pvdm.errors import InputError
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.format.table.new_table import new_table, register_table
+from pvdm.lake.format.table.new_table import new_table, read_registered_table
 from tests.support.lake.metadata import LOCATION, NOW, UUID, Doc, column, create_request, document, schema, table
 
 
@@ -179,12 +179,12 @@ def test_a_new_table_needs_a_uuid() -> None:
 
 
 def test_a_registered_file_is_the_table_it_says_it_is() -> None:
-    assert register_table(json.dumps(document()).encode()) == table()
+    assert read_registered_table(json.dumps(document()).encode()) == table()
 
 
 def test_a_file_that_does_not_say_which_table_it_is_cannot_be_registered() -> None:
     old = document(1)
     del old["table-uuid"]
     with pytest.raises(InputError) as caught:
-        register_table(json.dumps(old).encode())
+        read_registered_table(json.dumps(old).encode())
     assert caught.value.reason == "table_uuid_missing"

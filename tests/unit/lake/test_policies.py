@@ -14,8 +14,8 @@ from pvdm.lake.stores.roles import (
     SEAL_STEP_SECONDS,
     Role,
     VendingSettings,
-    add_seal,
     is_sealed,
+    policy_with_seal,
     session_policy,
 )
 from pvdm.lake.stores.s3_client import S3Settings
@@ -92,7 +92,7 @@ def test_a_policy_that_no_session_takes_is_refused() -> None:
 
 
 def test_a_seal_denies_every_way_to_change_a_file_below_the_prefix_and_nothing_beside_it() -> None:
-    policy = add_seal(None, ROLE, PREFIX, until=NOW + 60, now=NOW)
+    policy = policy_with_seal(None, ROLE, PREFIX, until=NOW + 60, now=NOW)
     inside, beside = "lake/warehouse/sales/orders/pvdm/aa/data/x", "lake/warehouse/sales/orders/pvdm/aab/data/x"
     assert all(denies(policy, action, inside) for action in DENIED)
     assert not any(denies(policy, action, beside) for action in DENIED)
@@ -107,7 +107,7 @@ def test_completing_an_upload_in_parts_is_putting_an_object() -> None:
 
 def test_statements_of_others_are_kept_as_they_are() -> None:
     own = {"Sid": "Own", "Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::l/*"}
-    policy = add_seal(
+    policy = policy_with_seal(
         json.dumps({"Version": "2012-10-17", "Id": "x", "Statement": own}), ROLE, PREFIX, until=NOW, now=0
     )
     found = json.loads(policy)
@@ -115,12 +115,12 @@ def test_statements_of_others_are_kept_as_they_are() -> None:
 
 
 def test_seals_of_one_step_share_a_statement_and_ended_ones_go() -> None:
-    first = add_seal(None, ROLE, PREFIX, until=NOW + 1, now=NOW)
-    second = add_seal(first, ROLE, NEIGHBOUR, until=NOW + 2, now=NOW)
+    first = policy_with_seal(None, ROLE, PREFIX, until=NOW + 1, now=NOW)
+    second = policy_with_seal(first, ROLE, NEIGHBOUR, until=NOW + 2, now=NOW)
     assert len(json.loads(second)["Statement"]) == 1
     assert is_sealed(second, ROLE, PREFIX, until=NOW + 1)
     later = NOW + 2 * SEAL_STEP_SECONDS
-    third = add_seal(second, ROLE, TABLE.child("pvdm", "c"), until=later + 60, now=later)
+    third = policy_with_seal(second, ROLE, TABLE.child("pvdm", "c"), until=later + 60, now=later)
     assert not is_sealed(third, ROLE, PREFIX, until=0)
     assert len(json.loads(third)["Statement"]) == 1
 
@@ -138,14 +138,14 @@ def test_seals_of_one_step_share_a_statement_and_ended_ones_go() -> None:
     ids=["allow", "role", "actions", "resource", "ended", "no seal"],
 )
 def test_what_is_no_seal_on_the_prefix_is_not_taken_for_one(change: dict[str, object]) -> None:
-    document = json.loads(add_seal(None, ROLE, PREFIX, until=NOW, now=0))
+    document = json.loads(policy_with_seal(None, ROLE, PREFIX, until=NOW, now=0))
     assert is_sealed(json.dumps(document), ROLE, PREFIX, until=NOW)
     document["Statement"][0] |= change
     assert not is_sealed(json.dumps(document), ROLE, PREFIX, until=NOW)
 
 
 def test_a_store_may_spell_a_list_of_one_as_the_one() -> None:
-    document = json.loads(add_seal(None, ROLE, PREFIX, until=NOW, now=0))
+    document = json.loads(policy_with_seal(None, ROLE, PREFIX, until=NOW, now=0))
     document["Statement"][0]["Resource"] = document["Statement"][0]["Resource"][0]
     assert is_sealed(json.dumps(document), ROLE, PREFIX, until=NOW)
 
@@ -156,7 +156,7 @@ def test_a_policy_without_room_refuses_another_seal() -> None:
     def fill() -> None:
         for number in range(1_000):
             place = TABLE.child("pvdm", f"{number:032x}")
-            policies.append(add_seal(policies[-1] or None, ROLE, place, until=NOW, now=0))
+            policies.append(policy_with_seal(policies[-1] or None, ROLE, place, until=NOW, now=0))
 
     with pytest.raises(UnavailableError) as caught:
         fill()

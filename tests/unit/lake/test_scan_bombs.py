@@ -13,7 +13,7 @@ import pytest
 from pvdm.errors import InputError, VerificationError
 from pvdm.lake.format.manifest.entry import FileContent
 from pvdm.lake.format.manifest.manifest import MANIFEST_MAX_BYTES
-from pvdm.lake.read.deletes import FILE_PATH_ID, POSITION_ID, ROW_ID
+from pvdm.lake.read.deletes import DELETED_ROW_ID, FILE_PATH_ID, POSITION_ID
 from pvdm.lake.read.entries import listed_manifests, read_listed
 from pvdm.verify.fetch import Files
 from tests.support.lake.metadata import column, schema
@@ -83,7 +83,7 @@ def test_a_position_delete_file_may_have_the_rows_beside_their_places(tmp_path: 
     lake = lake_at(tmp_path)
     location = lake.data(numbers(0, 1, 2))
     row = pa.struct([pa.field("id", pa.int64(), metadata={NAME: "1"})])
-    fields = [PATH, PLACE, pa.field("row", row, metadata={NAME: str(ROW_ID)})]
+    fields = [PATH, PLACE, pa.field("row", row, metadata={NAME: str(DELETED_ROW_ID)})]
     columns: list[Any] = [pa.array([location]), pa.array([1]), pa.array([{"id": 1}], row)]
     path, size = lake.write(pa.Table.from_arrays(columns, schema=pa.schema(fields)))
     lake.entry(path, size, 1, FileContent.POSITION_DELETES, 2, 0, None)

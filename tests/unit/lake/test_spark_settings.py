@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pvdm.errors import InputError, UnavailableError
-from pvdm.lake.spark import EXTENSIONS, ICEBERG_RUNTIME, SparkCatalog, _new_session_settings, spark_session, wire
+from pvdm.lake.spark import EXTENSIONS, ICEBERG_RUNTIME, SparkCatalog, _new_session_settings, add_catalog, spark_session
 from pvdm.model.secret import Secret
 
 TOKEN = Secret(b"pvdm_secret")
@@ -73,7 +73,7 @@ def test_a_spark_connect_session_that_is_handed_in_is_refused() -> None:
     # What tells it apart is where its class comes from; a real one needs a server.
     session: Any = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
     with pytest.raises(InputError) as caught:
-        wire(session, SparkCatalog("lake", "http://127.0.0.1:1/catalog", TOKEN))
+        add_catalog(session, SparkCatalog("lake", "http://127.0.0.1:1/catalog", TOKEN))
     assert caught.value.reason == "spark_connect_unsupported"
 
 

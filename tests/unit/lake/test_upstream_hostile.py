@@ -130,7 +130,7 @@ def test_nothing_that_an_upstream_names_is_run_by_the_steward(tmp_path: Path) ->
     with hostile() as there, asked(there) as upstream:
         run = {"type": "custom", "impl": "subprocess.Popen", "custom": {"args": ["touch", str(mark)]}}
         there.config = {"auth": run}
-        assert upstream.load(PLACE).location == LOADED["metadata-location"]
+        assert upstream.load(PLACE).metadata_location == LOADED["metadata-location"]
     time.sleep(0.2)
     assert not mark.exists()
 
@@ -147,7 +147,7 @@ def test_the_stewards_credential_goes_nowhere_else() -> None:
                             upstream.load(PLACE)
                         assert caught.value.reason == "upstream_elsewhere"
                     else:
-                        assert upstream.load(PLACE).location == LOADED["metadata-location"]
+                        assert upstream.load(PLACE).metadata_location == LOADED["metadata-location"]
                     asked_for = {path for path, _ in there.seen if "oauth" in path}
                     assert asked_for == ({"/v1/oauth/tokens"} if "credential" in given else set())
         assert other.seen == []
@@ -190,7 +190,7 @@ def test_a_list_without_an_end_is_given_up_in_time() -> None:
         there.slow_seconds = 0.4
         with pytest.raises(UnavailableError):
             upstream.names(PLACE.levels)
-        assert upstream.load(PLACE).location  # who has no time left has not met a silent server
+        assert upstream.load(PLACE).metadata_location  # who has no time left has not met a silent server
 
 
 @pytest.mark.parametrize("part", ["head", "body"])
@@ -199,7 +199,7 @@ def test_an_answer_that_never_ends_is_given_up_behind_a_proxy_too(part: str, mon
         monkeypatch.setenv("http_proxy", there.url)
         monkeypatch.setenv("no_proxy", "")
         upstream = RestUpstream("prod", RestSettings(f"http://{part}.example", timeout_seconds=SOON))
-        assert upstream.load(PLACE).location == LOADED["metadata-location"]
+        assert upstream.load(PLACE).metadata_location == LOADED["metadata-location"]
         there.dripping = part
         began = time.monotonic()
         with pytest.raises(UnavailableError):
@@ -221,15 +221,15 @@ def test_nobody_waits_for_an_upstream_that_was_silent_just_now(part: str, monkey
         assert len(there.seen) == count
         there.dripping = "nothing"
         again = upstream.reconnect()
-        assert again.load(PLACE).location == LOADED["metadata-location"]  # it is asked whatever others found
+        assert again.load(PLACE).metadata_location == LOADED["metadata-location"]  # it is asked whatever others found
         again.close()
-        assert upstream.load(PLACE).location == LOADED["metadata-location"]  # and tells them
+        assert upstream.load(PLACE).metadata_location == LOADED["metadata-location"]  # and tells them
         there.dripping = part
         with pytest.raises(UnavailableError):
             upstream.load(PLACE)
         there.dripping = "nothing"
         monkeypatch.setattr(circuit_breaker, "OPEN_SECONDS", 0)
-        assert upstream.load(PLACE).location == LOADED["metadata-location"]
+        assert upstream.load(PLACE).metadata_location == LOADED["metadata-location"]
 
 
 def test_a_proxy_that_never_finishes_its_tunnel_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,7 +251,7 @@ def test_a_commit_without_an_answer_keeps_nobody_from_looking_what_came_of_it() 
         with pytest.raises(StateUnknownError):
             upstream.commit(PLACE, commit)
         there.dripping = "nothing"
-        assert upstream.load(PLACE).location
+        assert upstream.load(PLACE).metadata_location
 
 
 def test_no_redirect_is_followed_with_a_credential_or_a_commit() -> None:

@@ -29,7 +29,9 @@ def vault(tmp_path: Path) -> Vault:
 def test_a_file_lies_in_the_folder_of_its_table_and_kind(vault: Vault, tmp_path: Path) -> None:
     location = vault.write(UUID, VaultKind.METADATA, "m.avro", b"data")
     assert (
-        location == vault.place(UUID, VaultKind.METADATA, "m.avro") == f"file://{tmp_path}/vault/{UUID}/metadata/m.avro"
+        location
+        == vault.location(UUID, VaultKind.METADATA, "m.avro")
+        == f"file://{tmp_path}/vault/{UUID}/metadata/m.avro"
     )
     assert vault.read(location, sha256=sha(b"data"), most=10) == b"data"
     assert parse_location(location).is_under(vault.root)
@@ -60,7 +62,7 @@ def test_nothing_unfinished_stays_behind(vault: Vault) -> None:
 def test_a_file_that_was_never_finished_has_no_name(vault: Vault, tmp_path: Path) -> None:
     with fault.armed("lake.vault.after_temp", fault.Raise(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
         vault.copy_in(UUID, ATTEMPT, 0, b"data", sha(b"data"))
-    assert vault.listed(UUID, VaultKind.DATA, ATTEMPT) == []
+    assert vault.finished(UUID, VaultKind.DATA, ATTEMPT) == []
 
 
 def test_bytes_that_were_changed_on_disk_are_not_given_out(vault: Vault) -> None:
@@ -73,7 +75,7 @@ def test_bytes_that_were_changed_on_disk_are_not_given_out(vault: Vault) -> None
 
 def test_a_file_that_is_gone_is_told(vault: Vault) -> None:
     with pytest.raises(VerificationError) as caught:
-        vault.read(vault.place(UUID, VaultKind.METADATA, "m.avro"), sha256=sha(b""), most=10)
+        vault.read(vault.location(UUID, VaultKind.METADATA, "m.avro"), sha256=sha(b""), most=10)
     assert caught.value.reason == "vault_file_missing"
 
 
@@ -105,19 +107,19 @@ def test_a_link_in_the_vault_is_not_followed(vault: Vault, tmp_path: Path) -> No
 @pytest.mark.parametrize("name", ["", "..", "a/..", "../a", "/a", "a/b/c", ".hidden", "a//b", "a\0", "a b"])
 def test_a_name_that_could_lead_elsewhere_is_refused(vault: Vault, name: str) -> None:
     with pytest.raises(InputError) as caught:
-        vault.place(UUID, VaultKind.DATA, name)
+        vault.location(UUID, VaultKind.DATA, name)
     assert caught.value.reason == "vault_name_invalid"
 
 
 def test_only_a_tables_uuid_names_its_folder(vault: Vault) -> None:
     with pytest.raises(InputError):
-        vault.place("..", VaultKind.DATA, "a")
+        vault.location("..", VaultKind.DATA, "a")
 
 
 def test_equal_bytes_at_two_places_have_two_copies(vault: Vault) -> None:
     first, second = (vault.copy_in(UUID, ATTEMPT, at, b"data", sha(b"data")) for at in range(2))
     assert first != second
-    assert vault.listed(UUID, VaultKind.DATA, ATTEMPT) == [first, second]
+    assert vault.finished(UUID, VaultKind.DATA, ATTEMPT) == [first, second]
 
 
 def test_quarantine_keeps_bytes_under_their_own_hash(vault: Vault) -> None:
@@ -129,7 +131,7 @@ def test_with_its_last_file_an_attempts_folder_goes(vault: Vault) -> None:
     first, second = (vault.copy_in(UUID, ATTEMPT, at, b"data", sha(b"data")) for at in range(2))
     vault.remove(first)
     vault.remove(first)
-    assert vault.listed(UUID, VaultKind.DATA, ATTEMPT) == [second]
+    assert vault.finished(UUID, VaultKind.DATA, ATTEMPT) == [second]
     vault.remove(second)
     assert not parse_location(second).local.parent.exists()
     assert vault.copy_in(UUID, ATTEMPT, 0, b"data", sha(b"data")) == first

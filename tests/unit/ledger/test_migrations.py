@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from pvdm.errors import PvdmError, UnavailableError, VerificationError
 from pvdm.ledger import Ledger, open_ledger
-from pvdm.ledger.migrations import load_migrations, migrate
+from pvdm.ledger.migrations import load_schema_scripts, migrate
 from tests.support.ledger.databases import NOW, Postgresql
 from tools.ledger_sql import DIALECTS, statements
 
@@ -61,11 +61,15 @@ def test_the_files_make_on_postgresql_what_the_code_describes(postgresql: Postgr
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_the_migrations_are_numbered_without_a_gap(dialect: str) -> None:
-    assert [step.version for step in load_migrations(dialect)] == list(range(1, len(load_migrations(dialect)) + 1))
+    assert [step.version for step in load_schema_scripts(dialect)] == list(
+        range(1, len(load_schema_scripts(dialect)) + 1)
+    )
 
 
 def test_both_databases_have_the_same_migrations() -> None:
-    assert [step.name for step in load_migrations("sqlite")] == [step.name for step in load_migrations("postgresql")]
+    assert [step.name for step in load_schema_scripts("sqlite")] == [
+        step.name for step in load_schema_scripts("postgresql")
+    ]
 
 
 def test_a_second_run_changes_nothing(ledger_url: str) -> None:
@@ -82,7 +86,7 @@ def test_two_stewards_that_start_at_once_migrate_once(ledger_url: str) -> None:
         found = list(pool.map(lambda ledger: migrate(ledger, at_micros=NOW), ledgers))
     for ledger in ledgers:
         ledger.close()
-    assert found == [len(load_migrations(ledgers[0].dialect))] * 4
+    assert found == [len(load_schema_scripts(ledgers[0].dialect))] * 4
 
 
 def tampered(ledger: Ledger, statement: str) -> PvdmError:

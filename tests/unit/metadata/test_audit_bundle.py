@@ -17,7 +17,7 @@ from referencing import Registry, Resource
 
 from pvdm.errors import Code, InputError, VerificationError
 from pvdm.metadata.audit import evidence as audit_bundle
-from pvdm.metadata.audit.audit import AuditJudge, audit
+from pvdm.metadata.audit.audit import AuditTrust, audit
 from pvdm.metadata.audit.evidence import parse_audit_bundle
 from pvdm.model.canonical_json import dump
 from tests.support.audit.crafted_history import History, codes
@@ -50,7 +50,7 @@ def test_a_bundle_reads_back_as_itself(data: bytes) -> None:
 
 def test_a_bundle_is_all_that_an_audit_needs(data: bytes) -> None:
     bundle = parse_audit_bundle(data)
-    report = audit(bundle.evidence, bundle, AuditJudge(ROOT, ORIGIN, NOW))
+    report = audit(bundle.evidence, bundle, AuditTrust(ROOT, ORIGIN, NOW))
     assert (codes(report), report.holds) == (set(), True)
 
 
@@ -58,7 +58,7 @@ def test_a_file_that_a_bundle_lacks_is_found(data: bytes) -> None:
     bundle = parse_audit_bundle(data)
     for location in bundle.files:
         less = {key: value for key, value in bundle.files.items() if key != location}
-        report = audit(bundle.evidence, type(bundle)(bundle.evidence, less), AuditJudge(ROOT, ORIGIN, NOW))
+        report = audit(bundle.evidence, type(bundle)(bundle.evidence, less), AuditTrust(ROOT, ORIGIN, NOW))
         assert codes(report) == {"audit_file_missing"} or location.endswith("1001-m0.avro")
 
 

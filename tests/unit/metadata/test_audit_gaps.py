@@ -12,7 +12,7 @@ from pvdm.cli.evidence.audit_text import report_lines
 from pvdm.lake.format.manifest.entry import DataFile, IdMap
 from pvdm.lake.format.manifest.manifest_list import ManifestFile
 from pvdm.metadata.audit import audit as audit_module
-from pvdm.metadata.audit.audit import AuditJudge, audit
+from pvdm.metadata.audit.audit import AuditTrust, audit
 from pvdm.metadata.audit.evidence import Evidence, parse_audit_bundle
 from pvdm.metadata.audit.report import AuditReport, CountedFiles, Gap, Standing
 from pvdm.model.statements.kind import StatementKind
@@ -400,7 +400,7 @@ def test_a_delete_file_of_a_gap_leaves_no_row_covered(history: History) -> None:
 def test_a_gap_is_the_same_from_a_bundle(history: History) -> None:
     two_gaps(history)
     bundle = parse_audit_bundle(history.bundle().to_bytes())
-    report = audit(bundle.evidence, bundle, AuditJudge(ROOT, ORIGIN, NOW))
+    report = audit(bundle.evidence, bundle, AuditTrust(ROOT, ORIGIN, NOW))
     assert report.gaps == history.audit().gaps
 
 

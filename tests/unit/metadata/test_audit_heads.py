@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pvdm.metadata.audit import protection as audit_heads
-from pvdm.metadata.audit.audit import AuditJudge, audit
+from pvdm.metadata.audit.audit import AuditTrust, audit
 from pvdm.metadata.audit.evidence import parse_audit_bundle
 from pvdm.metadata.audit.protection import Edge, Past, find_required_spans
 from pvdm.metadata.audit.report import AuditReport, Notes, Standing
@@ -76,7 +76,7 @@ def test_a_backdated_snapshot_is_unproved_from_a_bundle_too(history: History) ->
     slip(history)
     history.publish(history.data_file("first"))
     bundle = parse_audit_bundle(history.bundle().to_bytes())
-    report = audit(bundle.evidence, bundle, AuditJudge(ROOT, ORIGIN, NOW))
+    report = audit(bundle.evidence, bundle, AuditTrust(ROOT, ORIGIN, NOW))
     assert found(report) == ([BEFORE, UNPROVED, OK], {MISSING})
 
 
@@ -325,5 +325,5 @@ def test_what_is_owed_lies_between_the_heads(case: str) -> None:
     edges, past, expected, noted = HEADS[case]
     notes = Notes()
     wanted = find_required_spans(edges, past, notes)
-    assert [wanted.at(place) for place in range(len(past.places))] == expected
+    assert [wanted.covers(position) for position in range(len(past.positions))] == expected
     assert [finding.code for finding in notes.findings] == [NOT_SHOWN] * noted

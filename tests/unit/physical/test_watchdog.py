@@ -11,7 +11,7 @@ import pytest
 
 from pvdm.errors import InputError, RolledBackError
 from pvdm.physical import watchdog
-from pvdm.physical.watchdog import watched
+from pvdm.physical.watchdog import run_watched
 
 
 class Slow:
@@ -39,7 +39,7 @@ def _signal_soon(number: int) -> threading.Timer:
 
 
 def test_what_the_work_gives_is_given() -> None:
-    assert watched(lambda: 7, cancel=lambda: False) == 7
+    assert run_watched(lambda: 7, cancel=lambda: False) == 7
 
 
 def test_an_error_of_the_work_is_raised_as_it_is() -> None:
@@ -47,7 +47,7 @@ def test_an_error_of_the_work_is_raised_as_it_is() -> None:
         raise InputError("rows_columns_differ", "no such column")
 
     with pytest.raises(InputError, match="no such column"):
-        watched(work, cancel=lambda: False)
+        run_watched(work, cancel=lambda: False)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -55,7 +55,7 @@ def test_a_signal_cancels_the_work_and_waits_for_its_end(number: int) -> None:
     slow = Slow()
     timer = _signal_soon(number)
     with pytest.raises(RolledBackError) as caught:
-        watched(slow.run, cancel=slow.cancel)
+        run_watched(slow.run, cancel=slow.cancel)
     timer.join()
     assert (caught.value.reason, slow.cleaned) == ("attempt_interrupted", True)
 
@@ -63,7 +63,7 @@ def test_a_signal_cancels_the_work_and_waits_for_its_end(number: int) -> None:
 def test_the_end_of_the_time_cancels_the_work() -> None:
     slow = Slow()
     with pytest.raises(RolledBackError) as caught:
-        watched(slow.run, cancel=slow.cancel, seconds=0.2)
+        run_watched(slow.run, cancel=slow.cancel, seconds=0.2)
     assert (caught.value.reason, slow.cleaned) == ("attempt_timed_out", True)
 
 
@@ -78,7 +78,7 @@ def test_work_that_was_through_in_the_same_moment_is_not_thrown_away() -> None:
         cancelled.set()
         return False
 
-    assert watched(work, cancel=cancel, seconds=0.2) == "through"
+    assert run_watched(work, cancel=cancel, seconds=0.2) == "through"
 
 
 def test_work_that_cannot_be_stopped_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +86,7 @@ def test_work_that_cannot_be_stopped_is_not_waited_for_without_end(monkeypatch: 
     never = threading.Event()
     begun = time.monotonic()
     with pytest.raises(RolledBackError):
-        watched(lambda: never.wait(20), cancel=lambda: False, seconds=0.1)
+        run_watched(lambda: never.wait(20), cancel=lambda: False, seconds=0.1)
     assert time.monotonic() - begun < 5
     never.set()
 
@@ -95,7 +95,7 @@ def test_work_that_need_not_be_waited_for_is_left_to_itself() -> None:
     never = threading.Event()
     begun = time.monotonic()
     with pytest.raises(RolledBackError):
-        watched(lambda: never.wait(20), cancel=lambda: True, seconds=0.1)
+        run_watched(lambda: never.wait(20), cancel=lambda: True, seconds=0.1)
     assert time.monotonic() - begun < 5
     never.set()
 
@@ -112,12 +112,12 @@ def test_cancelling_that_fails_does_not_hide_why_it_was_stopped() -> None:
         raise RuntimeError("stopped")
 
     with pytest.raises(RolledBackError, match="too long"):
-        watched(work, cancel=cancel, seconds=0.1)
+        run_watched(work, cancel=cancel, seconds=0.1)
 
 
 def test_the_handler_of_signals_is_put_back() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    watched(lambda: None, cancel=lambda: False)
+    run_watched(lambda: None, cancel=lambda: False)
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -126,7 +126,7 @@ def test_a_thread_beside_the_main_one_can_be_watched_too() -> None:
 
     def run() -> None:
         try:
-            watched(slow.run, cancel=slow.cancel, seconds=0.2)
+            run_watched(slow.run, cancel=slow.cancel, seconds=0.2)
         except RolledBackError as error:
             found.append(error.reason)
 

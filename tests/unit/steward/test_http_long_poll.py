@@ -57,10 +57,10 @@ def test_a_change_that_settles_nothing_makes_no_view_of_the_attempt() -> None:
         desk, changes = Desk(), Changes()
         poll = asyncio.create_task(_poll(desk, changes, SECONDS))
         await _until(desk, 1)
-        changes.changed(ATTEMPT)
+        changes.notify(ATTEMPT)
         await _until(desk, 2)
         desk.settled = True
-        changes.changed(ATTEMPT)
+        changes.notify(ATTEMPT)
         assert await poll == ATTEMPT
         assert desk.asked == ["settled", "settled", "settled", "view"]
 
@@ -72,7 +72,7 @@ def test_a_change_of_another_attempt_does_not_wake_the_poll() -> None:
         desk, changes = Desk(), Changes()
         poll = asyncio.create_task(_poll(desk, changes, SECONDS))
         await _until(desk, 1)
-        changes.changed("cd" * 16)
+        changes.notify("cd" * 16)
         await asyncio.sleep(0.05)
         assert desk.asked == ["settled"]
         changes.close()

@@ -23,7 +23,7 @@ from tests.unit.steward.test_jobs import desk as desk  # noqa: PLC0414 - the fix
 
 def test_what_has_no_job_is_taken_up_without_a_new_start(desk: JobTasks) -> None:
     desk.verify, desk.publish = desk.passed, desk.published
-    with started(desk, look_seconds=0.05) as jobs:
+    with started(desk, search_interval_seconds=0.05) as jobs:
         assert wait_for_jobs(jobs, SECONDS)
         (one,) = desk.attempts("a")
         assert eventually(lambda: desk.attempt(one).state is AttemptState.COMMITTED)
@@ -32,7 +32,7 @@ def test_what_has_no_job_is_taken_up_without_a_new_start(desk: JobTasks) -> None
 def test_what_a_killed_steward_was_working_on_is_taken_up_when_it_is_gone(desk: JobTasks, tmp_path: Path) -> None:
     desk.verify, desk.publish = desk.passed, desk.published
     ledger = desk.stand.notary.ledger
-    with started(desk, look_seconds=0.05) as jobs:
+    with started(desk, search_interval_seconds=0.05) as jobs:
         assert wait_for_jobs(jobs, SECONDS)
         (one,) = desk.staging("a")
         arguments = [sys.executable, "-c", HOLDER, f"sqlite:///{ledger.file}", f"work on {one}"]
@@ -88,7 +88,7 @@ def test_a_job_that_failed_is_not_tried_by_every_look(desk: JobTasks) -> None:
         raise InputError("wrong", "this way it never works")
 
     desk.verify = wrong
-    with started(desk, look_seconds=0.02) as jobs:
+    with started(desk, search_interval_seconds=0.02) as jobs:
         assert eventually(lambda: any(job.state is JobState.FAILED for job in jobs.listed()))
         time.sleep(0.3)
     assert desk.calls("verify") == [one]
@@ -97,7 +97,7 @@ def test_a_job_that_failed_is_not_tried_by_every_look(desk: JobTasks) -> None:
 def test_a_receipt_or_a_clean_up_that_is_missing_at_two_looks_is_settled_once(desk: JobTasks) -> None:
     """The Steward that committed it may be about to make it at the first look."""
     settled = threading.Event()
-    with started(desk, look_seconds=0.05) as jobs:
+    with started(desk, search_interval_seconds=0.05) as jobs:
         assert wait_for_jobs(jobs, SECONDS)
         before = len(desk.calls("settle"))
         (one,) = desk.staging("a")

@@ -12,7 +12,7 @@ import pytest
 
 from pvdm.errors import InputError
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, FileContent, IdMap, ManifestContent, ManifestEntry
-from pvdm.lake.read.entries import boundary_files
+from pvdm.lake.read.entries import replaced_files
 from pvdm.model.statements.core import Operation
 from pvdm.verify.fetch import Files
 from tests.support.lake.manifests import refused
@@ -35,7 +35,7 @@ def yard_of(folder: Path, *files: DataFile, spec: Sequence[Doc] = (BY_TOWN,), **
 
 
 def replaced(yard: Yard, operation: Operation, partition: Any = (), added: Sequence[DataFile] = ()) -> set[str]:
-    return set(boundary_files(yard.metadata, 1, operation, partition, added, Files()))
+    return set(replaced_files(yard.metadata, 1, operation, partition, added, Files()))
 
 
 def test_an_append_replaces_nothing(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_an_overwrite_replaces_every_live_file(tmp_path: Path) -> None:
 
 def test_an_empty_table_has_nothing_to_replace(tmp_path: Path) -> None:
     yard = Yard(tmp_path / "t")
-    assert boundary_files(yard.metadata, None, Operation.OVERWRITE, (), (), Files()) == frozenset()
+    assert replaced_files(yard.metadata, None, Operation.OVERWRITE, (), (), Files()) == frozenset()
 
 
 def test_a_file_that_the_base_took_away_is_not_live(tmp_path: Path) -> None:
@@ -138,4 +138,4 @@ def test_a_live_file_whose_spec_does_not_tell_makes_a_declared_partition_unclear
 
 def test_a_base_that_is_gone_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such snapshot"):
-        boundary_files(Yard(tmp_path).metadata, 9, Operation.OVERWRITE, (), (), Files())
+        replaced_files(Yard(tmp_path).metadata, 9, Operation.OVERWRITE, (), (), Files())

@@ -13,7 +13,7 @@ from pvdm.model.projection import ProjectionName, content, identity
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema
 from pvdm.model.secret import DigestKey
 from pvdm.model.statements.verdict import FailureClass, Outcome
-from pvdm.verify.findings import Finding, Partials, compare, rows_class
+from pvdm.verify.findings import Finding, Partials, decide_verdict, rows_class
 
 SCHEMA = Schema((Field("id", PrimitiveType(Kind.LONG), True, 1), Field("note", PrimitiveType(Kind.STRING), False, 2)))
 PLAN = Plan(SCHEMA, (identity(SCHEMA, ["id"]), content(SCHEMA)))
@@ -55,29 +55,29 @@ def test_rows_where_none_were_intended_are_added() -> None:
 
 
 def test_nothing_intended_and_nothing_staged_is_a_pass() -> None:
-    assert compare(seen([]), seen([]), ()).outcome is Outcome.PASS
+    assert decide_verdict(seen([]), seen([]), ()).outcome is Outcome.PASS
 
 
 def test_a_finding_fails_what_the_digests_would_pass() -> None:
     found = Finding(FailureClass.METADATA, "record_count_lies", "it lies")
-    assert compare(seen(ROWS), seen(ROWS), [found]).classes == (FailureClass.METADATA,)
+    assert decide_verdict(seen(ROWS), seen(ROWS), [found]).classes == (FailureClass.METADATA,)
 
 
 def test_findings_stand_beside_what_the_rows_tell() -> None:
     found = Finding(FailureClass.METADATA, "record_count_lies", "it lies")
-    verdict = compare(seen(ROWS), seen(ROWS[:1]), [found])
+    verdict = decide_verdict(seen(ROWS), seen(ROWS[:1]), [found])
     assert verdict.classes == (FailureClass.METADATA, FailureClass.MISSING)
 
 
 def test_without_a_digest_the_findings_alone_are_the_verdict() -> None:
     found = Finding(FailureClass.PHYSICAL, "file_changed", "it changed")
-    assert compare(seen(ROWS), None, [found]).classes == (FailureClass.PHYSICAL,)
+    assert decide_verdict(seen(ROWS), None, [found]).classes == (FailureClass.PHYSICAL,)
 
 
 def test_no_digest_and_no_reason_is_never_a_pass() -> None:
     for intent, staged in ((None, None), (seen(ROWS), None), (None, seen(ROWS))):
         with pytest.raises(InputError) as caught:
-            compare(intent, staged, ())
+            decide_verdict(intent, staged, ())
         assert caught.value.reason == "digest_missing"
 
 
@@ -85,7 +85,7 @@ def test_no_digest_and_no_reason_is_never_a_pass() -> None:
 def test_a_projection_that_one_side_lacks_is_never_a_pass(left_out: ProjectionName) -> None:
     whole = seen(ROWS)
     with pytest.raises(InputError):
-        compare(whole, {name: each for name, each in whole.items() if name is not left_out}, ())
+        decide_verdict(whole, {name: each for name, each in whole.items() if name is not left_out}, ())
 
 
 def test_content_alone_may_differ() -> None:
@@ -93,4 +93,4 @@ def test_content_alone_may_differ() -> None:
     staged = seen([(1, "a"), (2, "b"), (3, "new")])
     intent = seen(ROWS)
     assert intent[ProjectionName.IDENTITY].matches(staged[ProjectionName.IDENTITY])
-    assert compare(intent, staged, ()).classes == (FailureClass.MODIFIED,)
+    assert decide_verdict(intent, staged, ()).classes == (FailureClass.MODIFIED,)

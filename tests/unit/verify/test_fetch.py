@@ -35,7 +35,7 @@ def test_what_is_no_plain_file_is_a_fact_about_it(
     for ask in (
         lambda: Files().hash(place),
         lambda: Files().fetch_frozen(HashedFile(place, 1, "0" * 64)),
-        lambda: Files().end(place, 8),
+        lambda: Files().read_end(place, 8),
         lambda: Files().read(place, most=8),
     ):
         with pytest.raises(VerificationError) as caught:

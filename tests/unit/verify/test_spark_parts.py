@@ -28,7 +28,7 @@ from pvdm.verify.readers import combine_all
 from pvdm.verify.spark.access import StoreAccess
 from pvdm.verify.spark.driver import receive, send
 from pvdm.verify.spark.reader import group_by_size
-from pvdm.verify.spark.report import FileReport, JobSeal, Report, bound_to
+from pvdm.verify.spark.report import FileReport, JobSeal, Report, hash_task
 from pvdm.verify.spark.settings import (
     TASKS_A_CORE_MAX,
     SparkSettings,
@@ -38,8 +38,8 @@ from pvdm.verify.spark.settings import (
     lend_credential,
     spark_conf,
 )
-from pvdm.verify.spark.task import KeyDoor
-from pvdm.verify.spark.worker import Keyring, own_name
+from pvdm.verify.spark.task import KeyEndpoint
+from pvdm.verify.spark.worker import Keyring, new_worker_name
 
 SCHEMA = Schema((Field("id", PrimitiveType(Kind.LONG), field_id=1),))
 PLAN = Plan(SCHEMA, (identity(SCHEMA, ("id",)), content(SCHEMA)))
@@ -48,8 +48,8 @@ OTHER: Keys = {name: DigestKey(bytes([at + 9]) * 32, epoch=1) for at, name in en
 ERROR = UnavailableError("source_unreadable", "gone", expected="a file", got="none", hint="bring it", file="f")
 
 
-def door(job_id: str = "job") -> KeyDoor:
-    return KeyDoor("http://127.0.0.1:1", job_id, "00" * 16, "/nowhere", None)
+def endpoint(job_id: str = "job") -> KeyEndpoint:
+    return KeyEndpoint("http://127.0.0.1:1", job_id, "00" * 16, "/nowhere", None)
 
 
 @given(st.lists(st.integers(0, 10**9), max_size=200), st.integers(1, 16))
@@ -83,20 +83,20 @@ def test_digests_added_up_in_a_tree_are_the_digest_of_all_rows(files: list[list[
 
 
 def test_a_report_opens_only_under_its_jobs_keys_for_its_orders_and_unchanged() -> None:
-    bound = bound_to(b"common", b"task")
-    sealed = JobSeal(KEYS, "job").close(b"report", bound)
-    assert JobSeal(KEYS, "job").open(sealed, bound) == b"report"
+    bound = hash_task(b"common", b"task")
+    sealed = JobSeal(KEYS, "job").encrypt(b"report", bound)
+    assert JobSeal(KEYS, "job").decrypt(sealed, bound) == b"report"
     assert b"report" not in sealed
     flipped = [sealed[:at] + bytes([sealed[at] ^ 1]) + sealed[at + 1 :] for at in range(len(sealed))]
     for seal, data, about in (
         *((JobSeal(KEYS, "job"), each, bound) for each in (*flipped, b"", b"short", sealed[:-1])),
-        (JobSeal(KEYS, "job"), sealed, bound_to(b"common", b"another task")),
-        (JobSeal(KEYS, "job"), sealed, bound_to(b"commont", b"ask")),
+        (JobSeal(KEYS, "job"), sealed, hash_task(b"common", b"another task")),
+        (JobSeal(KEYS, "job"), sealed, hash_task(b"commont", b"ask")),
         (JobSeal(KEYS, "another job"), sealed, bound),
         (JobSeal(OTHER, "job"), sealed, bound),
     ):
         with pytest.raises(UnavailableError) as caught:
-            seal.open(data, about)
+            seal.decrypt(data, about)
         assert caught.value.reason == "worker_report_forged"
 
 
@@ -150,8 +150,8 @@ class _Steward:
     def __init__(self) -> None:
         self.came: list[tuple[str, str]] = []
 
-    def __call__(self, door: KeyDoor, worker: str) -> Keys:
-        self.came.append((door.job_id, worker))
+    def __call__(self, endpoint: KeyEndpoint, worker: str) -> Keys:
+        self.came.append((endpoint.job_id, worker))
         return KEYS
 
 
@@ -159,8 +159,8 @@ def test_a_worker_redeems_once_for_all_tasks_of_a_job() -> None:
     steward = _Steward()
     ring = Keyring(steward)
     for _ in range(3):
-        assert ring.keys(door()) is KEYS
-        ring.rest()
+        assert ring.keys(endpoint()) is KEYS
+        ring.start_idle_timer()
     ring.forget()
     assert len(steward.came) == 1
 
@@ -169,7 +169,7 @@ def test_keys_of_a_job_go_when_another_job_comes() -> None:
     steward = _Steward()
     ring = Keyring(steward)
     for job_id in ("one", "two", "one"):
-        ring.keys(door(job_id))
+        ring.keys(endpoint(job_id))
     assert [job_id for job_id, _ in steward.came] == ["one", "two", "one"]
     assert len({worker for _, worker in steward.came}) == 3, "each time under a name of its own"
 
@@ -183,24 +183,24 @@ def test_keys_go_when_no_task_comes_for_a_while() -> None:
             gone.set()
 
     ring = Told(_Steward(), idle_seconds=0.05)
-    ring.keys(door())
-    ring.rest()
+    ring.keys(endpoint())
+    ring.start_idle_timer()
     assert gone.wait(10)
     assert ring._keys is None
 
 
 def test_keys_stay_while_tasks_come() -> None:
     ring = Keyring(_Steward(), idle_seconds=0.3)
-    ring.keys(door())
-    ring.rest()
-    ring.keys(door())
+    ring.keys(endpoint())
+    ring.start_idle_timer()
+    ring.keys(endpoint())
     time.sleep(0.5)
     assert ring._keys is not None, "the task may take as long as it takes"
     ring.forget()
 
 
 def test_names_of_workers_are_all_different_and_fit_the_door() -> None:
-    names = {own_name() for _ in range(100)}
+    names = {new_worker_name() for _ in range(100)}
     assert len(names) == 100
     assert all(f":{os.getpid()}:" in name for name in names)
     assert max(map(len, names)) <= 128
@@ -307,11 +307,11 @@ def test_objects_are_reached_where_a_session_can_be_cut_down_to_them(
 
 
 def test_the_way_to_a_store_is_opened_by_workers_of_its_job_alone() -> None:
-    sealed = JobSeal(KEYS, "job").close_store(CONFIG)
-    assert JobSeal(KEYS, "job").open_store(sealed) == CONFIG
+    sealed = JobSeal(KEYS, "job").encrypt_store(CONFIG)
+    assert JobSeal(KEYS, "job").decrypt_store(sealed) == CONFIG
     assert b"hush" not in sealed
     for other in (JobSeal(OTHER, "job"), JobSeal(KEYS, "another")):
         with pytest.raises(UnavailableError):
-            other.open_store(sealed)
+            other.decrypt_store(sealed)
     with pytest.raises(UnavailableError):
-        JobSeal(KEYS, "job").open(sealed, bound_to(b"", b""))
+        JobSeal(KEYS, "job").decrypt(sealed, hash_task(b"", b""))

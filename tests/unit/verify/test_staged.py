@@ -115,7 +115,7 @@ def test_a_path_that_leaves_the_attempts_folder_or_has_a_second_spelling_is_refu
 def test_an_alias_of_a_scheme_is_refused(yard: Yard) -> None:
     place = replace(yard.prefix, scheme="s3", authority="bucket")
     head = yard.add(replace(yard.file(), file_path=f"s3a://bucket{yard.prefix.local}/data/a.parquet"))
-    assert "file_path_alias" in yard.codes(head, places=(place, yard.prefix))
+    assert "file_path_alias" in yard.codes(head, folders=(place, yard.prefix))
 
 
 @pytest.mark.parametrize("spelled", ["file:{}", "{}"])

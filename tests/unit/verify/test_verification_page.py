@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pvdm.errors import Code
 from pvdm.model.statements.verdict import FailureClass
-from pvdm.verify.observed import class_of
+from pvdm.verify.observed import failure_class_of
 from tests.unit.test_errors_doc import CODES, RUST, calls, is_registered, registered_kinds, sources
 
 ROOT = Path(__file__).parents[3]
@@ -104,7 +104,7 @@ def test_each_code_stands_once_and_in_order() -> None:
 
 
 def test_an_error_that_becomes_a_finding_has_the_class_that_is_shown() -> None:
-    wanted = becoming() | {code: class_of(code) for code in in_files()}
+    wanted = becoming() | {code: failure_class_of(code) for code in in_files()}
     assert {code: CLASSES[code] for code in wanted} == {code: kind.value for code, kind in wanted.items()}
 
 

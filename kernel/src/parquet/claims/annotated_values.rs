@@ -1,4 +1,5 @@
-//! Checks values against their column's annotation: text must be UTF-8, and numbers must fit the declared width.
+//! Checks values and bounds against their column's annotation: bounds of text are UTF-8, those of UUIDs are exact, and
+//! numbers fit the declared width.
 
 use crate::error::{Fault, Result};
 use crate::parquet::claims::compare::ClaimPlace;
@@ -17,43 +18,43 @@ pub fn is_text(column: &ColumnDescriptor) -> bool {
         || matches!(column.converted_type(), ConvertedType::UTF8 | ConvertedType::ENUM | ConvertedType::JSON)
 }
 
-/// Refuses ends that are not UTF-8. Iceberg decodes the ends of text before it compares them, so invalid bytes would
-/// become other text, which may lie between values.
+/// Refuses bounds that are not UTF-8. Iceberg decodes the bounds of text before it compares them, so invalid bytes
+/// would become other text, which may lie between values.
 pub fn require_utf8_statistics(place: ClaimPlace<'_>, declared: &Statistics<'_>) -> Result<()> {
-    let ends = declared.ends.iter().chain(&declared.old).flatten();
-    ends.copied().try_for_each(|end| require_utf8(place, "min and max", end))
+    let bounds = declared.bounds.iter().chain(&declared.old).flatten();
+    bounds.copied().try_for_each(|bound| require_utf8(place, "min and max", bound))
 }
 
 pub fn require_utf8_index(place: ClaimPlace<'_>, declared: &ColumnIndex<'_>) -> Result<()> {
-    for ends in [&declared.least, &declared.greatest] {
-        for (at, end) in ends.iter().enumerate() {
-            require_utf8(ClaimPlace { page: Some(at), ..place }, "min_values and max_values", end)?;
+    for bounds in [&declared.least, &declared.greatest] {
+        for (at, bound) in bounds.iter().enumerate() {
+            require_utf8(ClaimPlace { page: Some(at), ..place }, "min_values and max_values", bound)?;
         }
     }
     Ok(())
 }
 
-/// Whether the column may hold UUIDs. Java compares UUIDs with a sign, so an end that is not itself a value may lie on
+/// Whether the column may hold UUIDs. Java compares UUIDs with a sign, so a bound that is not itself a value may lie on
 /// the wrong side of all values.
 pub fn is_uuid(column: &ColumnDescriptor) -> bool {
     column.physical_type() == Physical::FIXED_LEN_BYTE_ARRAY && column.type_length() == UUID_BYTES
 }
 
-pub fn require_whole_ends(
+pub fn require_exact_bounds(
     place: ClaimPlace<'_>,
     declared: &Statistics<'_>,
     bounds: Option<&(OrderedValue, OrderedValue)>,
 ) -> Result<()> {
     let Some((least, greatest)) = bounds else { return Ok(()) };
     for (side, real) in [least, greatest].into_iter().enumerate() {
-        for declared in [declared.old[side], declared.ends[side]].into_iter().flatten() {
+        for declared in [declared.old[side], declared.bounds[side]].into_iter().flatten() {
             require_equal_bytes(place, "min and max", declared, real)?;
         }
     }
     Ok(())
 }
 
-pub fn require_whole_index_ends(
+pub fn require_exact_index_bounds(
     place: ClaimPlace<'_>,
     declared: &ColumnIndex<'_>,
     pages: &[PageMeasure],

@@ -43,7 +43,7 @@ impl BloomFilter {
 }
 
 /// Whether readers look up the bytes as they are stored. Iceberg shortens decimals to the bytes that their digits need.
-pub fn is_asked_by_stored_bytes(column: &ColumnDescriptor) -> bool {
+pub fn is_looked_up_by_stored_bytes(column: &ColumnDescriptor) -> bool {
     Order::of(column) != Order::Decimal
         || column.physical_type() == Physical::FIXED_LEN_BYTE_ARRAY
             && Some(column.type_length()) == needed_bytes(column)

@@ -1,14 +1,14 @@
 //! Reads the claims of a file, and compares them with what was measured while its pages were decoded.
 
 use crate::error::{Fault, Result};
-use crate::parquet::claims::bloom::{BloomFilter, is_asked_by_stored_bytes};
+use crate::parquet::claims::bloom::{BloomFilter, is_looked_up_by_stored_bytes};
 use crate::parquet::claims::compare::{
     ClaimPlace, STATISTICS, UNVERIFIED, compare_dictionary, compare_encodings, compare_page_statistics, compare_sizes,
     compare_statistics, count_distinct, join_pages,
 };
-use crate::parquet::claims::measure::{ChunkMeasure, EndLengths, PageMeasure};
+use crate::parquet::claims::measure::{BoundLengths, ChunkMeasure, PageMeasure};
 use crate::parquet::claims::metadata::{self, read_page_headers};
-use crate::parquet::claims::pages::Watch;
+use crate::parquet::claims::pages::SharedMeasure;
 use crate::parquet::claims::sort_order::SortOrder;
 use crate::parquet::claims::{annotated_values, levels, page_index};
 use crate::parquet::format::pages::{DATA_PAGE, DATA_PAGE_V2, chunk_end, chunk_start};
@@ -20,16 +20,18 @@ use parquet::basic::LogicalType;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use std::ops::Range;
 
-/// None, Snappy, gzip, Zstandard and raw LZ4, which Spark reads without configuration.
+/// No compression, Snappy, gzip, Zstandard and raw LZ4. Spark does not read LZO and Brotli, and the old LZ4 has two
+/// framings.
 const CODECS: [i64; 5] = [0, 1, 2, 6, 7];
 /// With these keys Spark rebases dates and timestamps.
 const KEYS_REFUSED: [&[u8]; 2] = [b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"];
-/// Spark also rebases values of files by its versions before 3.0.0, which it compares as text.
+/// Spark also rebases values of files that its versions before 3.0.0 wrote. It compares versions as text.
 const SPARK_VERSION: &[u8] = b"org.apache.spark.version";
-const SPARK_VERSION_FIRST: &[u8] = b"3.0.0";
+const SPARK_VERSION_LEAST: &[u8] = b"3.0.0";
 
+/// Whether Spark reads other values because of this key of the footer.
 fn changes_values(key: &[u8], value: &[u8]) -> bool {
-    KEYS_REFUSED.contains(&key) || key == SPARK_VERSION && value < SPARK_VERSION_FIRST
+    KEYS_REFUSED.contains(&key) || key == SPARK_VERSION && value < SPARK_VERSION_LEAST
 }
 
 /// The claims of one file.
@@ -109,7 +111,10 @@ impl<'a> Claims<'a> {
                 (Some(offset), Some(length)) => self.byte_range(offset, length).map(Some),
                 _ => None,
             }
-            .ok_or_else(|| page_index::index_place(path).fault("a page index", "bytes of the file", "different ones"))
+            .ok_or_else(|| {
+                let expected = "an offset and a length inside the file";
+                page_index::index_place(path).fault("a page index", expected, "different ones")
+            })
         };
         let bloom = match declared.bloom {
             (None, None) => None,
@@ -143,16 +148,16 @@ impl<'a> Claims<'a> {
         Some((range.clone(), range.start + header))
     }
 
-    /// Creates a watch for every column of a row group. Refuses bloom filters that cannot be checked.
-    pub fn watch(&self, group: usize) -> Result<Vec<Watch>> {
+    /// Creates an empty measure for every column of a row group. Refuses bloom filters that cannot be checked.
+    pub fn start_measures(&self, group: usize) -> Result<Vec<SharedMeasure>> {
         let nested = levels::plan_nested_levels(self.metadata.file_metadata().schema_descr());
         let made = self.chunks(group).zip(nested).map(|((column, declared), nested)| {
             let path = column.column_path().string();
             let auxiliary = self.auxiliary_ranges(&path, declared)?;
-            let ends = self.declared_end_lengths(column, declared, auxiliary.column_index);
+            let bound_lengths = self.declared_bound_lengths(column, declared, auxiliary.column_index);
             let filter = match auxiliary.bloom {
-                Some(_) if !is_asked_by_stored_bytes(column.column_descr()) => {
-                    let expected = "no bloom filter of decimals that are wider than their digits need";
+                Some(_) if !is_looked_up_by_stored_bytes(column.column_descr()) => {
+                    let expected = "no bloom filter of decimals that have another width than their digits need";
                     return Err(Fault::new(UNVERIFIED, &path, expected, "one"));
                 }
                 Some((range, blocks)) => {
@@ -167,31 +172,32 @@ impl<'a> Claims<'a> {
                 }
                 None => None,
             };
-            let marks = declared.statistics.distinct.is_some();
-            Ok(Watch::new(ChunkMeasure::new(column.column_descr_ptr(), nested, filter, marks, ends)))
+            let marks_used_values = declared.statistics.distinct.is_some();
+            let column = column.column_descr_ptr();
+            Ok(SharedMeasure::new(ChunkMeasure::new(column, nested, filter, marks_used_values, bound_lengths)))
         });
-        made.collect::<Result<Vec<Watch>>>().map_err(|fault| fault.in_group(group))
+        made.collect::<Result<Vec<SharedMeasure>>>().map_err(|fault| fault.in_group(group))
     }
 
-    /// The lengths of the ends that a chunk's footer, page headers and index declare.
-    fn declared_end_lengths(
+    /// The lengths of the bounds that a chunk's footer, page headers and index declare.
+    fn declared_bound_lengths(
         &self,
         column: &ColumnChunkMetaData,
         declared: &metadata::ChunkMetadata<'_>,
         index: Option<Range<usize>>,
-    ) -> EndLengths {
+    ) -> BoundLengths {
         if Order::of(column.column_descr()) != Order::Bytes {
-            return EndLengths::default();
+            return BoundLengths::default();
         }
         let headers = read_page_headers(self.data, column).unwrap_or_default();
         let data = headers.iter().filter(|page| matches!(page.kind, DATA_PAGE | DATA_PAGE_V2));
         let mut pages: Vec<usize> = data.map(|page| page.statistics.longest()).collect();
         if let Some(found) = index.and_then(|range| metadata::read_column_index(&self.data[range], pages.len())) {
-            for ends in [&found.least, &found.greatest] {
-                pages.iter_mut().zip(ends).for_each(|(longest, end)| *longest = end.len().max(*longest));
+            for bounds in [&found.least, &found.greatest] {
+                pages.iter_mut().zip(bounds).for_each(|(longest, bound)| *longest = bound.len().max(*longest));
             }
         }
-        EndLengths { whole: declared.statistics.longest(), pages }
+        BoundLengths { whole: declared.statistics.longest(), pages }
     }
 
     /// Reads the sort order that a row group declares.
@@ -200,18 +206,18 @@ impl<'a> Claims<'a> {
         SortOrder::new(declared, self.metadata.file_metadata().schema_descr()).map_err(|fault| fault.in_group(group))
     }
 
-    /// The bytes of all texts in the pages of a row group that were measured so far.
-    pub fn text_bytes(&self, watched: &[Watch]) -> u64 {
-        watched.iter().map(|watch| watch.with(|chunk| chunk.bytes)).fold(0, u64::saturating_add)
+    /// The bytes of all byte arrays in the pages of a row group that were measured so far.
+    pub fn byte_array_bytes(&self, measures: &[SharedMeasure]) -> u64 {
+        measures.iter().map(|measure| measure.with(|chunk| chunk.bytes)).fold(0, u64::saturating_add)
     }
 
     /// Compares every claim of a row group with its pages, all of which must have been measured. Refuses a claim that
-    /// does not hold.
-    pub fn compare(&self, group: usize, watched: &[Watch]) -> Result<()> {
-        for ((column, declared), watch) in self.chunks(group).zip(watched) {
-            watch.with(|chunk| self.compare_chunk(column, declared, chunk)).map_err(|fault| fault.in_group(group))?;
+    /// does not hold. The sort order is compared by `SortOrder` while rows are decoded.
+    pub fn compare(&self, group: usize, measures: &[SharedMeasure]) -> Result<()> {
+        for ((column, declared), measure) in self.chunks(group).zip(measures) {
+            measure.with(|chunk| self.compare_chunk(column, declared, chunk)).map_err(|fault| fault.in_group(group))?;
         }
-        watched
+        measures
             .windows(2)
             .try_for_each(|pair| require_same_nesting(&pair[0], &pair[1]))
             .map_err(|fault| fault.in_group(group))
@@ -246,7 +252,7 @@ impl<'a> Claims<'a> {
             annotated_values::require_utf8_statistics(place, &declared.statistics)?;
         }
         if uuid {
-            annotated_values::require_whole_ends(place, &declared.statistics, whole.bounds.as_ref())?;
+            annotated_values::require_exact_bounds(place, &declared.statistics, whole.bounds.as_ref())?;
         }
         for (at, (header, page)) in data.iter().zip(&chunk.pages).enumerate() {
             let place = ClaimPlace { page: Some(at), ..place };
@@ -263,7 +269,7 @@ impl<'a> Claims<'a> {
                 annotated_values::require_utf8_statistics(place, &header.statistics)?;
             }
             if uuid {
-                annotated_values::require_whole_ends(place, &header.statistics, page.bounds.as_ref())?;
+                annotated_values::require_exact_bounds(place, &header.statistics, page.bounds.as_ref())?;
             }
             compare_counts(ClaimPlace { code: "parquet_rows_lie", ..place }, header, page)?;
         }
@@ -301,7 +307,7 @@ impl<'a> Claims<'a> {
                 annotated_values::require_utf8_index(page_index::index_place(path), &found)?;
             }
             if annotated_values::is_uuid(&chunk.column) {
-                annotated_values::require_whole_index_ends(page_index::index_place(path), &found, &chunk.pages)?;
+                annotated_values::require_exact_index_bounds(page_index::index_place(path), &found, &chunk.pages)?;
             }
         }
         Ok(())
@@ -309,7 +315,7 @@ impl<'a> Claims<'a> {
 }
 
 /// Requires that two neighbouring leaves agree on the struct, list or map that they share.
-fn require_same_nesting(leaf: &Watch, next: &Watch) -> Result<()> {
+fn require_same_nesting(leaf: &SharedMeasure, next: &SharedMeasure) -> Result<()> {
     leaf.with(|leaf| {
         next.with(|next| match (&mut leaf.nested, &mut next.nested) {
             (Some(ours), Some(theirs)) => ours.require_same(theirs, &next.column.path().string()),

@@ -1,5 +1,5 @@
-//! Compares a column chunk's claims with its measure. Counts and ends of numbers must be exact; ends of bytes may be
-//! truncated.
+//! Compares a column chunk's claims with its measure. Counts and bounds of numbers must be exact. Bounds of bytes may
+//! be truncated.
 
 use crate::error::{Fault, Result};
 use crate::parquet::claims::measure::{ChunkMeasure, PageMeasure};
@@ -17,7 +17,7 @@ pub const UNVERIFIED: &str = "parquet_claim_unverified";
 const SHOWN_MAX_CHARACTERS: usize = 32;
 /// `Encoding` of the format.
 const DELTA_BYTE_ARRAY: i64 = 7;
-const ENDS: [&str; 2] = ["min", "max"];
+const BOUND_NAMES: [&str; 2] = ["min", "max"];
 
 /// The position of a claim, for error messages.
 #[derive(Clone, Copy)]
@@ -46,7 +46,7 @@ impl ClaimPlace<'_> {
 
 /// Joins the measures of all pages of a chunk.
 pub fn join_pages(chunk: &ChunkMeasure) -> PageMeasure {
-    let mut found = PageMeasure { bounds: chunk.ends.clone(), ..PageMeasure::default() };
+    let mut found = PageMeasure { bounds: chunk.bounds.clone(), ..PageMeasure::default() };
     for page in &chunk.pages {
         found.entries += page.entries;
         found.present += page.present;
@@ -61,8 +61,8 @@ pub fn join_pages(chunk: &ChunkMeasure) -> PageMeasure {
     found
 }
 
-/// Compares the statistics of a page. Its ends may be those of the whole chunk, as Polars writes them with a
-/// dictionary: a reader then only reads more pages than needed.
+/// Compares the statistics of a page. Its bounds may be those of the whole chunk, as Polars writes them with a
+/// dictionary. Readers then read more pages than needed, and lose no row.
 pub fn compare_page_statistics(
     place: ClaimPlace<'_>,
     declared: &Statistics<'_>,
@@ -75,8 +75,9 @@ pub fn compare_page_statistics(
     {
         return is_of_page;
     }
-    let ends = Statistics { old: declared.old, ends: declared.ends, exact: declared.exact, ..Statistics::default() };
-    compare_statistics(place, &ends, order, whole).or(is_of_page)
+    let Statistics { old, bounds, exact, .. } = *declared;
+    let only_bounds = Statistics { old, bounds, exact, ..Statistics::default() };
+    compare_statistics(place, &only_bounds, order, whole).or(is_of_page)
 }
 
 /// The number of distinct values, if it is known without storing them.
@@ -97,19 +98,19 @@ pub fn compare_statistics(
     if let Some(nulls) = declared.nulls {
         place.require_count("null_count", nulls, real.entries - real.present)?;
     }
-    for (side, name) in ENDS.iter().enumerate() {
+    for (side, name) in BOUND_NAMES.iter().enumerate() {
         if let Some(old) = declared.old[side] {
-            compare_end(place, &format!("deprecated {name}"), side, old, None, order, real)?;
+            compare_bound(place, &format!("deprecated {name}"), side, old, None, order, real)?;
         }
-        if let Some(value) = declared.ends[side] {
-            compare_end(place, &format!("{name}_value"), side, value, declared.exact[side], order, real)?;
+        if let Some(value) = declared.bounds[side] {
+            compare_bound(place, &format!("{name}_value"), side, value, declared.exact[side], order, real)?;
         }
     }
     Ok(())
 }
 
-/// Compares one end. `side` 0 is the least, 1 the greatest.
-pub fn compare_end(
+/// Compares one bound. `side` 0 is the least value, 1 the greatest.
+pub fn compare_bound(
     place: ClaimPlace<'_>,
     claim: &str,
     side: usize,
@@ -134,17 +135,17 @@ pub fn compare_end(
             .value(declared)
             .map_or_else(|| show_value(&OrderedValue::Bytes(declared.to_vec())), |declared| show_value(&declared))
     };
-    let Some(ends) = &real.bounds else {
+    let Some(bounds) = &real.bounds else {
         return Err(place.fault(claim, "none, because there is no value", shown()));
     };
-    let real = if side == 0 { &ends.0 } else { &ends.1 };
-    if order.value(declared).is_some_and(|declared| end_holds(side, &declared, real, exact)) {
+    let real = if side == 0 { &bounds.0 } else { &bounds.1 };
+    if order.value(declared).is_some_and(|declared| bound_holds(side, &declared, real, exact)) {
         return Ok(());
     }
     Err(place.fault(claim, show_value(real), shown()))
 }
 
-fn end_holds(side: usize, declared: &OrderedValue, real: &OrderedValue, exact: Option<bool>) -> bool {
+fn bound_holds(side: usize, declared: &OrderedValue, real: &OrderedValue, exact: Option<bool>) -> bool {
     match (declared, real) {
         // Either zero counts for both, as the format tells readers; NaN for neither.
         (OrderedValue::Float(declared), OrderedValue::Float(real)) => declared == real,
@@ -173,7 +174,7 @@ fn show_value(bound: &OrderedValue) -> String {
     }
 }
 
-/// Compares two declared ends. Zeros are equal.
+/// Compares two declared bounds. Zeros are equal.
 pub fn compare_values(a: &OrderedValue, b: &OrderedValue) -> Ordering {
     match (a, b) {
         (OrderedValue::Float(a), OrderedValue::Float(b)) => a.partial_cmp(b).unwrap_or_else(|| a.total_cmp(b)),

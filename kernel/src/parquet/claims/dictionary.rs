@@ -73,7 +73,8 @@ impl Dictionary {
         u64::from(self.spans[at].1 - self.spans[at].0)
     }
 
-    pub fn mark_all(&mut self) {
+    /// Starts to record which values rows use.
+    pub fn start_marking(&mut self) {
         self.used = vec![false; self.spans.len()];
     }
 
@@ -104,7 +105,8 @@ impl Dictionary {
         self.nans.as_deref()
     }
 
-    /// Numbers that compare like the values, if there are any.
+    /// For each value a number that compares like it. Returns `None` if the values have no order, or are too many to
+    /// sort.
     pub fn keys(&self) -> Option<&[i64]> {
         match &self.keys {
             Keys::Numbers(keys) | Keys::Ranks(keys, _) => Some(keys),
@@ -176,9 +178,9 @@ fn find_spans(data: &[u8], count: usize, physical: Physical, width: usize) -> Op
     if physical == Physical::BYTE_ARRAY {
         let (mut found, mut at) = (Vec::new(), 0);
         // A span takes more memory than an empty value, so no more than `count` are collected.
-        for text in split_texts(data).take(count) {
-            found.push((at + 4, at + 4 + text.len() as u32));
-            at += 4 + text.len() as u32;
+        for value in split_byte_arrays(data).take(count) {
+            found.push((at + 4, at + 4 + value.len() as u32));
+            at += 4 + value.len() as u32;
         }
         return (at == size && found.len() == count).then_some(found);
     }
@@ -188,12 +190,12 @@ fn find_spans(data: &[u8], count: usize, physical: Physical, width: usize) -> Op
 }
 
 /// The byte arrays of a plain page, up to the first incomplete one.
-pub fn split_texts(mut data: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
+pub fn split_byte_arrays(mut data: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     std::iter::from_fn(move || {
         let (length, rest) = data.split_first_chunk::<4>()?;
-        let (text, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        let (value, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
         data = rest;
-        Some(text)
+        Some(value)
     })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::parquet::claims::bloom::BloomFilter;
 use crate::parquet::claims::check::Claims;
-use crate::parquet::claims::pages::WatchedGroup;
+use crate::parquet::claims::pages::MeasuredRowGroup;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use bytes::Bytes;
 use parquet::arrow::ArrowWriter;
@@ -37,10 +37,10 @@ fn a_page_that_was_not_measured_is_refused() {
     let data = silent();
     let footer = ArrowReaderMetadata::load(&data, ArrowReaderOptions::new()).unwrap();
     let claims = Claims::read(&data, footer.metadata()).unwrap();
-    let watched = claims.watch(0).unwrap();
-    let fault = claims.compare(0, &watched).unwrap_err();
+    let measures = claims.start_measures(0).unwrap();
+    let fault = claims.compare(0, &measures).unwrap_err();
     assert_eq!((fault.code, &fault.column[..], fault.group), ("parquet_ambiguous", "id", Some(0)));
-    let pages = WatchedGroup { data: &data, metadata: footer.metadata(), group: 0, chunks: &watched };
+    let pages = MeasuredRowGroup { data: &data, metadata: footer.metadata(), group: 0, chunks: &measures };
     pages.column_chunks(0).unwrap().flatten().for_each(|page| assert_eq!(page.count(), 1));
-    assert_eq!(claims.compare(0, &watched), Ok(()));
+    assert_eq!(claims.compare(0, &measures), Ok(()));
 }

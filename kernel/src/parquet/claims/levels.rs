@@ -8,9 +8,10 @@ use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
 
 const HASH_BUFFER_BYTES: usize = 4_096;
 
-/// The maximum repetition and definition level of a node of the schema.
+/// A number for repetition levels and one for definition levels: the maximum levels of a node of the schema, or the
+/// bits of a level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Depth {
+struct LevelPair {
     repetition: u32,
     definition: u32,
 }
@@ -18,7 +19,8 @@ struct Depth {
 /// The levels of one leaf, page by page.
 #[derive(Debug)]
 pub struct NestedLevels {
-    width: Depth,
+    /// The bits of a level.
+    width: LevelPair,
     /// The definition level from which the list of each repetition level has an element.
     lists: Vec<u32>,
     /// The levels of the groups that it shares with the previous and with the next leaf.
@@ -32,7 +34,7 @@ pub struct NestedLevels {
 #[derive(Debug)]
 struct GroupLevels {
     group: String,
-    depth: Depth,
+    depth: LevelPair,
     entry: (u32, u32),
     times: u64,
     buffer: Vec<u8>,
@@ -48,7 +50,7 @@ pub fn plan_nested_levels(schema: &SchemaDescriptor) -> Vec<Option<NestedLevels>
     let made = leaves.iter().enumerate().map(|(at, leaf)| {
         let (before, after) = (shared_levels(at.checked_sub(1)), shared_levels(Some(at)));
         let width =
-            Depth { repetition: level_bits(leaf.max_rep_level()), definition: level_bits(leaf.max_def_level()) };
+            LevelPair { repetition: level_bits(leaf.max_rep_level()), definition: level_bits(leaf.max_def_level()) };
         let lists = find_lists(schema.root_schema(), leaf.path().parts());
         (!lists.is_empty() || before.is_some() || after.is_some()).then_some(NestedLevels {
             width,
@@ -66,11 +68,11 @@ fn find_shared_group(
     schema: &SchemaDescriptor,
     leaf: &ColumnDescriptor,
     next: &ColumnDescriptor,
-) -> Option<(String, Depth)> {
+) -> Option<(String, LevelPair)> {
     let (path, other) = (leaf.path().parts(), next.path().parts());
     let common = path.iter().zip(other).take_while(|(a, b)| a == b).count();
     let (depth, _) = walk_path(schema.root_schema(), &path[..common]).last()?;
-    (depth != Depth::default()).then(|| (path[..common].join("."), depth))
+    (depth != LevelPair::default()).then(|| (path[..common].join("."), depth))
 }
 
 fn level_bits(most: i16) -> u32 {
@@ -78,8 +80,8 @@ fn level_bits(most: i16) -> u32 {
 }
 
 /// The nodes on the path to a leaf, each with its depth and whether it is repeated.
-fn walk_path<'a>(root: &'a Type, path: &'a [String]) -> impl Iterator<Item = (Depth, bool)> + 'a {
-    let (mut node, mut depth) = (Some(root), Depth::default());
+fn walk_path<'a>(root: &'a Type, path: &'a [String]) -> impl Iterator<Item = (LevelPair, bool)> + 'a {
+    let (mut node, mut depth) = (Some(root), LevelPair::default());
     path.iter().map(move |name| {
         node = node.filter(|node| node.is_group()).and_then(|node| {
             let child = node.get_fields().iter().find(|child| child.name() == name);
@@ -98,7 +100,7 @@ fn find_lists(root: &Type, path: &[String]) -> Vec<u32> {
 }
 
 impl GroupLevels {
-    fn new((group, depth): &(String, Depth)) -> GroupLevels {
+    fn new((group, depth): &(String, LevelPair)) -> GroupLevels {
         let (group, depth, hash) = (group.clone(), *depth, blake3::Hasher::new());
         GroupLevels { group, depth, entry: (0, 0), times: 0, buffer: Vec::new(), hash }
     }

@@ -2,7 +2,7 @@
 
 use crate::error::{Fault, Result};
 use crate::parquet::claims::bloom::BloomFilter;
-use crate::parquet::claims::dictionary::{Dictionary, split_texts};
+use crate::parquet::claims::dictionary::{Dictionary, split_byte_arrays};
 use crate::parquet::claims::levels::NestedLevels;
 use crate::parquet::claims::plain_values::decode_to_plain;
 use crate::parquet::claims::row_indices::RowIndices;
@@ -12,19 +12,19 @@ use crate::parquet::claims::value_summary::{
 use crate::parquet::format::deltas;
 use crate::parquet::format::pages::split_page;
 use crate::parquet::format::runs::{bit_width, each_block, is_padded_below};
-use crate::parquet::ordered_value::{BOUND_MAX_BYTES, Order, OrderedValue, join_ends, parse_decimal};
+use crate::parquet::ordered_value::{BOUND_MAX_BYTES, Order, OrderedValue, join_bounds, parse_decimal};
 use bytes::Bytes;
 use parquet::basic::{Encoding, Type as Physical};
 use parquet::column::page::Page;
 use parquet::schema::types::ColumnDescPtr;
 
-/// The least that is kept of a page's ends, for error messages.
-const PAGE_ENDS_MIN_BYTES: usize = 64;
+/// The least that is kept of a page's bounds, for error messages.
+const PAGE_BOUNDS_MIN_BYTES: usize = 64;
 
 /// The measure of one data page.
 #[derive(Debug, Default)]
 pub struct PageMeasure {
-    /// Entries, with or without a value.
+    /// Entries, with or without a value; `present` have one.
     pub entries: u64,
     pub present: u64,
     pub nans: u64,
@@ -39,9 +39,9 @@ pub struct PageMeasure {
     pub by_dictionary: bool,
 }
 
-/// The lengths of the ends that a file declares for a chunk and for each of its data pages.
+/// The length of the longest bound that a file declares for a whole chunk, and for each of its data pages.
 #[derive(Debug, Default)]
-pub struct EndLengths {
+pub struct BoundLengths {
     pub whole: usize,
     pub pages: Vec<usize>,
 }
@@ -52,10 +52,10 @@ pub struct ChunkMeasure {
     pub column: ColumnDescPtr,
     pub order: Order,
     pub pages: Vec<PageMeasure>,
-    /// The ends of all pages so far. Long values are cut to what a comparison needs, because a few bytes of a file can
-    /// stand for long values in every page.
-    pub ends: Option<(OrderedValue, OrderedValue)>,
-    declared_ends: EndLengths,
+    /// The bounds of all pages so far. Long values are cut to what a comparison needs, because a few bytes of a file
+    /// can stand for long values in every page.
+    pub bounds: Option<(OrderedValue, OrderedValue)>,
+    declared_bounds: BoundLengths,
     /// The bytes of all byte arrays so far.
     pub bytes: u64,
     pub dictionary: Option<Dictionary>,
@@ -66,33 +66,33 @@ pub struct ChunkMeasure {
     /// The rows as dictionary indices, if the column is read by them.
     pub row_indices: Option<RowIndices>,
     filter: Option<BloomFilter>,
-    marks: bool,
+    marks_used_values: bool,
 }
 
 impl ChunkMeasure {
-    /// With `marks` the dictionary records which of its values rows use.
+    /// With `marks_used_values` or a filter, the dictionary records which of its values rows use.
     pub fn new(
         column: ColumnDescPtr,
         nested: Option<NestedLevels>,
         filter: Option<BloomFilter>,
-        marks: bool,
-        declared_ends: EndLengths,
+        marks_used_values: bool,
+        declared_bounds: BoundLengths,
     ) -> ChunkMeasure {
-        let (order, pages, dictionary, fault, marks) =
-            (Order::of(&column), Vec::new(), None, None, marks || filter.is_some());
+        let (order, pages, dictionary, fault, marks_used_values) =
+            (Order::of(&column), Vec::new(), None, None, marks_used_values || filter.is_some());
         ChunkMeasure {
             column,
             order,
             pages,
-            ends: None,
-            declared_ends,
+            bounds: None,
+            declared_bounds,
             bytes: 0,
             dictionary,
             fault,
             nested,
             row_indices: None,
             filter,
-            marks,
+            marks_used_values,
         }
     }
 
@@ -112,8 +112,8 @@ impl ChunkMeasure {
                     Dictionary::new(buf.clone(), *num_values, physical, width, self.order).ok_or_else(|| {
                         self.ambiguous("a dictionary with the declared number of values", "a different one")
                     })?;
-                if self.marks {
-                    made.mark_all();
+                if self.marks_used_values {
+                    made.start_marking();
                 }
                 self.dictionary = Some(made);
                 Ok(())
@@ -205,14 +205,14 @@ impl ChunkMeasure {
         (found.nans, found.bytes) = (seen.nans, seen.bytes);
         self.bytes = self.bytes.saturating_add(seen.bytes);
         if let Some((low, high)) = &seen.bounds {
-            let whole = self.declared_ends.whole.max(BOUND_MAX_BYTES) + 1;
-            self.ends = join_ends(self.ends.take(), Some((low.shorten(whole), high.shorten(whole))));
+            let whole = self.declared_bounds.whole.max(BOUND_MAX_BYTES) + 1;
+            self.bounds = join_bounds(self.bounds.take(), Some((low.shorten(whole), high.shorten(whole))));
             let page = self
-                .declared_ends
+                .declared_bounds
                 .pages
                 .get(self.pages.len())
                 .map_or(0, |declared| declared + 1)
-                .max(PAGE_ENDS_MIN_BYTES);
+                .max(PAGE_BOUNDS_MIN_BYTES);
             found.bounds = Some((low.shorten(page), high.shorten(page)));
         }
         self.pages.push(found);
@@ -244,7 +244,7 @@ impl ChunkMeasure {
         let (width, data) = data.split_first().ok_or_else(|| ambiguous("none"))?;
         let width = u32::from(*width);
         let sized = self.column.physical_type() == Physical::BYTE_ARRAY;
-        if self.marks {
+        if self.marks_used_values {
             let marked = each_block(data, width, count, |indices, _| {
                 indices.iter().for_each(|at| dictionary.mark(*at as usize));
                 Some(())
@@ -279,12 +279,12 @@ impl ChunkMeasure {
             if ones < count && lacks(0) || ones > 0 && lacks(1) {
                 return Err(self.not_in_filter());
             }
-            let ends = (i64::from(ones == count), i64::from(ones > 0));
-            let bounds = (count > 0).then_some((OrderedValue::Integer(ends.0), OrderedValue::Integer(ends.1)));
+            let (least, greatest) = (i64::from(ones == count), i64::from(ones > 0));
+            let bounds = (count > 0).then_some((OrderedValue::Integer(least), OrderedValue::Integer(greatest)));
             return Ok(ValueSummary { bounds, ..ValueSummary::default() });
         }
         if self.column.physical_type() == Physical::BYTE_ARRAY {
-            return self.measure_texts(data, count);
+            return self.measure_byte_arrays(data, count);
         }
         let width = self.width();
         if data.len() != count.checked_mul(width).ok_or_else(many)? || width == 0 && count > 0 {
@@ -306,27 +306,28 @@ impl ChunkMeasure {
                 let values = data.as_chunks::<8>().0.iter().map(|value| f64::from_le_bytes(*value));
                 summarize_floats(values, f64::is_nan, f64::total_cmp, OrderedValue::Double)
             }
-            Order::Bytes | Order::Decimal => self.measure_strings(data.chunks_exact(width.max(1)))?,
+            Order::Bytes | Order::Decimal => self.measure_byte_values(data.chunks_exact(width.max(1)))?,
             Order::Boolean | Order::Undefined => ValueSummary::default(),
         })
     }
 
-    fn measure_texts(&self, data: &[u8], count: usize) -> Result<ValueSummary> {
-        let (found, bytes) = split_texts(data).fold((0, 0), |(found, bytes), text| (found + 1, bytes + text.len()));
+    fn measure_byte_arrays(&self, data: &[u8], count: usize) -> Result<ValueSummary> {
+        let values = split_byte_arrays(data);
+        let (found, bytes) = values.fold((0, 0), |(found, bytes), value| (found + 1, bytes + value.len()));
         if found != count || bytes + 4 * count != data.len() {
             return Err(self.ambiguous("as many values as the levels count", "another number"));
         }
         if let Some(filter) = &self.filter
-            && split_texts(data).any(|value| !filter.may_contain_value(value, self.order))
+            && split_byte_arrays(data).any(|value| !filter.may_contain_value(value, self.order))
         {
             return Err(self.not_in_filter());
         }
-        let mut seen = self.measure_strings(split_texts(data))?;
+        let mut seen = self.measure_byte_values(split_byte_arrays(data))?;
         seen.bytes = bytes as u64;
         Ok(seen)
     }
 
-    fn measure_strings<'a>(&self, mut values: impl Iterator<Item = &'a [u8]>) -> Result<ValueSummary> {
+    fn measure_byte_values<'a>(&self, mut values: impl Iterator<Item = &'a [u8]>) -> Result<ValueSummary> {
         let mut seen = ValueSummary::default();
         match self.order {
             Order::Bytes => {
@@ -347,7 +348,7 @@ impl ChunkMeasure {
                     let value = parse_decimal(value)
                         .ok_or_else(|| self.ambiguous("numbers of at most 32 bytes", "different ones"))?;
                     let one = Some((OrderedValue::Decimal(value), OrderedValue::Decimal(value)));
-                    seen.bounds = join_ends(seen.bounds, one);
+                    seen.bounds = join_bounds(seen.bounds, one);
                 }
             }
             _ => {}

@@ -10,18 +10,19 @@ use parquet::file::metadata::ColumnChunkMetaData;
 /// The statistics of a column chunk or of a page. An absent field is not a claim.
 #[derive(Debug, Default)]
 pub struct Statistics<'a> {
-    /// The deprecated fields, minimum first.
+    /// `min` and `max`, which are deprecated.
     pub old: [Option<&'a [u8]>; 2],
-    pub ends: [Option<&'a [u8]>; 2],
+    /// `min_value` and `max_value`, and whether each is exact.
+    pub bounds: [Option<&'a [u8]>; 2],
     pub exact: [Option<bool>; 2],
     pub nulls: Option<i64>,
     pub distinct: Option<i64>,
 }
 
 impl Statistics<'_> {
-    /// The length of the longest end.
+    /// The length of the longest bound.
     pub fn longest(&self) -> usize {
-        self.old.iter().chain(&self.ends).flatten().map(|end| end.len()).max().unwrap_or(0)
+        self.old.iter().chain(&self.bounds).flatten().map(|bound| bound.len()).max().unwrap_or(0)
     }
 }
 
@@ -33,10 +34,10 @@ pub struct ChunkMetadata<'a> {
     pub has_statistics: bool,
     /// Page type, encoding and number of pages.
     pub encoding_stats: Option<Vec<[i64; 3]>>,
+    /// Offset and length, as for both indexes.
     pub bloom: (Option<i64>, Option<i64>),
     pub sizes: Sizes,
     pub geospatial: bool,
-    /// Offset and length.
     pub offset_index: (Option<i64>, Option<i64>),
     pub column_index: (Option<i64>, Option<i64>),
 }
@@ -231,8 +232,8 @@ fn read_statistics<'a>(scan: &mut Scan<'a>) -> Option<Statistics<'a>> {
             2 => found.old[0] = Some(scan.binary()?),
             3 => found.nulls = Some(scan.integer()?),
             4 => found.distinct = Some(scan.integer()?),
-            5 => found.ends[1] = Some(scan.binary()?),
-            6 => found.ends[0] = Some(scan.binary()?),
+            5 => found.bounds[1] = Some(scan.binary()?),
+            6 => found.bounds[0] = Some(scan.binary()?),
             7 => found.exact[1] = Some(wire == 1),
             8 => found.exact[0] = Some(wire == 1),
             _ => return Some(false),

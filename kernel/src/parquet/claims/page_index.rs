@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::parquet::claims::compare::{
-    ClaimPlace, compare_end, compare_values, is_counted_short, join_pages, require_between, unencoded_bytes,
+    ClaimPlace, compare_bound, compare_values, is_counted_short, join_pages, require_between, unencoded_bytes,
 };
 use crate::parquet::claims::measure::{ChunkMeasure, PageMeasure};
 use crate::parquet::claims::metadata::{ColumnIndex, OffsetIndex, PageMetadata};
@@ -67,9 +67,9 @@ pub fn compare_column_index(column: &str, declared: &ColumnIndex<'_>, chunk: &Ch
             [("min_values", declared.least[at]), ("max_values", declared.greatest[at])].into_iter().enumerate()
         {
             if page.present > 0 {
-                // Polars writes the ends of the whole chunk, so readers only read more pages than needed.
-                let is_of_page = compare_end(place, claim, side, value, None, chunk.order, page);
-                let is_of_chunk = || compare_end(place, claim, side, value, None, chunk.order, &all_pages);
+                // Polars writes the bounds of the whole chunk, so readers only read more pages than needed.
+                let is_of_page = compare_bound(place, claim, side, value, None, chunk.order, page);
+                let is_of_chunk = || compare_bound(place, claim, side, value, None, chunk.order, &all_pages);
                 is_of_page.or_else(|fault| is_of_chunk().map_err(|_| fault))?;
                 require_outer_zero(place, claim, side, value, chunk.order, page)?;
             } else if !value.is_empty() {
@@ -127,8 +127,8 @@ fn require_boundary_order(all: ClaimPlace<'_>, declared: &ColumnIndex<'_>, order
     }
     let known = matches!(declared.order, ASCENDING | DESCENDING);
     let fits = |values: &[&[u8]]| {
-        let ends: Vec<_> = values.iter().zip(&declared.null_pages).filter(|(_, null)| !**null).collect();
-        ends.windows(2).all(|pair| match (order.value(pair[0].0), order.value(pair[1].0)) {
+        let bounds: Vec<_> = values.iter().zip(&declared.null_pages).filter(|(_, null)| !**null).collect();
+        bounds.windows(2).all(|pair| match (order.value(pair[0].0), order.value(pair[1].0)) {
             (Some(a), Some(b)) if declared.order == ASCENDING => compare_values(&a, &b).is_le(),
             (Some(a), Some(b)) => compare_values(&a, &b).is_ge(),
             _ => false,

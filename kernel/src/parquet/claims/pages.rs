@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The measure of one column chunk, shared by the decoder's page reader and the comparison.
 #[derive(Clone)]
-pub struct Watch(Arc<Mutex<ChunkMeasure>>);
+pub struct SharedMeasure(Arc<Mutex<ChunkMeasure>>);
 
-impl Watch {
-    pub fn new(chunk: ChunkMeasure) -> Watch {
-        Watch(Arc::new(Mutex::new(chunk)))
+impl SharedMeasure {
+    pub fn new(chunk: ChunkMeasure) -> SharedMeasure {
+        SharedMeasure(Arc::new(Mutex::new(chunk)))
     }
 
     pub fn with<T>(&self, act: impl FnOnce(&mut ChunkMeasure) -> T) -> T {
@@ -25,23 +25,23 @@ impl Watch {
 }
 
 /// A row group whose pages are measured.
-pub struct WatchedGroup<'a> {
+pub struct MeasuredRowGroup<'a> {
     pub data: &'a Bytes,
     pub metadata: &'a ParquetMetaData,
     pub group: usize,
-    pub chunks: &'a [Watch],
+    pub chunks: &'a [SharedMeasure],
 }
 
-impl WatchedGroup<'_> {
+impl MeasuredRowGroup<'_> {
     /// The pages of one leaf.
-    pub fn pages(&self, at: usize) -> Result<WatchedPages> {
+    pub fn pages(&self, at: usize) -> Result<MeasuredPages> {
         let column = self.metadata.row_group(self.group).column(at);
         let pages = SerializedPageReader::new(Arc::new(self.data.clone()), column, self.num_rows(), None)?;
-        Ok(WatchedPages { pages, chunk: self.chunks[at].clone() })
+        Ok(MeasuredPages { pages, chunk: self.chunks[at].clone() })
     }
 }
 
-impl RowGroups for WatchedGroup<'_> {
+impl RowGroups for MeasuredRowGroup<'_> {
     fn num_rows(&self) -> usize {
         usize::try_from(self.metadata.row_group(self.group).num_rows()).unwrap_or(0)
     }
@@ -72,12 +72,12 @@ impl Iterator for OneChunk {
 impl PageIterator for OneChunk {}
 
 /// The pages of a column chunk, each measured when it is read.
-pub struct WatchedPages {
+pub struct MeasuredPages {
     pages: SerializedPageReader<Bytes>,
-    chunk: Watch,
+    chunk: SharedMeasure,
 }
 
-impl Iterator for WatchedPages {
+impl Iterator for MeasuredPages {
     type Item = Result<Page>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -85,7 +85,7 @@ impl Iterator for WatchedPages {
     }
 }
 
-impl PageReader for WatchedPages {
+impl PageReader for MeasuredPages {
     fn get_next_page(&mut self) -> Result<Option<Page>> {
         let Some(page) = self.pages.get_next_page()? else { return Ok(None) };
         let page = self.chunk.with(|chunk| {

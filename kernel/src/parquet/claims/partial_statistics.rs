@@ -7,15 +7,15 @@ use crate::parquet::claims::metadata::{self, read_page_headers};
 use crate::parquet::format::pages::DICTIONARY_PAGE;
 use parquet::basic::Type as Physical;
 
-const ENDS: [&str; 2] = ["min_value", "max_value"];
+const BOUND_NAMES: [&str; 2] = ["min_value", "max_value"];
 
 impl Claims<'_> {
-    /// Refuses a column whose ends are declared for some row groups with values but not for others. DataFusion takes
+    /// Refuses a column whose bounds are declared for some row groups with values but not for others. DataFusion takes
     /// the declared ones for those of the whole file.
-    pub fn require_all_or_no_ends(&self) -> Result<()> {
+    pub fn require_all_or_no_bounds(&self) -> Result<()> {
         let leaves = self.metadata.file_metadata().schema_descr().num_columns();
         for leaf in 0..leaves {
-            for (side, claim) in ENDS.iter().enumerate() {
+            for (side, claim) in BOUND_NAMES.iter().enumerate() {
                 self.require_all_or_none(leaf, side, claim)?;
             }
         }
@@ -71,8 +71,8 @@ impl Claims<'_> {
                 continue;
             }
             // Some readers use the deprecated field if the new one is missing, others do not.
-            let has_ends = (declared.statistics.ends[side].is_some(), declared.statistics.old[side].is_some());
-            if *first.get_or_insert(has_ends) != has_ends {
+            let has_bounds = (declared.statistics.bounds[side].is_some(), declared.statistics.old[side].is_some());
+            if *first.get_or_insert(has_bounds) != has_bounds {
                 let path = column.column_path().string();
                 let place = ClaimPlace { code: STATISTICS, column: &path, page: None };
                 let fault = place.fault(claim, "one of every row group with values, or of none", "of some");
@@ -83,7 +83,7 @@ impl Claims<'_> {
     }
 }
 
-/// A row group with only nulls has no ends.
+/// A row group with only nulls has no bounds.
 fn may_have_values(values: i64, declared: &metadata::ChunkMetadata<'_>) -> bool {
     values > 0 && declared.statistics.nulls != Some(values)
 }

@@ -18,8 +18,15 @@ pub const CODE: &str = "parquet_sorting_lies";
 
 /// The columns by which a row group declares to be sorted, and the last row so far.
 pub struct SortOrder {
-    by: Vec<(Vec<String>, bool, bool)>,
+    by: Vec<SortColumn>,
     last: Option<Vec<Option<OrderedValue>>>,
+}
+
+struct SortColumn {
+    /// The names on the path to the column.
+    names: Vec<String>,
+    descending: bool,
+    nulls_first: bool,
 }
 
 impl SortOrder {
@@ -39,14 +46,15 @@ impl SortOrder {
                 let place = ClaimPlace { column: &column.path().string(), ..place };
                 return Err(place.fault("sorting_columns", "each column once", "one twice"));
             }
-            by.push((column.path().parts().to_vec(), each.descending, each.nulls_first));
+            let names = column.path().parts().to_vec();
+            by.push(SortColumn { names, descending: each.descending, nulls_first: each.nulls_first });
         }
         Ok(SortOrder { by, last: None })
     }
 
     /// Whether the declared order uses this column of the file, or one inside it.
     pub fn includes(&self, name: &str) -> bool {
-        self.by.iter().any(|(names, _, _)| names.first().is_some_and(|first| first == name))
+        self.by.iter().any(|column| column.names.first().is_some_and(|first| first == name))
     }
 
     /// Adds the next rows, as the file has them. Refuses rows out of order.
@@ -54,20 +62,20 @@ impl SortOrder {
         if self.by.is_empty() {
             return Ok(());
         }
-        let columns: Vec<_> = self.by.iter().map(|(names, _, _)| find_column(batch, names)).collect();
+        let columns: Vec<_> = self.by.iter().map(|column| find_column(batch, &column.names)).collect();
         for row in 0..batch.len() {
             let mut next = Vec::with_capacity(columns.len());
-            for (column, (names, _, _)) in columns.iter().zip(&self.by) {
-                let place = ClaimPlace { code: UNVERIFIED, column: &names.join("."), page: None };
+            for (column, by) in columns.iter().zip(&self.by) {
+                let place = ClaimPlace { code: UNVERIFIED, column: &by.names.join("."), page: None };
                 let unordered =
                     || place.fault("sorting_columns", "columns of types that have an order", "a different one");
                 let (array, nulls) = column.as_ref().ok_or_else(unordered)?;
                 next.push(read_value(array, nulls.as_ref(), row).ok_or_else(unordered)?);
             }
             if let Some(last) = &self.last
-                && self.order(last, &next).is_gt()
+                && self.compare_rows(last, &next).is_gt()
             {
-                let column = self.by[0].0.join(".");
+                let column = self.by[0].names.join(".");
                 let place = ClaimPlace { code: CODE, column: &column, page: None };
                 return Err(place.fault("sorting_columns", "rows in the declared order", "different ones"));
             }
@@ -76,20 +84,22 @@ impl SortOrder {
         Ok(())
     }
 
-    fn order(&self, a: &[Option<OrderedValue>], b: &[Option<OrderedValue>]) -> Ordering {
-        let pairs = a.iter().zip(b).zip(&self.by).map(|((a, b), (_, descending, nulls_first))| match (a, b) {
-            (Some(a), Some(b)) if *descending => compare_values(b, a),
+    /// Compares two rows by the declared columns.
+    fn compare_rows(&self, a: &[Option<OrderedValue>], b: &[Option<OrderedValue>]) -> Ordering {
+        let pairs = a.iter().zip(b).zip(&self.by).map(|((a, b), column)| match (a, b) {
+            (Some(a), Some(b)) if column.descending => compare_values(b, a),
             (Some(a), Some(b)) => compare_values(a, b),
             (None, None) => Ordering::Equal,
-            (None, Some(_)) if *nulls_first => Ordering::Less,
+            (None, Some(_)) if column.nulls_first => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
-            (Some(_), None) if *nulls_first => Ordering::Greater,
+            (Some(_), None) if column.nulls_first => Ordering::Greater,
             (Some(_), None) => Ordering::Less,
         });
         pairs.fold(Ordering::Equal, Ordering::then)
     }
 }
 
+/// The value of a row; the inner `None` is null. The outer `None` means that values of this type have no order here.
 fn read_value(array: &ArrayRef, nulls: Option<&NullBuffer>, row: usize) -> Option<Option<OrderedValue>> {
     if array.data_type() == &DataType::Null || nulls.is_some_and(|nulls| nulls.is_null(row)) {
         return Some(None);

@@ -3,7 +3,7 @@
 use crate::canonical::schema::Plan;
 use crate::digest::Digester;
 use crate::error::Result;
-use crate::hash::sha256::Path;
+use crate::hash::sha256::HashPath;
 use crate::parquet::claims::check::Claims;
 use crate::parquet::file::ParquetFile;
 use arrow_array::types::Int64Type;
@@ -59,7 +59,7 @@ fn file(properties: WriterPropertiesBuilder, ratio: impl Fn(i64) -> Option<f64>)
 
 fn read(data: Bytes) -> Result<Value> {
     let plan = format!(r#"{{"schema":{SCHEMA},"mode":"stored","construction":"hmac-sha256","projections":[["id"]]}}"#);
-    let mut digester = Digester::new(Plan::parse(&plan)?, &[[7; 32]], Path::available()[0]);
+    let mut digester = Digester::new(Plan::parse(&plan)?, &[[7; 32]], HashPath::available()[0]);
     ParquetFile::open(data, &format!(r#"{{"schema":{SCHEMA}}}"#))?.read(&mut digester)
 }
 
@@ -101,7 +101,7 @@ fn pages_that_the_decoder_did_not_read_are_refused() {
     let data = file(WriterProperties::builder(), numbers);
     let footer = ParquetMetaDataReader::new().parse_and_finish(&data).unwrap();
     let claims = Claims::read(&data, &footer).unwrap();
-    let fault = claims.compare(1, &claims.watch(1).unwrap()).unwrap_err();
+    let fault = claims.compare(1, &claims.start_measures(1).unwrap()).unwrap_err();
     assert_eq!((fault.code, fault.group, &fault.column[..]), ("parquet_ambiguous", Some(1), "id"));
 }
 

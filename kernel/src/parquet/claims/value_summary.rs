@@ -1,10 +1,10 @@
-//! Summarizes the values of one page: their ends, NaNs and bytes.
+//! Summarizes the values of one page: their bounds, NaNs and bytes.
 
 use crate::parquet::claims::dictionary::Dictionary;
 use crate::parquet::format::runs::each_block;
 use crate::parquet::ordered_value::OrderedValue;
 
-/// The ends of a page's values, and what is counted of them.
+/// The bounds of a page's values, and what is counted of them.
 #[derive(Default)]
 pub struct ValueSummary {
     pub bounds: Option<(OrderedValue, OrderedValue)>,
@@ -14,8 +14,8 @@ pub struct ValueSummary {
 
 pub fn summarize_integers<T: Copy + Ord + Into<i64>>(values: impl Iterator<Item = T> + Clone) -> ValueSummary {
     // Two passes, each of which the compiler vectorizes.
-    let ends = values.clone().min().zip(values.max());
-    let bounds = ends.map(|(low, high)| (OrderedValue::Integer(low.into()), OrderedValue::Integer(high.into())));
+    let bounds = values.clone().min().zip(values.max());
+    let bounds = bounds.map(|(low, high)| (OrderedValue::Integer(low.into()), OrderedValue::Integer(high.into())));
     ValueSummary { bounds, ..ValueSummary::default() }
 }
 
@@ -25,13 +25,13 @@ pub fn summarize_floats<T: Copy>(
     order: impl Fn(&T, &T) -> std::cmp::Ordering,
     bound: impl Fn(T) -> OrderedValue,
 ) -> ValueSummary {
-    let (mut ends, mut nans) = (None, 0);
+    let (mut bounds, mut nans) = (None, 0);
     for value in values {
         if is_nan(value) {
             nans += 1;
             continue;
         }
-        ends = Some(match ends {
+        bounds = Some(match bounds {
             None => (value, value),
             Some((low, high)) => (
                 if order(&value, &low).is_lt() { value } else { low },
@@ -39,7 +39,7 @@ pub fn summarize_floats<T: Copy>(
             ),
         });
     }
-    ValueSummary { bounds: ends.map(|(low, high)| (bound(low), bound(high))), nans, bytes: 0 }
+    ValueSummary { bounds: bounds.map(|(low, high)| (bound(low), bound(high))), nans, bytes: 0 }
 }
 
 /// A page's dictionary indices: runs of `width` bits, `count` in number.
@@ -49,8 +49,8 @@ pub struct Indices<'a> {
     pub count: u64,
 }
 
-/// Summarizes values by their dictionary indices, and gives each block of valid indices to `show`. With `sized` the bytes
-/// of the values are added up. Returns `None` for an index outside the dictionary.
+/// Summarizes values by their dictionary indices, and gives each block of valid indices to `show`. With `sized` the
+/// bytes of the values are added up. Returns `None` for an index outside the dictionary.
 pub fn summarize_indices(
     dictionary: &Dictionary,
     indices: &Indices<'_>,
@@ -100,20 +100,20 @@ fn summarize_keys_with_nans(
     indices: &Indices<'_>,
     show: &mut impl FnMut(&[u32], u64),
 ) -> Option<ValueSummary> {
-    let (mut ends, mut found): (Option<(i64, i64)>, u64) = (None, 0);
+    let (mut bounds, mut found): (Option<(i64, i64)>, u64) = (None, 0);
     each_block(indices.data, indices.width, indices.count, |block, times| {
         for at in block {
             let key = *keys.get(*at as usize)?;
             if nans[*at as usize] {
                 found += times;
             } else {
-                ends = Some(ends.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
+                bounds = Some(bounds.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
             }
         }
         show(block, times);
         Some(())
     })?;
-    let bounds = match ends {
+    let bounds = match bounds {
         Some((low, high)) => Some((dictionary.value_of_key(low)?, dictionary.value_of_key(high)?)),
         None => None,
     };
@@ -125,11 +125,11 @@ fn summarize_unsorted(
     indices: &Indices<'_>,
     show: &mut impl FnMut(&[u32], u64),
 ) -> Option<ValueSummary> {
-    let mut ends: Option<(usize, usize)> = None;
+    let mut bounds: Option<(usize, usize)> = None;
     each_block(indices.data, indices.width, indices.count, |block, times| {
         for at in block {
             let at = Some(*at as usize).filter(|at| *at < dictionary.len())?;
-            ends = Some(match ends {
+            bounds = Some(match bounds {
                 None => (at, at),
                 Some((low, high)) => (
                     if dictionary.compare(at, low).is_lt() { at } else { low },
@@ -140,7 +140,7 @@ fn summarize_unsorted(
         show(block, times);
         Some(())
     })?;
-    let bounds = ends.and_then(|(low, high)| Some((dictionary.bound(low)?, dictionary.bound(high)?)));
+    let bounds = bounds.and_then(|(low, high)| Some((dictionary.bound(low)?, dictionary.bound(high)?)));
     Some(ValueSummary { bounds, ..ValueSummary::default() })
 }
 

@@ -1,5 +1,5 @@
-//! Refuses ends of fixed-length values in a published footer that have another length, because PyArrow reads that many
-//! bytes of them.
+//! Refuses bounds of fixed-length values in a published footer that have another length than a value. PyArrow reads as
+//! many bytes of a bound as a value has.
 
 use crate::error::Result;
 use crate::parquet::claims::check::Claims;
@@ -11,7 +11,7 @@ use parquet::basic::Type as Physical;
 use parquet::file::metadata::ColumnChunkMetaData;
 
 impl Claims<'_> {
-    /// Refuses ends of FIXED_LEN_BYTE_ARRAY columns that are longer or shorter than a value.
+    /// Refuses bounds of FIXED_LEN_BYTE_ARRAY columns that are longer or shorter than a value.
     pub fn require_widths(&self) -> Result<()> {
         for group in 0..self.metadata.num_row_groups() {
             for (column, declared) in self.chunks(group) {
@@ -39,12 +39,13 @@ impl Claims<'_> {
         let Some(found) = index.and_then(|range| metadata::read_column_index(&self.data[range], count)) else {
             return Ok(());
         };
-        for (claim, ends) in [("min_values", &found.least), ("max_values", &found.greatest)] {
-            for (at, end) in ends.iter().enumerate() {
+        for (claim, bounds) in [("min_values", &found.least), ("max_values", &found.greatest)] {
+            for (at, bound) in bounds.iter().enumerate() {
                 // Writers truncate long values here, and readers compare the rest byte by byte.
-                let is_cut = width > INDEX_CUT_BYTES && end.len() < width;
+                let is_cut = width > INDEX_CUT_BYTES && bound.len() < width;
                 if !is_cut && !found.null_pages.get(at).is_some_and(|null| *null) {
-                    require_width(ClaimPlace { page: Some(at), ..page_index::index_place(&path) }, claim, end, width)?;
+                    let place = ClaimPlace { page: Some(at), ..page_index::index_place(&path) };
+                    require_width(place, claim, bound, width)?;
                 }
             }
         }
@@ -52,19 +53,19 @@ impl Claims<'_> {
     }
 }
 
-/// No writer truncates the ends of a column index to fewer bytes.
+/// No writer truncates the bounds of a column index to fewer bytes.
 const INDEX_CUT_BYTES: usize = 16;
 
 fn require_statistics(place: ClaimPlace<'_>, declared: &Statistics<'_>, width: usize) -> Result<()> {
-    for (claim, ends) in [("deprecated min and max", &declared.old), ("min_value and max_value", &declared.ends)] {
-        ends.iter().flatten().try_for_each(|end| require_width(place, claim, end, width))?;
+    for (claim, bounds) in [("deprecated min and max", &declared.old), ("min_value and max_value", &declared.bounds)] {
+        bounds.iter().flatten().try_for_each(|bound| require_width(place, claim, bound, width))?;
     }
     Ok(())
 }
 
-fn require_width(place: ClaimPlace<'_>, claim: &str, end: &[u8], width: usize) -> Result<()> {
-    if end.len() == width {
+fn require_width(place: ClaimPlace<'_>, claim: &str, bound: &[u8], width: usize) -> Result<()> {
+    if bound.len() == width {
         return Ok(());
     }
-    Err(place.fault(claim, format!("{width} bytes"), end.len()))
+    Err(place.fault(claim, format!("{width} bytes"), bound.len()))
 }

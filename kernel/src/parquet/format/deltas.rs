@@ -50,17 +50,17 @@ pub fn sum_lengths(data: &[u8], most: u64) -> Option<(u64, usize)> {
 pub struct Header {
     /// Miniblocks per block, and numbers per miniblock.
     miniblocks: u64,
-    each: u64,
+    numbers: u64,
     pub count: u64,
     pub first: i64,
 }
 
 pub fn read_header(reader: &mut Reader<'_>) -> Option<Header> {
     let (block, miniblocks, count) = (reader.count()?, reader.count()?, reader.count()?);
-    let each = block
+    let numbers = block
         .checked_div(miniblocks)
-        .filter(|each| *each > 0 && each.is_multiple_of(32) && each * miniblocks == block)?;
-    Some(Header { miniblocks, each, count, first: reader.zigzag()? })
+        .filter(|numbers| *numbers > 0 && numbers.is_multiple_of(32) && numbers * miniblocks == block)?;
+    Some(Header { miniblocks, numbers, count, first: reader.zigzag()? })
 }
 
 /// Gives each miniblock to `part`: its bytes, the bit width, how many of its numbers count, and the least difference.
@@ -78,8 +78,8 @@ pub fn each_miniblock<'a>(
                 break;
             }
             let width = Some(*width).filter(|width| *width <= width_max)?;
-            let packed = reader.take(head.each.checked_mul(u64::from(width))? / 8)?;
-            let taken = left.min(head.each);
+            let packed = reader.take(head.numbers.checked_mul(u64::from(width))? / 8)?;
+            let taken = left.min(head.numbers);
             part(packed, usize::from(width), taken, step)?;
             left -= taken;
         }

@@ -9,8 +9,8 @@ use parquet::file::metadata::ColumnChunkMetaData;
 pub const DATA_PAGE: i64 = 0;
 pub const DICTIONARY_PAGE: i64 = 2;
 pub const DATA_PAGE_V2: i64 = 3;
-pub const PLAIN_DICTIONARY: i64 = 2;
 /// `Encoding` of the format.
+pub const PLAIN_DICTIONARY: i64 = 2;
 const RLE_DICTIONARY: i64 = 8;
 /// The values of a small dictionary are encoded once per batch of some thousand rows.
 const SMALL_DICTIONARY_BYTES: usize = 32_768;
@@ -45,7 +45,7 @@ pub struct PageHeader {
 pub fn read_page_header(data: &[u8], at: usize) -> Option<PageHeader> {
     let mut scan = Scan::new(data, at);
     let (mut kind, mut size, mut compressed, mut values, mut levels) = (0, 0, 0, 0, (0, 0));
-    let (mut is_compressed, mut levels_size, mut encoding, mut said) = (true, 0, 0, Vec::new());
+    let (mut is_compressed, mut levels_size, mut encoding, mut type_fields) = (true, 0, 0, Vec::new());
     scan.each_field(|scan, id, field| match (id, field) {
         (1, I32) => {
             kind = scan.number(I32)?;
@@ -60,7 +60,7 @@ pub fn read_page_header(data: &[u8], at: usize) -> Option<PageHeader> {
             Some(true)
         }
         (5 | 7 | 8, STRUCT) => {
-            said.push(id);
+            type_fields.push(id);
             let (first, second) = (id == 5, id == 8);
             scan.each_field(|scan, id, field| {
                 match (id, field) {
@@ -82,7 +82,8 @@ pub fn read_page_header(data: &[u8], at: usize) -> Option<PageHeader> {
     let end = scan.at.checked_add(usize::try_from(compressed).ok()?).filter(|end| *end <= data.len())?;
     let (size, compressed) = (u64::try_from(size).ok()?, u64::try_from(compressed).ok()?);
     let (values, levels_size) = (u64::try_from(values).ok()?, u64::try_from(levels_size).ok()?);
-    let is_consistent = matches!((kind, &said[..]), (DATA_PAGE, [5]) | (DICTIONARY_PAGE, [7]) | (DATA_PAGE_V2, [8]));
+    let is_consistent =
+        matches!((kind, &type_fields[..]), (DATA_PAGE, [5]) | (DICTIONARY_PAGE, [7]) | (DATA_PAGE_V2, [8]));
     Some(PageHeader {
         kind,
         size,

@@ -68,6 +68,7 @@ pub fn require_annotations(footer: &[u8]) -> Result<()> {
     }
 }
 
+/// Checks all elements. The inner option is the first fault; the outer one is `None` if they cannot be parsed.
 fn check_elements(scan: &mut Scan<'_>) -> Option<Option<Fault>> {
     let (count, _) = scan.list()?;
     // The open groups, each with the number of its children still to come.

@@ -28,8 +28,9 @@ const DELTA_BYTE_ARRAY: i64 = 7;
 const DICTIONARY_VALUE_BYTES: u64 = 16;
 /// The most memory per byte of a variant while it is decoded: names and fields of one byte each.
 const VARIANT_GROWTH: u64 = 16;
-/// Limits on the elements of all lists and maps of a file and on the bytes of all its texts. A few bytes of a file can
-/// stand for any number of both, so beyond this the limit grows with the rows.
+/// Limits on the elements of all lists and maps of a file, and on the bytes of all its byte arrays (texts and others).
+/// A few bytes of a file can stand for any number of both. A file with many rows may have more, in proportion to its
+/// rows.
 const ELEMENTS_MAX: u64 = 1 << 32;
 const ELEMENTS_PER_ROW: u64 = 1_024;
 const TEXTS_MAX_BYTES: u64 = 1 << 38;
@@ -84,8 +85,8 @@ pub fn check_footer(data: &[u8]) -> Result<()> {
     }
 }
 
-/// Checks the schema's elements, which are listed in order, each with its number of children. Returns a fault, or
-/// `None` if they cannot be parsed.
+/// Checks the schema's elements, which are listed in order, each with its number of children. The inner option is a
+/// fault; the outer one is `None` if they cannot be parsed.
 fn check_schema(scan: &mut Scan<'_>) -> Option<Option<Fault>> {
     let (count, kind) = scan.list()?;
     if count > SCHEMA_ELEMENTS_MAX {
@@ -134,7 +135,7 @@ pub fn require_elements(metadata: &ParquetMetaData) -> Result<()> {
     if elements > most { Err(too_large("number of elements", most, elements)) } else { Ok(()) }
 }
 
-/// Refuses a file with too many bytes of text, of which `bytes` were counted so far.
+/// Refuses a file with too many bytes of byte arrays, of which `bytes` were counted so far.
 pub fn require_texts(metadata: &ParquetMetaData, bytes: u64) -> Result<()> {
     let most = texts_max(count_rows(metadata));
     if bytes > most { Err(too_large("number of bytes of text", most, bytes)) } else { Ok(()) }

@@ -15,7 +15,7 @@ use parquet::file::serialized_reader::SerializedPageReader;
 use std::io::Read;
 use std::sync::Arc;
 
-/// Pages that cannot decompress to more than this are not measured.
+/// Gzip pages that cannot decompress to more than this are not decompressed for the check.
 const GROWN_MAX_BYTES: u64 = 268_435_456;
 /// The maximum compression ratio of gzip.
 const GZIP_RATIO_MAX: u64 = 1_032;
@@ -111,9 +111,9 @@ fn decoded_size(page: &Page, column: &ColumnChunkMetaData) -> Option<u64> {
     match page.encoding() {
         Encoding::DELTA_LENGTH_BYTE_ARRAY => sum_lengths(&values, most).map(|_| size),
         Encoding::DELTA_BYTE_ARRAY => {
-            let (begun, end) = sum_lengths(&values, most)?;
+            let (prefix_bytes, end) = sum_lengths(&values, most)?;
             sum_lengths(&values[end..], most)?;
-            size.checked_add(begun)
+            size.checked_add(prefix_bytes)
         }
         _ => Some(size),
     }

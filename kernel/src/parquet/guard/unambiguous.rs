@@ -122,7 +122,7 @@ pub fn require_unambiguous(data: &Bytes, metadata: &ParquetMetaData) -> Result<(
         for column in group.columns() {
             ranges.push(require_pages(data, group, column).map_err(placed)?);
         }
-        require_found_by_splits(data, group, declared).map_err(placed)?;
+        require_row_group_extent(data, group, declared).map_err(placed)?;
     }
     require_no_overlap(ranges, start)
 }
@@ -245,9 +245,10 @@ fn require_pages(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkMet
     Ok((start, end))
 }
 
-/// Returns `None` unless the declared size is that of the data. Some readers use the declared size, others the data,
-/// and the `parquet` crate pads short Snappy data. DuckDB does not read gzip with a name, and Java not Zstandard with a
-/// large window.
+/// Returns `None` unless the declared size is that of the data, as far as this is visible without decompressing it.
+/// Some readers use the declared size, others the data, and the `parquet` crate pads short Snappy data. Also returns
+/// `None` for gzip with a file name, which DuckDB does not read, and Zstandard with a large window, which Java does not
+/// read.
 fn require_size(page: &PageHeader, codec: Compression, data: &[u8]) -> Option<()> {
     let declared = if codec == Compression::UNCOMPRESSED || !page.is_compressed {
         page.compressed
@@ -277,9 +278,9 @@ fn read_snappy_size(data: &[u8]) -> Option<u64> {
     data.is_empty().then_some(0)
 }
 
-/// Requires that readers of a file's parts find the row group. They take the row groups whose middle, by declared start
-/// and size, lies in their part.
-fn require_found_by_splits(data: &Bytes, group: &RowGroupMetaData, declared: &DeclaredGroup) -> Result<()> {
+/// Requires that a row group begins with its first column, has the size of its columns and has its middle in the file.
+/// Readers of splits take the row groups whose middle, by declared start and size, lies in their split.
+fn require_row_group_extent(data: &Bytes, group: &RowGroupMetaData, declared: &DeclaredGroup) -> Result<()> {
     let size: i64 = group.columns().iter().map(ColumnChunkMetaData::compressed_size).sum();
     if declared.size.is_some_and(|declared| declared != size) {
         return Err(ambiguous("", "a row group of the size of its columns", "another size"));
@@ -294,11 +295,11 @@ fn require_found_by_splits(data: &Bytes, group: &RowGroupMetaData, declared: &De
     Ok(())
 }
 
-/// Refuses a row group that readers of a file's parts do not find in any part.
+/// Refuses a row group that readers find in no split.
 ///
-/// Java reads every file in parts, even one that is not split, and takes the row groups whose middle lies in a part.
-/// The first part begins at `from`.
-pub fn require_found_in_parts(data: &Bytes, metadata: &ParquetMetaData, from: usize) -> Result<()> {
+/// Iceberg's Java library reads every file in splits, at least one, and takes the row groups whose middle lies in a
+/// split. The first split begins at `from`.
+pub fn require_found_by_splits(data: &Bytes, metadata: &ParquetMetaData, from: usize) -> Result<()> {
     let start = footer_start(data).ok_or_else(|| ambiguous("", "a footer", "none"))?;
     let declared = read_groups(&data[start..data.len() - 2 * MAGIC_BYTES]);
     let declared = declared.filter(|declared| declared.len() == metadata.num_row_groups());
@@ -308,14 +309,18 @@ pub fn require_found_in_parts(data: &Bytes, metadata: &ParquetMetaData, from: us
         let half = usize::try_from(declared.size.unwrap_or_else(sum) / 2).unwrap_or(usize::MAX);
         let middle = group.columns().first().map(|first| chunk_start(first).saturating_add(half));
         if group.num_rows() != 0 && middle.is_some_and(|middle| !(from..data.len()).contains(&middle)) {
-            return Err(ambiguous("", "a row group whose middle lies in a part of the file", "one outside every part")
-                .in_group(at));
+            return Err(ambiguous(
+                "",
+                "a row group whose middle lies in a split of the file",
+                "one outside every split",
+            )
+            .in_group(at));
         }
     }
     Ok(())
 }
 
-/// Refuses bytes that belong to two columns, or to a column and the footer.
+/// Refuses bytes that belong to two of these ranges (columns, indexes, filters), or to one of them and the footer.
 pub fn require_no_overlap(mut ranges: Vec<(usize, usize)>, footer: usize) -> Result<()> {
     ranges.retain(|(start, end)| start < end);
     ranges.sort_unstable();

@@ -55,15 +55,16 @@ enum Annotation {
     List,
     Decimal { scale: u8, precision: u8 },
     Date,
-    Time(Clock),
-    Timestamp(Clock),
+    Time(TimeForm),
+    Timestamp(TimeForm),
     Unknown,
     Uuid,
     Variant,
 }
 
+/// Whether a time is in UTC, and whether it counts nanoseconds instead of microseconds.
 #[derive(Clone, Copy, Debug)]
-struct Clock {
+struct TimeForm {
     utc: bool,
     nanos: bool,
 }
@@ -287,8 +288,8 @@ impl Annotation {
             Annotation::List => Some(3),
             Annotation::Decimal { .. } => Some(5),
             Annotation::Date => Some(6),
-            Annotation::Time(Clock { utc: true, nanos: false }) => Some(8),
-            Annotation::Timestamp(Clock { utc: true, nanos: false }) => Some(10),
+            Annotation::Time(TimeForm { utc: true, nanos: false }) => Some(8),
+            Annotation::Timestamp(TimeForm { utc: true, nanos: false }) => Some(10),
             _ => None,
         }
     }
@@ -315,9 +316,9 @@ impl Annotation {
                 fields.int(1, scale.into());
                 fields.int(2, precision.into());
             }
-            Annotation::Time(clock) | Annotation::Timestamp(clock) => {
-                fields.flag(1, clock.utc);
-                fields.nested(2, |unit| unit.nested(if clock.nanos { 3 } else { 2 }, |_| ()));
+            Annotation::Time(form) | Annotation::Timestamp(form) => {
+                fields.flag(1, form.utc);
+                fields.nested(2, |unit| unit.nested(if form.nanos { 3 } else { 2 }, |_| ()));
             }
             Annotation::Variant => fields.byte(1, VARIANT_VERSION),
             _ => {}
@@ -327,7 +328,7 @@ impl Annotation {
 
 /// How values of a table's type are annotated in this physical type. The outer `None` means that they cannot be.
 fn choose_annotation(kind: &Type, physical: Physical, length: i32) -> Option<Option<Annotation>> {
-    let timestamp = |utc, nanos| Some(Some(Annotation::Timestamp(Clock { utc, nanos })));
+    let timestamp = |utc, nanos| Some(Some(Annotation::Timestamp(TimeForm { utc, nanos })));
     match (kind, physical) {
         (Type::Boolean, Physical::BOOLEAN)
         | (Type::Int, Physical::INT32)
@@ -346,8 +347,8 @@ fn choose_annotation(kind: &Type, physical: Physical, length: i32) -> Option<Opt
             fits.then_some(Some(Annotation::Decimal { scale: *scale, precision: *precision }))
         }
         (Type::Date, Physical::INT32) => Some(Some(Annotation::Date)),
-        (Type::Time, Physical::INT64) => Some(Some(Annotation::Time(Clock { utc: false, nanos: false }))),
-        (Type::TimeNs, Physical::INT64) => Some(Some(Annotation::Time(Clock { utc: false, nanos: true }))),
+        (Type::Time, Physical::INT64) => Some(Some(Annotation::Time(TimeForm { utc: false, nanos: false }))),
+        (Type::TimeNs, Physical::INT64) => Some(Some(Annotation::Time(TimeForm { utc: false, nanos: true }))),
         (Type::Timestamp, Physical::INT64) => timestamp(false, false),
         (Type::TimestampTz, Physical::INT64) => timestamp(true, false),
         (Type::TimestampNs, Physical::INT64) => timestamp(false, true),

@@ -10,9 +10,9 @@ const FORMAT_VERSION: i32 = 1;
 /// `BoundaryOrder` of the format: readers may not search by bisection.
 const UNORDERED: i32 = 0;
 
-/// The ends of a chunk or page as plain bytes.
+/// The bounds of a chunk or page as plain bytes.
 #[derive(Default)]
-pub struct Ends {
+pub struct Bounds {
     pub least: Vec<u8>,
     pub greatest: Vec<u8>,
 }
@@ -24,7 +24,7 @@ pub struct PageFacts {
     pub first_row: i64,
     pub nulls: i64,
     pub is_null: bool,
-    pub ends: Option<Ends>,
+    pub bounds: Option<Bounds>,
 }
 
 pub struct ChunkFacts {
@@ -41,7 +41,7 @@ pub struct ChunkFacts {
     pub has_values: bool,
     /// None inside lists and maps, where writers count differently.
     pub nulls: Option<i64>,
-    pub ends: Option<Ends>,
+    pub bounds: Option<Bounds>,
     pub pages: Vec<PageFacts>,
     /// Whether every page begins with a row, so that readers can find pages by row.
     pub begins_rows: bool,
@@ -54,17 +54,17 @@ pub struct GroupFacts {
 }
 
 /// Offset and length of an index.
-type Place = (i64, i32);
+type IndexRange = (i64, i32);
 
 #[derive(Clone, Copy, Default)]
 struct Indexes {
-    column: Option<Place>,
-    offset: Option<Place>,
+    column: Option<IndexRange>,
+    offset: Option<IndexRange>,
 }
 
 /// Appends indexes, footer and trailer to `out`, which begins at byte `start` of the file. Returns the length of the
 /// footer.
-pub fn write_end(
+pub fn write_indexes_and_footer(
     out: &mut Vec<u8>,
     start: u64,
     elements: &[Element],
@@ -144,9 +144,9 @@ fn write_chunk(fields: &mut Fields<'_>, chunk: &ChunkFacts, column: &Column) {
     if let Some(nulls) = chunk.nulls {
         fields.nested(12, |fields| {
             fields.long(3, nulls);
-            if let Some(ends) = &chunk.ends {
-                fields.binary(5, &ends.greatest);
-                fields.binary(6, &ends.least);
+            if let Some(bounds) = &chunk.bounds {
+                fields.binary(5, &bounds.greatest);
+                fields.binary(6, &bounds.least);
                 fields.flag(7, true);
                 fields.flag(8, true);
             }
@@ -159,16 +159,16 @@ fn write_chunk(fields: &mut Fields<'_>, chunk: &ChunkFacts, column: &Column) {
     });
 }
 
-/// Written only if the ends of every page with values are known.
-fn write_column_index(out: &mut Vec<u8>, start: u64, chunk: &ChunkFacts) -> Option<Place> {
+/// Written only if the bounds of every page with values are known.
+fn write_column_index(out: &mut Vec<u8>, start: u64, chunk: &ChunkFacts) -> Option<IndexRange> {
     chunk.nulls?;
-    if chunk.pages.is_empty() || chunk.pages.iter().any(|page| page.ends.is_none() && !page.is_null) {
+    if chunk.pages.is_empty() || chunk.pages.iter().any(|page| page.bounds.is_none() && !page.is_null) {
         return None;
     }
-    let ends = |greatest: bool| {
-        chunk.pages.iter().map(move |page| match &page.ends {
-            Some(ends) if greatest => &ends.greatest[..],
-            Some(ends) => &ends.least[..],
+    let bounds = |greatest: bool| {
+        chunk.pages.iter().map(move |page| match &page.bounds {
+            Some(bounds) if greatest => &bounds.greatest[..],
+            Some(bounds) => &bounds.least[..],
             None => &[],
         })
     };
@@ -176,14 +176,14 @@ fn write_column_index(out: &mut Vec<u8>, start: u64, chunk: &ChunkFacts) -> Opti
     let null_pages: Vec<bool> = chunk.pages.iter().map(|page| page.is_null).collect();
     Some(write_index(out, start, |fields| {
         fields.flags(1, &null_pages);
-        fields.binaries(2, ends(false));
-        fields.binaries(3, ends(true));
+        fields.binaries(2, bounds(false));
+        fields.binaries(3, bounds(true));
         fields.int(4, UNORDERED);
         fields.longs(5, &nulls);
     }))
 }
 
-fn write_offset_index(out: &mut Vec<u8>, start: u64, chunk: &ChunkFacts) -> Place {
+fn write_offset_index(out: &mut Vec<u8>, start: u64, chunk: &ChunkFacts) -> IndexRange {
     write_index(out, start, |fields| {
         fields.structs(1, &chunk.pages, |page, fields| {
             fields.long(1, page.offset);
@@ -193,7 +193,7 @@ fn write_offset_index(out: &mut Vec<u8>, start: u64, chunk: &ChunkFacts) -> Plac
     })
 }
 
-fn write_index(out: &mut Vec<u8>, start: u64, write: impl FnOnce(&mut Fields<'_>)) -> Place {
+fn write_index(out: &mut Vec<u8>, start: u64, write: impl FnOnce(&mut Fields<'_>)) -> IndexRange {
     let before = out.len();
     write_struct(out, write);
     ((start + before as u64) as i64, (out.len() - before) as i32)

@@ -5,12 +5,12 @@ use crate::error::{Fault, Result};
 use crate::parquet::claims::compare::join_pages;
 use crate::parquet::claims::measure::{ChunkMeasure, PageMeasure};
 use crate::parquet::claims::metadata::{PageMetadata as PageHeader, read_page_headers};
-use crate::parquet::claims::pages::Watch;
+use crate::parquet::claims::pages::SharedMeasure;
 use crate::parquet::format::pages::{DATA_PAGE, DATA_PAGE_V2, DICTIONARY_PAGE};
 use crate::parquet::guard::footer_limits::{FOOTER_MAX_BYTES, too_large};
 use crate::parquet::resolve::Shape;
 use crate::parquet::rewrite::elements::{Column, FileSchema, Names};
-use crate::parquet::rewrite::footer::{ChunkFacts, Ends, GroupFacts, PageFacts, write_end};
+use crate::parquet::rewrite::footer::{Bounds, ChunkFacts, GroupFacts, PageFacts, write_indexes_and_footer};
 use crate::parquet::rewrite::recipe::Recipe;
 use crate::parquet::rewrite::statistics;
 use crate::parquet::rewrite::thrift_writer::{Fields, write_struct};
@@ -59,7 +59,7 @@ impl<'a> Rewriter<'a> {
     }
 
     /// Adds a row group whose pages were all measured and compared. A row group without rows is left out.
-    pub fn add_group(&mut self, group: usize, watched: &[Watch]) -> Result<()> {
+    pub fn add_group(&mut self, group: usize, measures: &[SharedMeasure]) -> Result<()> {
         let of_file = self.metadata.row_group(group);
         if of_file.num_rows() == 0 {
             return Ok(());
@@ -67,7 +67,7 @@ impl<'a> Rewriter<'a> {
         let offset = self.recipe.size() as i64;
         let mut chunks = Vec::with_capacity(self.schema.columns.len());
         for column in &self.schema.columns {
-            let made = build_chunk(self.data, &mut self.recipe, of_file, column, watched);
+            let made = build_chunk(self.data, &mut self.recipe, of_file, column, measures);
             let made = made.map_err(|fault| fault.in_group(group))?;
             self.pages += made.pages.len();
             if self.pages > PAGES_MAX {
@@ -82,12 +82,12 @@ impl<'a> Rewriter<'a> {
     /// Writes the footer. Refuses one that a reader, including this one, would not open.
     pub fn finish(mut self) -> Result<Rewritten> {
         for column in 0..self.schema.columns.len() {
-            drop_partial_ends(&mut self.groups, column);
+            drop_partial_bounds(&mut self.groups, column);
         }
         let start = self.recipe.size();
         let (schema, groups) = (&self.schema, &self.groups);
         let mut footer = 0;
-        self.recipe.add(0..0, |out| footer = write_tail(out, start, schema, groups));
+        self.recipe.add(0..0, |out| footer = append_indexes_and_footer(out, start, schema, groups));
         if footer > FOOTER_MAX_BYTES {
             return Err(too_large("footer to publish", FOOTER_MAX_BYTES as u64, footer as u64));
         }
@@ -106,20 +106,20 @@ impl<'a> Rewriter<'a> {
     }
 }
 
-/// Drops the ends of a column unless every row group with values has them. DataFusion takes those that exist for the
-/// ends of the file.
-fn drop_partial_ends(groups: &mut [GroupFacts], column: usize) {
-    let lacks = |group: &GroupFacts| group.chunks[column].has_values && group.chunks[column].ends.is_none();
+/// Drops the bounds of a column unless every row group with values has them. DataFusion takes those that exist for the
+/// bounds of the file.
+fn drop_partial_bounds(groups: &mut [GroupFacts], column: usize) {
+    let lacks = |group: &GroupFacts| group.chunks[column].has_values && group.chunks[column].bounds.is_none();
     if groups.iter().any(lacks) {
-        groups.iter_mut().for_each(|group| group.chunks[column].ends = None);
+        groups.iter_mut().for_each(|group| group.chunks[column].bounds = None);
     }
 }
 
 /// Writes indexes and footer, whose offsets are relative to the file, into a buffer that begins at `start` of it.
 /// Returns the length of the footer.
-fn write_tail(out: &mut Vec<u8>, start: u64, schema: &FileSchema, groups: &[GroupFacts]) -> usize {
+fn append_indexes_and_footer(out: &mut Vec<u8>, start: u64, schema: &FileSchema, groups: &[GroupFacts]) -> usize {
     let mut tail = Vec::new();
-    let footer = write_end(&mut tail, start, &schema.elements, &schema.columns, groups);
+    let footer = write_indexes_and_footer(&mut tail, start, &schema.elements, &schema.columns, groups);
     out.extend_from_slice(&tail);
     footer
 }
@@ -129,14 +129,14 @@ fn build_chunk(
     recipe: &mut Recipe,
     group: &RowGroupMetaData,
     column: &Column,
-    watched: &[Watch],
+    measures: &[SharedMeasure],
 ) -> Result<ChunkFacts> {
     let ambiguous =
         || Fault::new("parquet_ambiguous", &column.path.join("."), "the pages of all rows", "different ones");
     let of_file: &ColumnChunkMetaData = group.columns().get(column.source).ok_or_else(ambiguous)?;
     let headers = read_page_headers(data, of_file).ok_or_else(ambiguous)?;
-    let watch = watched.get(column.source).ok_or_else(ambiguous)?;
-    watch.with(|chunk| {
+    let measure = measures.get(column.source).ok_or_else(ambiguous)?;
+    measure.with(|chunk| {
         let (whole, is_flat) = (join_pages(chunk), chunk.column.max_rep_level() == 0);
         let mut made = start_chunk(of_file, column, &whole, is_flat)?;
         let (mut pages, mut row) = (chunk.pages.iter(), 0);
@@ -191,7 +191,7 @@ fn start_chunk(
         dictionary_offset: None,
         has_values: whole.present > 0,
         nulls: is_flat.then_some((whole.entries - whole.present) as i64),
-        ends: if is_flat { build_ends(column, whole) } else { None },
+        bounds: if is_flat { build_bounds(column, whole) } else { None },
         pages: Vec::new(),
         begins_rows: true,
     })
@@ -204,13 +204,13 @@ fn build_page(column: &Column, measured: &PageMeasure, at: u64, size: u64, first
         first_row,
         nulls: (measured.entries - measured.present) as i64,
         is_null: measured.present == 0,
-        ends: build_ends(column, measured),
+        bounds: build_bounds(column, measured),
     }
 }
 
-fn build_ends(column: &Column, measured: &PageMeasure) -> Option<Ends> {
-    let (least, greatest) = statistics::exact_ends(column, measured)?;
-    Some(Ends { least, greatest })
+fn build_bounds(column: &Column, measured: &PageMeasure) -> Option<Bounds> {
+    let (least, greatest) = statistics::exact_bounds(column, measured)?;
+    Some(Bounds { least, greatest })
 }
 
 fn list_encodings(counts: &BTreeMap<(i32, i32), i32>, chunk: &ChunkMeasure) -> Vec<i32> {
@@ -234,7 +234,7 @@ fn write_page_header(out: &mut Vec<u8>, page: &PageHeader<'_>, measured: Option<
                 inner.int(3, RLE);
                 inner.int(4, RLE);
             }),
-            (DATA_PAGE_V2, Some(measured)) => fields.nested(8, |inner| write_second_version(inner, page, measured)),
+            (DATA_PAGE_V2, Some(measured)) => fields.nested(8, |inner| write_v2_header(inner, page, measured)),
             _ => fields.nested(7, |inner| {
                 inner.int(1, page.values as i32);
                 inner.int(2, page.encoding as i32);
@@ -243,7 +243,7 @@ fn write_page_header(out: &mut Vec<u8>, page: &PageHeader<'_>, measured: Option<
     });
 }
 
-fn write_second_version(fields: &mut Fields<'_>, page: &PageHeader<'_>, measured: &PageMeasure) {
+fn write_v2_header(fields: &mut Fields<'_>, page: &PageHeader<'_>, measured: &PageMeasure) {
     fields.int(1, measured.entries as i32);
     fields.int(2, (measured.entries - measured.present) as i32);
     fields.int(3, measured.rows as i32);

@@ -1,4 +1,4 @@
-//! Exact ends of a column for the published footer and column index; none if readers disagree on them.
+//! Exact bounds of a column for the published footer and column index; none if readers disagree on them.
 
 use crate::canonical::schema::Type;
 use crate::parquet::claims::measure::PageMeasure;
@@ -6,12 +6,12 @@ use crate::parquet::ordered_value::OrderedValue;
 use crate::parquet::rewrite::elements::Column;
 use parquet::basic::Type as Physical;
 
-/// Longer texts have no ends, because the measured ones may be cut.
-const END_MAX_BYTES: usize = 63;
+/// Longer texts have no bounds, because the measured ones may be cut.
+const WRITTEN_BOUND_MAX_BYTES: usize = 63;
 
-/// Whether readers agree on the order of the column's values. Spark compares UUIDs with a sign, and PyArrow truncates
-/// fixed-length values.
-pub fn has_ends(column: &Column) -> bool {
+/// Whether bounds are written for the column: readers must agree on the order of its values. Spark compares UUIDs with
+/// a sign, and PyArrow truncates fixed-length values.
+pub fn has_bounds(column: &Column) -> bool {
     match column.kind {
         Some(
             Type::Boolean
@@ -36,8 +36,8 @@ pub fn has_ends(column: &Column) -> bool {
 
 /// The least and the greatest value as plain bytes. None without a value, and none with a NaN, because engines sort NaN
 /// differently.
-pub fn exact_ends(column: &Column, measured: &PageMeasure) -> Option<(Vec<u8>, Vec<u8>)> {
-    if !has_ends(column) || measured.nans > 0 {
+pub fn exact_bounds(column: &Column, measured: &PageMeasure) -> Option<(Vec<u8>, Vec<u8>)> {
+    if !has_bounds(column) || measured.nans > 0 {
         return None;
     }
     let (low, high) = measured.bounds.as_ref()?;
@@ -50,7 +50,7 @@ fn to_plain_bytes(column: &Column, bound: &OrderedValue, greatest: bool) -> Opti
         (OrderedValue::Integer(value), Physical::BOOLEAN) => Some(vec![u8::from(*value != 0)]),
         (OrderedValue::Integer(value), Physical::INT32) => Some(i32::try_from(*value).ok()?.to_le_bytes().to_vec()),
         (OrderedValue::Integer(value), Physical::INT64) => Some(value.to_le_bytes().to_vec()),
-        // Either zero counts for both, which engines find equal.
+        // Engines treat both zeros as equal, so the bounds include both.
         (OrderedValue::Float(value), Physical::FLOAT) => {
             Some((if *value == 0.0 { zero as f32 } else { *value }).to_le_bytes().to_vec())
         }
@@ -62,7 +62,9 @@ fn to_plain_bytes(column: &Column, bound: &OrderedValue, greatest: bool) -> Opti
             let length = usize::try_from(column.length).ok()?;
             Some(whole[whole.len().checked_sub(length)?..].to_vec())
         }
-        (OrderedValue::Bytes(value), Physical::BYTE_ARRAY) => (value.len() <= END_MAX_BYTES).then(|| value.clone()),
+        (OrderedValue::Bytes(value), Physical::BYTE_ARRAY) => {
+            (value.len() <= WRITTEN_BOUND_MAX_BYTES).then(|| value.clone())
+        }
         _ => None,
     }
 }

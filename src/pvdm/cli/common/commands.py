@@ -12,12 +12,12 @@ _JSON: Final = "pvdm.json"
 
 
 def _note_json(context: click.Context, _option: click.Parameter, given: bool) -> None:
-    """Note whether the command has the option --json."""
+    """Remember whether --json was given."""
     context.meta[_JSON] = given is True
 
 
 def wants_json() -> bool:
-    """Whether the running command has the option --json."""
+    """Whether the running command was called with --json."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.meta.get(_JSON))
 
@@ -44,7 +44,7 @@ def command(name: str | None = None, **settings: Any) -> Callable[[Callable[...,
 
 
 def command_group(name: str, **settings: Any) -> Callable[[Callable[[], None]], click.Group]:
-    """A group of commands; to call it without a command is a usage error."""
+    """A group of commands; calling it without a subcommand is a usage error."""
 
     def decorate(function: Callable[[], None]) -> click.Group:
         @functools.wraps(function)

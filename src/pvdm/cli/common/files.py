@@ -1,4 +1,4 @@
-"""Reads files up to a size limit, and writes files whole, without overwriting others."""
+"""Reads files up to a size limit, and writes files whole; only `write_over` replaces an existing file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def read_file(path: Path, *, size_max_bytes: int) -> bytes:
         with path.open("rb") as file:
             data = file.read(size_max_bytes + 1)
     except OSError as error:
-        raise _not_readable(path, error) from error
+        raise _unreadable_error(path, error) from error
     if len(data) > size_max_bytes:
         expected = f"at most {size_max_bytes} bytes"
         raise Code.INPUT_FILE_INVALID(f"{path} is too large", reason="input_too_large", expected=expected, got="more")
@@ -50,17 +50,17 @@ def sha256_of(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise _not_readable(path, error) from error
+        raise _unreadable_error(path, error) from error
 
 
 def require_new(path: Path, *, next_step: str = _CHOOSE_ANOTHER_NAME) -> None:
     """Raise unless a new file can be written there. Called before the work, so that its result is not lost."""
     if os.path.lexists(path):
-        raise _exists(path, next_step)
+        raise _exists_error(path, next_step)
     if not path.parent.is_dir():
-        raise _not_writable(path, "no such folder")
+        raise _unwritable_error(path, "no such folder")
     if not os.access(path.parent, os.W_OK):
-        raise _not_writable(path, "no permission")
+        raise _unwritable_error(path, "no permission")
 
 
 def write_new(path: Path, data: bytes) -> bool:
@@ -89,9 +89,9 @@ def _write_whole(path: Path, data: bytes, rename: Callable[[Path, Path], None]) 
             os.fsync(file.fileno())
         rename(temporary, path)
     except FileExistsError:
-        raise _exists(path) from None
+        raise _exists_error(path) from None
     except OSError as error:
-        raise _not_writable(path, error.strerror or type(error).__name__) from None
+        raise _unwritable_error(path, error.strerror or type(error).__name__) from None
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -104,15 +104,15 @@ def _write_whole(path: Path, data: bytes, rename: Callable[[Path, Path], None]) 
             os.close(descriptor)
 
 
-def _not_readable(path: Path, error: OSError) -> PvdmError:
+def _unreadable_error(path: Path, error: OSError) -> PvdmError:
     got = error.strerror or type(error).__name__
     return Code.INPUT_FILE_INVALID(f"{path} cannot be read", reason="input_not_readable", got=got)
 
 
-def _exists(path: Path, next_step: str = _CHOOSE_ANOTHER_NAME) -> PvdmError:
+def _exists_error(path: Path, next_step: str = _CHOOSE_ANOTHER_NAME) -> PvdmError:
     hint = f"nothing was overwritten; {next_step}"
     return Code.OUTPUT_REFUSED(f"{path} exists already", reason="output_exists", got="an existing file", hint=hint)
 
 
-def _not_writable(path: Path, got: str) -> PvdmError:
+def _unwritable_error(path: Path, got: str) -> PvdmError:
     return Code.OUTPUT_REFUSED(f"{path} cannot be written", reason="output_not_writable", got=got)

@@ -178,7 +178,7 @@ def pick_engine(name: str) -> Engine:
 
 
 def parse_pairs(pairs: tuple[str, ...], option: str) -> dict[str, str]:
-    """The values by name of an option that is given as NAME=VALUE. Raises for a name that is given twice."""
+    """The values by name of an option NAME=VALUE. Raises for a text without `=` or name, and for a repeated name."""
     values: dict[str, str] = {}
     for pair in pairs:
         name, sign, value = pair.partition("=")

@@ -21,7 +21,7 @@ _SEALED_KEY_START = b"-----BEGIN ENCRYPTED PRIVATE KEY-----"
 _PUBLIC_KEY_START = b"-----BEGIN PUBLIC KEY-----"
 
 
-def _parse_source(text: str) -> str:
+def _parse_passphrase_source(text: str) -> str:
     kind, colon, name = text.partition(":")
     if text != "prompt" and not (kind in {"file", "env"} and colon and name):
         # The text may be the passphrase itself, so the error does not show it.
@@ -31,7 +31,7 @@ def _parse_source(text: str) -> str:
 
 def passphrase_option(help_text: str) -> Callable[[Command], Command]:
     """`--passphrase`: the source of the passphrase."""
-    source = ParsedType("source", _parse_source)
+    source = ParsedType("source", _parse_passphrase_source)
     return click.option("--passphrase", "passphrase_source", type=source, metavar="WHERE", help=help_text)
 
 
@@ -44,7 +44,7 @@ def read_new_passphrase(source: str | None) -> Passphrase | None:
 
 
 def open_key(path: Path, source: str | None) -> OperatorKey:
-    """A person's key pair; without a source, the passphrase of a sealed key is read from the terminal."""
+    """A person's key pair. Without a passphrase source, the terminal asks for the passphrase of a sealed key."""
     _require_not_public(path)
     is_sealed = disk.read_own(path, size_max_bytes=PRIVATE_KEY_SIZE_MAX_BYTES).startswith(_SEALED_KEY_START)
     if source is None and is_sealed:

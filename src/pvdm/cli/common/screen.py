@@ -18,7 +18,7 @@ from rich.text import Text
 
 from pvdm.cli.common.commands import wants_json
 from pvdm.errors import Code, PvdmError, comparison
-from pvdm.evaluation.record import Watch, unwatched
+from pvdm.evaluation.record import OnProgress, ignore_progress
 from pvdm.model.printable import json_printable, printable, view_json
 
 # A line and its style. The words alone must show what matters, since not every output has colours.
@@ -54,7 +54,7 @@ def say_result(document: Mapping[str, object], lines: Iterable[Line | str]) -> N
 
 
 def say_list(name: str, views: Sequence[_View], lines_of: Callable[[_View], Iterable[Line]], empty: str) -> None:
-    """Print a list of the Steward's views: in JSON under the name, else the lines of each, or `empty` without any."""
+    """Print a list of the Steward's views: with --json under `name`, else the lines of each, or `empty`."""
     lines: list[Line | str] = [line for view in views for line in lines_of(view)]
     say_result({name: [view_json(view) for view in views]}, lines or [empty])
 
@@ -84,10 +84,10 @@ def say_error(error: PvdmError) -> None:
 
 
 @contextlib.contextmanager
-def watch_on_screen() -> Iterator[Watch]:
+def progress_bars() -> Iterator[OnProgress]:
     """Progress bars on standard error, removed at the end; nothing if standard error is no terminal."""
     if not is_terminal(sys.stderr):
-        yield unwatched
+        yield ignore_progress
         return
     columns = (
         TextColumn("{task.description}"),

@@ -22,7 +22,7 @@ from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, parse_enve
 from pvdm.trust.keys import disk
 from pvdm.trust.refusal import refused
 from pvdm.trust.root import SeenRoot, TrustRoot, follow_roots
-from pvdm.trust.strict_json import read
+from pvdm.trust.strict_json import parse_strict
 
 if TYPE_CHECKING:
     from pvdm.client import StewardClient
@@ -51,24 +51,24 @@ pin_option = click.option(
     "pin",
     type=SHA256_TYPE,
     metavar="HEX",
-    help="The hash of the first trust root, from another source than its file.",
+    help="The SHA-256 of the chain's first trust root, which you got through another channel.",
 )
-seen_option = path_option("--seen", help="Store the newest trust root in this file, and refuse an older one.")
-at_option = click.option("--at", type=TIME_TYPE, metavar="TIME", help="Judge as of this time.  [default: now]")
+seen_option = path_option("--seen", help="A file that remembers the newest trust root: later runs refuse an older one.")
+at_option = click.option("--at", type=TIME_TYPE, metavar="TIME", help="Check as of this time.  [default: now]")
 origin_option = click.option(
     "--origin", metavar="LOG", help="The log's name.  [default: the only log that the trust root names]"
 )
 
 
-def root_option(*, required: bool) -> Callable[[Command], Command]:
-    """`--trust-root`: the file."""
-    help_text = "The trust root: one envelope, or a chain as a JSON array."
+def root_option(*, required: bool, default: str = "") -> Callable[[Command], Command]:
+    """`--trust-root`: the file; `default` is a note in the help."""
+    help_text = f"The trust root's file: one envelope, or a chain of them as a JSON array.{default}"
     return path_option("--trust-root", "root_file", required=required, help=help_text)
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
-    """The trust root in force, the hash that pins it if there is one, and the time of the judgement."""
+class TrustBasis:
+    """What signatures are checked by: a verified trust root, the hash that pins it if one was given, and the time."""
 
     root: TrustRoot
     pin: str | None
@@ -79,22 +79,22 @@ class Judge:
         return {"version": self.root.version, "sha256": self.root.sha256, "pinned": self.pin is not None}
 
 
-def judge_by(
-    source: Path | Sequence[bytes],
+def verify_trust(
+    roots: Path | Sequence[bytes],
     *,
     pin: str | None,
     at: int | None,
     seen: Path | None = None,
     unpinned_notice: str = UNVERIFIED_ROOT,
-) -> Judge:
-    """Verify every step of a chain, or of its file, and judge by its newest root.
+) -> TrustBasis:
+    """Verify every step of a chain, given as envelopes or as their file, and return its newest root.
 
-    The file `seen` stores this root for the next run. Without a pin it prints `unpinned_notice`.
+    The file `seen` stores this root, and a later run refuses an older one. Without a pin, prints `unpinned_notice`.
     """
     if seen is not None and pin is None:
         raise click.UsageError("--seen needs --root-sha256: an unverified root is not stored")
     now = now_micros() if at is None else at
-    chain = read_chain(source) if isinstance(source, Path) else source
+    chain = read_chain(roots) if isinstance(roots, Path) else roots
     anchor = pin or first_sha256(chain)
     lock: AbstractContextManager[None] = nullcontext() if seen is None else disk.locked(seen)
     with lock:
@@ -106,11 +106,11 @@ def judge_by(
             disk.write(seen, Secret(data), mode=disk.PRIVATE_MODE)
     if pin is None:
         notice(unpinned_notice)
-    return Judge(root, pin, now)
+    return TrustBasis(root, pin, now)
 
 
 @dataclass(frozen=True, slots=True)
-class JudgeOptions:
+class TrustOptions:
     """The options about the trust root, the log and the time."""
 
     root_file: Path | None
@@ -119,29 +119,29 @@ class JudgeOptions:
     at: int | None
     seen: Path | None
 
-    def judge(self, client: StewardClient | None = None) -> Judge:
-        """Judge by the caller's trust root; without one by the Steward's, with a notice."""
+    def resolve(self, client: StewardClient | None = None) -> TrustBasis:
+        """Verify the caller's trust root; without one the Steward's, with a notice unless it is pinned."""
         if self.root_file is not None:
-            return judge_by(self.root_file, pin=self.pin, at=self.at, seen=self.seen)
+            return verify_trust(self.root_file, pin=self.pin, at=self.at, seen=self.seen)
         if client is None:
-            raise AssertionError("a bundle is judged by the caller's trust root")
+            raise AssertionError("a bundle is checked with the caller's trust root")
         chain = client.trust_root().chain
-        return judge_by(chain, pin=self.pin, at=self.at, seen=self.seen, unpinned_notice=STEWARDS_OWN_ROOT)
+        return verify_trust(chain, pin=self.pin, at=self.at, seen=self.seen, unpinned_notice=STEWARDS_OWN_ROOT)
 
 
-def judge_options(*, required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options of `JudgeOptions`, as the parameter `by`; `required` is about --trust-root."""
-    options = (root_option(required=required), pin_option, origin_option, at_option, seen_option)
-    return option_group("by", JudgeOptions, *options)
+def trust_options(*, required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options of `TrustOptions`, as the parameter `trust`; `required` is about --trust-root."""
+    root = root_option(required=required, default="" if required else "  [default: the Steward's own]")
+    return option_group("trust", TrustOptions, root, pin_option, origin_option, at_option, seen_option)
 
 
 def read_chain(path: Path) -> tuple[bytes, ...]:
-    """The envelopes of the file, oldest first, each in canonical JSON."""
+    """The envelopes of the file, oldest first; those of an array are written again as canonical JSON."""
     data = read_file(path, size_max_bytes=ROOT_CHAIN_SIZE_MAX_BYTES)
     require_json(path, data, "a trust root, or a chain of them")
     if not data.startswith(b"["):
         return (data,)
-    value = read(data, "the chain of trust roots", size_max_bytes=ROOT_CHAIN_SIZE_MAX_BYTES)
+    value = parse_strict(data, "the chain of trust roots", size_max_bytes=ROOT_CHAIN_SIZE_MAX_BYTES)
     if not isinstance(value, Sequence) or not value:
         raise refused("trust_root_missing", "at least one", "none")
     return tuple(dump(envelope) for envelope in value)

@@ -1,1 +1,1 @@
-"""`pvdm demo` and `pvdm eval`."""
+"""`pvdm demo`, `pvdm quickstart` and `pvdm eval`."""

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pvdm.evaluation.shop import DemoLake
     from pvdm.metadata.audit.report import AuditedSnapshot, AuditReport
 
-
 ROWS: Final = 5_000
 ROWS_MIN: Final = 100
 ROWS_MAX: Final = 1_000_000
@@ -41,7 +40,7 @@ _PUBLISHED: Final = "COMMITTED"
 @path_option(
     "--keep", folder=True, help="Keep the Steward, its keys, the tables and the contracts in this new or empty folder."
 )
-@path_option("--store", help="Tables in an object store: the sections [catalog] and [s3] of a steward.toml.")
+@path_option("--store", help="A file with [catalog] and [s3] as in a steward.toml: tables in an object store.")
 def demo(*, seed: int, rows: int, keep: Path | None, store: Path | None) -> None:
     """Run a Steward in this process, with real Spark and Iceberg. A clean backfill is published. Then rows are dropped,
     doubled and changed, bytes are swapped after their PASS, a proof is replayed, main is written directly, and an
@@ -83,7 +82,7 @@ def play(
     folder: Path, *, rows: int, seed: int, show: Show, store: Path | None = None
 ) -> tuple[list[Scene], AuditReport]:
     """Play all scenes in the folder and audit the table; show each as soon as it has ended."""
-    # Imported late: the Steward is slow to load, and no other command needs it.
+    # Imported late: the Steward is slow to load, and most commands work without it.
     from pvdm.evaluation import scenes
     from pvdm.evaluation.shop import open_demo_lake
 
@@ -101,32 +100,32 @@ def play(
 
 def audit_orders(lake: DemoLake) -> AuditReport:
     """Audit the table and read every live file again, as `pvdm audit --rehash` does."""
-    from pvdm.cli.common.trust_roots import judge_by
+    from pvdm.cli.common.trust_roots import verify_trust
     from pvdm.cli.evidence.audit import ServedFiles, gather, open_lake_files
-    from pvdm.evaluation.scenes import FIRST
+    from pvdm.evaluation.scenes import FIRST_WORKLOAD
     from pvdm.evaluation.shop import DOMAIN, ORDERS
-    from pvdm.metadata.audit.audit import AuditJudge, audit
+    from pvdm.metadata.audit.audit import AuditTrust, audit
     from pvdm.model.role import Role
     from pvdm.trust.bundle import resolve_log_origin
 
     with lake.steward.as_role(Role.AUDITOR, DOMAIN) as client:
-        judge = judge_by(client.trust_root().chain, pin=lake.steward.pin, at=None)
+        basis = verify_trust(client.trust_root().chain, pin=lake.steward.pin, at=None)
         evidence = gather(client, ORDERS)
-        audit_judge = AuditJudge(judge.root, resolve_log_origin(judge.root, None), judge.at)
+        audit_judge = AuditTrust(basis.root, resolve_log_origin(basis.root, None), basis.at)
         report = audit(
             evidence, ServedFiles(client, evidence), audit_judge, data_files=open_lake_files(client, evidence)
         )
     workload_ids = [snapshot.workload_id for snapshot in report.snapshots]
-    if not report.holds or workload_ids != [FIRST]:
+    if not report.holds or workload_ids != [FIRST_WORKLOAD]:
         result = "holds" if report.holds else "does not hold"
-        message = "the audit is not what the demo expects"
-        raise Code.BUG(message, reason="demo_failed", expected=f"[{FIRST!r}] holds", got=f"{workload_ids} {result}")
+        expected, got = f"[{FIRST_WORKLOAD!r}] holds", f"{workload_ids} {result}"
+        raise Code.BUG("the audit is not what the demo expects", reason="demo_failed", expected=expected, got=got)
     return report
 
 
 @contextlib.contextmanager
 def _folder(keep: Path | None) -> Iterator[Path]:
-    """A temporary folder, or `keep` itself: tables name their files by full paths, so they cannot be moved there."""
+    """A temporary folder, or `keep` itself: tables name their files by full paths, so they could not be moved later."""
     try:
         if keep is None:
             # Spark's process may still be removing its files.

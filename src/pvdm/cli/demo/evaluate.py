@@ -10,10 +10,10 @@ import click
 
 from pvdm.cli.common.commands import command_group
 from pvdm.cli.common.options import engine_option, number_option, path_option, pick_engine, seed_option
-from pvdm.cli.common.screen import say_result, watch_on_screen
+from pvdm.cli.common.screen import progress_bars, say_result
 from pvdm.errors import Code
 from pvdm.evaluation import birthday, collision
-from pvdm.evaluation.lattice import KEYS, craft, require_lattice
+from pvdm.evaluation.lattice import KEY_COUNT, require_lattice, write_new_collision
 from pvdm.evaluation.record import require_writable, write_json
 
 OUT: Final = Path("build/eval/collision.json")
@@ -60,7 +60,7 @@ def _parse_widths(_context: click.Context, _parameter: click.Parameter, value: s
     metavar="BITS",
     default=",".join(map(str, collision.BITS)),
     show_default=True,
-    help=f"Widths of the truncated hashes: {birthday.BITS_MIN} to {birthday.BITS_MAX}, with commas, each once.",
+    help=f"Widths of the truncated hashes: {birthday.BITS_MIN} to {birthday.BITS_MAX}, separated by commas, each once.",
 )
 @click.option("--lattice", is_flag=True, help="Also attack with leaked row contributions (needs pvdm[lattice]).")
 @path_option("--write-collision", help="With --lattice: make a new unkeyed collision, write it here and use it.")
@@ -82,7 +82,7 @@ def evaluate_collision(
     1. single-row faults in random multisets, each digested again
     2. truncated hashes against the birthday prediction
     3. a crafted collision that an unkeyed sum accepts and the keyed digest rejects
-    4. with --lattice: an attack with leaked row contributions
+    4. with --lattice: an attack with leaked row contributions (what each row adds to the digest's sum)
 
     Takes about ten seconds with the kernel and under a minute with the reference. A terminal shows the progress.
 
@@ -98,19 +98,19 @@ def evaluate_collision(
         require_lattice()
     require_writable(out)
     engine = pick_engine(engine_name)
-    with watch_on_screen() as watch:
+    with progress_bars() as report:
         if write_collision is not None:
             require_writable(write_collision)
-            craft(write_collision, seed=seed, engine=engine)
+            write_new_collision(write_collision, seed=seed, engine=engine)
         study = collision.collision_study(
             engine=engine,
             seed=seed,
             multisets=multisets,
             bits=bits,
-            keys=KEYS,
+            keys=KEY_COUNT,
             lattice=lattice,
             collision_file=write_collision,
-            watch=watch,
+            report=report,
         )
     record = study.to_json()
     write_json(out, record)
@@ -137,9 +137,9 @@ def _lines(study: collision.CollisionStudy) -> Iterator[str]:
     yield f"   {'bits':>4}{'elements':>11}{'observed':>11}{'expected':>11}   95 % interval"
     for width in study.birthdays:
         low, high = width.interval
-        verdict = "inside" if width.inside else "outside, as one run in twenty is"
+        position = "inside" if width.inside else "outside, as one run in twenty is"
         figures = f"{width.bits:>4}{width.elements:>11,}{width.observed:>11,}{width.expected:>11,.1f}"
-        yield f"   {figures}   {low:,.1f} to {high:,.1f}: {verdict}"
+        yield f"   {figures}   {low:,.1f} to {high:,.1f}: {position}"
     yield ""
     yield f"3. crafted collision: two different multisets of {crafted.rows_in_each_multiset:,} payments"
     yield "   unkeyed sum of SHA-256: equal, so the wrong one is accepted"

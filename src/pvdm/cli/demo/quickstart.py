@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pvdm.durable.outcome import Outcome
     from pvdm.steward.embedded.development import DevelopmentSteward
 
-
 FILES: Final = {
     name: (resources.files("pvdm.cli.demo").joinpath("quickstart_files", stored).read_text("utf-8"), purpose)
     for name, stored, purpose in (
@@ -35,7 +34,6 @@ FILES: Final = {
     )
 }
 """Each file with its text and what it is for."""
-
 
 SOURCE: Final = "raw.orders"
 TARGET: Final = "sales.orders"
@@ -100,7 +98,7 @@ def quickstart(*, folder: Path) -> None:
 
 def run_quickstart(folder: Path) -> QuickstartResult:
     """Set the folder up, publish one day and have another refused."""
-    # Imported late: the Steward is slow to load, and no other command needs it.
+    # Imported late: the Steward is slow to load, and most commands work without it.
     import pyarrow.compute as pc
 
     import pvdm

@@ -51,7 +51,9 @@ def attest() -> None:
 @click.option("--snapshot", type=click.IntRange(0), required=True, metavar="ID", help="The attested snapshot.")
 @parquet_option
 @schema_option
-@click.option("--identity", "id_columns", multiple=True, metavar="COLUMN", help="Attest these keys, not content.")
+@click.option(
+    "--identity", "id_columns", multiple=True, metavar="COLUMN", help="A key column: attest identity, not content."
+)
 @click.option("--exclude", multiple=True, metavar="COLUMN=REASON", help="A column that content excludes, and why.")
 @options.choice_option("--mode", choices=["stored", "portable"], help_text="The contract's mode.")
 @options.engine_option
@@ -59,8 +61,8 @@ def attest() -> None:
 def attest_make(*, service: options.Service, out: Path | None, engine_name: str, **given: Any) -> None:
     """Digest the snapshot's rows under keys from the Steward, and sign the row count and the commitment.
 
-    Needs an attestor's token, whose name is the attestor's. The keys stay in memory. The files must be exactly those of
-    the snapshot.
+    Needs an attestor's token, whose name is the attestor's identity in the trust root. The keys stay in memory. The
+    files must be exactly those of the snapshot.
 
     \b
     Examples:

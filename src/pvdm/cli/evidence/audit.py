@@ -13,15 +13,15 @@ import click
 from pvdm.cli.common.commands import command
 from pvdm.cli.common.files import read_file, require_json, require_new, write_new
 from pvdm.cli.common.options import ParsedType, Service, path_option, service_options
-from pvdm.cli.common.screen import Line, say_result, watch_on_screen
-from pvdm.cli.common.trust_roots import Judge, JudgeOptions, judge_options
+from pvdm.cli.common.screen import Line, progress_bars, say_result
+from pvdm.cli.common.trust_roots import TrustBasis, TrustOptions, trust_options
 from pvdm.cli.evidence.audit_text import report_lines
 from pvdm.cli.evidence.proof import UNPINNED
 from pvdm.errors import Code, VerificationError
 from pvdm.lake.paths import parse_location
 from pvdm.lake.stores.s3_client import settings_from_environment
 from pvdm.lake.stores.stores import Stores
-from pvdm.metadata.audit.audit import AuditJudge, audit
+from pvdm.metadata.audit.audit import AuditTrust, audit
 from pvdm.metadata.audit.evidence import (
     AUDIT_BUNDLE_MAX_BYTES,
     AuditBundle,
@@ -32,7 +32,7 @@ from pvdm.metadata.audit.evidence import (
     RecordingFiles,
     is_audit_bundle,
     parse_audit_bundle,
-    table_document,
+    parse_table_metadata,
 )
 from pvdm.metadata.audit.gaps import GAP_ID_HEX_DIGITS
 from pvdm.metadata.audit.report import AuditReport
@@ -42,7 +42,7 @@ from pvdm.model.statements.receipt import Receipt
 from pvdm.model.statements.table import TableRef
 from pvdm.trust.bundle import resolve_log_origin
 from pvdm.trust.envelope import parse_envelope
-from pvdm.trust.statement import read_signed
+from pvdm.trust.statement import read_unchecked
 from pvdm.verify.fetch import Files
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pvdm.client import StewardClient
 
 
-# Each try gathers the evidence again: history may expire between an audit's evidence and its files.
+# Each try gathers the evidence again: a snapshot may expire after the evidence was read and before its files are.
 AUDIT_TRIES_MAX: Final = 3
 _GAP_ID: Final = re.compile(rf"[0-9a-f]{{{GAP_ID_HEX_DIGITS}}}")
 
@@ -68,7 +68,7 @@ def _parse_gap_id(text: str) -> str:
 @click.option("--rehash", is_flag=True, help="Read every live data file that a proof binds, and all manifests, again.")
 @click.option(
     "--accept-gap",
-    "accepted",
+    "accepted_gaps",
     type=ParsedType("id", _parse_gap_id),
     multiple=True,
     metavar="ID",
@@ -81,7 +81,7 @@ def _parse_gap_id(text: str) -> str:
     metavar="SNAPSHOT",
     help="Accept that main lacks this snapshot, which has a receipt; may be repeated.",
 )
-@judge_options(required=False)
+@trust_options(required=False)
 @service_options
 def audit_command(
     *,
@@ -89,18 +89,18 @@ def audit_command(
     bundle: Path | None,
     export: Path | None,
     rehash: bool,
-    accepted: tuple[str, ...],
+    accepted_gaps: tuple[str, ...],
     accept_lost: tuple[int, ...],
-    by: JudgeOptions,
+    trust: TrustOptions,
     service: Service,
 ) -> int:
     """Check the history of TABLE's main. Every snapshot since the table was protected must have a valid receipt and
-    valid proofs, and must add and remove exactly the files that the proofs bind. Older ones are listed as unproved.
+    valid proofs, and must add and remove exactly the files that the proofs bind. Older ones need neither.
 
-    Ends with 3 after a violation: an unproved snapshot, changed bytes, a receipt whose snapshot main lacks and that is
-    not accepted with --accept-lost, or a time without protection (a gap) that is not accepted with --accept-gap. What
-    is accepted stays in the report. A break-glass publication is marked, and is no violation. --rehash reads the
-    table's files, so it needs access to the lake.
+    Ends with 3 after a violation: a snapshot since the protection without valid receipt and proofs, changed bytes, a
+    receipt whose snapshot main lacks and that is not accepted with --accept-lost, or a time without protection (a gap)
+    that is not accepted with --accept-gap. What is accepted stays in the report. A break-glass publication is marked,
+    and is no violation. --rehash reads the table's files, so it needs access to the lake.
 
     \b
     Examples:
@@ -112,29 +112,29 @@ def audit_command(
     """
     if (table is None) == (bundle is None):
         raise click.UsageError("name a table, or a bundle with --bundle")
-    if bundle is not None and (by.root_file is None or export is not None):
+    if bundle is not None and (trust.root_file is None or export is not None):
         raise click.UsageError("--bundle needs --trust-root, and cannot be exported again")
     if export is not None:
         require_new(export)
     if bundle is not None:
         found = _read_bundle(bundle)
-        judge = by.judge()
+        basis = trust.resolve()
         lake_files = open_lake_files(None, found.evidence) if rehash else None
-        report = _audit(found.evidence, found, judge, by, lake_files, accepted, accept_lost)
+        report = _audit(found.evidence, found, basis, trust, lake_files, accepted_gaps, accept_lost)
     else:
         with service.connect() as client:
             for _ in range(AUDIT_TRIES_MAX):
-                judge = by.judge(client)
+                basis = trust.resolve(client)
                 evidence = gather(client, table or "")
                 served = ServedFiles(client, evidence)
                 files = RecordingFiles(served) if export is not None else served
                 lake_files = open_lake_files(client, evidence) if rehash else None
-                report = _audit(evidence, files, judge, by, lake_files, accepted, accept_lost)
+                report = _audit(evidence, files, basis, trust, lake_files, accepted_gaps, accept_lost)
                 if not _may_have_expired(report):
                     break
         if export is not None and isinstance(files, RecordingFiles):
             write_new(export, AuditBundle(evidence, files.read_files).to_bytes())
-    _show(report, judge, export, has_own_root=by.root_file is not None)
+    _show(report, basis, export, has_own_root=trust.root_file is not None)
     return 0 if report.holds else VerificationError.exit_code
 
 
@@ -156,23 +156,23 @@ def _read_bundle(path: Path) -> AuditBundle:
 def _audit(
     evidence: Evidence,
     files: ManifestFiles,
-    judge: Judge,
-    by: JudgeOptions,
+    basis: TrustBasis,
+    trust: TrustOptions,
     lake_files: Files | None,
-    accepted: Collection[str],
+    accepted_gaps: Collection[str],
     accept_lost: Collection[int],
 ) -> AuditReport:
-    audit_judge = AuditJudge(judge.root, resolve_log_origin(judge.root, by.origin), judge.at)
+    audit_judge = AuditTrust(basis.root, resolve_log_origin(basis.root, trust.origin), basis.at)
     lost = frozenset(accept_lost)
-    with watch_on_screen() as watch:
+    with progress_bars() as watch:
         report = audit(
-            evidence, files, audit_judge, data_files=lake_files, accepted=accepted, accept_lost=lost, watch=watch
+            evidence, files, audit_judge, data_files=lake_files, accepted=accepted_gaps, accept_lost=lost, watch=watch
         )
-    return report if judge.pin is not None else replace(report, not_proved=(UNPINNED, *report.not_proved))
+    return report if basis.pin is not None else replace(report, not_proved=(UNPINNED, *report.not_proved))
 
 
-def _show(report: AuditReport, judge: Judge, export: Path | None, *, has_own_root: bool) -> None:
-    facts: dict[str, object] = {"trust_root": {**judge.to_json(), "own": has_own_root}, "judged_at": judge.at}
+def _show(report: AuditReport, basis: TrustBasis, export: Path | None, *, has_own_root: bool) -> None:
+    facts: dict[str, object] = {"trust_root": {**basis.to_json(), "own": has_own_root}, "judged_at": basis.at}
     lines: list[Line | str] = [*report_lines(report)]
     if export is not None:
         lines.append(f"the evidence is in {export}; `pvdm audit --bundle {export}` needs the trust root only")
@@ -182,14 +182,14 @@ def _show(report: AuditReport, judge: Judge, export: Path | None, *, has_own_roo
 
 
 def gather(client: StewardClient, table: str) -> Evidence:
-    """The table's metadata, approvals and receipts, and the proofs and overrides that the receipts name."""
+    """The table's metadata, approvals (protections, their ends, migrations), receipts, proofs and overrides."""
     head = client.audit(table)
     logged_receipts = list(_fetch_receipts(client, table, head.log_size))
-    receipts = [read_signed(logged.envelope, Receipt) for logged in logged_receipts]
+    receipts = [read_unchecked(logged.envelope, Receipt) for logged in logged_receipts]
     proof_ids = {proof_id for receipt in receipts for proof_id in receipt.proof_ids}
     override_ids = {receipt.override_id for receipt in receipts if receipt.override_id is not None}
     overrides = list(_fetch_statements(client, table, sorted(override_ids), head.log_size))
-    proof_ids.update(read_signed(logged.envelope, BreakGlass).fail_proof_id for logged in overrides)
+    proof_ids.update(read_unchecked(logged.envelope, BreakGlass).fail_proof_id for logged in overrides)
     proofs = list(_fetch_statements(client, table, sorted(proof_ids), head.log_size))
     approvals = [_logged_statement(view) for view in head.statements]
     return Evidence(
@@ -222,7 +222,7 @@ class ServedFiles:
     def __init__(self, client: StewardClient, evidence: Evidence) -> None:
         self._client = client
         self._table = evidence.table.name
-        self._lists = frozenset(snapshot.manifest_list for snapshot in table_document(evidence).snapshots)
+        self._lists = frozenset(snapshot.manifest_list for snapshot in parse_table_metadata(evidence).snapshots)
 
     def read(self, snapshot_id: int, location: str, /, *, most: int) -> bytes:
         """The bytes of a manifest, or of the snapshot's manifest list."""

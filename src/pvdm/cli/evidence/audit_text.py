@@ -60,7 +60,7 @@ def report_lines(report: AuditReport) -> Iterator[Line]:
 
 
 def _is_due(approval: ApprovalEntry, next_snapshot: AuditedSnapshot, not_printed: Collection[int]) -> bool:
-    """A protection is due once its snapshot has been printed, a migration once its time has passed."""
+    """A protection, or its end, is due once its snapshot was printed; a migration before the first later snapshot."""
     if approval.kind == "migration":
         return approval.logged_at <= next_snapshot.timestamp_ms * 1_000 + 999
     return approval.snapshot_id not in not_printed
@@ -73,7 +73,7 @@ def _snapshot_lines(snapshot: AuditedSnapshot) -> Iterator[Line]:
     proof = "-" if not snapshot.proof_ids else snapshot.proof_ids[0][:8]
     other_proofs = "" if len(snapshot.proof_ids) < 2 else f"+{len(snapshot.proof_ids) - 1}"
     yield (
-        f"{_seconds(snapshot.timestamp_ms * 1_000)}  {snapshot.snapshot_id:<19}  {rows:<16} {files:<12}"
+        f"{_time_text(snapshot.timestamp_ms * 1_000)}  {snapshot.snapshot_id:<19}  {rows:<16} {files:<12}"
         f" {snapshot.workload_id or '-':<{_WORKLOAD_WIDTH}} {proof + other_proofs:<10}  {label}",
         style,
     )
@@ -87,15 +87,15 @@ def _approval_lines(approval: ApprovalEntry) -> Iterator[Line]:
     style = "bold red" if approval.kind == "unprotect" else "bold"
     showed = "" if approval.kind == "migration" else f", main showed {snapshot_text(approval.snapshot_id)}"
     facts = f"{label} by {approval.operator}, contract {contract}{showed}: {approval.reason}"
-    yield f"{_seconds(approval.logged_at)}  {facts}", style
+    yield f"{_time_text(approval.logged_at)}  {facts}", style
     for change in approval.changes:
         yield f"    {change}", None
 
 
 def _gap_lines(gap: Gap) -> Iterator[Line]:
     # The gap starts with the end of a protection, and ends when the next one begins.
-    since = _seconds(gap.ended.logged_at)
-    until = "now" if gap.begun is None else _seconds(gap.begun.logged_at)
+    since = _time_text(gap.ended.logged_at)
+    until = "now" if gap.begun is None else _time_text(gap.begun.logged_at)
     style = "bold yellow" if gap.accepted else ALERT
     accepted = " (accepted)" if gap.accepted else ""
     yield f"GAP {gap.gap_id}{accepted}: not protected from {since} to {until}", style
@@ -122,7 +122,7 @@ def _same_files_text(files: CountedFiles) -> str:
     return f"of these, {counts} have the path and size of proved files; no receipt covers their manifest entries"
 
 
-def _seconds(micros: int) -> str:
+def _time_text(micros: int) -> str:
     return f"{utc(micros)[:19]}Z"
 
 

@@ -14,7 +14,7 @@ from pvdm.cli.common.commands import command_group
 from pvdm.cli.common.files import read_file, require_folder, sha256_of
 from pvdm.cli.common.options import Service, option_group, path_argument, path_option, service_options
 from pvdm.cli.common.screen import Line, say_result
-from pvdm.cli.common.trust_roots import at_option, judge_by, origin_option, pin_option, root_option
+from pvdm.cli.common.trust_roots import at_option, origin_option, pin_option, root_option, verify_trust
 from pvdm.errors import Code, VerificationError
 from pvdm.model.printable import counted, view_json
 from pvdm.trust.bundle import log_checker, resolve_log_origin
@@ -24,7 +24,7 @@ from pvdm.trust.log.export import CHECKPOINT_FILE
 from pvdm.trust.log.fsck import fsck
 from pvdm.trust.log.merkle import ConsistencyProof
 from pvdm.trust.log.note import NOTE_SIZE_MAX_BYTES, parse_vkey
-from pvdm.trust.log.proof import KnownLog, compare, verify_consistency
+from pvdm.trust.log.proof import KnownLog, require_same_history, verify_consistency
 from pvdm.trust.log.tiles import StaticTiles
 
 _STATEMENTS_FOLDER: Final = "statements"
@@ -53,8 +53,8 @@ class LogKeys:
         if self.vkeys and self.root_file is not None:
             raise click.UsageError("give --vkey or --trust-root, not both")
         if self.root_file is not None:
-            judge = judge_by(self.root_file, pin=self.pin, at=self.at)
-            return log_checker(judge.root, origin=resolve_log_origin(judge.root, self.origin))
+            basis = verify_trust(self.root_file, pin=self.pin, at=self.at)
+            return log_checker(basis.root, origin=resolve_log_origin(basis.root, self.origin))
         if self.pin is not None or self.at is not None:
             raise click.UsageError("--root-sha256 and --at need --trust-root")
         if not self.vkeys:
@@ -82,7 +82,7 @@ log_key_options = option_group(
 
 @dataclass(frozen=True, slots=True)
 class StatementCounts:
-    """The number of statements whose hash is their name, and of entries without a statement."""
+    """How many statement files have the SHA-256 that is their name, and how many entries have no statement file."""
 
     checked: int
     entries_without: int
@@ -125,8 +125,8 @@ def log() -> None:
     """
 
 
-def tiles_of(folder: Path) -> Path:
-    """The folder of the tiles, which an archive has beside its statements."""
+def tiles_folder_of(folder: Path) -> Path:
+    """The folder of tiles and checkpoint: of an archive its folder `log`, else the folder itself."""
     inside = folder / "log"
     return inside if (inside / CHECKPOINT_FILE).exists() and not (folder / CHECKPOINT_FILE).exists() else folder
 
@@ -153,7 +153,7 @@ def checkpoint_json(signed: SignedCheckpoint) -> dict[str, object]:
 @path_argument("folder", folder=True)
 @log_key_options
 @path_option("--since", help="An earlier checkpoint, which the log must contain.")
-@click.option("--allow-missing-statements", "allow_missing", is_flag=True, help="An archive may lack statements.")
+@click.option("--allow-missing-statements", "allow_missing", is_flag=True, help="Accept that statements are missing.")
 def log_fsck(*, folder: Path, log_keys: LogKeys, since: Path | None, allow_missing: bool) -> None:
     """Check every entry, hash and file of an exported log against its signed checkpoint, offline.
 
@@ -168,7 +168,7 @@ def log_fsck(*, folder: Path, log_keys: LogKeys, since: Path | None, allow_missi
     known_log = log_keys.require_log()
     require_folder(folder)
     earlier = None if since is None else read_file(since, size_max_bytes=NOTE_SIZE_MAX_BYTES)
-    tiles = tiles_of(folder)
+    tiles = tiles_folder_of(folder)
     report = fsck(tiles, [key.to_vkey() for key in known_log.keys], since=earlier)
     statements = check_statements(folder, tiles, report.size, allow_missing=allow_missing)
     document = {
@@ -195,10 +195,10 @@ def log_fsck(*, folder: Path, log_keys: LogKeys, since: Path | None, allow_missi
 @log.command("compare", short_help="Compare checkpoints of one log.")
 @path_argument("files", nargs=-1, required=True, metavar="CHECKPOINT...")
 @log_key_options
-@path_option("--folder", folder=True, help="An exported log with all of them in it.")
+@path_option("--folder", folder=True, help="An exported log that contains the newest of them.")
 @service_options
 def log_compare(*, files: tuple[Path, ...], log_keys: LogKeys, folder: Path | None, service: Service) -> None:
-    """Compare checkpoints of one log from different sources: do they have one history, or is the log forked?
+    """Compare checkpoints of one log, such as yours and another reader's: one history, or is the log forked?
 
     Checkpoints of different sizes need the log itself: an exported folder, or else the Steward. If two signed
     checkpoints contradict each other, the command ends with 3 (`log_forked`); keep both as evidence.
@@ -228,7 +228,8 @@ def require_one_history(
     """Raise unless the newer checkpoint contains the older one, by a folder's tiles or the Steward's hashes."""
     old, new = older.checkpoint, newer.checkpoint
     if folder is not None or old.size == new.size:
-        compare(older, newer, StaticTiles(tiles_of(folder or Path()), new.size))
+        # Checkpoints of one size are compared without tiles.
+        require_same_history(older, newer, StaticTiles(tiles_folder_of(folder or Path()), new.size))
         return
     # Both roots are signed and known, so a wrong response of the Steward is detected.
     with service.connect() as client:

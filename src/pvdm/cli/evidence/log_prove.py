@@ -21,7 +21,7 @@ from pvdm.cli.evidence.log import (
     open_note,
     read_checkpoint,
     require_one_history,
-    tiles_of,
+    tiles_folder_of,
 )
 from pvdm.cli.steward.steward import config_option, opened_notary
 from pvdm.errors import Code
@@ -56,8 +56,8 @@ def log_prove(
 ) -> None:
     """Make the log proof of one entry: index, hashes and checkpoint (C2SP `tlog-proof`).
 
-    A proof from a folder is checked before it is written. The Steward's proof comes without the entry, so checking it
-    needs the envelope.
+    A proof from a folder is checked before it is written. The Steward's proof comes without the entry and is not
+    checked here: that needs the envelope.
 
     \b
     Examples:
@@ -72,7 +72,7 @@ def log_prove(
     known_log = log_keys.find_log()
     if folder is not None:
         require_folder(folder)
-        proof, entry, signed = _prove_from(tiles_of(folder), index, envelope, known_log)
+        proof, entry, signed = _prove_from(tiles_folder_of(folder), index, envelope, known_log)
     else:
         with service.connect() as client:
             proof = parse_log_proof(client.log_proof(index or 0))
@@ -129,7 +129,7 @@ def _find_entry(tiles: StaticTiles, size: int, envelope: Path | None) -> int:
 @path_option("--since", help="An earlier checkpoint, which it must contain.")
 @path_option("--out", help="The new file for the checkpoint; an existing file is not overwritten.")
 def log_checkpoint(*, service: Service, log_keys: LogKeys, since: Path | None, out: Path | None) -> None:
-    """Get the newest checkpoint, and check its signature and that it contains an earlier one.
+    """Get the newest checkpoint. A key of the log checks its signature; --since, that it contains an earlier one.
 
     By keeping checkpoints you detect a log that removes or changes entries.
 
@@ -169,9 +169,10 @@ def log_checkpoint(*, service: Service, log_keys: LogKeys, since: Path | None, o
 def log_export(*, folder: Path, config: Path, verify: bool) -> None:
     """Bring FOLDER up to the newest checkpoint: tiles in FOLDER/log, every signed statement in FOLDER/statements.
 
-    Runs on the Steward's host. Existing files stay; a folder with another history, or a file that differs, is refused.
-    Without --verify only new files and the last tiles are compared. `log fsck`, `prove` and `compare` read the folder,
-    and `steward restore` refills a backup from it.
+    Runs on the Steward's host. It replaces the folder's checkpoint, and removes a partial tile when the full one
+    exists; every other file stays. A folder with another history, or a tile that differs, is refused. Without --verify
+    it compares only the last tiles, and no statements. `log fsck`, `prove` and `compare` read the folder, and `steward
+    restore` refills a backup from it.
 
     \b
     Examples:
@@ -182,7 +183,7 @@ def log_export(*, folder: Path, config: Path, verify: bool) -> None:
     with opened_notary(config) as notary:
         archive = notary.archive_in(folder)
         progress = archive.follow()
-        repair = archive.verify() if verify else None
+        repair = archive.verify_and_repair() if verify else None
         origin = notary.config.origin
     document = {
         "origin": origin,

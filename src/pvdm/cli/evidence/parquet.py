@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from pvdm.cli.common.files import read_file
 from pvdm.cli.common.options import path_option
-from pvdm.cli.common.screen import watch_on_screen
+from pvdm.cli.common.screen import progress_bars
 from pvdm.cli.table.source_files import iceberg_schema
 from pvdm.digest import Digester, Engine, Keys, Partial, Plan, schema_from_arrow
 from pvdm.errors import Code, InputError
@@ -27,7 +27,7 @@ parquet_option = path_option(
     "--parquet", "files", multiple=True, required=True, help="A Parquet file of the rows; may be repeated."
 )
 schema_option = path_option(
-    "--schema", "schema_file", help="The table's schema: Iceberg's JSON of it, or the table's metadata file."
+    "--schema", "schema_file", help="Iceberg's JSON of the schema, or a table's metadata.  [default: the first file's]"
 )
 
 
@@ -50,7 +50,7 @@ def schema_of(schema_file: Path | None, files: Sequence[Path]) -> Schema:
 def digest_files(files: Sequence[Path], plan: Plan, keys: Keys, engine: Engine) -> dict[ProjectionName, Partial]:
     """The digests of all rows of all files together."""
     digester = Digester(plan, keys, engine=engine)
-    with watch_on_screen() as watch:
+    with progress_bars() as report:
         total_rows, done_rows = 0, 0
         for path in files:
             with _open(path) as file:
@@ -63,7 +63,7 @@ def digest_files(files: Sequence[Path], plan: Plan, keys: Keys, engine: Engine) 
                 except (pa.ArrowException, OSError) as error:
                     raise _unreadable(path, error) from error
                 done_rows += file.metadata.num_rows
-            watch("digest", done_rows, total_rows)
+            report("digest", done_rows, total_rows)
     return digester.partials()
 
 

@@ -13,7 +13,7 @@ from pvdm.cli.common.files import read_file, write_new
 from pvdm.cli.common.options import Service, number_option, out_option, path_argument, service_options
 from pvdm.cli.common.screen import Line, say_list, say_result
 from pvdm.cli.common.times import utc
-from pvdm.cli.common.trust_roots import SHA256_TYPE, Judge, JudgeOptions, judge_options
+from pvdm.cli.common.trust_roots import SHA256_TYPE, TrustBasis, TrustOptions, trust_options
 from pvdm.cli.evidence import statements
 from pvdm.errors import Code, VerificationError
 from pvdm.model.statements.break_glass import BreakGlass
@@ -84,11 +84,11 @@ def _to_json(statement: statements.Statement) -> dict[str, object]:
 
 @proof.command("check", short_help="Check a bundle, or another signed statement, offline.")
 @path_argument("file")
-@judge_options(required=True)
+@trust_options(required=True)
 @click.option(
     "--threshold", type=click.IntRange(1), metavar="K", help="Notaries that must agree.  [default: the trust root's]"
 )
-def proof_check(*, file: Path, by: JudgeOptions, threshold: int | None) -> None:
+def proof_check(*, file: Path, trust: TrustOptions, threshold: int | None) -> None:
     """Check a bundle (proofs, log proofs, checkpoint) offline, and list what was proved and what was not.
 
     Ends with 0 if everything holds, also if the verdict is FAIL: a genuine FAIL is a valid proof of wrong rows. Ends
@@ -106,24 +106,24 @@ def proof_check(*, file: Path, by: JudgeOptions, threshold: int | None) -> None:
     """
     data = read_file(file, size_max_bytes=BUNDLE_SIZE_MAX_BYTES)
     single = None if statements.is_bundle(data) else _read_single(file)
-    if single is not None and (threshold is not None or by.origin is not None):
+    if single is not None and (threshold is not None or trust.origin is not None):
         raise click.UsageError("--threshold and --origin are for bundles")
-    judge = by.judge()
+    basis = trust.resolve()
     try:
         if single is not None:
-            _check_single(single, data, judge)
+            _check_single(single, data, basis)
             return
-        log = log_checker(judge.root, origin=resolve_log_origin(judge.root, by.origin))
-        needed = judge.root.thresholds.notary if threshold is None else threshold
-        checked = check_bundle(data, judge.root, log, threshold=needed, now=judge.at)
+        log = log_checker(basis.root, origin=resolve_log_origin(basis.root, trust.origin))
+        needed = basis.root.thresholds.notary if threshold is None else threshold
+        checked = check_bundle(data, basis.root, log, threshold=needed, now=basis.at)
     except VerificationError as error:
         kind = "proof" if single is None else "statement"
         # After a rotation an old trust root lacks the new keys: that is not a forgery.
         hint = _OLD_ROOT if error.code == Code.KEY_UNKNOWN else _NOT_VALID.format(kind=kind)
         error.hint = error.hint or hint
         raise
-    document = _checked_json(checked, judge, origin=log.origin, threshold=needed)
-    say_result(document, _checked_lines(checked, judge, origin=log.origin, threshold=needed))
+    document = _checked_json(checked, basis, origin=log.origin, threshold=needed)
+    say_result(document, _checked_lines(checked, basis, origin=log.origin, threshold=needed))
 
 
 def _read_single(file: Path) -> statements.Statement:
@@ -134,24 +134,24 @@ def _read_single(file: Path) -> statements.Statement:
     return found
 
 
-def _check_single(statement: statements.Statement, data: bytes, judge: Judge) -> None:
+def _check_single(statement: statements.Statement, data: bytes, basis: TrustBasis) -> None:
     """Check signature, key, role and time, and show the signer and what was not checked."""
-    verified = verify_statement(data, judge.root, type(statement.predicate), now=judge.at)
+    verified = verify_statement(data, basis.root, type(statement.predicate), now=basis.at)
     roles = ", ".join(role.value for role in verified.key.roles)
     proved = (
         f"{verified.key.identity} signed this {statement.kind} statement;"
-        f" trust root {judge.root.version} names the key as {roles}"
+        f" trust root {basis.root.version} names the key as {roles}"
     )
     override_state = [_OVERRIDE_STATE] if isinstance(statement.predicate, BreakGlass) else []
-    not_proved = [*_unpinned(judge), _NOT_IN_LOG, *override_state]
+    not_proved = [*_unpinned(basis), _NOT_IN_LOG, *override_state]
     document = {
         "holds": True,
         "kind": statement.kind,
         "id": verified.statement_id,
         "signer": verified.key.identity,
         "key_id": verified.key.key_id,
-        "trust_root": judge.to_json(),
-        "judged_at": judge.at,
+        "trust_root": basis.to_json(),
+        "judged_at": basis.at,
         "proved": [proved],
         "not_proved": not_proved,
     }
@@ -159,16 +159,16 @@ def _check_single(statement: statements.Statement, data: bytes, judge: Judge) ->
     say_result(document, [*lines, *proved_lines([proved], not_proved)])
 
 
-def _unpinned(judge: Judge) -> list[str]:
-    return [] if judge.pin is not None else [UNPINNED]
+def _unpinned(basis: TrustBasis) -> list[str]:
+    return [] if basis.pin is not None else [UNPINNED]
 
 
-def _not_proved(checked: CheckedBundle, judge: Judge) -> list[str]:
+def _not_proved(checked: CheckedBundle, basis: TrustBasis) -> list[str]:
     waived = [] if checked.proof.core.verdict.passed else [_WAIVED]
-    return [*_unpinned(judge), *checked.not_proved, *waived]
+    return [*_unpinned(basis), *checked.not_proved, *waived]
 
 
-def _checked_json(checked: CheckedBundle, judge: Judge, *, origin: str, threshold: int) -> dict[str, object]:
+def _checked_json(checked: CheckedBundle, basis: TrustBasis, *, origin: str, threshold: int) -> dict[str, object]:
     return {
         "holds": True,
         "verdict": checked.proof.core.verdict.to_json(),
@@ -177,14 +177,14 @@ def _checked_json(checked: CheckedBundle, judge: Judge, *, origin: str, threshol
         "threshold": threshold,
         "logged_at": list(checked.logged_at),
         "origin": origin,
-        "trust_root": judge.to_json(),
-        "judged_at": judge.at,
+        "trust_root": basis.to_json(),
+        "judged_at": basis.at,
         "proved": list(checked.proved),
-        "not_proved": _not_proved(checked, judge),
+        "not_proved": _not_proved(checked, basis),
     }
 
 
-def _checked_lines(checked: CheckedBundle, judge: Judge, *, origin: str, threshold: int) -> Iterator[Line]:
+def _checked_lines(checked: CheckedBundle, basis: TrustBasis, *, origin: str, threshold: int) -> Iterator[Line]:
     verdict = checked.proof.core.verdict
     line, style = statements.verdict_line(verdict)
     yield "the proof holds", "bold green"
@@ -194,8 +194,8 @@ def _checked_lines(checked: CheckedBundle, judge: Judge, *, origin: str, thresho
     yield "", None
     times = ", ".join(utc(time) for time in checked.logged_at)
     logged = f"logged {times} in {origin}; keys were judged as of then"
-    agreed = f"at least {threshold} of the notaries that trust root {judge.root.version} names agree"
-    yield from proved_lines([*checked.proved, logged, agreed], _not_proved(checked, judge))
+    agreed = f"at least {threshold} of the notaries that trust root {basis.root.version} names agree"
+    yield from proved_lines([*checked.proved, logged, agreed], _not_proved(checked, basis))
 
 
 def proved_lines(proved: Iterable[str], not_proved: Iterable[str]) -> Iterator[Line]:

@@ -20,19 +20,18 @@ from pvdm.model.states import NonceState
 from pvdm.trust.bundle import BUNDLE_SIZE_MAX_BYTES, parse_bundle
 from pvdm.trust.envelope import Envelope, parse_envelope
 from pvdm.trust.refusal import refuse_input_errors
-from pvdm.trust.statement import FAMILIES, PAYLOAD_SIZE_MAX_BYTES, Predicate, read_statement
-from pvdm.trust.strict_json import read
+from pvdm.trust.statement import PAYLOAD_SIZE_MAX_BYTES, SIGNING_RULES, Predicate, read_statement
+from pvdm.trust.strict_json import parse_strict
 
 if TYPE_CHECKING:
     from pvdm.api.proofs import OverrideView, ProofView
-
 
 _BUNDLE_START = b'{"format":"pvdm-bundle/'
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement and its envelope; a bundle also has the time of its log entry."""
+    """A statement and its envelope; in a bundle also the time of its log entry."""
 
     envelope: Envelope
     predicate: Predicate
@@ -46,7 +45,7 @@ class Statement:
     @property
     def kind(self) -> str:
         """The kind by its name, such as `proof` or `receipt`."""
-        return FAMILIES[type(self.predicate)].kind
+        return SIGNING_RULES[type(self.predicate)].kind
 
 
 def is_bundle(data: bytes) -> bool:
@@ -81,11 +80,11 @@ def _parse_statement(data: bytes, logged_at: int | None) -> Statement:
 
 def _predicate_class(payload: bytes) -> type[Predicate]:
     """The class that the payload names; an unknown kind is read as a proof, whose reader raises the error."""
-    value: Value = read(payload, "the statement", size_max_bytes=PAYLOAD_SIZE_MAX_BYTES)
+    value: Value = parse_strict(payload, "the statement", size_max_bytes=PAYLOAD_SIZE_MAX_BYTES)
     with refuse_input_errors():
         fields = Fields(value, "the statement", ("_type", "subject", "predicateType", "predicate"))
         name = fields.text("predicateType")
-    return next((kind for kind, family in FAMILIES.items() if family.predicate_type == name), Proof)
+    return next((kind for kind, rule in SIGNING_RULES.items() if rule.predicate_type == name), Proof)
 
 
 _CLASS_TEXTS: Mapping[str, str] = {
@@ -105,7 +104,7 @@ _ISOLATION_TEXTS: Mapping[Isolation, str] = {
 _STORAGE_TEXTS: Mapping[Storage, str] = {
     Storage.OPEN: "the producer could still write the files",
     Storage.COPIED: "the notary copied the files to where only it writes",
-    Storage.SEALED: "the producer's access to the files had ended",
+    Storage.SEALED: "the store refused the producer's writes to the files",
 }
 
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pvdm.api.service import EpochChange, EpochView
     from pvdm.client import StewardClient
 
-
 _STYLES = {EpochStage.ACTIVE: "green", EpochStage.REVOKED: "red"}
 _reason_option = click.option(
     "--reason", required=True, metavar="TEXT", help="Why; it is signed and logged with the change."
@@ -100,7 +99,7 @@ def keys_id(*, file: Path) -> None:
 @keys.command("list", short_help="List the epochs of a Steward's keys.")
 @service_options
 def keys_list(*, service: Service) -> None:
-    """List the generations of the Steward's own keys, with the ids of their public keys.
+    """List the epochs of the Steward's keys, with their states and the ids of their public keys.
 
     \b
     Examples:
@@ -120,7 +119,7 @@ def _epoch_lines(view: EpochView) -> Iterator[Line]:
 @service_options
 @_reason_option
 def keys_create(*, service: Service, reason: str) -> None:
-    """Make the keys of the next epoch. Nothing uses them until the trust root names them and `activate` is called.
+    """Make the keys of the next epoch. Nothing uses them until the trust root names them and `keys activate` is called.
 
     \b
     Examples:

@@ -13,19 +13,19 @@ from pvdm.errors import Code, PvdmError
 from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, Envelope, pae, parse_envelope, require_signature
 from pvdm.trust.log.note import NoteKey
 from pvdm.trust.refusal import refuse_input_errors
-from pvdm.trust.root import ROOT_SIZE_MAX_BYTES, RootKey, RootRole, TrustRoot
-from pvdm.trust.strict_json import read
+from pvdm.trust.root import ROOT_SIZE_MAX_BYTES, RootRole, TrustedKey, TrustRoot
+from pvdm.trust.strict_json import parse_strict
 
 
 @dataclass(frozen=True, slots=True)
 class RootFile:
-    """A root, and its envelope with the signatures so far; a draft has none."""
+    """A root, and its envelope with the signatures so far; a draft has no envelope."""
 
     root: TrustRoot
     envelope: Envelope | None
 
     def signatures(self) -> list[dict[str, object]]:
-        """Each signature, whether it holds, and its signer; both None if the root does not name the signer."""
+        """Each signature, whether it holds, and its signer; both None if the key is no root signer of the root."""
         checked: list[dict[str, object]] = []
         for signature in () if self.envelope is None else self.envelope.signatures:
             key = self.root.find(signature.key_id)
@@ -41,7 +41,7 @@ class RootFile:
         return {str(each["identity"]) for each in self.signatures() if each["holds"]}
 
 
-def _holds(key: RootKey, signature: bytes, root: TrustRoot) -> bool:
+def _holds(key: TrustedKey, signature: bytes, root: TrustRoot) -> bool:
     try:
         require_signature(key.public, signature, pae(TRUST_ROOT_TYPE, root.to_bytes()))
     except PvdmError:
@@ -63,7 +63,7 @@ def read_root_file(path: Path) -> list[RootFile]:
 
 
 def _parse_root(data: bytes) -> TrustRoot:
-    value = read(data, "the trust root", size_max_bytes=ROOT_SIZE_MAX_BYTES)
+    value = parse_strict(data, "the trust root", size_max_bytes=ROOT_SIZE_MAX_BYTES)
     with refuse_input_errors():
         return TrustRoot.from_json(value)
 
@@ -93,7 +93,7 @@ def root_to_json(file: RootFile) -> dict[str, object]:
     }
 
 
-def _vkey(key: RootKey) -> str:
+def _vkey(key: TrustedKey) -> str:
     return NoteKey(key.identity, key.public.der).to_vkey()
 
 
@@ -120,7 +120,7 @@ def root_lines(file: RootFile, *, now: int) -> Iterator[str]:
         yield f"NOT COMPLETE: {missing} more of its own root signers must sign (`pvdm keys root sign`)"
 
 
-def _key_lines(key: RootKey, now: int) -> Iterator[str]:
+def _key_lines(key: TrustedKey, now: int) -> Iterator[str]:
     yield f"{', '.join(role.value for role in key.roles)}: {key.identity}"
     yield f"  key id     {key.key_id}"
     yield f"  algorithm  {key.public.algorithm.value}"

@@ -13,7 +13,7 @@ from pvdm.cli.common.files import read_file
 from pvdm.cli.common.times import SECOND, micros_of, parse_duration, parse_time
 from pvdm.errors import Code, InputError, PvdmError
 from pvdm.trust.keys.public import PUBLIC_KEY_SIZE_MAX_BYTES, PublicKey
-from pvdm.trust.root import RootKey, RootRole
+from pvdm.trust.root import RootRole, TrustedKey
 
 ROOT_SPEC_SIZE_MAX_BYTES: Final = 1024 * 1024
 # Clocks differ: a key that is valid from now on would be refused by a host whose clock is a minute behind.
@@ -26,7 +26,7 @@ _KEY_NAMES: Final = frozenset({"file", "identity", "roles", "epochs", "valid_fro
 class RootSpec:
     """The keys of the file, and the end and thresholds of the root if it has them."""
 
-    keys: tuple[RootKey, ...]
+    keys: tuple[TrustedKey, ...]
     expires_at: int | None
     notary_threshold: int | None
     root_threshold: int | None
@@ -55,7 +55,7 @@ def read_spec(path: Path, *, now: int, expires_at: int | None = None) -> RootSpe
     )
 
 
-def _parse_key(path: Path, field_name: str, key: object, now: int, end: int | None) -> RootKey:
+def _parse_key(path: Path, field_name: str, key: object, now: int, end: int | None) -> TrustedKey:
     if not isinstance(key, Mapping):
         raise _invalid(path, field_name, "a table", type(key).__name__)
     _require_known_names(path, field_name, key, _KEY_NAMES)
@@ -67,7 +67,7 @@ def _parse_key(path: Path, field_name: str, key: object, now: int, end: int | No
     if not epochs and {RootRole.NOTARY, RootRole.LOG} & set(roles):
         message = f"{path}: {field_name}.epochs is missing"
         raise Code.INPUT_FILE_INVALID(message, reason="root_spec_epochs_missing", got="none")
-    return RootKey(
+    return TrustedKey(
         read_public_key(path.parent / _require_text(path, f"{field_name}.file", key.get("file"))),
         _require_text(path, f"{field_name}.identity", key.get("identity")),
         roles,

@@ -19,8 +19,8 @@ from pvdm.cli.common.times import TIME_TYPE, now_micros, utc
 from pvdm.cli.keys.root_file import RootFile, read_root_file, read_single_root, root_lines, root_to_json
 from pvdm.cli.keys.root_spec import read_spec
 from pvdm.errors import Code, PvdmError
-from pvdm.trust.envelope import TRUST_ROOT_TYPE, Envelope, Signature, seal
-from pvdm.trust.root import RootKey, RootRole, Thresholds, TrustRoot, advance_root, pin_root
+from pvdm.trust.envelope import TRUST_ROOT_TYPE, Envelope, Signature, sign_envelope
+from pvdm.trust.root import RootRole, Thresholds, TrustedKey, TrustRoot, advance_root, pin_root
 
 
 @command_group("root", short_help="Make, sign, show and check trust roots.")
@@ -56,7 +56,7 @@ def root_new(*, spec: Path, out: Path) -> None:
       roles = ["notary"]
       epochs = [1]
       valid_from = 2026-11-14          # default: a day ago, since clocks differ
-      valid_until = 2027-11-14         # default: with the root
+      valid_until = 2027-11-14         # default: the end of the root
 
     \b
     Examples:
@@ -74,7 +74,7 @@ def root_new(*, spec: Path, out: Path) -> None:
 
 @root_group.command("next", short_help="Make the successor of a trust root.")
 @path_argument("current", metavar="ROOT")
-@path_option("--add", metavar="KEYS.toml", help="Keys to add.")
+@path_option("--add", metavar="KEYS.toml", help="Keys to add; thresholds in this file are ignored.")
 @click.option("--revoke", multiple=True, metavar="KEY_ID", help="A key that is no longer trusted from now on.")
 @click.option("--remove", multiple=True, metavar="KEY_ID", help="A key that the successor no longer names.")
 @click.option("--extend", multiple=True, metavar="KEY_ID=TIME", help="A key that stays valid until then.")
@@ -142,7 +142,7 @@ def _make_successor(
     return TrustRoot(root.version + 1, root.sha256, now, end, all_keys, thresholds)
 
 
-def _find_key(root: TrustRoot, prefix: str) -> RootKey:
+def _find_key(root: TrustRoot, prefix: str) -> TrustedKey:
     found = [key for key in root.keys if len(prefix) >= 8 and key.key_id.startswith(prefix)]
     if len(found) != 1:
         got = prefix[:80] if not found else f"{len(found)} keys that begin with {prefix[:80]}"
@@ -150,7 +150,7 @@ def _find_key(root: TrustRoot, prefix: str) -> RootKey:
     return found[0]
 
 
-def _sort_keys(keys: Iterable[RootKey]) -> tuple[RootKey, ...]:
+def _sort_keys(keys: Iterable[TrustedKey]) -> tuple[TrustedKey, ...]:
     return tuple(sorted(keys, key=lambda key: key.key_id))
 
 
@@ -166,7 +166,7 @@ def _write_draft(root: TrustRoot, out: Path) -> None:
 @path_argument("file")
 @path_option("--key", "key_file", required=True, help="The signer's private key.")
 @open_passphrase_option
-@path_option("--previous", metavar="ROOT", help="The root before, if only it names the signer.")
+@path_option("--previous", metavar="ROOT", help="The root before this one, if only that root names the signer.")
 @click.option("--yes", is_flag=True, help="Sign without asking.")
 @out_option()
 def root_sign(
@@ -174,7 +174,7 @@ def root_sign(
 ) -> None:
     """Show a draft, or a root that others have signed, and add your signature.
 
-    Read it first: with your signature others will trust these keys. A second run with the same key changes nothing.
+    Read it first: with your signature others will trust these keys. The same command again changes nothing.
 
     \b
     Examples:
@@ -195,7 +195,7 @@ def root_sign(
     if not yes:
         require_yes("sign this trust root?", [(line, None) for line in root_lines(found, now=now_micros())])
     if key_id not in signatures:
-        signatures[key_id] = seal(found.root.to_bytes(), signer, payload_type=TRUST_ROOT_TYPE).signature
+        signatures[key_id] = sign_envelope(found.root.to_bytes(), signer, payload_type=TRUST_ROOT_TYPE).signature
     ordered: tuple[Signature, ...] = tuple(signatures[each] for each in sorted(signatures))
     envelope = Envelope(TRUST_ROOT_TYPE, found.root.to_bytes(), ordered)
     write_new(out, envelope.to_bytes())
@@ -238,7 +238,7 @@ def _show_signed(file: RootFile, out: Path) -> None:
 @root_group.command("show", short_help="Show a trust root as text.")
 @path_argument("file")
 def root_show(*, file: Path) -> None:
-    """Show a draft, a root or a chain of roots as text. It checks nothing: `check` does.
+    """Show a draft, a root or a chain of roots as text, with its own signers' signatures. `check` checks the chain.
 
     \b
     Examples:
@@ -267,7 +267,7 @@ def root_check(
       pvdm keys root check root-1.json root-2.json --root-sha256 HEX --out roots.json
     """
     chain = tuple(envelope for path in files for envelope in trust_roots.read_chain(path))
-    root = trust_roots.judge_by(chain, pin=pin, at=at, seen=seen).root
+    root = trust_roots.verify_trust(chain, pin=pin, at=at, seen=seen).root
     if out is not None:
         write_new(out, trust_roots.chain_to_bytes(chain))
     document = {
@@ -295,7 +295,7 @@ def root_check(
 def root_fetch(*, service: Service, pin: str | None, out: Path) -> None:
     """Get every version of the Steward's trust root, check the chain, and write it to a file for `proof check`.
 
-    The Steward could send any trust root, so get the hash for --root-sha256 from another source.
+    The Steward could send any trust root, so get the hash for --root-sha256 through another channel.
 
     \b
     Examples:
@@ -303,7 +303,7 @@ def root_fetch(*, service: Service, pin: str | None, out: Path) -> None:
     """
     with service.connect() as client:
         chain = client.trust_root().chain
-    root, first = trust_roots.judge_by(chain, pin=pin, at=None).root, trust_roots.first_sha256(chain)
+    root, first = trust_roots.verify_trust(chain, pin=pin, at=None).root, trust_roots.first_sha256(chain)
     write_new(out, trust_roots.chain_to_bytes(chain))
     facts = {"version": root.version, "sha256": root.sha256, "first_sha256": first}
     unpinned = [] if pin is not None else [f"  if the operator confirms this hash: --root-sha256 {first}"]
@@ -315,7 +315,7 @@ def root_fetch(*, service: Service, pin: str | None, out: Path) -> None:
 @path_argument("file", metavar="ROOT")
 @service_options
 def root_submit(*, file: Path, service: Service) -> None:
-    """Submit the next trust root, or a chain of them. The newest again changes nothing. Needs an operator's token.
+    """Submit the next trust root, or a chain of them. Needs an operator's token. A repeated submission changes nothing.
 
     The first one is accepted if the Steward's configuration has its hash (`trust_root_sha256`).
 

@@ -36,28 +36,28 @@ _NEVER_PROTECTED_HINT = "write its rows again; or drop it without a purge, and r
 @click.option("--operator", required=True, metavar="NAME", help="Who restores; it is logged.")
 @click.option("--reason", required=True, metavar="TEXT", help="Why; it is logged.")
 @path_option("--archive", folder=True, help="The archive.  [default: steward.toml's]")
-@path_option("--log-key", "log_keys", multiple=True, metavar="FILE.pub", help="A lost log key; may be repeated.")
-@click.option("--lost-origin", metavar="LOG", help="Accept the loss of what no archive has: the old log's name.")
+@path_option("--log-key", "log_keys", multiple=True, metavar="FILE.pub", help="A public log key that the backup lacks.")
+@click.option("--lost-origin", metavar="LOG", help="The old log's name: accept the loss of what no archive has.")
 @click.option("--accept-missing", is_flag=True, help="Continue without envelopes that the archive lacks; it is logged.")
 @click.option("--accept-lost", is_flag=True, help="Continue without publications whose metadata or files are lost.")
-@click.option("--accept-unreadable", is_flag=True, help="Continue with unreadable tables, whose metadata is lost.")
+@click.option("--accept-unreadable", is_flag=True, help="Continue; tables whose metadata is lost stay unreadable.")
 @click.option("--again", is_flag=True, help="Restore again a ledger that was restored before and lacks nothing.")
 @click.option("--confirm-clock", is_flag=True, help="Confirm that the clock is right after a long stop; it is logged.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def steward_restore(*, config: Path, log_keys: tuple[Path, ...], yes: bool, **options: Any) -> None:
     """After a backup of the ledger was put back: reconcile it with the log, and begin a new epoch.
 
-    A restored ledger lacks everything after the backup. The log is refilled from the archive up to the checkpoint that
-    is stored outside. Each table gets the newest metadata that a receipt binds, after its bytes are checked again.
+    A restored ledger lacks everything after the backup. The log is refilled from the archive up to the outside
+    checkpoint. Each table gets the newest metadata that a receipt binds, after its bytes are checked again.
     Protections, migrations, verdicts and overrides are restored from their signed statements. Unused proofs are no
     longer valid, every token is revoked, and the restore itself is logged. If it is interrupted, run it again; until
     then the Steward does not start.
 
     Without an archive that has every entry it is refused. With --lost-origin the log continues under the new origin of
     steward.toml, and its first entry there states what was lost. A publication whose metadata or files are lost stops
-    the restore; with --accept-lost it is listed, and must be published again. A table whose metadata is lost and
-    for which no receipt binds newer metadata also stops the restore; with --accept-unreadable it is listed, and stays
-    unreadable.
+    the restore; with --accept-lost it is listed, and must be published again unless its line says otherwise. A table
+    whose metadata is lost and for which no receipt binds newer metadata also stops the restore; with
+    --accept-unreadable it is listed, and stays unreadable.
 
     \b
     Examples:
@@ -65,14 +65,14 @@ def steward_restore(*, config: Path, log_keys: tuple[Path, ...], yes: bool, **op
     """
     from pvdm.steward.config.resources import archive_folder
     from pvdm.steward.config.steward import load_config
-    from pvdm.steward.restore.restore import Order, restore
+    from pvdm.steward.restore.restore import RestoreRequest, restore
 
     ders = tuple(read_public_key(path).der for path in log_keys)
     loaded = load_config(config)
     if not yes:
         require_yes("restore this Steward?", _CONSEQUENCES)
     options["archive"] = options["archive"] or archive_folder(loaded)
-    done = restore(loaded, Order(**options, log_keys=ders))
+    done = restore(loaded, RestoreRequest(**options, log_keys=ders))
     if wants_json():
         say_json(view_json(done))
     elif done.repeated:
@@ -140,15 +140,15 @@ def _entries(count: int) -> str:
     return counted(count, "entry", "entries")
 
 
-@steward.command("release-claim", short_help="Confirm that a table was compared after a restore.")
+@steward.command("release-claim", short_help="Release a claim that a restore has lost.")
 @click.argument("receipt_id", metavar="RECEIPT_ID")
 @config_option
 @click.option("--operator", required=True, metavar="NAME", help="Who compared the table; the step log stores it.")
 @click.option("--reason", required=True, metavar="TEXT", help="What was found; the step log stores it.")
 def steward_release_claim(*, receipt_id: str, config: Path, operator: str, reason: str) -> None:
-    """Let workloads claim rows of a table again whose claims a restore has lost (`claim_lost`).
+    """Allow appends to a table for which a restore has lost the claim of this receipt's workload (`claim_lost`).
 
-    Compare the table with its source first: after this, rows that the receipt published can be published again.
+    Compare the table with its source first: afterwards another workload can publish the receipt's rows a second time.
 
     \b
     Examples:

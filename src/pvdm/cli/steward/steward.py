@@ -138,7 +138,7 @@ def _key_lines(record: dict[str, Any]) -> list[str]:
 @config_option
 @pin_option
 def steward_trust(*, file: Path, config: Path, pin: str | None) -> None:
-    """Submit the first trust root, or its successors, on the Steward's own host. The newest again changes nothing.
+    """Submit the first trust root or its successors on the Steward's own host. A repeated submission changes nothing.
 
     The first one is trusted by its hash, from steward.toml (`trust_root_sha256`) or --root-sha256.
 

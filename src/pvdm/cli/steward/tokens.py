@@ -45,13 +45,13 @@ steward.add_command(token_group)
 
 @token_group.command("issue", short_help="Issue a token.")
 @config_option
-@click.option("--role", type=click.Choice([role.value for role in Role]), required=True, help="What it is for.")
+@click.option("--role", type=click.Choice([role.value for role in Role]), required=True, help="What its bearer may do.")
 @click.option("--domain", default="*", show_default=True, metavar="NAME", help="Its domain; * is every domain.")
-@click.option("--name", required=True, metavar="NAME", help="Its bearer; for an attestor, its identity.")
+@click.option("--name", required=True, metavar="NAME", help="Its bearer, for an attestor as in the trust root.")
 @duration_option("--lifetime", default="90d", help_text="How long it is valid: 12h, 90d; at most 365d.")
 @_out_option
 def token_issue(*, config: Path, role: str, domain: str, name: str, lifetime: int, out: Path | None) -> None:
-    """Issue a token for one role in one domain. Its text is shown once: in a file of mode 0600, or on a terminal.
+    """Issue a token. Its text is written to a file of mode 0600, or shown once on a terminal.
 
     \b
     Examples:
@@ -67,7 +67,8 @@ def token_issue(*, config: Path, role: str, domain: str, name: str, lifetime: in
 
     def issue(notary: Notary, token: BearerToken) -> Grant:
         seconds = lifetime // SECOND
-        return notary.access.issue(Role(role), domain=domain, name=name, lifetime_seconds=seconds, drawn=token)[1]
+        _, grant = notary.access.issue(Role(role), domain=domain, name=name, lifetime_seconds=seconds, drawn=token)
+        return grant
 
     _deliver_token(config, issue, out)
 
@@ -81,10 +82,10 @@ def token_issue(*, config: Path, role: str, domain: str, name: str, lifetime: in
 @duration_option("--overlap", default="10m", help_text="How long the old one stays valid.")
 @_out_option
 def token_rotate(*, token_id: str, config: Path, lifetime: int | None, overlap: int, out: Path | None) -> None:
-    """Issue a successor with the same rights and lifetime; the old token ends after the overlap.
+    """Issue a successor with the same rights; the old token ends after the overlap.
 
     Short-lived tokens that were derived from the old one, such as those of running attempts, stay valid until they
-    expire or the successor is revoked. To end them too, revoke the old token.
+    expire, or the successor expires or is revoked. Revoking the old token ends them at once.
 
     \b
     Examples:
@@ -94,9 +95,9 @@ def token_rotate(*, token_id: str, config: Path, lifetime: int | None, overlap: 
 
     def rotate(notary: Notary, token: BearerToken) -> Grant:
         seconds = None if lifetime is None else lifetime // SECOND
-        return notary.access.rotate(token_id, lifetime_seconds=seconds, overlap_seconds=overlap // SECOND, drawn=token)[
-            1
-        ]
+        kept_seconds = overlap // SECOND
+        _, grant = notary.access.rotate(token_id, lifetime_seconds=seconds, overlap_seconds=kept_seconds, drawn=token)
+        return grant
 
     _deliver_token(config, rotate, out)
 
@@ -157,11 +158,11 @@ def _deliver_token(config: Path, grant_token: Callable[[Notary, BearerToken], Gr
 @token_group.command("list", short_help="List tokens, without their texts.")
 @config_option
 @click.option("--name", metavar="NAME", help="Only those of this bearer.")
-@click.option("--all", "with_derived", is_flag=True, help="Also tokens derived from others, as for attempts.")
+@click.option("--all", "with_derived", is_flag=True, help="Also tokens derived from others, such as those of attempts.")
 def token_list(*, config: Path, name: str | None, with_derived: bool) -> None:
     """List every issued token: its bearer, role and domain, until when it is valid, and whether it was revoked.
 
-    Tokens that were derived from others, as for attempts, are only counted: they end when those are revoked.
+    Tokens derived from others, such as those of attempts, are only counted: revoking the others ends them.
 
     \b
     Examples:

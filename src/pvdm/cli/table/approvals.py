@@ -31,7 +31,7 @@ class Signing:
     reason: str
     expires: int
 
-    def facts(self) -> SignerFields:
+    def new_signer_fields(self) -> SignerFields:
         """The signer's fields of an approval, with a new nonce."""
         return signer_fields(self.operator, self.reason, now=now_micros(), lifetime_micros=self.expires)
 
@@ -46,7 +46,7 @@ signing_options = option_group(
     path_option("--key", "key_file", required=True, help="Your operator's private key."),
     open_passphrase_option,
     click.option("--operator", required=True, metavar="NAME", help="Your name, as the trust root has it."),
-    click.option("--reason", required=True, metavar="TEXT", help="Why, for everybody who reads the log."),
+    click.option("--reason", required=True, metavar="TEXT", help="Why; it is signed with the approval."),
     duration_option(
         "--expires",
         default="4h",

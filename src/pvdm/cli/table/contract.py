@@ -22,7 +22,7 @@ from pvdm.model.filter.claim_filter import read_claim
 from pvdm.model.filter.literal import parse_literal
 from pvdm.model.schema import Kind, PrimitiveType
 
-_LABEL: Final = re.compile(r"[^a-z0-9._-]+")
+_NOT_IN_LABEL: Final = re.compile(r"[^a-z0-9._-]+")
 
 
 @command("init")
@@ -52,7 +52,7 @@ def init(*, table: str, source: str, out: Path | None) -> None:
 
 def fill_template(table: str, source: str, file: str) -> str:
     """A contract for a table, with placeholders in capitals."""
-    names = [_LABEL.sub("-", part.lower()).strip("-._") or "name" for part in table.split(".")]
+    names = [_NOT_IN_LABEL.sub("-", part.lower()).strip("-._") or "name" for part in table.split(".")]
     text = resources.files("pvdm.cli.table").joinpath("contract_template.yaml").read_text("utf-8")
     return text.format(domain=names[0], product=names[-1], target=table, source=source, file=file)
 

@@ -43,7 +43,7 @@ def migrate() -> None:
     """
 
 
-@migrate.command("propose", short_help="Show what a change would make of a table.")
+@migrate.command("propose", short_help="Propose a change of a protected table.")
 @click.argument("table", metavar="TABLE")
 @path_option("--updates", "updates_file", help="Iceberg's updates as JSON.")
 @click.option(
@@ -51,7 +51,7 @@ def migrate() -> None:
 )
 @click.option("--drop-column", "drop", multiple=True, metavar="NAME", help="A column to drop.")
 @click.option("--rename-column", "rename", multiple=True, metavar="OLD:NEW", help="A column to rename.")
-@click.option("--set-property", "properties", multiple=True, metavar="NAME=VALUE", help="A property.")
+@click.option("--set-property", "properties", multiple=True, metavar="NAME=VALUE", help="A property to set.")
 @click.option("--remove-property", "removed", multiple=True, metavar="NAME", help="A property to remove.")
 @click.option("--format-version", type=click.IntRange(1, 3), metavar="N", help="A later format version.")
 @path_option("--contract", "contract_file", help="The new contract.")
@@ -71,12 +71,12 @@ def migrate_propose(  # noqa: PLR0913 - every kind of change is named
     out: Path | None,
     service: Service,
 ) -> None:
-    """Show what a change would make of a protected table, and write it to a file for an operator to sign.
+    """Show how a protected table would change, and with --out write a proposal for an operator to sign.
 
-    Nothing is changed. The difference shows columns by their ids, specs, sort orders and properties, and the schema
-    fingerprint before and after: earlier proofs are not valid for the changed table. A new contract is shown as a
-    difference of the two texts. Open workloads that the change ends or affects are listed with the number of their
-    published and remaining chunks.
+    Nothing is changed. The difference shows columns with their ids, specs, sort orders and properties, and the schema
+    fingerprint before and after. If schema, partition spec, format version or contract changes, the gate refuses proofs
+    from before. A new contract is shown as a difference of the two texts. Open workloads that the change ends or
+    affects are listed with the number of their published and remaining chunks.
 
     A TYPE is one of Iceberg's: boolean, int, long, float, double, decimal(P,S), date, time, timestamp (without a
     zone), timestamptz (Spark's TIMESTAMP), string, uuid, fixed[L], binary. Nested types need --updates.
@@ -137,7 +137,7 @@ def migrate_sign(*, file: Path, yes: bool, out: Path, signing: Signing) -> None:
         after=proposal.after,
         updates=proposal.updates,
         contract=proposal.contract,
-        **signing.facts(),
+        **signing.new_signer_fields(),
     )
     lines: list[Line] = [
         *_proposal_lines(proposal),

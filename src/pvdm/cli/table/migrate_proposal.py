@@ -16,7 +16,7 @@ from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.json_document import Json, comparison_text, dump_json, parse_json
 from pvdm.lake.format.schema.document import TableSchema
 from pvdm.lake.format.table.commit_request import apply_updates
-from pvdm.lake.format.table.main_state import structure_of, without_data
+from pvdm.lake.format.table.main_state import empty_table, structure_of
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.metadata.gate.migration import require_same_data, require_same_table
 from pvdm.metadata.gate.state import state_of
@@ -95,19 +95,20 @@ class Proposal:
 def propose(
     table: TableRef, metadata: TableMetadata, old_sha256: str, updates: list[Json], contracts: tuple[str, str] | None
 ) -> Proposal:
-    """The proposal for these updates, and for the second of two contracts. Raises for what no migration may do."""
+    """The proposal of these updates, from the first contract to the second. Raises for what no migration may do."""
     after = apply_updates(metadata, updates, now_ms=metadata.last_updated_ms, previous_location=None)
     require_same_table(metadata, after)
     require_same_data(metadata, after)
     new_sha256 = old_sha256 if contracts is None else contract_sha256(contracts[1])
-    states = state_of(metadata, old_sha256), state_of(after, new_sha256)
-    if states[0] == states[1]:
+    old_state, new_state = state_of(metadata, old_sha256), state_of(after, new_sha256)
+    if old_state == new_state:
         raise Code.MIGRATION_INVALID(reason="migration_empty", got="none")
-    if states[0].contract_sha256 == states[1].contract_sha256:
+    if old_sha256 == new_sha256:
         contracts = None
     return Proposal(
         table,
-        *states,
+        old_state,
+        new_state,
         comparison_text(structure_of(metadata)),
         comparison_text(structure_of(after)),
         dump_json(updates).decode(),
@@ -186,7 +187,7 @@ def require_signed(data: bytes, file: str) -> None:
 
 
 def _parse_structure(structure: str) -> TableMetadata:
-    return without_data(parse_json(structure.encode(), size_max_bytes=PROPOSAL_SIZE_MAX_BYTES))
+    return empty_table(parse_json(structure.encode(), size_max_bytes=PROPOSAL_SIZE_MAX_BYTES))
 
 
 def _not_consistent(problem: str) -> PvdmError:
@@ -269,7 +270,7 @@ def _entry_lines(
 
 def _column_names(schema: TableSchema) -> dict[int, str]:
     """The full name of each column, which is the first of its names in `ids`."""
-    return {field_id: name for name, field_id in reversed(list(schema.ids.items()))}
+    return {field_id: name for name, field_id in reversed(list(schema.ids_by_name.items()))}
 
 
 def _attributes(value: Json) -> Iterator[tuple[int, str]]:

@@ -92,7 +92,7 @@ def unprotect(*, table: str | None, namespace: str | None, yes: bool, signing: S
 @click.option("--namespace", metavar="NAMESPACE", help="With --current: this namespace and its tables only.")
 @service_options
 def protections(*, table: str | None, current: bool, namespace: str | None, service: Service) -> None:
-    """List the protections that the Steward has accepted, newest first: who, what, under which contract, and why.
+    """List the protections, and their ends, that the Steward has accepted, newest first: who, what, contract and why.
 
     With --current: the namespaces and tables that are protected now, since when, and by which protection. A table
     that was created in a protected namespace stays protected when the protection of the namespace ends.
@@ -171,6 +171,6 @@ def _submit(client: StewardClient, signing: Signing, view: TargetView, sha256: s
     else:
         target = target_of(table_ref(view), table_metadata(view), sha256)
     action = migration.ProtectionAction.UNPROTECT if contract is None else migration.ProtectionAction.PROTECT
-    approval = migration.Protection(action=action, target=target, contract=contract, **signing.facts())
+    approval = migration.Protection(action=action, target=target, contract=contract, **signing.new_signer_fields())
     protection = client.submit_protection(signing.sign(approval))
     say_result({"protection": view_json(protection)}, protection_lines(protection))

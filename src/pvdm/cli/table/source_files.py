@@ -14,7 +14,7 @@ import click
 from pvdm.cli.common.commands import command
 from pvdm.cli.common.files import read_file, require_json, require_new, write_new, write_over
 from pvdm.cli.common.options import Service, out_option, service_options
-from pvdm.cli.common.screen import say_result, watch_on_screen
+from pvdm.cli.common.screen import progress_bars, say_result
 from pvdm.errors import Code
 from pvdm.model.printable import counted
 
@@ -23,7 +23,7 @@ _SUFFIX: Final = ".parquet"
 
 
 @command("source-files")
-@click.argument("places", metavar="FILE_OR_FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("paths", metavar="FILE_OR_FOLDER...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @out_option("Where the manifest is written.")
 @click.option(
     "--schema-from",
@@ -34,7 +34,7 @@ _SUFFIX: Final = ".parquet"
 @click.option("--replace", is_flag=True, help="Replace an existing manifest.")
 @service_options
 def source_files(
-    *, places: tuple[Path, ...], out: Path, schema_from: str | None, replace: bool, service: Service
+    *, paths: tuple[Path, ...], out: Path, schema_from: str | None, replace: bool, service: Service
 ) -> None:
     """Write the manifest of a set of Parquet files: their paths, sizes and SHA-256, and one schema for all of them.
 
@@ -52,13 +52,13 @@ def source_files(
         require_new(out, next_step="--replace replaces it, --out names another file")
     # Imported late: the kernel and pyarrow are slow to load.
     from pvdm.verify.fetch import Files
-    from pvdm.verify.listing import list_files
+    from pvdm.verify.listing import build_manifest
     from pvdm.verify.source import state_of
 
-    locations = sorted(set(_find_files(places)))
+    locations = sorted(set(_find_files(paths)))
     schema = None if schema_from is None else _read_schema(schema_from, service)
-    with watch_on_screen() as watch:
-        manifest = list_files(locations, schema, Files(), watch)
+    with progress_bars() as watch:
+        manifest = build_manifest(locations, schema, Files(), watch)
     if replace:
         write_over(out, manifest.data)
     else:
@@ -79,17 +79,17 @@ def source_files(
     say_result(document, lines)
 
 
-def _find_files(places: Sequence[Path]) -> Iterator[str]:
+def _find_files(paths: Sequence[Path]) -> Iterator[str]:
     """Full paths of the files, and of those in folders at any depth."""
-    for place in places:
+    for given in paths:
         # Links are not resolved: their targets may change.
-        path = Path(os.path.abspath(place))  # noqa: PTH100 - Path.resolve follows links
+        path = Path(os.path.abspath(given))  # noqa: PTH100 - Path.resolve follows links
         if path.is_dir():
             yield from _find_in(path)
         elif path.is_file():
             yield str(path)
         else:
-            message, expected = f"{place} cannot be read", "a Parquet file, or a folder of them"
+            message, expected = f"{given} cannot be read", "a Parquet file, or a folder of them"
             raise Code.INPUT_FILE_INVALID(message, reason="input_not_readable", expected=expected, got="no such file")
 
 
@@ -130,7 +130,7 @@ def _load_metadata(name: str, service: Service) -> dict[str, Any]:
     return found
 
 
-def iceberg_schema(value: Any, source: str) -> dict[str, Any]:
+def iceberg_schema(value: Any, name: str) -> dict[str, Any]:
     """Iceberg's JSON of the document's schema, or of the current one of a table's metadata."""
     match value:
         case {"kind": _, "schema": dict(found)}:
@@ -141,4 +141,4 @@ def iceberg_schema(value: Any, source: str) -> dict[str, Any]:
             for each in schemas:
                 if isinstance(each, dict) and each.get("schema-id") == wanted:
                     return dict(each)
-    raise Code.INPUT_FILE_INVALID(f"{source} has no schema", reason="schema_file_invalid", got="something else")
+    raise Code.INPUT_FILE_INVALID(f"{name} has no schema", reason="schema_file_invalid", got="something else")

@@ -13,7 +13,7 @@ from pvdm.cli.common.options import Service, out_option, path_argument, path_opt
 from pvdm.cli.common.passphrases import open_key, open_passphrase_option
 from pvdm.cli.common.screen import ALERT, Line, notice, require_yes, say, say_list, say_result
 from pvdm.cli.common.times import duration_option, now_micros, utc
-from pvdm.cli.common.trust_roots import judge_by, pin_option, root_option
+from pvdm.cli.common.trust_roots import pin_option, root_option, verify_trust
 from pvdm.cli.evidence.statements import is_bundle, override_lines, override_view_lines, proof_lines, read_proofs
 from pvdm.cli.work.jobs import finish, watch_steps
 from pvdm.errors import Code
@@ -44,7 +44,7 @@ def break_glass() -> None:
 @break_glass.command("sign", short_help="Sign an override for one FAIL proof.")
 @path_option("--key", "key_file", required=True, help="Your break-glass key.")
 @open_passphrase_option
-@path_option("--proof", "proof_file", required=True, help="The FAIL proof.")
+@path_option("--proof", "proof_file", required=True, help="The FAIL proof, as envelope or bundle.")
 @click.option("--operator", required=True, metavar="NAME", help="Your name, as the trust root has it.")
 @click.option("--reason", required=True, metavar="TEXT", help="Why these rows are published although they failed.")
 @duration_option("--expires", default="4h", help_text="How long it can be used: 90s, 30m, 4h; at most 24h.")
@@ -90,10 +90,10 @@ def break_glass_sign(  # noqa: PLR0913 - every fact of an override is named
     if root_file is None:
         notice(_UNVERIFIED_PROOF)
     else:
-        judge = judge_by(root_file, pin=pin, at=None)
+        basis = verify_trust(root_file, pin=pin, at=None)
         envelopes = [logged.envelope for logged in parse_bundle(data).proofs] if is_bundle(data) else [data]
-        verified = verify_threshold(envelopes, judge.root, threshold=judge.root.thresholds.notary, now=now)
-        verify_override(envelope, judge.root, failed=verified, now=now, used=lambda _: False)
+        verified = verify_threshold(envelopes, basis.root, threshold=basis.root.thresholds.notary, now=now)
+        verify_override(envelope, basis.root, failed=verified, now=now, used=lambda _: False)
     write_new(out, envelope)
     document = {"override": override.to_json(), "out": out, "verified": root_file is not None}
     hint = f"hint: `pvdm break-glass submit {out}` before {utc(override.expires_at)}"
@@ -129,8 +129,8 @@ def break_glass_publish(*, override_id: str, service: Service) -> None:
 
     They are verified again and pass every check of the gate; only the verdict is waived. Audits always show it. The
     same call again continues to wait, or shows the result. Needs an operator's token. Ends with 0 when they are
-    published, 3 when the gate refuses or nothing is in quarantine, 4 when other chunks must be proved first, 5 when
-    the override has expired or was used otherwise.
+    published, 3 when the gate refuses them or files are missing in quarantine, 4 when other chunks must be proved
+    first, 5 when the override has expired, cannot be used any more, or main has moved since the FAIL.
 
     \b
     Examples:

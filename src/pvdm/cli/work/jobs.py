@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pvdm.durable.coordinator import Build, Coordinator
     from pvdm.durable.outcome import Committed, Outcome, Step, Watch
 
-
 _NO_ROWS_NOW: Final = "0 rows: the source has no row for these parameters"
 _NO_ROWS_THEN: Final = "0 rows: the source had no row for these parameters when they were published"
 
@@ -42,7 +41,7 @@ class Job:
     conf: tuple[str, ...]
     stage_seconds: float | None
 
-    def build(self) -> Build | None:
+    def load_build(self) -> Build | None:
         """The producer's function; None if the contract's filter and mapping are the job."""
         if self.name is not None:
             return load_job(self.name)
@@ -113,7 +112,7 @@ workload_option = click.option(
     "--workload-id",
     required=True,
     metavar="ID",
-    help="The run's name; the same one again continues where it ended, and never publishes twice.",
+    help="The workload's name. A later run with it continues where the last one ended, and never publishes twice.",
 )
 
 
@@ -148,7 +147,7 @@ def _import_hint(module: str, function: str, here: str) -> str:
 
 
 @contextlib.contextmanager
-def coordinator(service: Service, job: Job) -> Iterator[Coordinator]:
+def open_coordinator(service: Service, job: Job) -> Iterator[Coordinator]:
     """A Coordinator with the caller's token; Spark starts with the first staged chunk, unless the job is small."""
     from pvdm.durable.coordinator import Coordinator
     from pvdm.durable.outcome import unwatched

@@ -10,7 +10,7 @@ from pvdm.cli.common.commands import command, wants_json
 from pvdm.cli.common.options import Service, parse_pairs, service_options
 from pvdm.cli.common.screen import Line, say_aside, say_result
 from pvdm.cli.table.open_workloads import summarize
-from pvdm.cli.work.jobs import Job, coordinator, finish, job_options, job_output, param_option, workload_option
+from pvdm.cli.work.jobs import Job, finish, job_options, job_output, open_coordinator, param_option, workload_option
 from pvdm.model.printable import view_json
 
 _ORPHANS_NOTE: Final = "the job's own files are unreferenced now: `pvdm orphans` lists them"
@@ -37,8 +37,8 @@ def run(*, table: str, workload_id: str, params: tuple[str, ...], job: Job, serv
     """
     values = parse_pairs(params, "--param")
     with job_output():
-        build = job.build()
-        with coordinator(service, job) as opened:
+        build = job.load_build()
+        with open_coordinator(service, job) as opened:
             outcome = opened.run(workload_id, table, values, build)
     finish(outcome)
 
@@ -56,9 +56,10 @@ def publish(
     """Verify and publish a branch that an unmodified Spark job has staged, for example with `spark.wap.branch`.
 
     The Steward reads the branch and the contract's source itself, and publishes copies of the files. It deletes the
-    branch after the publication; after a FAIL the branch stays. It never touches the job's own files; `pvdm orphans`
-    removes them. A failed branch is tried again, or replaced by another, only with --reason. Under an id that is
-    published, a branch with other rows is refused: it needs its own id. Needs a producer's token.
+    branch after the publication; after a FAIL the branch stays. It leaves the job's own files; `pvdm orphans --remove`
+    removes them. A failed branch is tried again, or replaced by another, only with --reason. From the start of the
+    verification until a FAIL, and after a PASS, the workload id refuses another branch, and this one if it was written
+    to since: use another id. Needs a producer's token.
 
     \b
     Examples:
@@ -66,8 +67,8 @@ def publish(
       pvdm publish sales.orders etl_2 --workload-id orders-2026-11-15 --reason "the filter is back"
     """
     values = parse_pairs(params, "--param")
-    no_job = Job(None, True, None, (), None)
-    with coordinator(service, no_job) as opened:
+    no_job = Job(name=None, small=True, master=None, conf=(), stage_seconds=None)
+    with open_coordinator(service, no_job) as opened:
         outcome = opened.publish(workload_id, table, branch, values, reason=reason)
     from pvdm.durable.outcome import Committed, Published
 
@@ -89,8 +90,8 @@ def repair(*, workload_id: str, reason: str, job: Job, service: Service) -> None
       pvdm repair orders-2026-11-15 --reason "the join lost rows" --job jobs.orders:build
     """
     with job_output():
-        build = job.build()
-        with coordinator(service, job) as opened:
+        build = job.load_build()
+        with open_coordinator(service, job) as opened:
             outcome = opened.repair(workload_id, build, reason=reason)
     finish(outcome)
 
@@ -102,10 +103,10 @@ def repair(*, workload_id: str, reason: str, job: Job, service: Service) -> None
 def abandon(*, workload_id: str, reason: str, service: Service) -> None:
     """Abandon a workload, as an operator: its live attempts are rolled back and their files removed.
 
-    What is published of it stays. An append with published rows still reserves all its rows, published or not: the
-    others cannot be appended under another id, and the output says how to publish them (`way_on` in --json). Otherwise
-    another workload id can publish all of it. Abandoning again changes nothing; for a complete workload the command
-    changes nothing and ends with 4.
+    Chunks that are published stay. An append of which rows are published keeps its claim, also on the rows that are not
+    published: no other workload id can append those, and the output says how to publish them (`way_on` in --json). Any
+    other workload can be published whole under another id. Abandoning again changes nothing; for a complete workload
+    the command changes nothing and ends with 4.
 
     \b
     Examples:

@@ -18,7 +18,7 @@ from pvdm.cli.table.open_workloads import all_workloads
 from pvdm.cli.work.jobs import override_text
 from pvdm.errors import Code, NotAllowedError, UnavailableError, comparison
 from pvdm.model.located import describe, explain_more_keys
-from pvdm.model.printable import counted, place, view_json
+from pvdm.model.printable import counted, quoted_path, view_json
 from pvdm.model.statements.epoch import EpochStage
 from pvdm.model.states import AttemptState
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pvdm.api.service import EpochView, Identity, StewardInfo
     from pvdm.api.work import AttemptView, ChunkView, ListedJob, NewestWorkloads, WorkloadView
     from pvdm.client import Readiness, StewardClient
-
 
 _LISTED_ROWS: Final = 1_000
 _DEFAULT_ROWS: Final = 20
@@ -61,7 +60,7 @@ class Status:
 @click.option("--workload-id", metavar="ID", help="Show one workload with its chunks.")
 @service_options
 @number_option(
-    "--rows", _DEFAULT_ROWS, least=1, most=_LISTED_ROWS, help_text="Workloads, newest first, and proofs to show."
+    "--rows", _DEFAULT_ROWS, least=1, most=_LISTED_ROWS, help_text="How many workloads, proofs or chunks to show."
 )
 def status(*, table: str | None, workload_id: str | None, service: Service, rows: int) -> None:
     """Show whether the Steward takes work, its epochs, workloads and proofs, and every overridden verdict.
@@ -77,7 +76,7 @@ def status(*, table: str | None, workload_id: str | None, service: Service, rows
       pvdm status --workload-id orders-2026-11-15
     """
     if table is not None or workload_id is not None:
-        show_work(service, table, workload_id, rows)
+        show_table_or_workload(service, table, workload_id, rows)
         return
     with service.connect() as client:
         found = _collect(client, rows)
@@ -156,7 +155,7 @@ def _show(found: Status) -> None:
     say(f"  you are     {you.name}, {you.role.value} of {domain}, until {utc(you.expires_at)}")
     _show_epochs(found)
     _show_jobs(found)
-    _show_work(found)
+    _show_workloads_and_proofs(found)
 
 
 def _show_epochs(found: Status) -> None:
@@ -191,7 +190,7 @@ def _show_jobs(found: Status) -> None:
         say("  hint: the Steward tries a failed job again at its next start; its log has details")
 
 
-def _show_work(found: Status) -> None:
+def _show_workloads_and_proofs(found: Status) -> None:
     role = found.identity.role.value
     if found.workloads is None:
         say(f"workloads: not shown to the role {role}")
@@ -210,7 +209,7 @@ def _show_work(found: Status) -> None:
         say(f"  {line}", style=style)
 
 
-def show_work(service: Service, table: str | None, workload_id: str | None, rows: int) -> None:
+def show_table_or_workload(service: Service, table: str | None, workload_id: str | None, rows: int) -> None:
     """One workload with its first chunks, or the newest workloads of a table."""
     if table is not None and workload_id is not None:
         raise click.UsageError("a table or a workload, not both")
@@ -291,9 +290,9 @@ def attempt_lines(chunk_id: str, found: AttemptView) -> Iterator[Line]:
         yield f"    and {counted(found.findings_more, 'finding')} more", None
     if found.quarantine is not None:
         folder = found.quarantine.folder
-        yield f"    its files are in quarantine, each under its SHA-256: {place(folder)}", None
+        yield f"    its files are in quarantine, each under its SHA-256: {quoted_path(folder)}", None
         for kept in found.quarantine.files:
-            yield f"      {place(kept.location.removeprefix(f'{folder}/'))} is {place(kept.file)}", None
+            yield f"      {quoted_path(kept.location.removeprefix(f'{folder}/'))} is {quoted_path(kept.file)}", None
     problem = found.problem
     if found.job is not None and problem is not None:
         tries = f"{found.job.tries} tries, job {found.job.state.value}"

@@ -86,7 +86,7 @@ def comparison_text(value: Json) -> str:
     return dump_json(value, sort_keys=True).decode("utf-8")
 
 
-def unzip(data: bytes, *, size_max_bytes: int = METADATA_SIZE_MAX_BYTES) -> bytes:
+def decompress_gzip(data: bytes, *, size_max_bytes: int = METADATA_SIZE_MAX_BYTES) -> bytes:
     """The bytes, decompressed if they are gzip. Raises as soon as they are over the limit."""
     if not data.startswith(_GZIP_MAGIC):
         return data

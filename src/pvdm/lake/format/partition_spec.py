@@ -82,7 +82,7 @@ class Transform:
             return source.kind in _SOURCE_KINDS[self.name]
         return self.name == "void" or isinstance(source, _SOURCE_CLASSES.get(self.name, ()))
 
-    def result(self, source: Type | None) -> Type | None:
+    def result_type(self, source: Type | None) -> Type | None:
         """The type of the transform's values; None if only the Avro schema of a manifest gives it."""
         if not self.is_known:
             return None
@@ -151,7 +151,7 @@ class PartitionSpec:
         """The type of each field's values over this schema."""
         sources = source_types(schema)
         return tuple(
-            field.transform.result(sources.get(field.source_ids[0])) if len(field.source_ids) == 1 else None
+            field.transform.result_type(sources.get(field.source_ids[0])) if len(field.source_ids) == 1 else None
             for field in self.fields
         )
 
@@ -207,9 +207,9 @@ _CYCLE_DAYS: Final = 146_097
 _CYCLE_YEARS: Final = 400
 
 
-def apply(transform: Transform, source: Type, value: single_value.Value) -> single_value.Value:
+def apply_transform(transform: Transform, source: Type, value: single_value.Value) -> single_value.Value:
     """The partition value of a source value; null stays null."""
-    result = transform.result(source)
+    result = transform.result_type(source)
     if result is None:
         raise Code.PARTITION_SPEC_INVALID(reason="partition_transform_unknown", got=str(transform)[:120])
     if value is None or transform.name == "void":

@@ -41,7 +41,7 @@ def decimal_bytes(precision: int) -> int:
     return int(10**precision - 1).bit_length() // 8 + 1
 
 
-def avro_type(kind: Type, defined: set[str]) -> Any:
+def avro_value_type(kind: Type, defined: set[str]) -> Any:
     """The Avro JSON of a type; a named type is written in full the first time and by name after that."""
     match kind:
         case PrimitiveType(name) if name in _PLAIN:

@@ -17,16 +17,16 @@ from pvdm.lake.format.json_document import (
     Node,
     abbreviate,
     comparison_text,
+    decompress_gzip,
     dump_json,
     parse_json,
     read_objects,
     require_size,
-    unzip,
 )
 from pvdm.lake.format.schema.document import TableSchema, parse_schema
 from pvdm.lake.format.table import update_structure as structure
 from pvdm.lake.format.table.commit_request import read_kinds
-from pvdm.lake.format.table.draft import LAST_ADDED, Parts, whole_property
+from pvdm.lake.format.table.draft import LAST_ADDED, Parts, integer_property
 from pvdm.lake.format.table.metadata import check_uuid, strip_location
 from pvdm.lake.format.table.validity import find_repeated
 
@@ -95,7 +95,7 @@ class ViewMetadata:
     @classmethod
     def parse(cls, data: bytes) -> ViewMetadata:
         """Read a metadata file, plain or gzip. Raises if it is not valid."""
-        plain = unzip(data, size_max_bytes=VIEW_SIZE_MAX_BYTES)
+        plain = decompress_gzip(data, size_max_bytes=VIEW_SIZE_MAX_BYTES)
         return cls.from_json(parse_json(plain, size_max_bytes=VIEW_SIZE_MAX_BYTES))
 
     @classmethod
@@ -293,7 +293,7 @@ class ViewDraft:
 
     def _choose_kept(self) -> set[int]:
         """The ids of the versions to keep: the current and the new ones, and the newest others up to the property."""
-        size = whole_property(self.properties, HISTORY_PROPERTY, HISTORY_DEFAULT)
+        size = integer_property(self.properties, HISTORY_PROPERTY, HISTORY_DEFAULT)
         if size < 1:
             words = f"the property {HISTORY_PROPERTY} cannot be accepted"
             raise Code.VIEW_INVALID(words, reason="view_history_size_invalid", got=str(size))

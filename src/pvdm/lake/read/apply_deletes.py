@@ -14,21 +14,21 @@ from pvdm.errors import Code, PvdmError, VerificationError
 from pvdm.lake.format.manifest.entry import FileContent
 from pvdm.lake.format.schema.single_value import Value
 from pvdm.lake.paths import in_file
-from pvdm.lake.read.deletes import FILE_PATH_ID, POSITION_ID, ROW_ID, DeleteFile, ScanFile
+from pvdm.lake.read.deletes import DELETED_ROW_ID, FILE_PATH_ID, POSITION_ID, DeleteFile, ScanFile
 from pvdm.lake.read.resolve import Array, BatchReader, Resolution, arrow_type, every_id, pc
 from pvdm.lake.read.vectors import Vectors
 from pvdm.model.schema import Field, Kind, ListType, MapType, PrimitiveType, Schema, StructType
 
 Fetch: TypeAlias = Callable[[str], bytes]
 _arange: Final[Any] = getattr(pa, "arange")  # noqa: B009  its stubs do not know it
-_PLACES: Final = Schema(
+_POSITION_DELETES: Final = Schema(
     (
         Field("file_path", PrimitiveType(Kind.STRING), field_id=FILE_PATH_ID),
         Field("pos", PrimitiveType(Kind.LONG), field_id=POSITION_ID),
     )
 )
-# With the row itself, which a position delete file may have too.
-_PLACES_IDS: Final = frozenset({FILE_PATH_ID, POSITION_ID, ROW_ID})
+# With the deleted row itself, which a position delete file may have too.
+_POSITION_DELETES_IDS: Final = frozenset({FILE_PATH_ID, POSITION_ID, DELETED_ROW_ID})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class Columns:
 
     schema: Schema
     older: tuple[Schema, ...]
-    known: frozenset[int]
+    known_ids: frozenset[int]
     defaults: Mapping[int, Value]
 
     def other_ids(self, schema: Schema) -> frozenset[int]:
         """The ids that a file may have besides these columns."""
-        return self.known - every_id(schema)
+        return self.known_ids - every_id(schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +61,26 @@ class Removal:
     @classmethod
     def load(cls, columns: Columns, file: ScanFile, vectors: Vectors, fetch: Fetch, read: BatchReader) -> Removal:
         """Read the delete files that apply to the data file."""
-        places: list[Array] = []
+        found: list[Array] = []
         vector: Array | None = None
         equal: dict[tuple[tuple[int, ...], bool], list[DeleteFile]] = {}
         for delete in file.deletes:
-            if delete.vector:
+            if delete.is_vector:
                 with in_file(delete.location):
                     vector = vectors.read(delete, fetch_listed(delete, fetch), file.record_count or 0)
             elif delete.content is FileContent.POSITION_DELETES:
                 data = fetch_listed(delete, fetch)
-                places.append(_positions(delete, data, file.location, read, columns.known))
+                found.append(_read_positions(delete, data, file.location, read, columns.known_ids))
             else:
-                equal.setdefault((delete.equality_ids, delete.hidden), []).append(delete)
+                equal.setdefault((delete.equality_ids, delete.is_hidden), []).append(delete)
         equalities = tuple(Equality.load(columns, ids, files, fetch, read) for (ids, _), files in equal.items())
-        joined = pa.chunked_array(places, pa.int64()).unique()
+        joined = pa.chunked_array(found, pa.int64()).unique()
         positions = joined.take(pc.array_sort_indices(joined))
         if vector is not None:
-            _require_within(positions, vector, file)
+            _require_in_vector(positions, vector, file)
         return cls(columns, file.constants, positions, equalities, vector)
 
-    def keys(self, data: bytes, read: BatchReader) -> list[Iterator[pa.RecordBatch]]:
+    def read_keys(self, data: bytes, read: BatchReader) -> list[Iterator[pa.RecordBatch]]:
         """The key columns of the data file, in the same batches as its rows. A key may be a dropped column."""
         found: list[Iterator[pa.RecordBatch]] = []
         for each in self.equalities:
@@ -88,19 +88,19 @@ class Removal:
             found.append(map(resolution.apply, read(data, resolution.wanted, self.columns.other_ids(each.columns))))
         return found
 
-    def mask(self, first: int, rows: int, keys: Sequence[Iterator[pa.RecordBatch]]) -> Array | None:
+    def kept_mask(self, first: int, rows: int, keys: Sequence[Iterator[pa.RecordBatch]]) -> Array | None:
         """Which of the next rows stay; None if all do."""
         deleted: list[Array] = []
         for equality, batches in zip(self.equalities, keys, strict=True):
             matches = equality.matches(_next_keys(batches, rows))
             # Engines that use the bounds in manifests do not open the delete file, and show the row.
-            if equality.hidden and pc.any(matches, min_count=0).as_py():
+            if equality.is_hidden and pc.any(matches, min_count=0).as_py():
                 got = "some that do not, so that engines differ about the row"
                 raise Code.DELETES_REFUSED(reason="equality_delete_hidden", got=got)
             deleted.append(matches)
         if self.vector is not None:
             bits = self.vector.slice(first, rows)
-            # Behind its end nothing is deleted.
+            # Behind the end of the vector nothing is deleted.
             deleted.append(pa.concat_arrays([bits, pa.repeat(pa.scalar(False), rows - len(bits))]))
         low, high = (
             bisect.bisect_left(self.positions, at, key=lambda each: int(each.as_py())) for at in (first, first + rows)
@@ -123,30 +123,30 @@ class _Step:
 class Equality:
     """The keys of equality deletes over one set of columns. Null equals null, NaN equals NaN, -0.0 is not 0.0.
 
-    They are `hidden` if the manifests say that no row of the data file has one of them.
+    They are hidden if the manifests say that no row of the data file has one of them.
     """
 
     columns: Schema
     steps: tuple[_Step, ...]
-    hidden: bool = False
+    is_hidden: bool = False
 
     @classmethod
     def load(
-        cls, known: Columns, ids: Sequence[int], files: Sequence[DeleteFile], fetch: Fetch, read: BatchReader
+        cls, table: Columns, ids: Sequence[int], files: Sequence[DeleteFile], fetch: Fetch, read: BatchReader
     ) -> Equality:
         """Read the keys that these files delete. All are hidden or none is."""
-        columns = key_schema(ids, known.schema, known.older)
-        resolution = Resolution(columns, known.defaults, {})
+        columns = key_schema(ids, table.schema, table.older)
+        resolution = Resolution(columns, table.defaults, {})
         rows: list[list[Array]] = []
         for file in files:
             data, seen = fetch_listed(file, fetch), 0
             with in_file(file.location):
-                for batch in read(data, resolution.wanted, known.other_ids(columns)):
+                for batch in read(data, resolution.wanted, table.other_ids(columns)):
                     rows.append(_key_columns(resolution.apply(batch), columns))
                     seen += batch.num_rows
             _require_rows(file, seen)
         joined = [pa.chunked_array(each).combine_chunks() for each in zip(*rows, strict=True)]
-        return cls(columns, tuple(_steps(joined)), files[0].hidden)
+        return cls(columns, tuple(_steps(joined)), files[0].is_hidden)
 
     def matches(self, batch: pa.RecordBatch) -> Array:
         """Whether each row has one of the keys."""
@@ -267,24 +267,24 @@ def _require_rows(file: DeleteFile, seen: int) -> None:
         raise VerificationError(Code.RECORD_COUNT_LIES, words, expected=listed, got=got, file=file.location)
 
 
-def _positions(file: DeleteFile, data: bytes, location: str, read: BatchReader, known: frozenset[int]) -> Array:
+def _read_positions(file: DeleteFile, data: bytes, location: str, read: BatchReader, known: frozenset[int]) -> Array:
     """The positions that a delete file names in one data file. It is read in batches: it may name many other files."""
     found: list[Array] = []
     seen = 0
     try:
-        for batch in read(data, _PLACES, known | _PLACES_IDS):
+        for batch in read(data, _POSITION_DELETES, known | _POSITION_DELETES_IDS):
             seen += batch.num_rows
             if seen > file.record_count:
                 break
-            if batch.schema.names != list(_PLACES.names):
+            if batch.schema.names != list(_POSITION_DELETES.names):
                 expected = "a column of paths and one of positions, by their field ids"
                 raise _refused(file, expected, "a file without them")
-            paths, places = batch.column(0).cast(pa.large_string()), batch.column(1).cast(pa.int64())
-            found.append(_positions_of(file, location, paths, places))
+            paths, positions = batch.column(0).cast(pa.large_string()), batch.column(1).cast(pa.int64())
+            found.append(_filter_positions(file, location, paths, positions))
         if seen == file.record_count:
             # Iceberg in Java reads the rows of one path and skips what the statistics rule out. A second pass, after
             # the count of rows is known, checks the statistics against the values.
-            next(read(data, _PLACES, known | _PLACES_IDS, claims_checked=True), None)
+            next(read(data, _POSITION_DELETES, known | _POSITION_DELETES_IDS, claims_checked=True), None)
     except (VerificationError, pa.ArrowException) as error:
         if isinstance(error, VerificationError) and error.reason == "position_deletes_refused":
             raise
@@ -293,18 +293,18 @@ def _positions(file: DeleteFile, data: bytes, location: str, read: BatchReader, 
     return pa.chunked_array(found, pa.int64()).combine_chunks()
 
 
-def _positions_of(file: DeleteFile, location: str, paths: Array, places: Array) -> Array:
-    if paths.null_count or places.null_count:
+def _filter_positions(file: DeleteFile, location: str, paths: Array, positions: Array) -> Array:
+    if paths.null_count or positions.null_count:
         raise _refused(file, "paths and positions", "a null")
     of_location = pc.equal(paths, location)
     if file.referenced is not None and not pc.all(of_location, min_count=0).as_py():
         raise _refused(file, f"rows of {file.referenced} only, as it is listed", "rows of other files")
-    return places.filter(of_location)
+    return positions.filter(of_location)
 
 
-def _require_within(places: Array, vector: Array, file: ScanFile) -> None:
+def _require_in_vector(positions: Array, vector: Array, file: ScanFile) -> None:
     """Raise unless the vector has all positions of older delete files: some readers skip those, others do not."""
-    of_rows = places.filter(pc.less(places, file.record_count or 0))
+    of_rows = positions.filter(pc.less(positions, file.record_count or 0))
     in_vector = of_rows.filter(pc.less(of_rows, len(vector)))
     if len(in_vector) < len(of_rows) or not pc.all(vector.take(in_vector), min_count=0).as_py():
         reason, got = "deletion_vector_incomplete", "one that does not"

@@ -15,10 +15,12 @@ from pvdm.lake.format.schema.bounds import compare
 from pvdm.lake.format.schema.single_value import Value, decode_promoted
 from pvdm.model.schema import Field, Inner, Kind, PrimitiveType, Schema, Type
 
+# Reserved field ids of the columns of a position delete file.
 FILE_PATH_ID: Final = 2_147_483_546
 POSITION_ID: Final = 2_147_483_545
-ROW_ID: Final = 2_147_483_544
+DELETED_ROW_ID: Final = 2_147_483_544
 
+# Spec id and partition tuple.
 _Key: TypeAlias = tuple[int, frozenset[tuple[int, object]]]
 
 
@@ -26,7 +28,7 @@ _Key: TypeAlias = tuple[int, frozenset[tuple[int, object]]]
 class DeleteFile:
     """A live delete file. `referenced` is its data file if it is for one only.
 
-    A deletion vector is `length` bytes of its file from `offset` on. An equality delete is `hidden` if the manifests
+    A deletion vector is `length` bytes of its file from `offset` on. An equality delete is hidden if the manifests
     say that no row of the data file can match: engines that use this never open it.
     """
 
@@ -37,10 +39,10 @@ class DeleteFile:
     sequence_number: int
     equality_ids: tuple[int, ...] = ()
     referenced: str | None = None
-    vector: bool = False
+    is_vector: bool = False
     offset: int | None = None
     length: int | None = None
-    hidden: bool = False
+    is_hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class ScanFile:
     first_split: int = 0
 
 
-def delete_file(entry: ManifestEntry) -> DeleteFile:
+def to_delete_file(entry: ManifestEntry) -> DeleteFile:
     """The delete file that a manifest's entry lists."""
     file = entry.data_file
     if not entry.sequence_number:
@@ -75,7 +77,7 @@ def delete_file(entry: ManifestEntry) -> DeleteFile:
         sequence_number=entry.sequence_number,
         equality_ids=tuple(sorted(set(file.equality_ids or ()))),
         referenced=_referenced(file),
-        vector=file.is_deletion_vector,
+        is_vector=file.is_deletion_vector,
         offset=file.content_offset,
         length=file.content_size_in_bytes,
     )
@@ -100,10 +102,10 @@ class DeleteIndex:
 
     def add(self, entry: ManifestEntry, spec: PartitionSpec) -> None:
         """Add a delete file. Equality deletes of an unpartitioned spec apply to every file."""
-        file, key = delete_file(entry), (spec.spec_id, tuple_key(entry.data_file.partition))
+        file, key = to_delete_file(entry), (spec.spec_id, tuple_key(entry.data_file.partition))
         if file.content is FileContent.EQUALITY_DELETES:
             self._metrics[file] = entry.data_file
-        if file.vector:
+        if file.is_vector:
             location = file.referenced or ""
             if location in self._vectors:
                 got = location[:400]
@@ -136,7 +138,7 @@ class DeleteIndex:
         metrics = self._metrics.get(file)
         if metrics is None or not may_be_left_out(file.equality_ids, self._slots, data, metrics):
             return file
-        return replace(file, hidden=True)
+        return replace(file, is_hidden=True)
 
 
 def _applies(delete: DeleteFile, sequence_number: int) -> bool:

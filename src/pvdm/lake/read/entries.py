@@ -58,11 +58,11 @@ class Changes:
 
 def listed_manifests(metadata: TableMetadata, snapshot: Snapshot, reader: FileReader) -> tuple[ManifestFile, ...]:
     """The manifests of a snapshot, in the order of its list."""
-    return manifest_list(metadata, snapshot, reader).manifests
+    return load_manifest_list(metadata, snapshot, reader).manifests
 
 
-def manifest_list(metadata: TableMetadata, snapshot: Snapshot, reader: FileReader) -> ManifestList:
-    """Read a snapshot's manifest list. Raises if it was written for another snapshot."""
+def load_manifest_list(metadata: TableMetadata, snapshot: Snapshot, reader: FileReader) -> ManifestList:
+    """Read a snapshot's manifest list. Raises if it was written for another snapshot or is encrypted."""
     if snapshot.manifest_list is None:
         raise Code.SNAPSHOT_UNUSABLE(reason="snapshot_without_list", got="a snapshot of format 1")
     if snapshot.key_id is not None:
@@ -130,13 +130,13 @@ def _changes(metadata: TableMetadata, own: list[Snapshot], reader: FileReader) -
                 deletes.extend(changed)
                 continue
             for entry in changed:
-                _count_change(entry, added, removed)
+                _record_change(entry, added, removed)
             if any(entry.status is EntryStatus.ADDED for entry in changed):
                 headers.append(read.header)
     return Changes(tuple(added.values()), tuple(removed.values()), tuple(deletes), tuple(headers))
 
 
-def _count_change(entry: ManifestEntry, added: dict[str, ManifestEntry], removed: dict[str, ManifestEntry]) -> None:
+def _record_change(entry: ManifestEntry, added: dict[str, ManifestEntry], removed: dict[str, ManifestEntry]) -> None:
     """Add the entry to `added` or `removed`, or take its file out of `added`. Raises for a file listed twice."""
     path = entry.data_file.file_path
     if entry.status is EntryStatus.ADDED:
@@ -165,10 +165,11 @@ def header_of(metadata: TableMetadata, spec_id: int, content: ManifestContent) -
     )
 
 
+# Declared partition values: the name of each field, and its value as text or None for null.
 _Partition = Sequence[tuple[str, str | None]]
 
 
-def boundary_files(
+def replaced_files(
     metadata: TableMetadata,
     base_id: int | None,
     operation: Operation,
@@ -213,7 +214,7 @@ def _matches(declared: Mapping[int, Any], file: DataFile) -> bool:
     return all(value_key(file.partition[field_id]) == key for field_id, key in declared.items())
 
 
-def partition_types(metadata: TableMetadata, names: Iterable[str]) -> dict[str, tuple[int, Type]]:
+def declared_partition_fields(metadata: TableMetadata, names: Iterable[str]) -> dict[str, tuple[int, Type]]:
     """Id and type of the partition fields that a contract declares values of. Raises if the table does not have one.
 
     A field may be named as in the spec, or by the column that it copies.
@@ -238,8 +239,8 @@ def partition_types(metadata: TableMetadata, names: Iterable[str]) -> dict[str, 
 
 
 def _declared_values(metadata: TableMetadata, partition: _Partition) -> dict[int, Any]:
-    """The keys of the declared values by partition field."""
-    types = partition_types(metadata, [name for name, _ in partition])
+    """The `value_key` of each declared value, by partition field id."""
+    types = declared_partition_fields(metadata, [name for name, _ in partition])
     return {
         types[name][0]: value_key(None if text is None else parse_literal(text, types[name][1]))
         for name, text in partition

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Final
 
@@ -21,7 +21,7 @@ from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import Snapshot
 from pvdm.lake.paths import in_file
-from pvdm.lake.read.entries import FileReader, ListedManifest, header_of, manifest_list, read_listed
+from pvdm.lake.read.entries import FileReader, ListedManifest, header_of, load_manifest_list, read_listed
 
 TOTALS: Final = ("data-files", "records", "files-size", "delete-files", "position-deletes", "equality-deletes")
 
@@ -50,7 +50,7 @@ class FoundCheck:
         self._metadata = metadata
         self._snapshot = snapshot
         self._paths: set[str] = set()
-        self._ids: list[tuple[int, int, str]] = []
+        self._row_ids: list[tuple[int, int, str]] = []
         self.totals = dict.fromkeys(TOTALS, 0)
         """The totals of the live entries, by their names in a snapshot summary."""
         require_list_of(metadata, snapshot, header)
@@ -62,23 +62,23 @@ class FoundCheck:
             if listed.manifest_path in self._paths:
                 raise _refused("found_manifest_twice", "each once", listed.manifest_path)
             self._paths.add(listed.manifest_path)
-            self._require_number("sequence_number", listed.sequence_number)
-            self._require_number("min_sequence_number", listed.min_sequence_number)
+            self._require_not_ahead("sequence_number", listed.sequence_number)
+            self._require_not_ahead("min_sequence_number", listed.min_sequence_number)
             require_header(self._metadata, listed, read.header)
             for entry in (each for each in read.entries if each.is_live):
-                self._require_number("sequence_number", entry.sequence_number)
-                self._require_number("file_sequence_number", entry.file_sequence_number)
+                self._require_not_ahead("sequence_number", entry.sequence_number)
+                self._require_not_ahead("file_sequence_number", entry.file_sequence_number)
                 self._count(entry.data_file)
 
     def finish(self) -> None:
         """Raise if two files have a row id in common."""
-        self._ids.sort()
-        for (first, count, path), (next_first, _, next_path) in pairwise(self._ids):
+        self._row_ids.sort()
+        for (first, count, path), (next_first, _, next_path) in pairwise(self._row_ids):
             if first + count > next_first:
                 expected = f"row ids from {first + count} for {next_path}"
                 raise _refused("found_row_ids_overlap", expected, f"{next_first}, which {path} has")
 
-    def _require_number(self, name: str, number: int | None) -> None:
+    def _require_not_ahead(self, name: str, number: int | None) -> None:
         if (number or 0) > self._snapshot.sequence_number:
             most = f"{name} of at most {self._snapshot.sequence_number}"
             raise _refused("found_sequence_ahead", most, number)
@@ -91,7 +91,7 @@ class FoundCheck:
             totals["records"] += file.record_count
             if file.first_row_id is not None and file.record_count:
                 require_row_ids(self._metadata, file.first_row_id, file.record_count)
-                self._ids.append((file.first_row_id, file.record_count, file.file_path))
+                self._row_ids.append((file.first_row_id, file.record_count, file.file_path))
             return
         totals["delete-files"] += 1
         kind = "position" if file.content is FileContent.POSITION_DELETES else "equality"
@@ -102,22 +102,14 @@ def check_found(metadata: TableMetadata, snapshot: Snapshot, reader: FileReader)
     """Read and check every manifest of the snapshot. Returns the hash that binds its list and all of them."""
     steady = SteadyFiles(reader)
     with in_file(snapshot.manifest_list or "the snapshot"):
-        listing = manifest_list(metadata, snapshot, steady)
+        listing = load_manifest_list(metadata, snapshot, steady)
         check = FoundCheck(metadata, snapshot, listing.header)
     for listed in listing.manifests:
         with in_file(listed.manifest_path):
             read = read_listed(metadata, listed, steady)
         check.add(read)
     check.finish()
-    return found_root(bound_files(snapshot, listing, steady.seen))
-
-
-def bound_files(snapshot: Snapshot, listing: ManifestList, seen: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The list and its manifests, each with the hash of the bytes that were read."""
-    if snapshot.manifest_list is not None:
-        yield snapshot.manifest_list, seen[snapshot.manifest_list]
-    for listed in listing.manifests:
-        yield listed.manifest_path, seen[listed.manifest_path]
+    return hash_found_files(snapshot, listing, steady.seen)
 
 
 def require_list_of(metadata: TableMetadata, snapshot: Snapshot, header: ListHeader) -> None:
@@ -171,19 +163,19 @@ _HEX: Final = re.compile(r"(?:[0-9a-f]{64})*", re.ASCII)
 
 
 def read_manifest_hashes(text: str | None, count: int) -> tuple[str, ...] | None:
-    """The hashes of a list's manifests in its order; None where the header does not have one for each of them."""
+    """The hashes of a list's manifests in its order; None if the header does not have one for each of them."""
     if text is None or len(text) != 64 * count or _HEX.fullmatch(text) is None:
         return None
     return tuple(text[at : at + 64] for at in range(0, len(text), 64))
 
 
-def found_root(files: Iterable[tuple[str, str]]) -> str:
-    """One hash over a manifest list and its manifests as they were found: location and SHA-256 of each.
+def hash_found_files(snapshot: Snapshot, listing: ManifestList, seen: Mapping[str, str]) -> str:
+    """One hash over a snapshot's manifest list and manifests: location, and SHA-256 of the bytes that were read.
 
     They are taken in the order of the locations, each field with its length before it.
     """
     digest = hashlib.sha256(_DOMAIN)
-    for location, sha256 in sorted(files):
-        for field in (location.encode(), bytes.fromhex(sha256)):
+    for location in sorted(filter(None, (snapshot.manifest_list, *(each.manifest_path for each in listing.manifests)))):
+        for field in (location.encode(), bytes.fromhex(seen[location])):
             digest.update(len(field).to_bytes(8, "big") + field)
     return digest.hexdigest()

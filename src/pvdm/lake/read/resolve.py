@@ -14,7 +14,7 @@ import pyarrow.compute
 from pvdm.errors import Code, VerificationError
 from pvdm.lake.format.json_document import Number
 from pvdm.lake.format.schema.document import SchemaField, TableSchema
-from pvdm.lake.format.schema.logical import primitive
+from pvdm.lake.format.schema.logical import to_primitive_type
 from pvdm.lake.format.schema.single_value import Value
 from pvdm.lake.format.schema.type_names import TypeName
 from pvdm.model.filter.expression import LiteralValue
@@ -110,7 +110,7 @@ class Resolution:
 
     def _convert(self, array: Array, slot: Field | Inner) -> Array:
         if pa.types.is_null(array.type):
-            return repeated(None, slot.type, len(array))  # the file has it as null, so that no default applies
+            return repeat_value(None, slot.type, len(array))  # the file has it as null, so that no default applies
         match slot.type:
             case StructType(fields) if fields and pa.types.is_struct(array.type):
                 return self._convert_struct(array, fields)
@@ -127,7 +127,7 @@ class Resolution:
 
     def _fill(self, count: int, field: Field) -> Array:
         value = None if field.field_id is None else self._filled.get(field.field_id)
-        return repeated(value, field.type, count)
+        return repeat_value(value, field.type, count)
 
     def _convert_struct(self, array: Array, fields: tuple[Field, ...]) -> Array:
         given = {each.name for each in array.type}
@@ -161,15 +161,15 @@ def promote(array: Array, kind: Type) -> Array:
         raise VerificationError(Code.VALUE_OUT_OF_RANGE, words, expected=str(kind), got=str(given)) from None
 
 
-def repeated(value: Value, kind: Type, count: int) -> Array:
+def repeat_value(value: Value, kind: Type, count: int) -> Array:
     """An array of one value, or null, repeated."""
     wanted: Any = arrow_type(kind)
     if value is None:
         return pa.nulls(count, wanted)
-    return pa.repeat(scalar(value, kind), count)
+    return pa.repeat(to_scalar(value, kind), count)
 
 
-def scalar(value: Value, kind: Type) -> Any:
+def to_scalar(value: Value, kind: Type) -> Any:
     """A value as an Arrow scalar; a UUID as its bytes."""
     wanted: Any = arrow_type(kind)
     return pa.scalar(getattr(value, "bytes", value), wanted)
@@ -208,7 +208,7 @@ def _is_all(array: Array, value: Value, kind: Type) -> bool:
     """Whether each row has the value. NaN equals NaN, and negative zero is not zero."""
     if value is None:
         return bool(array.null_count == len(array))
-    expected = scalar(value, kind)
+    expected = to_scalar(value, kind)
     try:
         equal = pc.equal(array.cast(expected.type), expected)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -283,4 +283,4 @@ def _default_value(field: SchemaField) -> LiteralValue:
             number = float(text)
             return number if field.type.base == "double" else float(_SINGLE.unpack(_SINGLE.pack(number))[0])
         case found:
-            return parse_literal(str(found), primitive(field.type))
+            return parse_literal(str(found), to_primitive_type(field.type))

@@ -77,10 +77,10 @@ def plan_scan(metadata: TableMetadata, snapshot: Snapshot | None, reader: FileRe
     defaults = {
         field_id: value for each in (*oldest_first, table_schema) for field_id, value in initial_defaults(each).items()
     }
-    scan = Scan(schema, _dropped(metadata, schema, older), (), MappingProxyType(defaults), older)
+    scan = Scan(schema, _dropped_ids(metadata, schema, older), (), MappingProxyType(defaults), older)
     if snapshot is None:
         return scan
-    files, vectors = _files(metadata, snapshot, (schema, *older), reader)
+    files, vectors = _read_files(metadata, snapshot, (schema, *older), reader)
     return replace(scan, files=files, vectors=vectors)
 
 
@@ -107,12 +107,12 @@ def scan_batches(
         raise Code.SOURCE_DAMAGED(reason="source_file_changed", expected=expected, got=found, file=file.location)
     seen = 0
     with in_file(file.location):
-        keys = removal.keys(data, read)
+        keys = removal.read_keys(data, read)
         # A column with a partition value is compared with it, so that its values are needed.
         stored = scan.stored.difference(file.constants)
         # Iceberg in Java reads nothing before the first split.
         for batch in read(data, resolution.wanted, scan.dropped, scan.named, stored, parts_from=file.first_split):
-            mask = removal.mask(seen, batch.num_rows, keys)
+            mask = removal.kept_mask(seen, batch.num_rows, keys)
             seen += batch.num_rows
             if file.record_count is not None and seen > file.record_count:
                 break  # a few bytes can encode any number of rows
@@ -123,13 +123,13 @@ def scan_batches(
             raise VerificationError(Code.RECORD_COUNT_LIES, words, expected=listed, got=f"{seen} rows at least")
 
 
-def _dropped(metadata: TableMetadata, schema: Schema, older: Iterable[Schema]) -> frozenset[int]:
+def _dropped_ids(metadata: TableMetadata, schema: Schema, older: Iterable[Schema]) -> frozenset[int]:
     """Every id that the table has assigned except the schema's. The schema that had an id may have been removed."""
     assigned = range(1, min(metadata.last_column_id, DROPPED_IDS_MAX) + 1)
     return _LINEAGE_IDS.union(assigned, *map(every_id, older)) - every_id(schema)
 
 
-def _files(
+def _read_files(
     metadata: TableMetadata, snapshot: Snapshot, schemas: Sequence[Schema], reader: FileReader
 ) -> tuple[tuple[ScanFile, ...], Vectors]:
     """The data files with their deletes. `schemas` has the snapshot's own first, then the table's others."""
@@ -140,7 +140,7 @@ def _files(
         manifest = read_listed(metadata, listed, reader)
         with in_file(listed.manifest_path):
             require_header(metadata, listed, manifest.header)
-        identities = _identities(manifest.header, schemas[0])
+        identities = _identity_fields(manifest.header, schemas[0])
         for entry in manifest.entries:
             file = entry.data_file
             if not entry.is_live:
@@ -166,8 +166,8 @@ def _files(
     return tuple(found.values()), Vectors(named, frozenset(found) if named else frozenset())
 
 
-def _identities(header: ManifestHeader, schema: Schema) -> dict[int, int]:
-    """The partition field of each identity partition, by column id."""
+def _identity_fields(header: ManifestHeader, schema: Schema) -> dict[int, int]:
+    """The id of each identity partition's field, by column id."""
     found: dict[int, int] = {}
     columns = source_types(schema)
     for part, kind in zip(header.spec.fields, header.partition_types(), strict=True):

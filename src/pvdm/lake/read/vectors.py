@@ -215,7 +215,7 @@ class Bits:
 class _Container:
     key: int
     count: int
-    runs: bool
+    has_runs: bool
 
 
 class _BitmapReader:
@@ -252,7 +252,7 @@ def read_positions(data: bytes) -> Bits:
         containers = _read_header(reader)
         if containers and (key << 32) + (containers[-1].key << 16) >= POSITIONS_MAX:
             raise _refused("deletion_vector_too_large", f"positions below {POSITIONS_MAX}", "a higher one")
-        if containers:
+        if containers:  # only of the first bitmap: others have positions above the limit
             bits = _read_containers(reader, containers)
             total = sum(each.count for each in containers)
     if reader.at != len(data):
@@ -268,20 +268,20 @@ def _read_header(reader: _BitmapReader) -> list[_Container]:
         size = reader.number(4)
         if size > _CONTAINERS_MAX:
             raise _invalid(f"at most {_CONTAINERS_MAX} containers", str(size))
-        flags, offsets = 0, True
+        flags, has_offsets = 0, True
     elif cookie & 0xFFFF == _COOKIE:
         size = (cookie >> 16) + 1
         flags = reader.number((size + 7) // 8)
         if flags >> size:
             raise _invalid(f"{size} flags, one for each container", "more")
-        offsets = size >= _OFFSETS_FROM
+        has_offsets = size >= _OFFSETS_FROM
     else:
         raise _invalid("a bitmap in its portable form", f"{cookie:#010x}")
     pairs = reader.shorts(2 * size)
     found = [_Container(pairs[2 * at], pairs[2 * at + 1] + 1, bool(flags >> at & 1)) for at in range(size)]
     if any(low.key >= high.key for low, high in pairwise(found)):
         raise _invalid("containers with ascending keys", "another order")
-    if offsets:
+    if has_offsets:
         _require_offsets(reader, start, found)
     return found
 
@@ -293,7 +293,7 @@ def _require_offsets(reader: _BitmapReader, start: int, containers: list[_Contai
     for container, offset in zip(containers, given, strict=True):
         if offset != at - start:
             raise _invalid(f"a container at {at - start}", f"an offset of {offset}")
-        if container.runs:
+        if container.has_runs:
             at += 2 + 4 * int.from_bytes(reader.data[at : at + 2], "little")
         else:
             at += 2 * container.count if container.count <= _ARRAY_MAX else _CONTAINER_BYTES
@@ -303,7 +303,7 @@ def _read_containers(reader: _BitmapReader, containers: list[_Container]) -> byt
     """The bits of all containers, 8 KiB for each."""
     bits = bytearray((containers[-1].key + 1) * _CONTAINER_BYTES)
     for each in containers:
-        if each.runs:
+        if each.has_runs:
             block: bytes | bytearray = _bits_of_runs(each, reader)
         elif each.count > _ARRAY_MAX:
             block = reader.take(_CONTAINER_BYTES)

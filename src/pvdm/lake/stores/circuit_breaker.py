@@ -16,36 +16,36 @@ OPEN_SECONDS: Final = 15
 
 
 class CircuitBreaker:
-    """The state of one server: when it last answered, and since when it is silent."""
+    """The state of one server: when it last answered, and when a later call got no answer."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._answered = float("-inf")
-        self._silent: float | None = None
+        self._silent_at: float | None = None
 
     def begin(self) -> float:
         """The start time of a call. Raises TimeoutError while the breaker is open."""
         with self._lock:
             now = self._clock()
-            if self._silent is not None:
-                if now - self._silent < OPEN_SECONDS:
-                    seconds = int(now - self._silent)
+            if self._silent_at is not None:
+                if now - self._silent_at < OPEN_SECONDS:
+                    seconds = int(now - self._silent_at)
                     raise TimeoutError(errno.ETIMEDOUT, f"a call {seconds} seconds ago got no answer")
                 # This call tries again, and the breaker stays open for others.
-                self._silent = now
+                self._silent_at = now
             return now
 
     def record_answer(self) -> None:
         """Record any answer of the server."""
         with self._lock:
-            self._answered, self._silent = self._clock(), None
+            self._answered, self._silent_at = self._clock(), None
 
     def record_silence(self, begun: float) -> None:
         """Record that a call got no answer, unless other calls got one since it began."""
         with self._lock:
             if self._answered < begun:
-                self._silent = self._clock()
+                self._silent_at = self._clock()
 
 
 _breakers: dict[str, CircuitBreaker] = {}

@@ -35,7 +35,7 @@ class _Health(ABC):
         self._error: PvdmError | None = None
 
     def require(self) -> None:
-        """Raise the error that the last check found."""
+        """Check, unless the last check is recent. Raise the error that the check found."""
         with self._lock:
             if self._clock() - self._checked >= _KEPT_SECONDS:
                 self._error = self._check()
@@ -68,7 +68,7 @@ class StoreHealth(_Health):
                 call_store(self._client.head_bucket, Bucket=bucket)
             except OSError as error:
                 got = "no such bucket" if isinstance(error, FileNotFoundError) else str(error.strerror)
-                # A refusal is an answer. A right that the Steward needs is missed where it is used.
+                # A refusal is an answer. A missing right is reported by the operation that needs it.
                 if isinstance(error, PermissionError) and "no credentials" not in got:
                     continue
                 expected = f"an answer of {self._settings.endpoint or 'AWS in ' + self._settings.region}"

@@ -18,7 +18,7 @@ from pvdm.lake.stores.store import PIECE_BYTES, UNFINISHED, FileFacts, ListedFil
 _MODE: Final = 0o644
 _DURABLE_FOLDERS_MAX: Final = 10_000
 _PLAIN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# Errors that mean that the file is a link, a socket or in no folder, not that the disk fails.
+# Errors that mean that the file is a link or a socket, or that a part of its path is no folder.
 NOT_PLAIN: Final = frozenset({errno.ELOOP, errno.ENXIO, errno.ENOTDIR})
 
 
@@ -33,7 +33,7 @@ class Folders:
         self._durable: set[Path] = set()
 
     def make(self, folder: Path) -> None:
-        """Make the folder and those above it, synced."""
+        """Make the folder and those above it, and sync them."""
         if folder in self._durable:
             return
         if self._root in folder.parents or not folder.parent.is_dir():
@@ -55,11 +55,11 @@ class LocalStore:
     def __init__(self, root: Path) -> None:
         self._folders = Folders(root)
 
-    def reading(self, place: Location) -> Reading:
-        """The bytes of a plain file. No link is followed."""
+    def start_reading(self, place: Location) -> Reading:
+        """Begin to read a plain file. No link is followed."""
         return Reading(None, _pieces(place))
 
-    def end(self, place: Location, size: int) -> bytes:
+    def read_end(self, place: Location, size: int) -> bytes:
         """The last bytes; only these are read."""
         with _opened(place) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - size))
@@ -70,23 +70,23 @@ class LocalStore:
         with _opened(place) as file:
             return FileFacts(os.fstat(file.fileno()).st_size, None)
 
-    def put_new(self, place: Location, data: bytes, at: WriteHooks) -> None:
+    def put_new(self, place: Location, data: bytes, hooks: WriteHooks) -> None:
         """Write and sync a temporary file, and link it to its name. Unlike a rename, a link never replaces a file."""
         path = place.local
-        with self._temporary(path, data, at) as temporary:
+        with self._temporary(path, data, hooks) as temporary:
             try:
                 os.link(temporary, path)
             finally:
                 temporary.unlink(missing_ok=True)
                 sync_folder(path.parent)
-        at.after_name()
+        hooks.after_name()
 
-    def put(self, place: Location, data: bytes, at: WriteHooks) -> None:
+    def put(self, place: Location, data: bytes, hooks: WriteHooks) -> None:
         """Write and sync a temporary file, and rename it."""
         path = place.local
-        with self._temporary(path, data, at) as temporary:
+        with self._temporary(path, data, hooks) as temporary:
             temporary.replace(path)
-            at.after_name()
+            hooks.after_name()
             sync_folder(path.parent)
 
     def files(self, folder: Location) -> list[ListedFile]:
@@ -129,15 +129,15 @@ class LocalStore:
         self._folders.forget(folder)
 
     @contextlib.contextmanager
-    def _temporary(self, path: Path, data: bytes, at: WriteHooks) -> Iterator[Path]:
+    def _temporary(self, path: Path, data: bytes, hooks: WriteHooks) -> Iterator[Path]:
         temporary = path.parent / f"{UNFINISHED}{secrets.token_hex(8)}"
         try:
             try:
                 self._folders.make(path.parent)
             except FileExistsError as error:
                 raise NotADirectoryError(errno.ENOTDIR, "a part of the path is not a folder") from error
-            _write_synced(temporary, data, at.before_sync)
-            at.after_temp()
+            _write_synced(temporary, data, hooks.before_sync)
+            hooks.after_temp()
             yield temporary
         except FileExistsError:
             raise

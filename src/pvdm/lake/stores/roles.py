@@ -57,8 +57,9 @@ class Role:
 
 
 def session_policy(role: Role, *, write: Iterable[Location], read: Iterable[Location]) -> str:
-    """The policy that limits a session of the role to these places."""
-    writing, reading = list(write), [*write, *read]
+    """The policy that limits a session of the role to these folders. Those in `write` may be read too."""
+    writing = list(write)
+    reading = [*writing, *read]
     statements: list[Document] = []
     if writing:
         statements.append(_allow(_WRITE, [_resource(role, each) for each in writing]))
@@ -75,7 +76,7 @@ def session_policy(role: Role, *, write: Iterable[Location], read: Iterable[Loca
     return text
 
 
-def add_seal(policy: str | None, role: Role, prefix: Location, *, until: int, now: int) -> str:
+def policy_with_seal(policy: str | None, role: Role, prefix: Location, *, until: int, now: int) -> str:
     """The bucket's policy with a seal on the prefix for sessions of the role, and without seals that have ended.
 
     Other statements are kept as they are.
@@ -148,9 +149,9 @@ def _allow(actions: Sequence[str], resources: Sequence[str]) -> Document:
     return {"Effect": "Allow", "Action": list(actions), "Resource": list(resources)}
 
 
-def _resource(role: Role, place: Location) -> str:
-    """The ARN pattern of all objects below the place."""
-    return f"arn:{role.partition}:s3:::{place.authority}/{_escape('/'.join(place.parts))}/*"
+def _resource(role: Role, folder: Location) -> str:
+    """The ARN pattern of all objects below the folder."""
+    return f"arn:{role.partition}:s3:::{folder.authority}/{_escape('/'.join(folder.parts))}/*"
 
 
 def _escape(key: str) -> str:
@@ -188,7 +189,7 @@ class VendingSettings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VendedCredentials:
-    """Credentials of a session, and its end in seconds since 1970."""
+    """Credentials of a vended session, and when it ends, in seconds since 1970."""
 
     credentials: S3Credentials
     ends_seconds: int
@@ -201,8 +202,8 @@ class Sts:
         self._client = open_client(settings, "sts", endpoint=endpoint)
         weakref.finalize(self, self._client.close)
 
-    def assume(self, role: Role, *, name: str, policy: str, seconds: int) -> VendedCredentials:
-        """A session that is limited by the policy. Raises if the service returns none."""
+    def assume(self, role: Role, *, name: str, policy: str, seconds: int = VENDED_LEAST_SECONDS) -> VendedCredentials:
+        """Request a session that is limited by the policy. Raises if the service returns none."""
         wanted = {"RoleArn": role.arn, "RoleSessionName": name, "Policy": policy}
         try:
             found = call_store(self._client.assume_role, **wanted, DurationSeconds=seconds)["Credentials"]

@@ -25,8 +25,8 @@ class S3Store:
         self.client = open_client(settings)
         weakref.finalize(self, self.client.close)
 
-    def reading(self, place: Location) -> Reading:
-        """One version. After a broken connection reading continues at the same place of the same version."""
+    def start_reading(self, place: Location) -> Reading:
+        """Begin to read one version. After a broken connection reading continues there, in the same version."""
         answer = call_store(self.client.get_object, **_object(place))
         return Reading(answer.get("VersionId"), self._pieces(place, answer))
 
@@ -46,7 +46,7 @@ class S3Store:
             answer = call_store(self.client.get_object, **_object(place), Range=f"bytes={seen}-", IfMatch=tag)
 
     def _read_and_close(self, place: Location, answer: Any, most: int | None = None) -> bytes:
-        """The body of a response, or its first bytes."""
+        """The body of a response, or its first `most` bytes."""
         with contextlib.closing(answer["Body"]):
             return self._read_piece(place, answer, most)
 
@@ -60,8 +60,8 @@ class S3Store:
             raise
         return found
 
-    def end(self, place: Location, size: int) -> bytes:
-        """The last bytes of the object, in one request."""
+    def read_end(self, place: Location, size: int) -> bytes:
+        """The last bytes; only these are read."""
         if size == 0 or self.facts(place).size == 0:
             return b""
         answer = call_store(self.client.get_object, **_object(place), Range=f"bytes=-{size}")
@@ -73,21 +73,21 @@ class S3Store:
         return FileFacts(answer["ContentLength"], answer.get("VersionId"))
 
     def read_tagged(self, place: Location, most: int) -> tuple[bytes, str]:
-        """The bytes and their tag, for `swap`."""
+        """The bytes, at most one more than `most`, and the object's ETag, for `swap`."""
         answer = call_store(self.client.get_object, **_object(place))
         return self._read_and_close(place, answer, most + 1), answer["ETag"]
 
-    def put_new(self, place: Location, data: bytes, at: WriteHooks) -> None:
+    def put_new(self, place: Location, data: bytes, hooks: WriteHooks) -> None:
         """Write a new object. Raises FileExistsError if there is one, which after a lost response may be this one."""
-        at.before_sync()
-        at.after_temp()
+        hooks.before_sync()
+        hooks.after_temp()
         self._write(place, data, IfNoneMatch="*")
-        at.after_name()
+        hooks.after_name()
 
-    def put(self, place: Location, data: bytes, at: WriteHooks) -> None:
-        """Write an object, or replace exactly the one that is read before."""
-        at.before_sync()
-        at.after_temp()
+    def put(self, place: Location, data: bytes, hooks: WriteHooks) -> None:
+        """Write a new object, or replace exactly the one that was read just before."""
+        hooks.before_sync()
+        hooks.after_temp()
         for _ in range(_WRITE_TRIES):
             try:
                 self._write(place, data, IfNoneMatch="*")
@@ -98,10 +98,10 @@ class S3Store:
                 break
         else:
             raise OSError(errno.EIO, "others write the same object")
-        at.after_name()
+        hooks.after_name()
 
     def swap(self, place: Location, data: bytes, tag: str) -> bool:
-        """Replace the object with this tag; False if there is another one now."""
+        """Replace the object if it has this ETag. Returns whether the object has `data` now."""
         try:
             self._write(place, data, IfMatch=tag)
         except (FileExistsError, FileNotFoundError):
@@ -134,17 +134,13 @@ class S3Store:
 
     def files(self, folder: Location) -> list[ListedFile]:
         """The objects directly below the prefix."""
-        return list(self._objects(folder, Delimiter="/"))
+        return list(self.walk(folder, Delimiter="/"))
 
     def folders(self, folder: Location) -> list[str]:
         """The common prefixes below the prefix."""
         pages = self._pages(folder, Delimiter="/")
         found = (str(each["Prefix"]) for page in pages for each in page.get("CommonPrefixes", []))
         return sorted(prefix.rstrip("/").rpartition("/")[2] for prefix in found)
-
-    def walk(self, folder: Location) -> Iterator[ListedFile]:
-        """Every object below the prefix at any depth."""
-        return self._objects(folder)
 
     def versions(self, folder: Location) -> dict[Location, str]:
         """The current version of every object below the prefix."""
@@ -175,7 +171,8 @@ class S3Store:
                     call_store(self.client.abort_multipart_upload, Bucket=bucket, Key=key, UploadId=upload)
             aborted |= listed
 
-    def _objects(self, folder: Location, **options: str) -> Iterator[ListedFile]:
+    def walk(self, folder: Location, **options: str) -> Iterator[ListedFile]:
+        """Every object below the prefix, at any depth unless an option limits it."""
         for page in self._pages(folder, **options):
             for each in page.get("Contents", []):
                 if each["Key"] != _prefix(folder):
@@ -195,7 +192,7 @@ class S3Store:
         """Do nothing: an object that can be read is durable."""
 
     def remove(self, place: Location) -> None:
-        """Remove an object. A store that keeps versions keeps them."""
+        """Remove an object. A store that keeps versions keeps the object's."""
         wanted = {"Objects": [{"Key": "/".join(place.parts)}], "Quiet": True}
         answer = call_store(self.client.delete_objects, Bucket=place.authority, Delete=wanted)
         if errors := answer.get("Errors"):

@@ -57,27 +57,22 @@ class S3Settings:
         limits = {"timeout_seconds": S3_TIMEOUT_MAX_SECONDS, "tries": S3_TRIES_MAX}
         for name, most in limits.items():
             if not 1 <= getattr(self, name) <= most:
-                got = str(getattr(self, name))
-                raise Code.CONFIG_INVALID(
-                    f"{name} is not valid", reason="s3_settings", expected=f"1 to {most}", got=got
-                )
+                words, expected, got = f"{name} is not valid", f"1 to {most}", str(getattr(self, name))
+                raise Code.CONFIG_INVALID(words, reason="s3_settings", expected=expected, got=got)
         address = urlsplit(self.endpoint or "https://s3")
         if address.scheme not in ("http", "https") or not address.hostname or "@" in address.netloc:
-            expected = "http(s)://host, without credentials"
-            message = "endpoint is not valid"
-            raise Code.CONFIG_INVALID(message, reason="s3_settings", expected=expected, got="another address")
+            words, expected = "endpoint is not valid", "http(s)://host, without credentials"
+            raise Code.CONFIG_INVALID(words, reason="s3_settings", expected=expected, got="another address")
         if address.path not in ("", "/") or address.query or address.fragment:
-            expected = "http(s)://host without a path"
-            raise Code.CONFIG_INVALID(
-                "endpoint is not valid", reason="s3_settings", expected=expected, got="one with a path"
-            )
+            words, expected = "endpoint is not valid", "http(s)://host without a path"
+            raise Code.CONFIG_INVALID(words, reason="s3_settings", expected=expected, got="one with a path")
 
 
 def settings_from_environment() -> S3Settings:
     """The settings of AWS's own tools in this environment, for use without a Steward.
 
-    The region is that of environment or profile. AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL name another server than
-    AWS's own, which is called with path-style addresses.
+    The region is that of environment or profile, else us-east-1. AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL name another
+    server than AWS's own, which is called with path-style addresses.
     """
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or _region_of_profile()
@@ -209,11 +204,11 @@ S3_SILENT_TRIES_MAX: Final = 2
 _CONTEXT_KEY: Final = "pvdm_begun"
 
 
-def limit_tries(client: Any, service: str, tries: int | None, *, broken: bool = True) -> None:
+def limit_tries(client: Any, service: str, tries: int | None, *, counts_broken: bool = True) -> None:
     """Limit the client's tries, and let the server's circuit breaker refuse and record its calls.
 
-    With `broken` a server that breaks all connections counts as silent too. If `tries` is None no call is refused, and
-    only answers are recorded.
+    With `counts_broken` a server that breaks all connections counts as silent too. If `tries` is None no call is
+    refused, and only answers are recorded.
     """
     from botocore import exceptions
 
@@ -223,7 +218,7 @@ def limit_tries(client: Any, service: str, tries: int | None, *, broken: bool = 
         exceptions.EndpointConnectionError,
         exceptions.ProxyConnectionError,
     )
-    silent = (*late, *closed) if broken else late
+    silent = (*late, *closed) if counts_broken else late
 
     def begin(context: dict[str, Any], **_: object) -> None:
         context[_CONTEXT_KEY] = breaker.begin()
@@ -274,8 +269,8 @@ PATH_STYLE = "s3.path-style-access"
 REGION = "client.region"
 
 
-def open_config(settings: S3Settings) -> dict[str, str]:
-    """The store's address and addressing style in Iceberg's client properties, without credentials."""
+def store_properties(settings: S3Settings) -> dict[str, str]:
+    """The store's region, address and addressing style in Iceberg's client properties, without credentials."""
     found = {REGION: settings.region, "s3.region": settings.region}
     if settings.endpoint is not None:
         found[ENDPOINT] = settings.endpoint

@@ -1,7 +1,7 @@
-"""Seals on the prefixes of attempts: the store refuses their producers, and versions record the content.
+"""Seals on the prefixes of attempts: the store refuses writes of their producers, and versions pin the content.
 
 A seal is a Deny statement in the bucket's policy for the producers' role on exactly that prefix. It counts once a
-session of that role was refused there. It is removed when every session that it was for has ended.
+session of that role was refused there. It ends after every session that it was for; the bucket's next seal removes it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 from pvdm import fault
 from pvdm.errors import Code
 from pvdm.lake.paths import Location
-from pvdm.lake.stores.roles import Role, Sts, VendingSettings, add_seal, is_sealed, session_policy
+from pvdm.lake.stores.roles import Role, Sts, VendingSettings, is_sealed, policy_with_seal, session_policy
 from pvdm.lake.stores.s3 import S3Store
 from pvdm.lake.stores.s3_client import call_store
 from pvdm.lake.stores.stores import Stores
@@ -25,20 +25,20 @@ SEAL_MARGIN_SECONDS: Final = 300
 SEAL_WAIT_MAX_SECONDS: Final = 30
 _PROBE: Final = ".pvdm-seal"
 
-Alone = Callable[[str, Callable[[], None]], None]
+RunLocked = Callable[[str, Callable[[], None]], None]
 """Runs a function under a lock on the bucket that all Stewards share."""
 
 
 class Seals:
-    """Seals prefixes of object stores. Local files cannot be sealed, and no store without roles to vend."""
+    """Seals prefixes of object stores. Local files, and stores without roles to vend, cannot be sealed."""
 
-    def __init__(self, stores: Stores, vending: VendingSettings | None, alone: Alone) -> None:
+    def __init__(self, stores: Stores, vending: VendingSettings | None, run_locked: RunLocked) -> None:
         self._stores = stores
         self._vending = vending
-        self._alone = alone
+        self._run_locked = run_locked
         self._sts: Sts | None = None
 
-    def require_able(self, place: Location) -> VendingSettings:
+    def require_sealable(self, place: Location) -> VendingSettings:
         """The roles that are vended. Raises if none are, or if the place is not in a versioned bucket."""
         if place.scheme != "s3":
             raise Code.STORAGE_UNSUPPORTED(reason="seal_impossible", expected="an object store", got=f"{place.scheme}:")
@@ -53,12 +53,12 @@ class Seals:
             raise Code.STORAGE_UNSUPPORTED(reason="bucket_unversioned", got=got, hint=hint)
         return self._vending
 
-    def close(self, prefix: Location) -> None:
-        """Seal the prefix: the store refuses producers below it from now on. It may be called again."""
-        vending = self.require_able(prefix)
+    def seal(self, prefix: Location) -> None:
+        """Seal the prefix: the store refuses writes of producers below it from now on. Sealing again is allowed."""
+        vending = self.require_sealable(prefix)
         role = Role(vending.producer_role)
         with _translate_errors():
-            self._alone(prefix.authority, lambda: self._deny(prefix, role, vending.lifetime_seconds))
+            self._run_locked(prefix.authority, lambda: self._deny(prefix, role, vending.lifetime_seconds))
             fault.point("lake.seal.after_policy")
             self._require_in_force(prefix, self._open_as_producer(prefix, role, vending))
             # Uploads from before the seal can no longer be completed.
@@ -74,7 +74,7 @@ class Seals:
         if is_sealed(self._policy(prefix), role, prefix, until=now):
             return
         until = now + lifetime_seconds + SEAL_MARGIN_SECONDS
-        policy = add_seal(self._policy(prefix), role, prefix, until=until, now=now)
+        policy = policy_with_seal(self._policy(prefix), role, prefix, until=until, now=now)
         call_store(client.put_bucket_policy, Bucket=prefix.authority, Policy=policy)
         if not is_sealed(self._policy(prefix), role, prefix, until=until):
             raise OSError(errno.EIO, "the bucket's policy does not have the seal")
@@ -103,7 +103,7 @@ class Seals:
         settings = self._stores.object_store(prefix).settings
         policy = session_policy(role, write=[prefix], read=[])
         self._sts = self._sts or Sts(settings, vending.sts_endpoint)
-        session = self._sts.assume(role, name="pvdm-seal", policy=policy, seconds=900)
+        session = self._sts.assume(role, name="pvdm-seal", policy=policy)
         return S3Store(replace(settings, credentials=session.credentials, profile=None))
 
 

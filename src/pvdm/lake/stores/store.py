@@ -38,7 +38,7 @@ class ListedFile:
 
 @dataclass(frozen=True, slots=True)
 class WriteHooks:
-    """Functions that are called around one write, for fault injection."""
+    """Functions that a write calls, for fault injection: before and after the file gets its own name."""
 
     before_sync: Callable[[], None] = _nothing
     after_temp: Callable[[], None] = _nothing
@@ -56,26 +56,26 @@ class Reading:
 class Store(Protocol):
     """Files by their locations. Methods raise OSError and its subclasses."""
 
-    def reading(self, place: Location) -> Reading:
-        """Read one version of the file in pieces."""
+    def start_reading(self, place: Location) -> Reading:
+        """Begin to read one version of the file in pieces."""
 
-    def end(self, place: Location, size: int) -> bytes:
-        """The last bytes of the file, or all if it has fewer."""
+    def read_end(self, place: Location, size: int) -> bytes:
+        """The last `size` bytes of the file, or all if it has fewer."""
 
     def facts(self, place: Location) -> FileFacts:
         """The size and version."""
 
-    def put_new(self, place: Location, data: bytes, at: WriteHooks) -> None:
+    def put_new(self, place: Location, data: bytes, hooks: WriteHooks) -> None:
         """Write a new file, durable when this returns. Raises FileExistsError; the existing file is durable then."""
 
-    def put(self, place: Location, data: bytes, at: WriteHooks) -> None:
+    def put(self, place: Location, data: bytes, hooks: WriteHooks) -> None:
         """Write or replace the file. It is durable when this returns."""
 
     def files(self, folder: Location) -> list[ListedFile]:
         """The files directly in the folder, finished or not, by name; none if it is missing."""
 
     def folders(self, folder: Location) -> list[str]:
-        """The names of the folders directly in the folder, sorted."""
+        """The names of the folders directly in the folder, sorted; none if it is missing."""
 
     def remove(self, place: Location) -> None:
         """Remove a file if it is there."""
@@ -97,7 +97,7 @@ def translate_errors(reason: str, what: str) -> Iterator[None]:
 def read(store: Store, place: Location, most: int) -> bytes:
     """The file's bytes, at most one more than `most`."""
     found = bytearray()
-    for piece in store.reading(place).pieces:
+    for piece in store.start_reading(place).pieces:
         found += piece
         if len(found) > most:
             break

@@ -16,7 +16,7 @@ from pvdm.lake.stores.s3_client import S3Settings
 from pvdm.lake.stores.store import Store, WriteHooks, read
 
 Place: TypeAlias = Path | Location
-"""A folder or file: a path on this machine, or a location in an object store."""
+"""A folder or file in the configuration: a path on this machine, or a location in an object store."""
 
 
 class Stores:
@@ -28,12 +28,12 @@ class Stores:
         self._s3: S3Store | None = None
         self._lock = threading.Lock()
 
-    def of(self, place: Location) -> Store:
-        """The store of a location, for reading."""
+    def for_reading(self, place: Location) -> Store:
+        """The store to read a location from."""
         return self._local if place.scheme == "file" else self.object_store(place)
 
-    def at(self, root: Location) -> Store:
-        """The store of a folder, for writing too."""
+    def for_writing(self, root: Location) -> Store:
+        """The store to write below a folder. On this machine it makes folders durable from `root` on."""
         return LocalStore(root.local) if root.scheme == "file" else self.object_store(root)
 
     def object_store(self, place: Location) -> S3Store:
@@ -47,8 +47,8 @@ class Stores:
             return self._s3
 
 
-def place_of(root: Place) -> Location:
-    """The location of a folder; links in a path on this machine are resolved."""
+def location_of(root: Place) -> Location:
+    """The location of a place; links in a path on this machine are resolved."""
     return root if isinstance(root, Location) else parse_location(str(root.resolve()))
 
 
@@ -57,7 +57,7 @@ _READ_MAX_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class ObjectPath:
-    """A place in an object store with the methods of a path that the log needs. A folder exists if it has objects."""
+    """A location in an object store, with those methods of `pathlib.Path` that log and archive need."""
 
     store: S3Store = field(compare=False, repr=False)
     place: Location
@@ -70,7 +70,7 @@ class ObjectPath:
 
     @property
     def parent(self) -> ObjectPath:
-        """The folder of this place."""
+        """The folder that contains it."""
         return replace(self, place=self.place.parent)
 
     @property
@@ -84,7 +84,7 @@ class ObjectPath:
         return Path(self.name).stem
 
     def with_name(self, name: str) -> ObjectPath:
-        """The place of that name in the same folder."""
+        """The path of that name in the same folder."""
         return self.parent / name
 
     def relative_to(self, folder: ObjectPath) -> str:
@@ -92,7 +92,7 @@ class ObjectPath:
         return "/".join(self.place.parts[len(folder.place.parts) :])
 
     def exists(self) -> bool:
-        """Whether the object exists."""
+        """Whether there is an object of this name; False for a folder."""
         try:
             self.store.facts(self.place)
         except FileNotFoundError:
@@ -116,7 +116,7 @@ class ObjectPath:
         self.store.put(self.place, data, WriteHooks())
 
     def swap(self, before: bytes | None, data: bytes) -> bool:
-        """Replace the bytes `before`, or create the object if None. Returns whether it has these bytes now."""
+        """Replace the bytes `before` by `data`; if None, create the object. Returns whether it has `data` now."""
         if before is None:
             try:
                 self.store.put_new(self.place, data, WriteHooks())
@@ -137,9 +137,9 @@ class ObjectPath:
 
 
 FilePath: TypeAlias = Path | ObjectPath
-"""A file or folder of this machine, or in an object store."""
+"""A `Place` that can be read and written by itself: an `ObjectPath` knows its store."""
 
 
 def path_at(place: Place, stores: Stores) -> FilePath:
-    """The path of a place in either kind of store."""
+    """The place as a path that can be read and written."""
     return place if isinstance(place, Path) else ObjectPath(stores.object_store(place), place)

@@ -29,13 +29,13 @@ class TableIdentifier:
 class UpstreamState:
     """A table's state at the upstream: the location of its metadata file, and the whole document."""
 
-    location: str
+    metadata_location: str
     metadata: TableMetadata
 
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """A commit on exactly the state that was read before, if the requirements hold."""
+    """A commit on exactly the state `seen`, which was read before, if the requirements hold."""
 
     seen: UpstreamState
     requirements: Sequence[Json]
@@ -46,7 +46,7 @@ class CommitRequest:
 class GlueSettings:
     """The Glue catalog and the store of its files. Credentials come from AWS's default chain.
 
-    Without a store the files are local or in AWS S3, and PyIceberg finds its settings itself.
+    Without a store the files are local or in AWS S3, and PyIceberg finds the store's settings itself.
     """
 
     region: str
@@ -59,20 +59,20 @@ class GlueSettings:
 class Upstream(Protocol):
     """One upstream catalog. Its compare-and-swap alone decides whether a commit happened."""
 
-    def load(self, place: TableIdentifier) -> UpstreamState:
+    def load(self, identifier: TableIdentifier) -> UpstreamState:
         """The table's current state; it is never cached."""
 
-    def commit(self, place: TableIdentifier, request: CommitRequest) -> None:
-        """Compare and swap, once.
+    def commit(self, identifier: TableIdentifier, request: CommitRequest) -> None:
+        """Send the compare-and-swap once.
 
-        Raises `upstream_moved` or `upstream_rejected` if nothing happened, `upstream_unknown` if it may have happened.
+        Raises `upstream_unknown` if it may have happened. Any other error, as `upstream_moved`, means that it did not.
         """
 
     def require_lossless(self, seen: UpstreamState) -> None:
         """Raise if a commit to this state would lose a part of its document. Nothing is sent."""
 
     def names(self, levels: tuple[str, ...]) -> list[str]:
-        """The tables of a namespace."""
+        """The names of the tables of a namespace."""
 
     def has_namespace(self, levels: tuple[str, ...]) -> bool:
         """Whether the namespace exists."""
@@ -84,21 +84,21 @@ class Upstream(Protocol):
         """Close the connections."""
 
 
-def moved(name: str, place: TableIdentifier, why: str) -> PvdmError:
+def moved(name: str, identifier: TableIdentifier, why: str) -> PvdmError:
     """The error of a commit that lost against another one."""
-    words = f"{place} has changed at the upstream catalog {name} since it was read"
+    words = f"{identifier} has changed at the upstream catalog {name} since it was read"
     return Code.UPSTREAM_MOVED(words, expected="the state that was read", got=_short(why))
 
 
-def rejected(name: str, place: TableIdentifier, why: str) -> PvdmError:
+def rejected(name: str, identifier: TableIdentifier, why: str) -> PvdmError:
     """The error of a commit that the upstream does not accept."""
-    words = f"the upstream catalog {name} does not accept the commit to {place}"
+    words = f"the upstream catalog {name} does not accept the commit to {identifier}"
     return Code.UPSTREAM_REJECTED(words, got=_short(why))
 
 
-def unknown(name: str, place: TableIdentifier, why: str | Exception) -> PvdmError:
+def unknown(name: str, identifier: TableIdentifier, why: str | Exception) -> PvdmError:
     """The error of a commit whose outcome is not known."""
-    words = f"it is not known whether the upstream catalog {name} made the commit to {place}"
+    words = f"it is not known whether the upstream catalog {name} made the commit to {identifier}"
     return Code.UPSTREAM_UNKNOWN(words, expected="an answer to the commit", got=_short(why))
 
 
@@ -108,15 +108,15 @@ def unavailable(name: str, what: str, why: str | Exception) -> PvdmError:
     return Code.UPSTREAM_UNAVAILABLE(words, got=_short(why))
 
 
-def answer_wrong(name: str, place: TableIdentifier) -> PvdmError:
+def answer_wrong(name: str, identifier: TableIdentifier) -> PvdmError:
     """The error of an answer without a metadata location."""
     words = f"the upstream catalog {name} names no metadata file for the table"
-    return Code.UPSTREAM_WRONG(words, reason="upstream_answer_wrong", got=str(place)[:200])
+    return Code.UPSTREAM_WRONG(words, reason="upstream_answer_wrong", got=str(identifier)[:200])
 
 
-def no_table(place: TableIdentifier) -> PvdmError:
+def no_table(identifier: TableIdentifier) -> PvdmError:
     """The error of a request for a table that does not exist."""
-    return Code.TABLE_UNKNOWN(f"Table does not exist: {place}")
+    return Code.TABLE_UNKNOWN(f"Table does not exist: {identifier}")
 
 
 def _short(why: str | Exception) -> str:

@@ -1,4 +1,4 @@
-"""AWS Glue as an upstream, for format 2: documents are read raw, commits go by PyIceberg's `commit_table`."""
+"""AWS Glue as an upstream, up to format 2. Documents are read raw, and commits use PyIceberg's `commit_table`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pvdm.lake import upstream
 from pvdm.lake.format.json_document import METADATA_SIZE_MAX_BYTES, Json
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN
-from pvdm.lake.stores.s3_client import credential_properties, hide_bodies, limit_tries, open_config
+from pvdm.lake.stores.s3_client import credential_properties, hide_bodies, limit_tries, store_properties
 from pvdm.lake.upstream import GlueSettings
 from pvdm.lake.upstream.models import as_models, lossy, require_lossless
 
@@ -65,42 +65,42 @@ class GlueUpstream:
             _register_glue_catalog_id_with_glue_client(self._client, settings.catalog_id)
         for each in _READ_CALLS:
             # With one try for each call, a broken connection does not show that the server is silent.
-            limit_tries(self._client, each, None if ignores_breaker else 1, broken=False)
-        self._catalog = OwnGlue(name, client=self._client, **self._properties())
+            limit_tries(self._client, each, None if ignores_breaker else 1, counts_broken=False)
+        self._catalog = GlueIgnoringProperties(name, client=self._client, **self._properties())
 
-    def load(self, place: upstream.TableIdentifier) -> upstream.UpstreamState:
+    def load(self, identifier: upstream.TableIdentifier) -> upstream.UpstreamState:
         """The document of the metadata file that Glue names. Raises for a later format than 2."""
-        location = self._location(place)
+        location = self._metadata_location(identifier)
         try:
             with self._catalog._load_file_io(location=location).new_input(location).open() as file:
                 data = file.read(METADATA_SIZE_MAX_BYTES + 1)
         except Exception as error:
-            raise upstream.unavailable(self._name, f"the metadata file of {place}", _kind(error)) from error
+            raise upstream.unavailable(self._name, f"the metadata file of {identifier}", _kind(error)) from error
         metadata = TableMetadata.parse(data)
         if metadata.format_version > GLUE_FORMAT_MAX:
-            words = f"{place} is of a format that is not served from Glue"
+            words = f"{identifier} is of a format that is not served from Glue"
             most, got = f"format {GLUE_FORMAT_MAX} at most", str(metadata.format_version)
             raise Code.UPSTREAM_REFUSED(words, reason="upstream_format_refused", expected=most, got=got)
         return upstream.UpstreamState(location, metadata)
 
-    def commit(self, place: upstream.TableIdentifier, request: upstream.CommitRequest) -> None:
+    def commit(self, identifier: upstream.TableIdentifier, request: upstream.CommitRequest) -> None:
         """Commit with PyIceberg's `commit_table` on exactly the file that was read; Glue compares versions."""
-        self._require_times(place, request)
+        self._require_times(identifier, request)
         self.require_lossless(request.seen)
         requirements, updates = as_models(_accepted_requirements(request), request.updates)
-        pinned = PinnedGlue(self._name, self._client, request.seen.location, self._properties())
-        named = SimpleNamespace(name=lambda: (*place.levels, place.name), config={})
+        pinned = PinnedGlue(self._name, self._client, request.seen.metadata_location, self._properties())
+        named = SimpleNamespace(name=lambda: (*identifier.levels, identifier.name), config={})
         try:
             pinned.commit_table(cast(Table, named), requirements, updates)
         except (CommitFailedException, NoSuchTableError) as error:
-            raise upstream.moved(self._name, place, str(error)) from None
+            raise upstream.moved(self._name, identifier, str(error)) from None
         except ValueError as error:
             # PyIceberg writes the next document itself: a commit that it does not accept was not sent.
-            raise upstream.rejected(self._name, place, str(error)) from None
+            raise upstream.rejected(self._name, identifier, str(error)) from None
         except Exception as error:
             if _kind(error) in _DENIED_CODES:
-                raise upstream.unavailable(self._name, f"a commit to {place}", _kind(error)) from error
-            raise upstream.unknown(self._name, place, _kind(error)) from error
+                raise upstream.unavailable(self._name, f"a commit to {identifier}", _kind(error)) from error
+            raise upstream.unknown(self._name, identifier, _kind(error)) from error
 
     def require_lossless(self, seen: upstream.UpstreamState) -> None:
         """Raise if PyIceberg's types, from which it writes the next document, lose a part of this one."""
@@ -111,7 +111,7 @@ class GlueUpstream:
         require_lossless(seen.metadata, TableMetadata.parse(model.model_dump_json(exclude_none=True).encode()))
 
     def names(self, levels: tuple[str, ...]) -> list[str]:
-        """The Iceberg tables of a database."""
+        """The names of the Iceberg tables of a database."""
         with self._translate_errors("a database"), contextlib.suppress(NoSuchNamespaceError):
             return sorted(str(each[-1]) for each in self._catalog.list_tables(levels))
         return []
@@ -133,21 +133,21 @@ class GlueUpstream:
         """Close the connections."""
         self._client.close()
 
-    def _location(self, place: upstream.TableIdentifier) -> str:
-        if len(place.levels) != 1:
-            raise upstream.no_table(place)
-        with self._translate_errors(f"the table {place}"):
+    def _metadata_location(self, identifier: upstream.TableIdentifier) -> str:
+        if len(identifier.levels) != 1:
+            raise upstream.no_table(identifier)
+        with self._translate_errors(f"the table {identifier}"):
             try:
-                found = self._client.get_table(DatabaseName=place.levels[0], Name=place.name)["Table"]
+                found = self._client.get_table(DatabaseName=identifier.levels[0], Name=identifier.name)["Table"]
             except self._client.exceptions.EntityNotFoundException:
-                raise upstream.no_table(place) from None
+                raise upstream.no_table(identifier) from None
         parameters = found.get("Parameters", {})
         # Glue ignores the case of names; here a table has one name.
-        if found.get("Name") != place.name or parameters.get("table_type", "").upper() != _ICEBERG:
-            raise upstream.no_table(place)
+        if found.get("Name") != identifier.name or parameters.get("table_type", "").upper() != _ICEBERG:
+            raise upstream.no_table(identifier)
         location = parameters.get(LOCATION)
         if not location:
-            raise upstream.answer_wrong(self._name, place)
+            raise upstream.answer_wrong(self._name, identifier)
         return str(location)
 
     @contextlib.contextmanager
@@ -157,26 +157,23 @@ class GlueUpstream:
         except (BotoCoreError, ClientError, TimeoutError) as error:
             raise upstream.unavailable(self._name, what, _kind(error)) from error
 
-    def _require_times(self, place: upstream.TableIdentifier, request: upstream.CommitRequest) -> None:
-        """Raise for a snapshot that is older than the table: PyIceberg takes its time as the table's last update."""
+    def _require_times(self, identifier: upstream.TableIdentifier, request: upstream.CommitRequest) -> None:
+        """Raise for a snapshot older than the table: PyIceberg takes the snapshot's time as the table's last update."""
         last_ms = request.seen.metadata.last_updated_ms
         for update in request.updates:
             snapshot = update.get("snapshot") if isinstance(update, dict) else None
             time_ms = snapshot.get("timestamp-ms") if isinstance(snapshot, dict) else None
             if isinstance(time_ms, int) and time_ms < last_ms - _CLOCK_SKEW_MS:
                 why = f"a snapshot of {time_ms}, before the table's last change at {last_ms}"
-                raise upstream.rejected(self._name, place, why)
+                raise upstream.rejected(self._name, identifier, why)
 
     def _properties(self) -> dict[str, str]:
         store = self._settings.store
         region = {"glue.region": self._settings.region}
         if store is None:
             return region
-        return (
-            open_config(store)
-            | ({} if store.credentials is None else credential_properties(store.credentials))
-            | region
-        )
+        credentials = {} if store.credentials is None else credential_properties(store.credentials)
+        return store_properties(store) | credentials | region
 
 
 def _kind(error: Exception) -> str | Exception:
@@ -194,7 +191,7 @@ def _accepted_requirements(request: upstream.CommitRequest) -> list[Json]:
     return [each for each in request.requirements if not (isinstance(each, dict) and each.get("ref", MAIN) != MAIN)]
 
 
-class OwnGlue(GlueCatalog):
+class GlueIgnoringProperties(GlueCatalog):
     """A Glue catalog that ignores the properties of tables, which every writer of a table can set.
 
     Properties could make PyIceberg load classes, send the Steward's credential to another address, or write anywhere.
@@ -204,7 +201,7 @@ class OwnGlue(GlueCatalog):
         return super()._load_file_io(location=location)
 
 
-class PinnedGlue(OwnGlue):
+class PinnedGlue(GlueIgnoringProperties):
     """A catalog that commits only on the state with this metadata file.
 
     PyIceberg reads the table before it commits. This class compares that state with the pinned file, and Glue itself
@@ -235,6 +232,6 @@ class PinnedGlue(OwnGlue):
         for requirement in requirements:
             requirement.validate(before)
         after = update_table_metadata(before, updates, enforce_validation=False, metadata_location=file)
-        places = SimpleLocationProvider(after.location.rstrip("/"), EMPTY_DICT)
-        location = places.new_table_metadata_file_location(self._parse_metadata_version(file) + 1)
+        provider = SimpleLocationProvider(after.location.rstrip("/"), EMPTY_DICT)
+        location = provider.new_table_metadata_file_location(self._parse_metadata_version(file) + 1)
         return StagedTable(table_identifier, after, location, self._load_file_io(location=location), self)

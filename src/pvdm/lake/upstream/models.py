@@ -25,13 +25,14 @@ _DEPRECATED: Final = frozenset({"last-column-id"})
 
 def as_models(requirements: Sequence[Json], updates: Sequence[Json]) -> Commit:
     """The commit in PyIceberg's types. Raises with the name of the first part that they would lose."""
-    plain: list[list[dict[str, Any]]] = json.loads(dump_json([list(requirements), list(updates)]))
+    given_parts: list[list[dict[str, Any]]] = json.loads(dump_json([list(requirements), list(updates)]))
+    given_requirements, given_updates = given_parts
     try:
-        commit = _REQUIREMENTS.validate_python(plain[0]), _UPDATES.validate_python(plain[1])
+        commit = _REQUIREMENTS.validate_python(given_requirements), _UPDATES.validate_python(given_updates)
     except ValidationError as error:
         raise lossy("a commit that PyIceberg knows", str(error.errors(include_url=False)[0]["msg"])) from None
-    models: list[Any] = [*commit[0], *commit[1]]
-    for given, model in zip(chain(*plain), models, strict=True):
+    models: list[Any] = list(chain(*commit))
+    for given, model in zip(chain(*given_parts), models, strict=True):
         lost = _find_lost(given, json.loads(model.model_dump_json()), str(given.get("action") or given.get("type")))
         if lost is not None:
             raise lossy("all of it", lost)
@@ -39,7 +40,7 @@ def as_models(requirements: Sequence[Json], updates: Sequence[Json]) -> Commit:
 
 
 def require_lossless(before: TableMetadata, after: TableMetadata) -> None:
-    """Raise with the name of the first part of the table's document that is missing in `after`."""
+    """Raise with the name of the first part of the table's document that is missing or changed in `after`."""
     parts: tuple[tuple[str, Callable[[TableMetadata], Json]], ...] = (
         ("table", structure_of),
         ("snapshots", lambda found: [each.raw for each in found.snapshots]),

@@ -79,16 +79,16 @@ class _Catalog(RestCatalog):
         """
         own = dict(self.properties)
         super()._fetch_config()
-        answered, self.properties = self.properties, own
-        if str(answered[URI]).rstrip("/") != own[URI].rstrip("/"):
+        merged, self.properties = self.properties, own
+        if str(merged[URI]).rstrip("/") != own[URI].rstrip("/"):
             words = f"the configuration of the upstream catalog {self.name} names another address"
             raise Code.UPSTREAM_WRONG(words, reason="upstream_elsewhere", got="another address")
         self.uri = own[URI]
-        self.properties.update({key: str(answered[key]) for key in _ACCEPTED_CONFIG_KEYS if key in answered})
+        self.properties.update({key: str(merged[key]) for key in _ACCEPTED_CONFIG_KEYS if key in merged})
 
-    def get(self, place: upstream.TableIdentifier) -> requests.Response:
+    def request_table(self, identifier: upstream.TableIdentifier) -> requests.Response:
         """Request the table with all its snapshots."""
-        parts = self._split_identifier_for_path((*place.levels, place.name))
+        parts = self._split_identifier_for_path((*identifier.levels, identifier.name))
         url = str(self.url(Endpoints.load_table, prefixed=True, **parts))
         return self._session.request("GET", url, params={"snapshots": "all"})
 
@@ -104,36 +104,36 @@ class RestUpstream:
         self._lock = threading.Lock()
         self._connected: _Catalog | None = None
 
-    def load(self, place: upstream.TableIdentifier) -> upstream.UpstreamState:
+    def load(self, identifier: upstream.TableIdentifier) -> upstream.UpstreamState:
         """The whole document from the response; PyIceberg's own types would lose fields."""
-        node = self._load(place)
+        node = self._load(identifier)
         location = node.optional_text("metadata-location")
         if location is None:
-            raise upstream.answer_wrong(self._name, place)
+            raise upstream.answer_wrong(self._name, identifier)
         return upstream.UpstreamState(location, TableMetadata.from_json(node.node("metadata").raw))
 
-    def commit(self, place: upstream.TableIdentifier, request: upstream.CommitRequest) -> None:
+    def commit(self, identifier: upstream.TableIdentifier, request: upstream.CommitRequest) -> None:
         """Commit with PyIceberg's `commit_table`. Without a clear answer the outcome is unknown."""
         requirements, updates = as_models(request.requirements, request.updates)
         catalog = self._catalog()
         # All that `commit_table` needs of a table; loading one would read the document in PyIceberg's types.
-        named = SimpleNamespace(name=lambda: (*place.levels, place.name), config={})
+        named = SimpleNamespace(name=lambda: (*identifier.levels, identifier.name), config={})
         try:
             catalog.commit_table(cast(Table, named), requirements, updates)
         except (CommitFailedException, NoSuchTableError) as error:
-            raise upstream.moved(self._name, place, str(error)) from None
+            raise upstream.moved(self._name, identifier, str(error)) from None
         except BadRequestError as error:
-            raise upstream.rejected(self._name, place, str(error)) from None
+            raise upstream.rejected(self._name, identifier, str(error)) from None
         except _REFUSED as error:
-            raise upstream.unavailable(self._name, f"a commit to {place}", error) from error
+            raise upstream.unavailable(self._name, f"a commit to {identifier}", error) from error
         except Exception as error:
-            raise upstream.unknown(self._name, place, error) from error
+            raise upstream.unknown(self._name, identifier, error) from error
 
     def require_lossless(self, seen: upstream.UpstreamState) -> None:
         """Nothing to check: the server itself applies the updates, so no field is lost."""
 
     def names(self, levels: tuple[str, ...]) -> list[str]:
-        """The tables of a namespace."""
+        """The names of the tables of a namespace."""
         catalog = self._catalog()
         with _translate_errors(self._name, "a namespace"), shared_deadline(self._settings.timeout_seconds):
             try:
@@ -158,18 +158,18 @@ class RestUpstream:
         if catalog is not None:
             catalog.close()
 
-    def _load(self, place: upstream.TableIdentifier, *, may_renew_token: bool = True) -> Node:
+    def _load(self, identifier: upstream.TableIdentifier, *, may_renew_token: bool = True) -> Node:
         """The upstream's response with the table. An expired token is renewed once, by a new session."""
         catalog = self._catalog()
-        with _translate_errors(self._name, f"the table {place}"):
-            answer = catalog.get(place)
+        with _translate_errors(self._name, f"the table {identifier}"):
+            answer = catalog.request_table(identifier)
             if answer.status_code in _TOKEN_EXPIRED_STATUSES and may_renew_token:
                 self.close()
-                return self._load(place, may_renew_token=False)
+                return self._load(identifier, may_renew_token=False)
             if answer.status_code == HTTPStatus.NOT_FOUND:
-                raise upstream.no_table(place)
+                raise upstream.no_table(identifier)
             if answer.status_code != HTTPStatus.OK:
-                raise upstream.unavailable(self._name, f"the table {place}", f"status {answer.status_code}")
+                raise upstream.unavailable(self._name, f"the table {identifier}", f"status {answer.status_code}")
             what, most = "the upstream's answer", _ANSWER_MAX_BYTES
             return Node(parse_json(answer.content, what=what, size_max_bytes=most), "$")
 

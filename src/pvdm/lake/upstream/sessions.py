@@ -85,7 +85,7 @@ class _Adapter(HTTPAdapter):
         self._use_recording_pools(self.poolmanager)
 
     def proxy_manager_for(self, proxy: str, **more: Any) -> Any:
-        """The same for a proxy that the environment names."""
+        """As in `HTTPAdapter`, with connections that record their sockets."""
         known = proxy in self.proxy_manager
         found = super().proxy_manager_for(proxy, **more)
         if not known:

@@ -1,1 +1,1 @@
-"""Rows of the catalog: namespaces, tables, views, repeated requests and files to delete."""
+"""Rows of the catalog: namespaces, tables, views, snapshots, idempotent requests and files to delete."""

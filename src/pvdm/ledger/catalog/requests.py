@@ -1,4 +1,4 @@
-"""Requests to the catalog that are executed once: the caller's key, the request's hash, and the result."""
+"""Requests to the catalog that are executed once: idempotency key, hash of the request, and result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Request:
 
 
 def find(unit: Unit, identity: str, key: str) -> Request | None:
-    """The caller's request with this key, or None."""
+    """The caller's request with this idempotency key, or None."""
     return read_record(Request, unit.find(catalog_requests, identity=identity, idempotency_key=key))
 
 

@@ -1,4 +1,4 @@
-"""The catalog's pointers: which metadata file is current for each table. A swap compares the row that was checked."""
+"""The catalog's pointers: each table's current metadata file. A swap needs the row unchanged since it was checked."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def was_protected(unit: Unit, row: TableRow) -> bool:
 
 def find_containing(unit: Unit, places: Iterable[Location], *, but_domain: str) -> TableRow | None:
     """A table of another domain, dropped ones included, whose place contains one of these."""
-    keys = {_location_key(above) for place in places for above in place.around()}
+    keys = {_location_key(above) for place in places for above in place.self_and_parents()}
     # No table has a longer key.
     possible = sorted(key for key in keys if len(key.encode()) <= TABLE_PLACE_MAX_BYTES)
     others = select(tables).where(tables.c.domain != but_domain).limit(1)
@@ -233,7 +233,7 @@ def list_live(unit: Unit) -> list[TableRow]:
 
 
 def list_changed_after(unit: Unit, event_id: int) -> list[TableRow]:
-    """Every table of the catalog that may have changed after this event, by id. Clocks are not used."""
+    """Every table of the catalog that may have changed after this event, by id. Event ids are compared, not times."""
     step = and_(events.c.subject == "tables", events.c.row_key == tables.c.table_id, events.c.event_id > event_id)
     # An upstream's table may change without its row.
     changed = or_(exists().where(step), tables.c.upstream.is_not(None))
@@ -270,7 +270,7 @@ def swap(unit: Unit, judged: TableRow, to: Pointer, *, location: str | None = No
     return after
 
 
-def observe(unit: Unit, judged: TableRow, seen: Pointer) -> TableRow:
+def note_upstream_pointer(unit: Unit, judged: TableRow, seen: Pointer) -> TableRow:
     """Note the metadata file that an upstream shows. Raises `table_moved` if anything else of the row has changed."""
     row = unit.lock_row(tables, table_id=judged.table_id)
     stored = None if row is None or row["dropped_micros"] is not None else _table(row)
@@ -298,11 +298,11 @@ def rename(unit: Unit, judged: TableRow, *, namespace_id: str, name: str) -> Non
 
 
 def protect(unit: Unit, judged: TableRow, contract_hash: str | None) -> TableRow:
-    """Put the table under a contract, or release it."""
+    """Put the table under a contract; None ends its protection. Raises `table_moved` if the row has changed."""
     if judged.upstream is None:
         require_unchanged(unit, judged)
     else:
-        judged = observe(unit, judged, judged.pointer)
+        judged = note_upstream_pointer(unit, judged, judged.pointer)
         announced.require_none(unit, judged.table_uuid)
     if contract_hash is not None:
         ids.require_sha256(contract_hash, "contract hash")

@@ -1,4 +1,4 @@
-"""The catalog's views: which metadata file is current for each. A swap compares the row that was checked."""
+"""The catalog's views: each view's current metadata file. A swap needs the row unchanged since it was checked."""
 
 from __future__ import annotations
 
@@ -101,15 +101,15 @@ def swap(unit: Unit, home: Namespace, judged: ViewRow, to: Pointer, *, location:
     return _get(unit, judged.view_id)
 
 
-def rename(unit: Unit, judged: ViewRow, homes: tuple[Namespace, Namespace], name: str) -> None:
+def rename(unit: Unit, judged: ViewRow, name: str, *, old_home: Namespace, new_home: Namespace) -> None:
     """Rename the view, perhaps into another namespace. A taken name is a conflict."""
-    for home in sorted(homes, key=lambda each: each.namespace_id):
+    for home in sorted((old_home, new_home), key=lambda each: each.namespace_id):
         # Always in the same order, so that there is no deadlock.
         namespaces.require_unchanged(unit, home)
-    unit.lock_name(f"names {homes[1].namespace_id}")
+    unit.lock_name(f"names {new_home.namespace_id}")
     require_unchanged(unit, judged)
-    _require_free(unit, homes[1].namespace_id, name)
-    _change(unit, judged, namespace_id=homes[1].namespace_id, name=ids.require_name(name, "view name"))
+    _require_free(unit, new_home.namespace_id, name)
+    _change(unit, judged, namespace_id=new_home.namespace_id, name=ids.require_name(name, "view name"))
 
 
 def drop(unit: Unit, home: Namespace, judged: ViewRow) -> None:

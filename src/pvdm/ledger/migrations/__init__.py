@@ -1,6 +1,7 @@
-"""Forward-only migrations: frozen SQL files, applied in one transaction, with their checksums kept in the database.
+"""Schema scripts: frozen SQL files that bring the ledger to its schema, in one transaction, and only forward.
 
-Alembic is not used. It does not compare triggers, and it keeps no checksum of the files that it has applied.
+Migrations of tables, which operators sign, are something else. The database keeps the checksum of each script.
+Alembic is not used: it does not compare triggers, and it keeps no checksum of the files that it has applied.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ _TABLE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Migration:
-    """One step of the schema; `checksum` is the SHA-256 of the file's bytes."""
+class SchemaScript:
+    """The statements of one file; `checksum` is the SHA-256 of the file's bytes."""
 
     version: int
     name: str
@@ -35,48 +36,48 @@ class Migration:
     statements: tuple[str, ...]
 
 
-def load_migrations(dialect: str) -> tuple[Migration, ...]:
-    """All migrations of this version of pvdm for one kind of database, in order."""
-    migrations = []
+def load_schema_scripts(dialect: str) -> tuple[SchemaScript, ...]:
+    """All schema scripts of this version of pvdm for one kind of database, in order."""
+    scripts = []
     for item in resources.files(__name__).iterdir():
         match = _NAME.fullmatch(item.name)
         if match is not None and match["dialect"] == dialect:
             data = item.read_bytes()
             parts = tuple(data.decode().rstrip("\n").split(SEPARATOR))
-            migrations.append(Migration(int(match["version"]), match["name"], hashlib.sha256(data).hexdigest(), parts))
-    return tuple(sorted(migrations, key=lambda migration: migration.version))
+            scripts.append(SchemaScript(int(match["version"]), match["name"], hashlib.sha256(data).hexdigest(), parts))
+    return tuple(sorted(scripts, key=lambda script: script.version))
 
 
 def migrate(ledger: Ledger, *, at_micros: int) -> int:
     """Bring the ledger to this version's schema and return the schema's number. Concurrent calls apply it once."""
-    migrations = load_migrations(ledger.dialect)
+    scripts = load_schema_scripts(ledger.dialect)
 
     def work(unit: Unit) -> int:
         unit.lock_name("migrations")
         unit.execute(text(_TABLE))
-        for migration in migrations[_count_applied(unit, migrations) :]:
-            for statement in migration.statements:
+        for script in scripts[_count_applied(unit, scripts) :]:
+            for statement in script.statements:
                 unit.execute(text(statement.replace(":", r"\:")))
             unit.execute(
                 text("INSERT INTO schema_version (version, name, checksum, at_micros) VALUES (:v, :n, :c, :t)"),
-                {"v": migration.version, "n": migration.name, "c": migration.checksum, "t": at_micros},
+                {"v": script.version, "n": script.name, "c": script.checksum, "t": at_micros},
             )
-        return len(migrations)
+        return len(scripts)
 
     return ledger.transact(work, at_micros=at_micros)
 
 
-def _count_applied(unit: Unit, migrations: tuple[Migration, ...]) -> int:
-    """How many migrations are applied. Raises if one has another checksum, or if the schema is newer."""
+def _count_applied(unit: Unit, scripts: tuple[SchemaScript, ...]) -> int:
+    """How many scripts are applied. Raises if one has another checksum, or if the schema is newer."""
     rows = unit.rows(text("SELECT version, checksum FROM schema_version ORDER BY version"))
-    if len(rows) > len(migrations):
-        expected = f"schema {len(migrations)} at most"
+    if len(rows) > len(scripts):
+        expected = f"schema {len(scripts)} at most"
         raise Code.LEDGER_UNAVAILABLE(reason="schema_too_new", expected=expected, got=f"schema {len(rows)}")
-    for migration, row in zip(migrations, rows, strict=False):
-        if (row["version"], row["checksum"]) != (migration.version, migration.checksum):
+    for script, row in zip(scripts, rows, strict=False):
+        if (row["version"], row["checksum"]) != (script.version, script.checksum):
             raise Code.MIGRATION_DIFFERS(
-                f"migration {migration.version} is not the one that was applied",
-                expected=migration.checksum,
+                f"schema script {script.version} is not the one that was applied",
+                expected=script.checksum,
                 got=str(row["checksum"]),
             )
     return len(rows)

@@ -1,4 +1,4 @@
-"""The two logs: the step log, to which triggers add every changed row, and the tables of the transparency log."""
+"""The two logs: the step log, to which triggers add changes of rows, and the tables of the transparency log."""
 
 from __future__ import annotations
 

@@ -44,10 +44,7 @@ class ProofRecord:
 
 
 def put(unit: Unit, proof: ProofRecord, envelope: bytes, *, log_index: int) -> None:
-    """Store a proof with its envelope. The same proof again is no change.
-
-    A unique constraint refuses a second proof of a notary for the same nonce.
-    """
+    """Store a proof with its envelope. Repeating it is no change; a notary's second one for a nonce is refused."""
     statements.put(unit, StatementKind.PROOF, proof.proof_id, envelope, log_index=log_index)
     same_workload = workloads.c.workload_id == attempts.c.workload_id
     wanted = select(workloads.c.workload_id, workloads.c.domain).join(attempts, same_workload)
@@ -84,7 +81,7 @@ def is_known(unit: Unit, proof_id: str) -> bool:
 
 
 def get_envelope(unit: Unit, proof_id: str) -> bytes:
-    """The signed bytes."""
+    """The bytes of the proof's envelope. Raises `statement_unknown`."""
     return statements.get(unit, proof_id).envelope
 
 

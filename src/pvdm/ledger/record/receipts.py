@@ -99,7 +99,7 @@ def find_missing(unit: Unit, table_uuid: str, snapshot_ids: Collection[int]) -> 
 
 
 def require_receipts(unit: Unit, table_uuid: str, snapshot_ids: Collection[int]) -> None:
-    """Raise `table_moved` if one of the published snapshots has no receipt yet: it is made from what `main` shows."""
+    """Raise `table_moved` if one of the published snapshots has no receipt yet, which needs the snapshot in `main`."""
     if find_missing(unit, table_uuid, snapshot_ids):
         message = "history to be removed has a publication without a receipt"
         raise Code.TABLE_MOVED(message, expected="a receipt of each publication")

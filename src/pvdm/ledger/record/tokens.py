@@ -63,7 +63,7 @@ class Grant:
     """What a token allows. `attempt_id` binds it to one attempt, `parent_id` to the token it is derived from.
 
     After a rotation `successor_id` names the token that replaces it from `replaced_micros` on. `ended`: it was
-    replaced at once.
+    replaced with immediate effect.
     """
 
     token_id: str
@@ -171,7 +171,7 @@ def newest(unit: Unit, grant: Grant) -> Grant:
 
 
 def require_live(grant: Grant, now_micros: int) -> None:
-    """Raise if the token is revoked, replaced or expired. A replacement at once counts even if this clock lags."""
+    """Raise if the token is revoked, replaced or expired. `ended` counts even if this clock lags."""
     _require_unrevoked(grant)
     if grant.replaced_micros is not None and (grant.ended or grant.replaced_micros <= now_micros):
         raise Code.TOKEN_ROTATED(token_id=grant.token_id, successor_id=str(grant.successor_id))
@@ -195,8 +195,8 @@ def revoke(unit: Unit, token_id: str) -> Grant:
 def replace(unit: Unit, token_id: str, successor_id: str, *, from_micros: int) -> None:
     """End a token at a time, or now if that is past. Tokens derived from it continue under the successor."""
     found = lock(unit, token_id)
-    end = max(unit.at_micros, from_micros)  # an earlier end stays
-    if found.replaced_micros is not None:
+    end = max(unit.at_micros, from_micros)
+    if found.replaced_micros is not None:  # the earlier end stays
         end = min(end, found.replaced_micros)
     unit.update(tokens, {"token_id": token_id}, replaced_micros=end, successor_id=successor_id)
 

@@ -28,7 +28,7 @@ def big() -> BigInteger:
 def word(
     name: str, *items: Any, nullable: bool = False, changes: bool = False, primary_key: bool = False
 ) -> Column[str]:
-    """A text column. `changes`: its value may change after the row was inserted."""
+    """A text column. With `changes`, its value may change after the row was inserted."""
     return Column(name, Text(), *items, nullable=nullable, primary_key=primary_key, info={"changes": changes})
 
 
@@ -38,7 +38,7 @@ def words(*names: str, **options: bool) -> list[Column[str]]:
 
 
 def number(name: str, *items: Any, nullable: bool = False, changes: bool = False, **options: Any) -> Column[int]:
-    """A 64-bit integer column. `changes`: its value may change after the row was inserted."""
+    """A 64-bit integer column. With `changes`, its value may change after the row was inserted."""
     return Column(name, big(), *items, nullable=nullable, info={"changes": changes}, **options)
 
 
@@ -48,7 +48,7 @@ def binary(name: str, *, nullable: bool = False) -> Column[bytes]:
 
 
 def time() -> Column[int]:
-    """A time in microseconds. Every table has one: that of the unit that wrote the row."""
+    """The time in microseconds of the unit that last wrote the row. Only the log's own tables have none."""
     return number("at_micros", CheckConstraint("at_micros >= 0", name="at_micros_not_negative"))
 
 
@@ -57,7 +57,7 @@ def table(
 ) -> Table:
     """Define a table. `unlogged` are the columns that events omit; None if the table has no events.
 
-    Rows of a `deletable` table are not part of the record.
+    Triggers refuse to delete a row of any table that is not `deletable`.
     """
     changes = tuple(item.name for item in items if isinstance(item, Column) and item.info.get("changes"))
     # A row that changes gets the time of the change.

@@ -36,7 +36,7 @@ tables: Final = table(
     *words("metadata_location", "metadata_sha256", changes=True),
     word("previous_location", nullable=True, changes=True),
     number("revision", changes=True),
-    word("upstream", nullable=True),  # the catalog that owns the pointer; the one stored here was only seen there
+    word("upstream", nullable=True),  # the upstream that owns the table; the pointer here is the last one seen there
     word("contract_hash", nullable=True, changes=True),
     number("protected_micros", nullable=True, changes=True),
     number("dropped_micros", nullable=True, changes=True),

@@ -152,7 +152,7 @@ handle_workers: Final = table(
 
 
 class DisposalOutcome(StrEnum):
-    """What became of an ended attempt's files."""
+    """What became of an ended attempt's files. LEFT: they stay as they are, because the table was dropped."""
 
     PUBLISHED = "published"
     QUARANTINED = "quarantined"

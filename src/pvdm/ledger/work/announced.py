@@ -1,4 +1,4 @@
-"""Announced publications: what an upstream catalog is asked to publish, kept until the result is known.
+"""AnnouncedPublication publications: what an upstream catalog is asked to publish, kept until the result is known.
 
 While one is open, no other is announced for its table, and its attempts and nonces do not change state.
 """
@@ -18,14 +18,14 @@ from pvdm.ledger.schema.catalog import announced, announced_attempts
 from pvdm.ledger.unit import Unit
 from pvdm.model.states import ANNOUNCED, AnnouncedState
 
-ORDER_MAX_BYTES: Final = 67_108_864
+LEDGER_CHANGES_MAX_BYTES: Final = 67_108_864
 
 
 @dataclass(frozen=True, slots=True)
-class NewAnnounced:
-    """What is announced. `attempts` are attempt ids with nonces, `holder` is the process that sends the publication.
+class NewAnnouncement:
+    """What is announced. `attempts` are attempt ids with nonces, `holder` is the process that sends the request.
 
-    `order_text` is the text of the gate's `Order`.
+    `order_text` is the text of the gate's `LedgerChanges`.
     """
 
     announced_id: str
@@ -39,7 +39,7 @@ class NewAnnounced:
 
 
 @dataclass(frozen=True, slots=True)
-class Announced:
+class AnnouncedPublication:
     """An announced publication in the ledger."""
 
     announced_id: str
@@ -52,7 +52,7 @@ class Announced:
     at_micros: int
 
 
-def announce(unit: Unit, new: NewAnnounced) -> Announced:
+def announce(unit: Unit, new: NewAnnouncement) -> AnnouncedPublication:
     """Announce a publication to the table. Raises `publication_under_way` if another is open."""
     require_none(unit, new.table_uuid)
     unit.insert(
@@ -63,7 +63,7 @@ def announce(unit: Unit, new: NewAnnounced) -> Announced:
         snapshot_id=ids.require_snapshot_id(new.snapshot_id),
         override_nonce=new.override_nonce,
         holder=ids.require_name(new.holder, "holder"),
-        order_text=ids.require_size(new.order_text.encode(), ORDER_MAX_BYTES, "announced_too_large"),
+        order_text=ids.require_size(new.order_text.encode(), LEDGER_CHANGES_MAX_BYTES, "announced_too_large"),
         state=ANNOUNCED.initial,
         reason="announced",
     )
@@ -72,38 +72,38 @@ def announce(unit: Unit, new: NewAnnounced) -> Announced:
     return get(unit, new.announced_id)
 
 
-def get(unit: Unit, announced_id: str) -> Announced:
+def get(unit: Unit, announced_id: str) -> AnnouncedPublication:
     """The announced publication. Raises `announced_unknown`."""
-    return record_from(Announced, unit.get(announced, "announced_unknown", announced_id=announced_id))
+    return record_from(AnnouncedPublication, unit.get(announced, "announced_unknown", announced_id=announced_id))
 
 
-def list_open(unit: Unit) -> list[Announced]:
+def list_open(unit: Unit) -> list[AnnouncedPublication]:
     """Every open publication, oldest first. A starting Steward finds out their results at the upstream."""
     wanted = select(announced).where(announced.c.state == AnnouncedState.OPEN)
-    return unit.records(Announced, wanted.order_by(announced.c.at_micros, announced.c.announced_id))
+    return unit.records(AnnouncedPublication, wanted.order_by(announced.c.at_micros, announced.c.announced_id))
 
 
-def find_open(unit: Unit, table_uuid: str) -> Announced | None:
+def find_open(unit: Unit, table_uuid: str) -> AnnouncedPublication | None:
     """The open publication to this table, or None."""
-    return read_record(Announced, unit.find(announced, table_uuid=table_uuid, state=AnnouncedState.OPEN))
+    return read_record(AnnouncedPublication, unit.find(announced, table_uuid=table_uuid, state=AnnouncedState.OPEN))
 
 
-def of_attempt(unit: Unit, attempt_id: str) -> list[Announced]:
+def of_attempt(unit: Unit, attempt_id: str) -> list[AnnouncedPublication]:
     """Every publication of the attempt that was ever announced, oldest first."""
     same_publication = announced_attempts.c.announced_id == announced.c.announced_id
     wanted = select(announced).join(announced_attempts, same_publication)
     wanted = wanted.where(announced_attempts.c.attempt_id == attempt_id)
-    return unit.records(Announced, wanted.order_by(announced.c.at_micros, announced.c.announced_id))
+    return unit.records(AnnouncedPublication, wanted.order_by(announced.c.at_micros, announced.c.announced_id))
 
 
-def of_snapshot(unit: Unit, table_uuid: str, snapshot_id: str) -> Announced | None:
+def of_snapshot(unit: Unit, table_uuid: str, snapshot_id: str) -> AnnouncedPublication | None:
     """The publication of this snapshot of the table, or None. Released ones do not count."""
     wanted = select(announced).where(
         announced.c.table_uuid == table_uuid,
         announced.c.snapshot_id == snapshot_id,
         announced.c.state != AnnouncedState.RELEASED,
     )
-    return read_record(Announced, unit.row(wanted))
+    return read_record(AnnouncedPublication, unit.row(wanted))
 
 
 def find_open_snapshots(unit: Unit, snapshot_ids: Sequence[str]) -> set[str]:
@@ -122,7 +122,7 @@ def require_unannounced(unit: Unit, table_uuid: str, snapshot_ids: Sequence[str]
 
 
 def settle(unit: Unit, announced_id: str, to: AnnouncedState, *, reason: str) -> bool:
-    """End an open publication as `to`. Returns False if it has ended so already; another end is refused."""
+    """End an open publication as `to`. Returns False if it has this end already; another end is refused."""
     state = AnnouncedState(unit.get_locked(announced, "announced_unknown", announced_id=announced_id)["state"])
     if state is to:
         return False

@@ -205,7 +205,7 @@ def end(unit: Unit, attempt_id: str, to: AttemptState, *, reason: str) -> Attemp
 def publish(
     unit: Unit, attempt_id: str, *, nonce: str, snapshot_id: str, extent: chunks.Extent | None = None
 ) -> Attempt:
-    """Move from COMMITTING to COMMITTED, with nonce and publication, in the transaction that swaps the pointer."""
+    """Move from COMMITTING to COMMITTED, use up the nonce and store the publication, in the swap's transaction."""
     found = lock(unit, attempt_id)
     if found.state is not AttemptState.COMMITTING:
         raise _moved_error(found, AttemptState.COMMITTING)
@@ -215,7 +215,7 @@ def publish(
 
 
 def settle(unit: Unit, attempt_id: str, nonce: str, snapshot_id: str) -> Attempt:
-    """Settle the nonce, and publish the attempt: the catalog shows its snapshot. Idempotent."""
+    """Move to COMMITTED and settle the nonce, because the catalog shows the attempt's snapshot. Idempotent."""
     found = lock(unit, attempt_id)
     _require_nonce_of(unit, attempt_id, nonce)
     nonces.settle(unit, nonce, snapshot_id)
@@ -254,7 +254,7 @@ def _published_error(unit: Unit, workload_id: str, chunk_id: str) -> PvdmError:
 
 
 def _next_number(unit: Unit, opening: AttemptOpening, most: int) -> int:
-    """The next attempt's number. Raises if the chunk is published or has a live attempt."""
+    """The next attempt's number. Raises if the chunk is published, or has a live attempt or no attempt left."""
     if chunks.find_publication(unit, opening.workload_id, opening.chunk_id) is not None:
         raise _published_error(unit, opening.workload_id, opening.chunk_id)
     of_chunk = (attempts.c.workload_id == opening.workload_id) & (attempts.c.chunk_id == opening.chunk_id)
@@ -274,7 +274,7 @@ def _next_number(unit: Unit, opening: AttemptOpening, most: int) -> int:
 
 
 def _require_attempt_left(opening: AttemptOpening, end: str, ended: int, most: int) -> None:
-    """Raise `attempts_used_up` if as many attempts have ended in this way as may. A killed job is no failure."""
+    """Raise `attempts_used_up` if `most` attempts have ended in this way. A killed job counts as rolled back."""
     if ended >= most:
         raise Code.ATTEMPTS_USED_UP(
             f"chunk {opening.chunk_id} has no attempt left",

@@ -43,7 +43,7 @@ class Extent:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class ChunkPublication:
     """The publication of a chunk. `extent` is None if only the receipt was left after a restore."""
 
     workload_id: str
@@ -85,9 +85,9 @@ def find(unit: Unit, workload_id: str, chunk_id: str) -> Chunk | None:
     return read_record(Chunk, unit.find(chunks, workload_id=workload_id, chunk_id=chunk_id))
 
 
-def page_with_definitions(unit: Unit, workload_id: str, *, after: int, rows: int) -> list[Chunk]:
-    """The plan's next chunks, from the ordinal `after` on: as many as fit on a page, at least one."""
-    wanted = select(chunks).where(chunks.c.workload_id == workload_id, chunks.c.ordinal >= after)
+def page_with_definitions(unit: Unit, workload_id: str, *, start: int, rows: int) -> list[Chunk]:
+    """The plan's chunks from the ordinal `start` on: as many as fit on a page, at least one."""
+    wanted = select(chunks).where(chunks.c.workload_id == workload_id, chunks.c.ordinal >= start)
     limited = wanted.order_by(chunks.c.ordinal).limit(min(rows, CHUNKS_PAGE_MAX_ROWS))
     found: list[Chunk] = []
     size = 0
@@ -111,19 +111,19 @@ def count_by_workload(unit: Unit, workload_ids: Sequence[str]) -> dict[str, int]
     return {row["workload_id"]: int(row["planned"]) for row in unit.rows(wanted.group_by(chunks.c.workload_id))}
 
 
-def page(unit: Unit, workload_id: str, *, after: int, rows: int) -> list[str]:
-    """The ids of the plan's next chunks, from the ordinal `after` on."""
-    wanted = select(chunks.c.chunk_id).where(chunks.c.workload_id == workload_id, chunks.c.ordinal >= after)
+def page(unit: Unit, workload_id: str, *, start: int, rows: int) -> list[str]:
+    """The ids of the plan's chunks from the ordinal `start` on, at most `rows`."""
+    wanted = select(chunks.c.chunk_id).where(chunks.c.workload_id == workload_id, chunks.c.ordinal >= start)
     limited = wanted.order_by(chunks.c.ordinal).limit(min(rows, CHUNKS_PAGE_MAX_ROWS))
     return [row["chunk_id"] for row in unit.rows(limited)]
 
 
-def find_publication(unit: Unit, workload_id: str, chunk_id: str) -> Published | None:
+def find_publication(unit: Unit, workload_id: str, chunk_id: str) -> ChunkPublication | None:
     """The chunk's publication, or None."""
     return read_row(_published, unit.find(published, workload_id=workload_id, chunk_id=chunk_id))
 
 
-def list_publications(unit: Unit, workload_id: str, chunk_ids: Sequence[str] | None = None) -> list[Published]:
+def list_publications(unit: Unit, workload_id: str, chunk_ids: Sequence[str] | None = None) -> list[ChunkPublication]:
     """Every published chunk of a workload, or of these chunks of it, in the plan's order."""
     same_chunk = (chunks.c.workload_id == published.c.workload_id) & (chunks.c.chunk_id == published.c.chunk_id)
     wanted = select(published).join(chunks, same_chunk).where(published.c.workload_id == workload_id)
@@ -138,7 +138,7 @@ def count_published(unit: Unit, workload_id: str) -> int:
     return int(unit.execute(wanted).scalar_one())
 
 
-def find_publications_of_attempts(unit: Unit, attempt_ids: Sequence[str]) -> dict[str, Published]:
+def find_publications_of_attempts(unit: Unit, attempt_ids: Sequence[str]) -> dict[str, ChunkPublication]:
     """The publications of these attempts, by attempt id."""
     wanted = select(published).where(published.c.attempt_id.in_(attempt_ids))
     return {row["attempt_id"]: _published(row) for row in unit.rows(wanted)}
@@ -158,6 +158,6 @@ def published_snapshots(unit: Unit, snapshot_ids: Sequence[str]) -> set[str]:
     return {row["snapshot_id"] for row in rows}
 
 
-def _published(row: Row) -> Published:
+def _published(row: Row) -> ChunkPublication:
     counts = [row[name] for name in EXTENT_COLUMNS]
-    return record_from(Published, row, extent=None if None in counts else Extent(*counts))
+    return record_from(ChunkPublication, row, extent=None if None in counts else Extent(*counts))

@@ -1,4 +1,4 @@
-"""Claims: what an append workload publishes to a target, and which source the target publishes from.
+"""Claims, the parts of a target that append workloads have reserved; and the sources that it was published from.
 
 Claims belong to the target, so they stay when a source is loaded again. A source that is dropped and created again
 has another UUID. Nothing of it is published until an operator signs a contract that names the new UUID.
@@ -25,10 +25,10 @@ CLAIM_COLUMN_MAX_CHARACTERS: Final = 2_048
 
 
 def take(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> None:
-    """Store the workload's claim. Raises `claim_overlaps` with the workload to resume; its own again is no change.
+    """Store the workload's claim; storing the same claim again changes nothing.
 
-    The lock on the target's claims is held until the transaction ends, so two overlapping claims cannot both be stored.
-    A trigger of the database checks the same for other writers.
+    Raises `claim_differs`, `claim_overlaps` with the other workload's id, or `claim_lost` after a restore. The target's
+    claims stay locked until the transaction ends. A trigger of the database refuses overlaps by other writers.
     """
     if claim.column is not None:
         ids.require_name(claim.column, "claim column", most=CLAIM_COLUMN_MAX_CHARACTERS)
@@ -71,7 +71,7 @@ def lock(unit: Unit, target: str) -> None:
 
 
 def require_free(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> None:
-    """Raise if the claim overlaps another workload's. Only the lock on the target's claims keeps the result valid."""
+    """Raise `claim_overlaps` or `claim_lost`. Only the lock on the target's claims keeps the result valid."""
     restores.require_no_lost_claim(unit, target=target)
     other = overlapping(unit, workload_id, target=target, claim=claim)
     if other is not None:
@@ -120,9 +120,9 @@ def _overlap_error(unit: Unit, workload_id: str, stored: Claim, asked: Claim) ->
     unfinished = other is not None and other["state"] == WorkloadState.OPEN
     resume_hint = f"workload {workload_id} is not complete: run it again under that id to publish the rest of it; "
     if asked.column is None or stored.column is None:
-        why = "; a workload of a contract without boundary.claim claims everything, and is the only one"
+        why = "; without boundary.claim in its contract a workload claims the whole target, so that no other can append"
     elif (asked.column, asked.kind) != (stored.column, stored.kind):
-        why = "; its claim is on another column, or another type of it, and may hold the same rows"
+        why = f"; the claim of {workload_id} is on another column, or on another type of it, and may hold the same rows"
     else:
         why = ""
     return Code.CLAIM_REFUSED(
@@ -153,33 +153,34 @@ def find_source(unit: Unit, target: str, name: str) -> str | None:
     return None if row is None else str(row["source"])
 
 
-def require_same_source(unit: Unit, target: str, named: Source, source: str) -> None:
-    """Raise `source_replaced` unless the source is the approved one, or the last published one.
+def require_same_source(unit: Unit, target: str, named: Source, source_uuid: str) -> None:
+    """Raise `source_replaced` unless the source is the one that the contract names, or else the last published one.
 
-    The identity of a set of files is its manifest's location. The contract names that, so nothing can replace it.
+    A source of Parquet files (`named.table` is None) is not checked: its identity is the location of the manifest that
+    lists them, and the contract names that.
     """
     if named.table is None:
         return
     expected = named.uuid or find_source(unit, target, named.table)
-    if expected is not None and expected != source:
+    if expected is not None and expected != source_uuid:
         by = "the contract names" if named.uuid is not None else "was last published from"
         raise Code.SOURCE_NOT_ALLOWED(
             f"{named.table} is another table than the one that {by}",
             reason="source_replaced",
             expected=f"the table with UUID {expected}",
-            got=f"UUID {source}",
-            hint="nothing was published; an operator checks the new table, puts "
-            f"`uuid: {source}` below boundary.source.table of the contract, and signs that: "
+            got=f"UUID {source_uuid}",
+            hint="nothing was published; an operator checks the new table, sets "
+            f"`uuid: {source_uuid}` in boundary.source of the contract, and signs that: "
             "`pvdm migrate propose --contract FILE`",
-            source_uuid=source,
+            source_uuid=source_uuid,
         )
 
 
-def note_source(unit: Unit, target: str, named: Source, source: str, *, workload_id: str) -> None:
+def note_source(unit: Unit, target: str, named: Source, source_uuid: str, *, workload_id: str) -> None:
     """Note that the target has published from this source. The caller holds the lock of the target's claims."""
-    if named.table is None or find_source(unit, target, named.table) == source:
+    if named.table is None or find_source(unit, target, named.table) == source_uuid:
         return
     key = {"target": ids.require_name(target, "target"), "source_name": ids.require_name(named.table, "source name")}
-    changed = {"source": ids.require_name(source, "source"), "workload_id": workload_id}
+    changed = {"source": ids.require_name(source_uuid, "source"), "workload_id": workload_id}
     if not unit.insert_new(target_sources, **key, **changed):
         unit.update(target_sources, key, **changed)

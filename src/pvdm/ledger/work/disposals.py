@@ -72,7 +72,7 @@ def page_quarantined(
 ) -> list[Attempt]:
     """Attempts whose files are in quarantine, oldest first, from after this attempt id; of one domain, or of all.
 
-    `back` are attempts whose files were removed, but some of which are in quarantine again.
+    `back` are attempts whose files were removed, and of whose files some are in quarantine again.
     """
     wanted = _select_quarantined(back)
     wanted = where_given(wanted, (workloads.c.domain, domain), (workloads.c.table_uuid, table_uuid))

@@ -77,7 +77,7 @@ def abort(unit: Unit, nonce: str, *, reason: str) -> None:
 
 
 def settle(unit: Unit, nonce: str, snapshot_id: str) -> None:
-    """Note that the catalog shows this snapshot, which names the nonce. Idempotent.
+    """Move to COMMITTED, because the catalog shows the snapshot of this nonce's publication. Idempotent.
 
     If ledger and catalog contradict each other, StateUnknownError is raised and nothing is overwritten.
     """

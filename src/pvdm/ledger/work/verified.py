@@ -55,7 +55,7 @@ class VerifiedRecord:
 
 
 def put(unit: Unit, record: VerifiedRecord) -> None:
-    """Store the result. It replaces an earlier one of the nonce, unless a proof of that is signed."""
+    """Store the result. It replaces an earlier one of the nonce. Raises if that differs and has a signed proof."""
     attempts.lock(unit, record.attempt_id)
     stored = tuple(_shorten_finding(each) for each in record.findings[:FINDINGS_KEPT_MAX])
     left_out = record.findings_more + len(record.findings) - len(stored)

@@ -38,7 +38,7 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True)
-class Pinned:
+class PinnedWorkload:
     """What the Steward fixes at the first opening of the workload."""
 
     source_snapshot_id: str | None
@@ -46,7 +46,7 @@ class Pinned:
     epoch: int
     chunks: Sequence[Chunk]
     newer_columns: bytes = b"[]"
-    """The columns, as Iceberg's JSON, that the source's schema had and the schema of its pinned snapshot had not."""
+    """Columns of the source's schema at the opening that the pinned snapshot's schema lacks, as Iceberg's JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def list_publishers(unit: Unit, table_uuid: str, snapshot_ids: Collection[str]) 
     return [_workload(row) for row in rows]
 
 
-def open_once(unit: Unit, opening: Opening, pinned: Pinned) -> Workload:
+def open_once(unit: Unit, opening: Opening, pinned: PinnedWorkload) -> Workload:
     """Open the workload with its chunks. If its id was opened before, return that workload unchanged."""
     _require_valid(opening, pinned)
     restores.require_unused(unit, opening.workload_id)
@@ -138,7 +138,7 @@ def open_once(unit: Unit, opening: Opening, pinned: Pinned) -> Workload:
 
 
 def move(unit: Unit, workload_id: str, to: WorkloadState, *, reason: str) -> Workload:
-    """Complete or abandon the workload, after attempts that are being opened. The same state again is no change."""
+    """Complete or abandon the workload. Waits for attempts that are being opened. The same state again is no change."""
     unit.lock_name(f"workload {workload_id}")
     row = unit.get_locked(workloads, "workload_unknown", workload_id=workload_id)
     if row["state"] == to:
@@ -149,7 +149,7 @@ def move(unit: Unit, workload_id: str, to: WorkloadState, *, reason: str) -> Wor
     return get(unit, workload_id)
 
 
-def _require_valid(opening: Opening, pinned: Pinned) -> None:
+def _require_valid(opening: Opening, pinned: PinnedWorkload) -> None:
     ids.require_workload_id(opening.workload_id)
     ids.require_sha256(opening.contract_hash, "contract hash")
     ids.require_sha256(pinned.plan_hash, "plan hash")

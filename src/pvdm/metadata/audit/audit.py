@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pvdm.errors import Code
 from pvdm.metadata.audit.carried import NO_FILES, check_oldest_snapshot
-from pvdm.metadata.audit.evidence import Evidence, HashedFiles, ManifestFiles, table_document
+from pvdm.metadata.audit.evidence import Evidence, HashedFiles, ManifestFiles, parse_table_metadata
 from pvdm.metadata.audit.gaps import GapJudge, find_unprotected, require_accepted, require_known
 from pvdm.metadata.audit.protection import ProtectionHistory, read_protection
 from pvdm.metadata.audit.rehash import BoundFile, Progress, rehash
@@ -33,7 +33,7 @@ from pvdm.verify.fetch import Files
 
 
 @dataclass(frozen=True, slots=True)
-class AuditJudge:
+class AuditTrust:
     """What an audit trusts: a trust root, the origin of the log, and the time `at` which it runs."""
 
     root: TrustRoot
@@ -44,7 +44,7 @@ class AuditJudge:
 def audit(
     evidence: Evidence,
     files: ManifestFiles,
-    judge: AuditJudge,
+    trust: AuditTrust,
     *,
     data_files: Files | None = None,
     accepted: Collection[str] = (),
@@ -56,9 +56,9 @@ def audit(
     With `data_files` the published files are read and hashed. `accepted` has the ids of accepted gaps in protection.
     `accept_lost` has the snapshots that receipts name, that `main` lacks, and that the auditor accepts as lost.
     """
-    metadata = table_document(evidence)
+    metadata = parse_table_metadata(evidence)
     notes, hashed = Notes(), HashedFiles(files)
-    statements = Statements(evidence, judge.root, judge.origin, judge.at, notes)
+    statements = Statements(evidence, trust.root, trust.origin, trust.at, notes)
     protected, approvals = read_protection(evidence, metadata, statements, notes)
     walk = Walk(evidence, metadata, hashed, statements, protected, notes)
     walk.judge_expired()
@@ -86,7 +86,7 @@ def audit(
         gaps,
         tuple(notes.findings),
         rehashed,
-        tuple(_proved_lines(walk.walked, judge, rehashed)),
+        tuple(_proved_lines(walk.walked, trust, rehashed)),
         (*lost, *_unproved_lines(snapshots, gaps, rehashed, older_files)),
         undecided,
     )
@@ -113,7 +113,7 @@ def _judge_lost(
             )
             continue
         with notes.collect():
-            statements.receipt(receipt)
+            statements.verify_receipt(receipt)
             message, expected = f"main does not show what {workload} has published", f"snapshot {snapshot_id}"
             raise refused(
                 "audit_receipt_without_snapshot", f"{expected} in the history of main", "none", message=message
@@ -147,7 +147,7 @@ def _proved_files(walked: Sequence[WalkedSnapshot]) -> Iterator[BoundFile]:
     """The data files that proofs bind and that `main` still shows."""
     live: dict[str, BoundFile] = {}
     for each in walked:
-        for file in () if each.changed is None else each.changed.removed:
+        for file in () if each.changes is None else each.changes.removed:
             live.pop(file.file_path, None)
         for path, proved in each.files.items():
             live[path] = BoundFile(path, *proved.published_size_and_hash, each.notes, proved.version_id)
@@ -191,8 +191,8 @@ def _report_snapshot(each: WalkedSnapshot, in_gaps: Collection[int]) -> AuditedS
 
 def _count_changes(each: WalkedSnapshot) -> tuple[int | None, ...]:
     """Rows added and removed, then files added and removed: by the manifests, else by the summary, unchecked."""
-    if each.changed is not None:
-        changed = each.changed
+    if each.changes is not None:
+        changed = each.changes
         return changed.rows_added, changed.rows_removed, len(changed.added), len(changed.removed)
     names = ("added-records", "deleted-records", "added-data-files", "deleted-data-files")
     texts = [each.snapshot.summary.get(name, "0") for name in names]
@@ -208,11 +208,11 @@ def _classify(each: WalkedSnapshot, in_gaps: Collection[int] = ()) -> Standing:
     return Standing.OK if each.receipt.predicate.override_id is None else Standing.BREAK_GLASS
 
 
-def _proved_lines(walked: Sequence[WalkedSnapshot], judge: AuditJudge, rehashed: RehashCounts | None) -> Iterator[str]:
+def _proved_lines(walked: Sequence[WalkedSnapshot], trust: AuditTrust, rehashed: RehashCounts | None) -> Iterator[str]:
     valid = sum(1 for each in walked if _classify(each) in (Standing.OK, Standing.BREAK_GLASS))
     have = "has" if len(walked) == 1 else "have"
     total = counted(len(walked), "snapshot")
-    yield f"{valid:,} of {total} of main {have} a receipt and proofs that hold, in the log {judge.origin}"
+    yield f"{valid:,} of {total} of main {have} a receipt and proofs that hold, in the log {trust.origin}"
     yield "each of these adds and removes exactly the files that its proofs bind, and carries on all others"
     if walked and walked[-1].shown:
         listed = counted(len(walked[-1].shown), "manifest")

@@ -20,7 +20,7 @@ NO_FILES = CountedFiles(0, 0)
 def check_oldest_snapshot(walk: Walk) -> CountedFiles:
     """Check every live file of the oldest snapshot: a proof binds it, or it is older than all receipts.
 
-    The walk checks all later changes, so that every file is covered. Returns the counts of the older files.
+    The walk checks all later changes, so that every file is covered. Returns the counts of the files without a proof.
     """
     first = walk.walked[0] if walk.walked else None
     if first is None or not walk.has_expired or not walk.older_history_is_clean:
@@ -55,7 +55,7 @@ def read_live(walk: Walk, each: WalkedSnapshot, *, check_receipt: bool) -> Itera
 def _divide(
     walk: Walk, first: WalkedSnapshot, live: Sequence[ManifestEntry], published: Sequence[PublicationProofs]
 ) -> tuple[list[ManifestEntry], list[ManifestEntry]]:
-    """The entries that publications wrote, and the older ones; none if every expired snapshot has a receipt."""
+    """The entries that publications added or proofs name, and older ones: none if every expired one has a receipt."""
     if walk.past.first_without_receipt is None:
         return list(live), []
     own = {receipt.predicate.new_snapshot_id for receipt in walk.expired} | {first.snapshot.snapshot_id}
@@ -81,10 +81,7 @@ def require_files_of_proofs(proved_entries: Iterable[ManifestEntry], published: 
 
 
 def require_rows(proved_entries: Iterable[ManifestEntry], published: Iterable[PublicationProofs]) -> None:
-    """A chunk whose files are all live has as many rows as were verified.
-
-    A FAIL published by break-glass may have no row count.
-    """
+    """A chunk whose files are all live has as many rows as were verified. A waived FAIL may have no row count."""
     rows = {entry.data_file.file_path: entry.data_file.record_count for entry in proved_entries}
     for chunk in (chunk for each in published for chunk in each.chunks):
         paths, staged = [file.published_path for file in chunk.proof.core.files.added], chunk.proof.core.rows.staged

@@ -9,15 +9,16 @@ from typing import TypeAlias
 
 from pvdm.lake.format.manifest.entry import DataFile, EntryStatus, FileContent, ManifestEntry
 from pvdm.lake.format.manifest.manifest_list import ManifestFile, ManifestList
-from pvdm.lake.format.manifest.write import carry_entry
+from pvdm.lake.format.manifest.write import as_existing
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import Snapshot
-from pvdm.lake.read.entries import manifest_list, read_listed
+from pvdm.lake.read.entries import load_manifest_list, read_listed
 from pvdm.lake.read.found_manifests import check_found
 from pvdm.metadata.audit.evidence import ManifestFiles
 from pvdm.trust.refusal import refused
 
 EntryFacts: TypeAlias = tuple[DataFile, int | None, int | None]
+"""The file without its row ids, its data sequence number and its file sequence number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +59,17 @@ class Manifests:
         self._files = files
 
     def listed(self, snapshot: Snapshot) -> ManifestList:
-        """The snapshot's list, each manifest once."""
-        found = manifest_list(self._metadata, snapshot, _SnapshotReader(self._files, snapshot.snapshot_id))
+        """The snapshot's manifest list. Raises if it lists a manifest twice."""
+        found = load_manifest_list(self._metadata, snapshot, _SnapshotReader(self._files, snapshot.snapshot_id))
         require_listed_once(found.manifests)
         return found
 
-    def found(self, snapshot: Snapshot) -> str:
+    def check_found(self, snapshot: Snapshot) -> str:
         """Run the checks of a protection on the snapshot, and return the hash over its list and manifests."""
         return check_found(self._metadata, snapshot, _SnapshotReader(self._files, snapshot.snapshot_id))
 
     def entries(self, named_by: int, listed: Sequence[ManifestFile]) -> tuple[ManifestEntry, ...]:
-        """The entries of manifests that this snapshot names, with every number that they inherit."""
+        """The entries of manifests that the snapshot `named_by` lists, with the numbers that they inherit."""
         reader = _SnapshotReader(self._files, named_by)
         return tuple(entry for each in listed for entry in read_listed(self._metadata, each, reader).entries)
 
@@ -88,14 +89,14 @@ class Step:
 
     @property
     def kept(self) -> tuple[ManifestFile, ...]:
-        """The manifests that it carries over."""
+        """The manifests that it carries over from its parent."""
         return tuple(each for each in self.listed if each.added_snapshot_id != self.snapshot.snapshot_id)
 
     def replaced(self) -> tuple[ManifestFile, ...]:
-        """The parent's manifests with files that are no longer listed. All others must be listed unchanged."""
+        """The parent's manifests that have live files and are no longer listed. The kept ones must be unchanged."""
         return () if self.before is None else require_carried(self.before, self.kept)
 
-    def changed(self, entries: Sequence[ManifestEntry], replaced: Sequence[ManifestEntry]) -> SnapshotChanges:
+    def changes(self, entries: Sequence[ManifestEntry], replaced: Sequence[ManifestEntry]) -> SnapshotChanges:
         """The files added and removed, from the written entries and those of the replaced manifests."""
         if self.before is not None:
             require_rewritten([entry for entry in replaced if entry.is_live], entries)
@@ -117,7 +118,7 @@ def require_listed_once(listed: Sequence[ManifestFile]) -> None:
 
 
 def require_carried(before: Sequence[ManifestFile], kept: Sequence[ManifestFile]) -> tuple[ManifestFile, ...]:
-    """The parent lists every kept manifest identically. Returns the parent's manifests that are gone."""
+    """The parent lists every kept manifest identically. Returns its other manifests that have live files."""
     known = {each.manifest_path: each for each in before}
     for each in kept:
         old = known.pop(each.manifest_path, None)
@@ -138,7 +139,7 @@ def _comparable(listed: ManifestFile, other: ManifestFile) -> ManifestFile:
 
 
 def require_rewritten(live: Sequence[ManifestEntry], entries: Sequence[ManifestEntry]) -> None:
-    """Every entry of the replaced manifests is kept or removed by the new ones, with the same numbers."""
+    """The new manifests keep or remove every live entry of the replaced ones, with its numbers and row ids."""
     old = Counter(map(entry_facts, live))
     new = Counter(entry_facts(entry) for entry in entries if entry.status is not EntryStatus.ADDED)
     if old != new:
@@ -153,7 +154,7 @@ def require_rewritten(live: Sequence[ManifestEntry], entries: Sequence[ManifestE
 
 def entry_facts(entry: ManifestEntry) -> EntryFacts:
     """The facts of an entry that do not depend on its writer."""
-    file = replace(carry_entry(entry, 2).data_file, first_row_id=None)
+    file = replace(as_existing(entry, 2).data_file, first_row_id=None)
     return file, entry.sequence_number, entry.file_sequence_number
 
 

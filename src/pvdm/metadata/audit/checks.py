@@ -1,7 +1,4 @@
-"""The checks of a receipt and its proofs against one snapshot, each with its own code.
-
-`Proofs` runs those that concern the proofs of a receipt.
-"""
+"""The checks of a receipt and its proofs, each with its own code. `Proofs` runs all checks of a receipt's proofs."""
 
 from __future__ import annotations
 
@@ -245,11 +242,11 @@ class Proofs:
         content = receipt.predicate
         chunks: tuple[ProvedChunk, ...] = ()
         with notes.collect():
-            chunks = self._statements.chunks(content.proof_ids)
+            chunks = self._statements.verify_proofs(content.proof_ids)
         waived: BreakGlass | None = None
         if content.override_id is not None:
             with notes.collect():
-                override, index = self._statements.override(content.override_id)
+                override, index = self._statements.verify_override(content.override_id)
                 waived = override.predicate
                 require_logged_before(index, receipt.logged.index)
                 self._require_unused(content, "override", content.override_id)

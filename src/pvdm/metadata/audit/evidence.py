@@ -18,11 +18,11 @@ from pvdm.model.statements.table import TableRef
 from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.log.note import decode_base64, encode_base64
 from pvdm.trust.refusal import refuse_input_errors, refused
-from pvdm.trust.strict_json import read
+from pvdm.trust.strict_json import parse_strict
 
 AUDIT_BUNDLE_MAX_BYTES: Final = 268_435_456
 AUDIT_FILES_MAX: Final = 1_000_000
-_HASHES_OF_PROOF: Final = 64
+_PATH_HASHES: Final = 64  # the most hashes that an inclusion path can have
 _BEGINNING: Final = b'{"checkpoint":'
 AUDIT_SNAPSHOTS_MAX: Final = 100_000
 AUDIT_STATEMENTS_MAX: Final = 1_000_000
@@ -48,11 +48,11 @@ def _read_envelope(fields: Fields, key: str) -> bytes:
 
 
 def _write_envelope(envelope: bytes) -> Value:
-    return read(envelope, "the envelope", size_max_bytes=AUDIT_BUNDLE_MAX_BYTES)
+    return parse_strict(envelope, "the envelope", size_max_bytes=AUDIT_BUNDLE_MAX_BYTES)
 
 
 def _read_hashes(fields: Fields, key: str) -> tuple[bytes, ...]:
-    fields.items(key, most=_HASHES_OF_PROOF)
+    fields.items(key, most=_PATH_HASHES)
     return tuple(_decode(text, "a hash of a log proof") for text in fields.texts(key))
 
 
@@ -72,7 +72,7 @@ class LoggedStatement(Document, title="a statement"):
 
     @property
     def leaf(self) -> bytes:
-        """The log's entry: kind, hash of the envelope, time."""
+        """The bytes of its log entry: kind, hash of the envelope, time."""
         return LogEntry(self.kind, hashlib.sha256(self.envelope).hexdigest(), self.logged_at).to_bytes()
 
 
@@ -109,7 +109,7 @@ def _read_statements(fields: Fields, key: str) -> tuple[LoggedStatement, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Evidence(Document, title="the audit bundle"):
-    """Everything except manifests. `contract_sha256` is the table's contract now, as the Steward states it."""
+    """Everything but the manifests and their lists. The Steward states `contract_sha256`, the table's contract now."""
 
     table: TableRef
     contract_sha256: Sha256 | None
@@ -164,7 +164,7 @@ class HashedFiles:
         return found
 
 
-def table_document(evidence: Evidence) -> TableMetadata:
+def parse_table_metadata(evidence: Evidence) -> TableMetadata:
     """Parse the metadata file of the evidence. It must belong to the audited table."""
     try:
         metadata = TableMetadata.parse(evidence.metadata.data)
@@ -230,8 +230,8 @@ def is_audit_bundle(data: bytes) -> bool:
 
 
 def parse_audit_bundle(data: bytes) -> AuditBundle:
-    """Parse a bundle. Any other spelling, key, order or hash is refused."""
-    value = read(data, "the audit bundle", size_max_bytes=AUDIT_BUNDLE_MAX_BYTES)
+    """Parse a bundle. Raises if it is not canonical or not sorted, has an unknown key, or a wrong hash."""
+    value = parse_strict(data, "the audit bundle", size_max_bytes=AUDIT_BUNDLE_MAX_BYTES)
     with refuse_input_errors():
         return AuditBundle.from_json(value)
 

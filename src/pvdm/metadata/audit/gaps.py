@@ -19,11 +19,11 @@ from pvdm.model.statements.receipt import Receipt
 from pvdm.trust.refusal import refused
 
 GAP_ID_HEX_DIGITS: Final = 32
-_DOMAIN: Final = b"pvdm/gap/v1\x00"
+_HASH_DOMAIN: Final = b"pvdm/gap/v1\x00"
 
 
 @dataclass(frozen=True, slots=True)
-class Unprotected:
+class UnprotectedTime:
     """A time without protection: `ended` ended the protection, and `begun` began the next one, if there is one."""
 
     ended: ApprovalEntry
@@ -32,7 +32,7 @@ class Unprotected:
     def gap_id(self, head: str) -> str:
         """The id, from both ends of the gap. An open gap ends at the head: each change needs a new acceptance."""
         until = bytes.fromhex(self.begun.statement_id) if self.begun is not None else head.encode()
-        message = _DOMAIN + bytes.fromhex(self.ended.statement_id) + until
+        message = _HASH_DOMAIN + bytes.fromhex(self.ended.statement_id) + until
         return hashlib.sha256(message).hexdigest()[:GAP_ID_HEX_DIGITS]
 
 
@@ -81,26 +81,26 @@ class _GapContents:
         return _GapContents(self.snapshots - other.snapshots, self.uncovered - other.uncovered, self.lost - other.lost)
 
 
-def find_unprotected(approvals: Iterable[ApprovalEntry], *, created_protected: bool) -> list[Unprotected]:
+def find_unprotected(approvals: Iterable[ApprovalEntry], *, created_protected: bool) -> list[UnprotectedTime]:
     """The times without protection after the first protection, in the log's order."""
-    found: list[Unprotected] = []
+    found: list[UnprotectedTime] = []
     protected, ended = created_protected, None
     for each in approvals:
         if each.kind == "unprotect" and protected:
             protected, ended = False, each
         elif each.kind == "protect":
             if ended is not None:
-                found.append(Unprotected(ended, each))
+                found.append(UnprotectedTime(ended, each))
             protected, ended = True, None
     if ended is not None:
-        found.append(Unprotected(ended, None))
+        found.append(UnprotectedTime(ended, None))
     return found
 
 
 class GapJudge:
-    """Counts what each gap left without a proof. A file counts as unproved if this cannot be decided."""
+    """Counts what each gap left without a proof. A file whose proof cannot be found counts as unproved."""
 
-    def __init__(self, walk: Walk, gaps: Sequence[Unprotected], notes: Notes) -> None:
+    def __init__(self, walk: Walk, gaps: Sequence[UnprotectedTime], notes: Notes) -> None:
         """Must run after the walk, because a snapshot with a finding is not used as a reference."""
         self._walk = walk
         self._gaps = gaps
@@ -155,7 +155,7 @@ class GapJudge:
             gap.ended,
             gap.begun,
             self._in_order(own.snapshots),
-            snapshots_expired=gap.ended.snapshot_id is not None and gap.ended.snapshot_id not in self._walk.places,
+            snapshots_expired=gap.ended.snapshot_id is not None and gap.ended.snapshot_id not in self._walk.positions,
             same_snapshot=self._is_same_snapshot(gap),
             publications_expired=self._count_expired(gap),
             uncovered=uncovered,
@@ -168,25 +168,25 @@ class GapJudge:
 
     def _read_published(self, notes: Notes) -> Iterator[_ProvedReceipt]:
         """Every valid receipt of the table with its proofs, also of snapshots that are gone."""
-        places = self._walk.places
+        positions = self._walk.positions
         for receipt in sorted(self._walk.own_receipts(), key=lambda each: each.logged.index):
             snapshot_id = receipt.predicate.new_snapshot_id
-            if snapshot_id in places:
-                each = self._walk.walked[places[snapshot_id]]
+            if snapshot_id in positions:
+                each = self._walk.walked[positions[snapshot_id]]
                 if each.receipt is receipt and not each.notes.findings:
-                    added = () if each.changed is None else each.changed.added
+                    added = () if each.changes is None else each.changes.added
                     yield _ProvedReceipt(receipt, each.chunks, {file.file_path: file.record_count for file in added})
                 continue
             # A missing proof would make the loss look smaller. It is noted here unless the walk has noted it.
             with (Notes() if snapshot_id in self._walk.past.older else notes).collect():
-                yield _ProvedReceipt(receipt, self._walk.statements.chunks(receipt.predicate.proof_ids), {})
+                yield _ProvedReceipt(receipt, self._walk.statements.verify_proofs(receipt.predicate.proof_ids), {})
 
-    def _read_before(self, gap: Unprotected) -> _LiveEntries | None:
+    def _read_before(self, gap: UnprotectedTime) -> _LiveEntries | None:
         """The live entries when protection ended, or None if no receipt binds them."""
         if gap.ended.snapshot_id is None:
             return _LiveEntries()
-        place = self._walk.places.get(gap.ended.snapshot_id)
-        each = None if place is None else self._walk.walked[place]
+        position = self._walk.positions.get(gap.ended.snapshot_id)
+        each = None if position is None else self._walk.walked[position]
         if each is None or each.receipt is None or each.notes.findings:
             return None
         with Notes().collect():
@@ -213,13 +213,13 @@ class GapJudge:
     # What follows from it
 
     def _find(self, at: int) -> _GapContents:
-        snapshots = self._snapshots(self._gaps[at])
+        snapshots = self._find_snapshots(self._gaps[at])
         if self._now is None:
             return _GapContents(snapshots)
         return _GapContents(snapshots, frozenset(self._find_uncovered(at, self._now)), self._find_lost(at, self._now))
 
     def _find_shared(self) -> _GapContents:
-        """What may belong to several gaps, because no receipt binds the head when the later gap began."""
+        """What may belong to several gaps, because no receipt binds the head at which the later gap began."""
         shared = _GapContents()
         for at, later in enumerate(self._found):
             for earlier in self._found[:at] if self._before[at] is None else ():
@@ -234,40 +234,40 @@ class GapJudge:
         walked = (each.snapshot.snapshot_id for each in self._walk.walked)
         return tuple(each for each in walked if each in snapshots)
 
-    def _snapshots(self, gap: Unprotected) -> frozenset[int]:
+    def _find_snapshots(self, gap: UnprotectedTime) -> frozenset[int]:
         """The snapshots without a receipt that came in the gap."""
-        first = self._walk.place_before(gap.ended.log_index + 1) + 1
+        first = self._walk.position_before(gap.ended.log_index + 1) + 1
         end = len(self._walk.walked) - 1
         if gap.begun is not None:
-            place = self._walk.past.place(gap.begun.snapshot_id)
-            end = end if place is None else place
+            position = self._walk.past.position(gap.begun.snapshot_id)
+            end = end if position is None else position
         in_gap = [
             each for each in self._walk.walked[first : end + 1] if each.receipt is None and not each.needs_receipt
         ]
         return frozenset(each.snapshot.snapshot_id for each in in_gap)
 
-    def _is_same_snapshot(self, gap: Unprotected) -> bool:
+    def _is_same_snapshot(self, gap: UnprotectedTime) -> bool:
         """Whether the gap began and ended with the same snapshot, and a valid receipt binds it."""
         head = self._walk.walked[-1].snapshot.snapshot_id if self._walk.walked else None
         after = head if gap.begun is None else gap.begun.snapshot_id
         if after != gap.ended.snapshot_id:
             return False
-        place = None if after is None else self._walk.places.get(after)
-        if place is None:
+        position = None if after is None else self._walk.positions.get(after)
+        if position is None:
             return after is None
-        each = self._walk.walked[place]
+        each = self._walk.walked[position]
         return each.receipt is not None and not each.notes.findings
 
-    def _count_expired(self, gap: Unprotected) -> int:
+    def _count_expired(self, gap: UnprotectedTime) -> int:
         """The number of publications before the gap whose snapshots have expired."""
         before = self._published_before(gap)
-        return sum(1 for each in before if each.receipt.predicate.new_snapshot_id not in self._walk.places)
+        return sum(1 for each in before if each.receipt.predicate.new_snapshot_id not in self._walk.positions)
 
-    def _published_after(self, gap: Unprotected) -> list[_ProvedReceipt]:
+    def _published_after(self, gap: UnprotectedTime) -> list[_ProvedReceipt]:
         """The publications since protection began again, in the history of `main`."""
         if gap.begun is None:
             return []
-        history, index = self._walk.places.keys() | self._walk.past.older, gap.begun.log_index
+        history, index = self._walk.positions.keys() | self._walk.past.older, gap.begun.log_index
         return [
             each
             for each in self._published
@@ -275,15 +275,12 @@ class GapJudge:
         ]
 
     def _find_uncovered(self, at: int, now: _LiveEntries) -> Iterator[int]:
-        """Live files that neither a later proof nor the list of the last publication before the gap covers.
-
-        Yields places in `now.data`.
-        """
+        """Positions in `now.data` of files that neither a later proof nor the list at the begin of the gap covers."""
         proved = Counter(_sizes(self._published_after(self._gaps[at])))
         before = self._before[at]
         kept = before.data_facts if before is not None and not _deletes_changed(before, now) else Counter()
         later = [each.data_facts for each in self._before[at + 1 :] if each is not None]
-        for place, (facts, file) in enumerate(now.data):
+        for position, (facts, file) in enumerate(now.data):
             named = (file.file_path, file.file_size_in_bytes)
             if proved[named]:
                 proved[named] -= 1
@@ -291,14 +288,14 @@ class GapJudge:
                 kept[facts] -= 1
             elif all(facts in each for each in later):
                 # Otherwise the file was missing when a later gap began, and belongs to that gap.
-                yield place
+                yield position
 
-    def _count_uncovered(self, places: Collection[int]) -> tuple[CountedFiles | None, CountedFiles | None]:
+    def _count_uncovered(self, positions: Collection[int]) -> tuple[CountedFiles | None, CountedFiles | None]:
         """The counts of these files, and of those among them with path and size of a proved file."""
         if self._now is None:
             return None, None
         proved = set(_sizes(self._published))
-        files = [self._now.data[place][1] for place in sorted(places)]
+        files = [self._now.data[position][1] for position in sorted(positions)]
         return _count(files), _count([each for each in files if (each.file_path, each.file_size_in_bytes) in proved])
 
     def _count_new_deletes(self, at: int, now: _LiveEntries) -> int:
@@ -306,7 +303,7 @@ class GapJudge:
         return (now.delete_facts - (Counter() if before is None else before.delete_facts)).total()
 
     def _find_lost(self, at: int, now: _LiveEntries) -> frozenset[str]:
-        """Files that are gone without a proof, by the last publication's list or, without one, by all proofs."""
+        """Files that are gone without a proof, by the list at the begin of the gap or else by all proofs before it."""
         not_lost = set(now.paths)
         for each in self._published_after(self._gaps[at]):
             not_lost |= removed_paths(each.chunks)
@@ -319,7 +316,7 @@ class GapJudge:
         return frozenset({file.published_path for file in added_files(chunks)} - removed_paths(chunks) - not_lost)
 
     def _count_lost(self, at: int, lost: Collection[str]) -> CountedFiles:
-        """The counts of these files, by the last list before the gap or, without one, by the proofs before it."""
+        """The counts of these files, by the list at the begin of the gap or else by the proofs before it."""
         before = self._before[at]
         if before is not None:
             return _count([file for _, file in before.data if file.file_path in lost])
@@ -330,7 +327,7 @@ class GapJudge:
                 counts.append(CountedFiles(len(paths), _rows_at_most(paths, published, chunk)))
         return _sum_of(counts)
 
-    def _published_before(self, gap: Unprotected) -> list[_ProvedReceipt]:
+    def _published_before(self, gap: UnprotectedTime) -> list[_ProvedReceipt]:
         return [each for each in self._published if each.receipt.logged.index < gap.ended.log_index]
 
 
@@ -372,7 +369,7 @@ def _rows_at_most(paths: Collection[str], published: _ProvedReceipt, chunk: Prov
 
 
 def _deletes_changed(before: _LiveEntries, now: _LiveEntries) -> bool:
-    """Whether deletes of live files changed: one was added, or removed without its data file."""
+    """Whether delete files changed: one was added, or removed while its data file, or an unknown one, is live."""
     if now.delete_facts - before.delete_facts:
         return True
     gone, paths = before.delete_facts - now.delete_facts, now.paths

@@ -11,7 +11,7 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.metadata.audit.evidence import Evidence
 from pvdm.metadata.audit.report import ApprovalEntry, Notes
 from pvdm.metadata.audit.statements import Statements, UnverifiedApproval
-from pvdm.metadata.gate.state import name_changes, state_changes, state_of
+from pvdm.metadata.gate.state import join_changed_names, state_changes, state_of
 from pvdm.model.statements.migration import (
     Migration,
     NamespaceTarget,
@@ -28,7 +28,7 @@ _AFTER_ALL = 2**63
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """The begin or the end of a protection. `snapshot_id` is the head of `main` at that time, None if it was empty."""
+    """The begin or end of a protection, at a log index. `snapshot_id` is the head of `main` then, None without one."""
 
     index: int
     begins: bool
@@ -37,36 +37,37 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The history of `main`: the places of its snapshots, and the ids of older ones that have expired.
+    """The history of `main`: the positions of its snapshots, and the ids of older ones that have expired.
 
     `first_without_receipt` is the first expired snapshot without a receipt; nothing is known of those before it. It is
     None if every expired snapshot has a receipt.
     """
 
-    places: Mapping[int, int]
+    positions: Mapping[int, int]
     older: AbstractSet[int]
     first_without_receipt: int | None
 
-    def place(self, snapshot_id: int | None) -> int | None:
-        """The place of the snapshot: `BEFORE_ALL` for none and for expired ones, None if it is not in the history."""
+    def position(self, snapshot_id: int | None) -> int | None:
+        """The snapshot's position: `BEFORE_ALL` for None and for expired ones, None if it is not in the history."""
         if snapshot_id is None or snapshot_id in self.older:
             return BEFORE_ALL
-        return self.places.get(snapshot_id)
+        return self.positions.get(snapshot_id)
 
 
 @dataclass(frozen=True, slots=True)
 class RequiredSpans:
-    """The spans of the history whose snapshots must be proved: after the first place, up to and with the second.
+    """The spans of the history whose snapshots must be proved: after the first position, up to and with the second.
 
-    The head at the log index `unseen` has expired, so publications before it may have expired without a trace.
+    `unseen` is the last log index at which the head is unknown because it has expired, or -1. The snapshots of
+    receipts up to this index may have expired too.
     """
 
     spans: tuple[tuple[int, int], ...]
     unseen: int
 
-    def at(self, place: int) -> bool:
-        """Whether the snapshot at this place must be proved."""
-        return any(begin < place <= end for begin, end in self.spans)
+    def covers(self, position: int) -> bool:
+        """Whether the snapshot at this position must be proved."""
+        return any(begin < position <= end for begin, end in self.spans)
 
 
 def find_required_spans(edges: Sequence[Edge], past: Past, notes: Notes) -> RequiredSpans:
@@ -75,17 +76,17 @@ def find_required_spans(edges: Sequence[Edge], past: Past, notes: Notes) -> Requ
     begin: int | None = None
     unseen = BEFORE_ALL
     for at, edge in enumerate(edges):
-        place = past.place(edge.snapshot_id)
-        if place is None:
+        position = past.position(edge.snapshot_id)
+        if position is None:
             with notes.collect():
                 require_expired(edges, at, past)
-                place = BEFORE_ALL
+                position = BEFORE_ALL
                 unseen = edge.index
         if edge.begins and begin is None:
             notes.check(require_begun, edges, at, past)
-            begin = BEFORE_ALL if place is None else place
-        elif not edge.begins and begin is not None and place is not None:
-            spans.append((begin, place))
+            begin = BEFORE_ALL if position is None else position
+        elif not edge.begins and begin is not None and position is not None:
+            spans.append((begin, position))
             begin = None
     if begin is not None:
         spans.append((begin, _AFTER_ALL))
@@ -100,7 +101,7 @@ def require_begun(edges: Sequence[Edge], at: int, past: Past) -> None:
     if edges[at].snapshot_id is not None or past.first_without_receipt is None:
         return
     ended = next((each for each in edges[at:] if not each.begins), None)
-    if ended is None or (ended.snapshot_id is not None and past.place(ended.snapshot_id) is not None):
+    if ended is None or (ended.snapshot_id is not None and past.position(ended.snapshot_id) is not None):
         raise refused("audit_receipt_missing", f"a receipt of snapshot {past.first_without_receipt}", "no valid one")
 
 
@@ -111,9 +112,9 @@ def require_expired(edges: Sequence[Edge], at: int, past: Past) -> None:
     older head is known, nothing newer has expired.
     """
     older_is_known = any(
-        each.snapshot_id is not None and past.place(each.snapshot_id) is not None for each in edges[:at]
+        each.snapshot_id is not None and past.position(each.snapshot_id) is not None for each in edges[:at]
     )
-    end_is_unknown = any(not each.begins and past.place(each.snapshot_id) is None for each in edges[at:])
+    end_is_unknown = any(not each.begins and past.position(each.snapshot_id) is None for each in edges[at:])
     if past.first_without_receipt is None or older_is_known or not end_is_unknown:
         message = (
             f"main does not descend from its head at the {'begin' if edges[at].begins else 'end'} of the protection"
@@ -191,7 +192,7 @@ def _own_approvals(evidence: Evidence, statements: Statements, notes: Notes) -> 
     valid = []
     for approval in sorted(approvals, key=lambda each: each.logged.index):
         with notes.collect():
-            statements.approval(approval)
+            statements.verify_approval(approval)
             valid.append(approval)
     return valid
 
@@ -214,7 +215,7 @@ def _creation_contract(
     with notes.collect():
         for approval in statements.protections:
             if _covers(approval.predicate, evidence, contract):
-                statements.approval(approval)
+                statements.verify_approval(approval)
                 return contract
         expected = f"a protection of {evidence.table.name}, or of its namespace, under {contract}"
         raise refused("audit_protection_missing", expected, "none")
@@ -248,7 +249,7 @@ def _states(approval: Protection | Migration) -> tuple[TableState | None, TableS
 def _require_follows(before: TableState | None, previous: TableState | None) -> None:
     """The state before an approval is the state after the previous approval, if there is one."""
     if before is not None and previous is not None and before != previous:
-        got = f"other {name_changes(previous, before)}"
+        got = f"other {join_changed_names(previous, before)}"
         raise refused("audit_state_gap", "the state after the previous approval", got)
 
 
@@ -262,7 +263,7 @@ def require_explained(state: TableState, metadata: TableMetadata, contract_sha25
     """The table has the state after the last approval."""
     found = state_of(metadata, contract_sha256)
     if found != state:
-        got = f"other {name_changes(state, found)}"
+        got = f"other {join_changed_names(state, found)}"
         raise refused("audit_structure_unexplained", f"structure {state.structure_sha256}", got)
 
 

@@ -16,6 +16,7 @@ from pvdm.verify.fetch import Files, HashedFile, describe_bytes
 _THREADS: Final = 8
 
 Progress = Callable[[str, int, int], None]
+"""Gets the name of the step, the number of items that are done, and their total number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def rehash(
 
 
 def require_bytes(bound: BoundFile, hashed: HashedFile | VerificationError) -> int:
-    """The size of the file, if its bytes are those that were published."""
+    """The size of the file. Raises unless its bytes, and a sealed version, are those that were published."""
     if isinstance(hashed, VerificationError):
         raise hashed
     if (hashed.size, hashed.sha256) != (bound.size_bytes, bound.sha256):

@@ -18,10 +18,7 @@ _P = ParamSpec("_P")
 
 
 class Standing(Enum):
-    """The result for a snapshot. BEFORE and IN_GAP need no proof.
-
-    BEFORE means before the first protection, IN_GAP while the table was not protected later.
-    """
+    """The result for a snapshot. BEFORE the first protection, and IN_GAP after the end of one, it needs no proof."""
 
     OK = "ok"
     BREAK_GLASS = "break-glass"
@@ -133,9 +130,11 @@ class Gap(Document, title="a gap"):
     """A time without protection after a protection. Counts are None if they are unknown.
 
     `ended` is the statement that ended the protection, and `begun` the next one that began it: None while the table is
-    not protected. `uncovered` counts live files that no proof covers. Of these, `bytes_proved` counts files with path
-    and size of a proved file. `lost` counts files that are gone without a proof; its rows are an upper bound. What may
-    belong to another gap is counted in `UndecidedGaps` only.
+    not protected. `same_snapshot`: the gap began and ended with one snapshot that a receipt binds. `snapshots_expired`:
+    the head at its begin has expired. `publications_expired` counts expired publications before the gap. `uncovered`
+    counts live files that no proof covers. Of these, `bytes_proved` counts files with path and size of a proved file.
+    `lost` counts files that are gone without a proof; its rows are an upper bound. `delete_files` counts delete files
+    that came since its begin. What may belong to another gap is counted in `UndecidedGaps` only.
     """
 
     gap_id: str

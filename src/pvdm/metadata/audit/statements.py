@@ -23,8 +23,14 @@ from pvdm.trust.log.merkle import InclusionProof
 from pvdm.trust.log.proof import verify_inclusion
 from pvdm.trust.refusal import refused
 from pvdm.trust.root import TrustRoot
-from pvdm.trust.statement import P, read_signed
-from pvdm.trust.verify import CLOCK_SKEW_MAX_MICROS, Verified, VerifiedProof, verify_statement, verify_threshold
+from pvdm.trust.statement import P, read_unchecked
+from pvdm.trust.verify import (
+    CLOCK_SKEW_MAX_MICROS,
+    VerifiedProof,
+    VerifiedStatement,
+    verify_statement,
+    verify_threshold,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +94,13 @@ class Statements:
         seen.add(statement_id)
         match logged.kind:
             case StatementKind.RECEIPT:
-                receipt = UnverifiedStatement(logged, statement_id, read_signed(logged.envelope, Receipt))
+                receipt = UnverifiedStatement(logged, statement_id, read_unchecked(logged.envelope, Receipt))
                 self.receipts.setdefault(receipt.predicate.new_snapshot_id, []).append(receipt)
             case StatementKind.PROTECTION:
-                protection = read_signed(logged.envelope, Protection)
+                protection = read_unchecked(logged.envelope, Protection)
                 self.protections.append(UnverifiedStatement(logged, statement_id, protection))
             case StatementKind.MIGRATION:
-                migration = read_signed(logged.envelope, Migration)
+                migration = read_unchecked(logged.envelope, Migration)
                 self.migrations.append(UnverifiedStatement(logged, statement_id, migration))
             case StatementKind.PROOF:
                 self._proofs[statement_id] = logged
@@ -112,13 +118,13 @@ class Statements:
         if logged.logged_at > latest:
             raise refused("audit_logged_in_future", f"at most {latest}", logged.logged_at)
 
-    def receipt(self, statement: UnverifiedStatement[Receipt]) -> Verified[Receipt]:
-        """The verified receipt: logged, and signed by a notary whose key was valid at that time."""
+    def verify_receipt(self, statement: UnverifiedStatement[Receipt]) -> VerifiedStatement[Receipt]:
+        """The verified receipt: logged, and signed by a notary whose key was valid when it was logged."""
         self.require_logged(statement.logged)
         return verify_statement(statement.logged.envelope, self._root, Receipt, now=statement.logged.logged_at)
 
-    def approval(self, statement: UnverifiedApproval) -> None:
-        """The approval is logged, and signed by an operator whose key was valid at that time."""
+    def verify_approval(self, statement: UnverifiedApproval) -> None:
+        """The approval is logged, and signed by an operator whose key was valid when it was logged."""
         self.require_logged(statement.logged)
         envelope, now = statement.logged.envelope, statement.logged.logged_at
         if isinstance(statement.predicate, Migration):
@@ -126,12 +132,12 @@ class Statements:
         else:
             verify_approval(envelope, self._root, Protection, now=now)
 
-    def chunks(self, proof_ids: Sequence[str]) -> tuple[ProvedChunk, ...]:
+    def verify_proofs(self, proof_ids: Sequence[str]) -> tuple[ProvedChunk, ...]:
         """The verified proofs of these ids, grouped by core."""
         groups: dict[bytes, list[LoggedStatement]] = {}
         for proof_id in proof_ids:
             logged = self._find(self._proofs, proof_id, "audit_proof_missing")
-            groups.setdefault(read_signed(logged.envelope, Proof).core.to_bytes(), []).append(logged)
+            groups.setdefault(read_unchecked(logged.envelope, Proof).core.to_bytes(), []).append(logged)
         return tuple(self._verify_chunk(group) for group in groups.values())
 
     def _find(self, known: Mapping[str, LoggedStatement], statement_id: str, code: str) -> LoggedStatement:
@@ -142,17 +148,17 @@ class Statements:
         return found
 
     def _verify_chunk(self, group: Sequence[LoggedStatement]) -> ProvedChunk:
-        """Verify proofs at the time of their log entry, so that keys which have expired since are accepted."""
+        """Verify proofs as of their last log entry, so that keys which have expired since are accepted."""
         envelopes = [each.envelope for each in group]
         now = max(each.logged_at for each in group)
         proof = verify_threshold(envelopes, self._root, threshold=self._root.thresholds.notary, now=now)
         indexes = [each.index for each in group]
         return ProvedChunk(proof, min(indexes), max(indexes))
 
-    def override(self, override_id: str) -> tuple[Verified[BreakGlass], int]:
-        """The override with its FAIL proof, verified at the time of its log entry, and its log index."""
+    def verify_override(self, override_id: str) -> tuple[VerifiedStatement[BreakGlass], int]:
+        """The override, verified with its FAIL proof as of the time of its log entry; and its log index."""
         found = self._find(self._overrides, override_id, "audit_override_missing")
-        (failed,) = self.chunks([read_signed(found.envelope, BreakGlass).fail_proof_id])
+        (failed,) = self.verify_proofs([read_unchecked(found.envelope, BreakGlass).fail_proof_id])
         verified = verify_override(
             found.envelope, self._root, failed=failed.proof, now=found.logged_at, used=lambda _: False
         )

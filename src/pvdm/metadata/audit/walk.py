@@ -26,7 +26,10 @@ from pvdm.trust.refusal import refused
 
 @dataclass(slots=True)
 class WalkedSnapshot:
-    """One snapshot of the walk. `receipt` is its valid receipt; `needs_receipt` says that it must have one."""
+    """One snapshot of the walk. `receipt` is its valid receipt; `needs_receipt`: it must have one but has none.
+
+    `written` are the manifests that it wrote, `shown` all manifests of the head, `files` the added files by path.
+    """
 
     snapshot: Snapshot
     notes: Notes = field(default_factory=Notes)
@@ -34,7 +37,7 @@ class WalkedSnapshot:
     needs_receipt: bool = False
     written: tuple[ManifestFile, ...] = ()
     shown: tuple[ManifestFile, ...] = ()
-    changed: SnapshotChanges | None = None
+    changes: SnapshotChanges | None = None
     chunks: tuple[ProvedChunk, ...] = ()
     override: BreakGlass | None = None
     files: dict[str, AddedFile] = field(default_factory=dict)
@@ -81,7 +84,7 @@ class Walk:
         self._listed: tuple[int | None, ManifestList | None] = (None, None)
         self._proofs = Proofs(statements, protected, evidence)
         self.walked = [WalkedSnapshot(snapshot) for snapshot in history(metadata)]
-        self.places = {each.snapshot.snapshot_id: at for at, each in enumerate(self.walked)}
+        self.positions = {each.snapshot.snapshot_id: at for at, each in enumerate(self.walked)}
         for each in self.walked:
             self._find_receipt(each)
         self.expired: list[UnverifiedStatement[Receipt]] = []
@@ -107,43 +110,40 @@ class Walk:
         notes.check(checks.require_receipt_branch, receipt.predicate)
         if snapshot is not None:
             notes.check(checks.require_receipt_snapshot, receipt.predicate, snapshot)
-        notes.check(self.statements.receipt, receipt)
+        notes.check(self.statements.verify_receipt, receipt)
         return notes
 
     def _find_past(self) -> Past:
         """The expired ancestors of the oldest snapshot, as far back as receipts lead."""
         older: set[int] = set()
         at = self.walked[0].snapshot.parent_id if self.walked else None
-        while at is not None and at not in older and at not in self.places:
+        while at is not None and at not in older and at not in self.positions:
             older.add(at)
             receipts = self.statements.receipts.get(at, ())
             valid = next((each for each in receipts if not self._check_receipt(each, None).findings), None)
             if valid is None:
-                return Past(self.places, older, first_without_receipt=at)
+                return Past(self.positions, older, first_without_receipt=at)
             self.expired.append(valid)
             at = valid.predicate.old_snapshot_id
         if at is not None:
             with self._notes.collect():
                 message = "the receipts of snapshots that have expired lead in a circle"
                 raise refused("audit_receipt_wrong_snapshot", "a snapshot that is older", at, message=message)
-        return Past(self.places, older, first_without_receipt=None)
+        return Past(self.positions, older, first_without_receipt=None)
 
     def _require_receipts(self) -> None:
         """Note each snapshot without a receipt that was added under a protection, whatever its timestamp."""
         for at, each in enumerate(self.walked):
             if each.receipt is not None:
                 continue
-            each.needs_receipt = self._required.at(at)
+            each.needs_receipt = self._required.covers(at)
             if each.needs_receipt and not each.notes.findings:
                 with each.notes.collect():
                     raise refused("audit_receipt_missing", "a receipt", "none")
 
     def lost(self) -> list[UnverifiedStatement[Receipt]]:
-        """The receipts of this table whose snapshots are not in the history of `main`.
-
-        Expired ancestors of the oldest snapshot do not count as lost.
-        """
-        history = self.places.keys() | self.past.older
+        """The receipts of this table whose snapshots `main` lacks, except expired ancestors of its oldest snapshot."""
+        history = self.positions.keys() | self.past.older
         return [
             receipt
             for receipt in self.statements.all_receipts()
@@ -152,13 +152,13 @@ class Walk:
             and receipt.predicate.new_snapshot_id not in history
         ]
 
-    def place_before(self, index: int) -> int:
-        """The place of the newest known head that an approval before this log index binds."""
+    def position_before(self, index: int) -> int:
+        """The position of the newest known head at which protection began or ended before this log index."""
         heads = (each.snapshot_id for each in self._protected.edges if each.index < index)
-        return max((place for each in heads if (place := self.past.place(each)) is not None), default=BEFORE_ALL)
+        return max((at for each in heads if (at := self.past.position(each)) is not None), default=BEFORE_ALL)
 
     def own_receipts(self) -> Iterator[UnverifiedStatement[Receipt]]:
-        """Every valid receipt of this table's `main`, also of a snapshot that is gone."""
+        """Every valid receipt of this table's `main`, also of snapshots that `main` no longer has."""
         for receipt in self.statements.all_receipts():
             if not self._check_receipt(receipt, None).findings:
                 yield receipt
@@ -200,8 +200,8 @@ class Walk:
         for chunk in each.chunks:
             each.notes.check(self._require_base, chunk.proof.core, each)
             each.notes.check(checks.require_schema, chunk.proof.core, each.snapshot, self._fingerprints)
-        if each.chunks and each.changed is not None:
-            self._compare(each, each.changed)
+        if each.chunks and each.changes is not None:
+            self._compare(each, each.changes)
 
     def _read(self, each: WalkedSnapshot) -> None:
         """Read the snapshot's list and the manifests that it wrote, and set its changes."""
@@ -227,14 +227,14 @@ class Walk:
                 entries = self.manifests.entries(snapshot.snapshot_id, each.written)
                 old = self.manifests.entries(snapshot.parent_id or 0, replaced)
                 with notes.collect():
-                    each.changed = step.changed(entries, old)
+                    each.changes = step.changes(entries, old)
         if each.receipt is not None:
             self._require_bound(each, own, before, step.kept)
 
     def _require_bound(
         self, each: WalkedSnapshot, own: ManifestList, before: ManifestList | None, kept: Sequence[ManifestFile]
     ) -> None:
-        """The receipt binds every listed manifest. What the snapshot took over is as the protection found it."""
+        """The receipt binds every listed manifest. Manifests that were taken over are as the protection found them."""
         parent, seen = self._parent(each), self.files.seen
         with each.notes.collect(changed=True):
             bound = checks.require_bound(own)
@@ -247,22 +247,22 @@ class Walk:
         with each.notes.collect(changed=True):
             root = checks.require_taken_over(kept, own.file.text(FOUND_KEY))
             if before is not None:
-                checks.require_found(root, self.manifests.found(parent.snapshot))
+                checks.require_found(root, self.manifests.check_found(parent.snapshot))
 
     def _parent(self, each: WalkedSnapshot) -> WalkedSnapshot | None:
         """The parent, if the table still has it."""
-        at = self.places.get(each.snapshot.parent_id) if each.snapshot.parent_id is not None else None
+        at = self.positions.get(each.snapshot.parent_id) if each.snapshot.parent_id is not None else None
         return None if at is None else self.walked[at]
 
     def judge_head(self) -> None:
-        """Hash every manifest of the head. If nothing is published yet, repeat the checks of the protection."""
+        """Hash every manifest of the head. If it is from before the protection, repeat the protection's checks."""
         head = self.walked[-1] if self.walked else None
         if head is None:
             return
         if head.receipt is None:
             if self._protected.is_protected and not head.is_judged:
                 with self._notes.collect():
-                    self.manifests.found(head.snapshot)
+                    self.manifests.check_found(head.snapshot)
             return
         known, own = self._listed
         if own is None or known != head.snapshot.snapshot_id or head.notes.findings:
@@ -276,7 +276,7 @@ class Walk:
                 checks.require_manifests(bound, [(path, self.files.seen[path][1])])
 
     def _list_before(self, snapshot: Snapshot) -> ManifestList | None:
-        """The parent's list; None for a first snapshot, and if the parent or its list is gone."""
+        """The parent's manifest list; None for a first snapshot, and if the table no longer has the parent."""
         if snapshot.parent_id is None:
             return None
         known, listed = self._listed
@@ -295,9 +295,9 @@ class Walk:
 
     def _require_base(self, core: ProofCore, each: WalkedSnapshot) -> None:
         """The proof's base is an ancestor of the snapshot, as far back as the table's history goes."""
-        base, at = core.target.base_snapshot_id, self.places[each.snapshot.snapshot_id]
+        base, at = core.target.base_snapshot_id, self.positions[each.snapshot.snapshot_id]
         whole = self.walked[0].snapshot.parent_id is None
-        if base is not None and self.places.get(base, at if whole else BEFORE_ALL) >= at:
+        if base is not None and self.positions.get(base, at if whole else BEFORE_ALL) >= at:
             raise refused("audit_base_not_ancestor", "an ancestor", base)
 
 

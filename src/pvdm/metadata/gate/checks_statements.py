@@ -29,18 +29,18 @@ from pvdm.model.states import NonceState
 from pvdm.trust.approval import MAIN_MOVED_HINT, VERDICT_UNCHANGED_HINT, verify_override
 from pvdm.trust.envelope import Envelope, parse_envelope
 from pvdm.trust.refusal import refused, require_same
-from pvdm.trust.root import RootKey, RootRole, TrustRoot, require_root_current
+from pvdm.trust.root import RootRole, TrustedKey, TrustRoot, require_root_current
 from pvdm.trust.statement import read_statement
 from pvdm.trust.verify import (
-    Verified,
     VerifiedProof,
+    VerifiedStatement,
     require_agreed,
     require_envelope_count,
     require_epoch,
     require_key_covers,
-    require_not_expired,
     require_not_revoked,
     require_pass,
+    require_proofs_unexpired,
     require_signer,
     require_unexpired,
     require_valid_at,
@@ -80,7 +80,7 @@ class SignedChunk:
 
     part: Part
     proof: VerifiedProof
-    override: Verified[BreakGlass] | None = None
+    override: VerifiedStatement[BreakGlass] | None = None
 
     @property
     def core(self) -> ProofCore:
@@ -94,17 +94,17 @@ class SignedProposal:
 
     proposal: Proposal
     chunks: tuple[SignedChunk, ...]
-    statement: Verified[WorkloadStatement] | None
+    statement: VerifiedStatement[WorkloadStatement] | None
     trust: TrustState
 
     @property
-    def keys(self) -> tuple[RootKey, ...]:
+    def keys(self) -> tuple[TrustedKey, ...]:
         """The notary keys of all its statements."""
         statement_key = () if self.statement is None else (self.statement.key,)
         return (*(proof.key for chunk in self.chunks for proof in chunk.proof.statements), *statement_key)
 
     @property
-    def override(self) -> Verified[BreakGlass] | None:
+    def override(self) -> VerifiedStatement[BreakGlass] | None:
         """The override that the publication uses, if it uses one."""
         return next((chunk.override for chunk in self.chunks if chunk.override is not None), None)
 
@@ -150,7 +150,7 @@ def require_complete(proposal: Proposal) -> None:
 @check(2)
 def check_2_signatures(
     proposal: Proposal, envelopes: PerStatement[Envelope, Envelope], trust: TrustState
-) -> PerStatement[RootKey, RootKey]:
+) -> PerStatement[TrustedKey, TrustedKey]:
     """Each envelope is signed with a notary key that the trust root trusts now."""
     proofs = []
     for part, of_part in zip(proposal.parts, envelopes.proofs, strict=True):
@@ -160,7 +160,7 @@ def check_2_signatures(
     return PerStatement(tuple(proofs), None if workload is None else require_notary_key(workload, trust))
 
 
-def require_notary_key(envelope: Envelope, trust: TrustState) -> RootKey:
+def require_notary_key(envelope: Envelope, trust: TrustState) -> TrustedKey:
     """The notary key that signed the envelope."""
     require_root_current(trust.root, trust.now)
     return require_signer(envelope, trust.root, RootRole.NOTARY, now=trust.now)
@@ -168,8 +168,8 @@ def require_notary_key(envelope: Envelope, trust: TrustState) -> RootKey:
 
 @check(3)
 def check_3_statements(
-    proposal: Proposal, envelopes: PerStatement[Envelope, Envelope], keys: PerStatement[RootKey, RootKey]
-) -> PerStatement[Verified[Proof], Verified[WorkloadStatement]]:
+    proposal: Proposal, envelopes: PerStatement[Envelope, Envelope], keys: PerStatement[TrustedKey, TrustedKey]
+) -> PerStatement[VerifiedStatement[Proof], VerifiedStatement[WorkloadStatement]]:
     """Each payload is an in-toto statement of the expected kind, in the version that is known here."""
     proofs = []
     for part, of_part, keys_of_part in zip(proposal.parts, envelopes.proofs, keys.proofs, strict=True):
@@ -179,16 +179,18 @@ def check_3_statements(
     if envelope is None or key is None:
         return PerStatement(tuple(proofs), None)
     statement = read_statement(envelope.payload, WorkloadStatement)
-    return PerStatement(tuple(proofs), Verified(statement, envelope.payload_sha256, envelope, key))
+    return PerStatement(tuple(proofs), VerifiedStatement(statement, envelope.payload_sha256, envelope, key))
 
 
-def _read_proof(envelope: Envelope, key: RootKey) -> Verified[Proof]:
-    return Verified(read_statement(envelope.payload, Proof), envelope.payload_sha256, envelope, key)
+def _read_proof(envelope: Envelope, key: TrustedKey) -> VerifiedStatement[Proof]:
+    return VerifiedStatement(read_statement(envelope.payload, Proof), envelope.payload_sha256, envelope, key)
 
 
 @check(2)
 def check_2_notaries(
-    proposal: Proposal, statements: PerStatement[Verified[Proof], Verified[WorkloadStatement]], trust: TrustState
+    proposal: Proposal,
+    statements: PerStatement[VerifiedStatement[Proof], VerifiedStatement[WorkloadStatement]],
+    trust: TrustState,
 ) -> SignedProposal:
     """Each notary signs in its own name. Enough distinct ones sign byte-equal cores, in the workload's epoch."""
     threshold = max(proposal.bound.contract.governance.threshold, trust.root.thresholds.notary)
@@ -245,7 +247,7 @@ def check_4_verdict(signed: SignedProposal, gate: Gate) -> SignedProposal:
 
 def verify_waiver(
     core: ProofCore, waiver: Waiver, trust: TrustState, is_used: Callable[[str], bool]
-) -> Verified[BreakGlass]:
+) -> VerifiedStatement[BreakGlass]:
     """The override that waives the FAIL of this core."""
     failed = verify_threshold(
         [logged.envelope for logged in waiver.failed],
@@ -288,7 +290,7 @@ def check_5_target(signed: SignedProposal, base: Base, row: TableRow) -> None:
             require_projections(chunk.core, signed.proposal.bound)
             require_storage(chunk.proof, signed.proposal.bound.contract.storage)
     if signed.statement is not None:
-        require_bound(signed.statement.predicate, signed)
+        require_workload_statement(signed.statement.predicate, signed)
 
 
 def require_target(chunk: SignedChunk, proposal: Proposal, base: Base, row: TableRow) -> None:
@@ -335,7 +337,7 @@ def require_storage(proof: VerifiedProof, declared: Storage) -> None:
             raise refused("proof_wrong_storage", declared.value, storage.value)
 
 
-def require_bound(statement: WorkloadStatement, signed: SignedProposal) -> None:
+def require_workload_statement(statement: WorkloadStatement, signed: SignedProposal) -> None:
     """The workload statement binds this workload, and for each chunk this attempt, nonce and set of proofs."""
     workload, proofs = signed.proposal.workload, [chunk.proof for chunk in signed.chunks]
     by_attempt = [(proof.core.attempt, proof.proof_ids) for proof in proofs]
@@ -361,6 +363,6 @@ def check_6_expiry(signed: SignedProposal, *, now: int) -> None:
     """Neither a proof nor the workload statement has expired."""
     for chunk in signed.chunks:
         with about(chunk.part):
-            require_not_expired(chunk.proof, now)
+            require_proofs_unexpired(chunk.proof, now)
     if signed.statement is not None:
         require_unexpired(signed.statement.predicate.expires_at, now, Code.PROOF_EXPIRED, "the workload statement")

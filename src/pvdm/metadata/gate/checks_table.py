@@ -1,6 +1,6 @@
 """The gate's checks 7 to 15, in the order of their numbers: the table, the bytes, the log, the ledger and the result.
 
-Checks 1 to 6, of the signed statements alone, are in `checks_statements`. Check 13, the swap, is the commit itself
+Checks 1 to 6, which read no file of the table, are in `checks_statements`. Check 13, the swap, is the commit itself
 (`gate`, `publication`). Each `check_N…` is the row N of the table in spec/gate.md and raises with that number.
 """
 
@@ -19,7 +19,7 @@ from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import Snapshot
 from pvdm.lake.paths import Location, in_file, parse_location
-from pvdm.lake.read.entries import FileReader, boundary_files, branch_changes, listed_manifests, read_listed
+from pvdm.lake.read.entries import FileReader, branch_changes, listed_manifests, read_listed, replaced_files
 from pvdm.lake.stores.seal import Seals
 from pvdm.lake.vault import VaultKind
 from pvdm.ledger.record import events
@@ -29,8 +29,15 @@ from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.nonces import Nonce
 from pvdm.metadata.gate.checks_statements import SignedChunk, SignedProposal
 from pvdm.metadata.gate.context import Gate, about, blame_main, check
-from pvdm.metadata.gate.order import Order, OrderPart
-from pvdm.metadata.gate.proposal import Logged, Part, Proposal, PublicationResult, PublishedSnapshot, require_seen
+from pvdm.metadata.gate.order import LedgerChanges, PublishedAttempt
+from pvdm.metadata.gate.proposal import (
+    LoggedEnvelope,
+    Part,
+    Proposal,
+    PublicationResult,
+    PublishedSnapshot,
+    require_staged_shown,
+)
 from pvdm.metadata.gate.target import Base
 from pvdm.model.contract import Source
 from pvdm.model.filter.claim import Claim
@@ -48,7 +55,7 @@ from pvdm.verify.staged import ancestor_ids
 FORMATS: Final = (2, 3)
 REHASH_THREADS_MAX: Final = 4
 PUBLISHED: Final = "published"
-"""Kind and subject of the event with the facts for a receipt. Its key is `UUID/snapshot`."""
+"""Kind and subject of the event with the facts for a receipt. Its row key is `UUID/snapshot`."""
 # Errors about the contract's boundary. Every other error means that a manifest of `main` cannot be read.
 _BOUNDARY_CODES: Final = frozenset({Code.BOUNDARY_UNCLEAR, Code.PARTITION_UNKNOWN})
 
@@ -86,7 +93,7 @@ def check_8_branch(signed: SignedProposal, base: Base) -> None:
     """Each attempt's branch is at the verified snapshot, which descends from a base in the history of `main`."""
     for chunk in signed.chunks:
         with about(chunk.part):
-            require_seen(base.metadata, chunk.core.staged.snapshot_id, upstream=base.row.upstream)
+            require_staged_shown(base.metadata, chunk.core.staged.snapshot_id, upstream=base.row.upstream)
             require_staged(chunk.core, chunk.part.attempt)
             require_branch_head(chunk.core, base.metadata)
 
@@ -118,7 +125,7 @@ def require_branch_head(core: ProofCore, metadata: TableMetadata) -> None:
 
 @check(9)
 def check_9_files(signed: SignedProposal, base: Base, gate: Gate) -> None:
-    """The files added and removed are exactly the bound ones, each in its place and each once."""
+    """The files added and removed are exactly those that the proofs bind, in allowed folders, and each once."""
     vault = gate.vault.root.child(base.row.table_uuid, VaultKind.DATA.value)
     for chunk in signed.chunks:
         with about(chunk.part):
@@ -174,13 +181,13 @@ def require_listed(part: Part, core: ProofCore) -> None:
 
 
 def require_location(file: AddedFile, attempt: Attempt, vault: Location) -> None:
-    """A published file is below the attempt's prefix, or is the Steward's copy for it, and not behind a link."""
-    place = parse_location(file.published_path)
-    home = vault.child(attempt.attempt_id) if place.is_under(vault) else parse_location(attempt.prefix)
-    link = place.link_below(home)
-    if not place.is_under(home) or place == home or link is not None:
-        got = str(place if link is None else link)
-        raise Code.PUBLISHED_FILE_CHANGED(reason="published_path_outside", expected=f"a file below {home}", got=got)
+    """A published file is in the attempt's folder, or in the vault's folder for the attempt, and not behind a link."""
+    location = parse_location(file.published_path)
+    folder = vault.child(attempt.attempt_id) if location.is_under(vault) else parse_location(attempt.prefix)
+    link = location.link_below(folder)
+    if not location.is_under(folder) or location == folder or link is not None:
+        got = str(location if link is None else link)
+        raise Code.PUBLISHED_FILE_CHANGED(reason="published_path_outside", expected=f"a file below {folder}", got=got)
 
 
 def require_copies(proof: VerifiedProof, vault: Location) -> None:
@@ -204,13 +211,13 @@ def check_9_boundary(signed: SignedProposal, metadata: TableMetadata, reader: Fi
 
 
 def require_boundary(part: Part, core: ProofCore, metadata: TableMetadata, reader: FileReader) -> None:
-    """The chunk removes the live files of its boundary, and none of them got deletes after the verification."""
+    """The chunk removes the live files of its boundary, and `main` got no delete file after the proof's base."""
     head, target, removed = metadata.current_snapshot, core.target, set(core.files.removed)
     if target.operation is Operation.APPEND:
         _require_paths("proof_wrong_removals", "removed", set(), removed)
         return
     with refuse_input_errors(), blame_main(except_codes=_BOUNDARY_CODES):
-        live = boundary_files(
+        live = replaced_files(
             metadata, metadata.current_snapshot_id, target.operation, target.partition, part.files, reader
         )
     main_moved = metadata.current_snapshot_id != target.base_snapshot_id
@@ -265,7 +272,7 @@ def _require_paths(code: str, what: str, expected: set[str], got: set[str]) -> N
 
 @check(10)
 def check_10_bytes(signed: SignedProposal, gate: Gate) -> None:
-    """Every file to be published is hashed again, and synced, since a producer's file may not be on disk yet.
+    """Each file to be published has the bound bytes, hashed again, and is synced to disk.
 
     A sealed file is not read: it must still be the version that was verified.
     """
@@ -298,10 +305,10 @@ def require_bytes(added: Sequence[AddedFile], files: Files, *, threads: int) -> 
 
 
 def require_versions(added: Sequence[AddedFile], prefix: Location, seals: Seals | None) -> None:
-    """The prefix is sealed, and the store has the verified versions. The bytes of a version cannot change."""
+    """Seal the attempt's folder, and require the verified versions of its files. A version's bytes cannot change."""
     if seals is None:
         raise refused("seal_unknown", "a store that can seal", "none")
-    seals.close(prefix)
+    seals.seal(prefix)
     versions = seals.versions(prefix)
     for file in added:
         version = versions.get(parse_location(file.published_path))
@@ -327,7 +334,7 @@ def check_11_logged(signed: SignedProposal, gate: Gate) -> None:
             raise refused("statement_not_logged", f"entry {logged.index}", error.reason, message=what) from None
 
 
-def _relied_on(proposal: Proposal) -> Iterator[Logged]:
+def _relied_on(proposal: Proposal) -> Iterator[LoggedEnvelope]:
     for part in proposal.parts:
         yield from part.proofs
         if part.waiver is not None:
@@ -354,19 +361,19 @@ def require_reserved(core: ProofCore, record: Nonce | None) -> None:
         raise refused("nonce_reused", "a nonce that is still reserved", core.attempt.nonce)
 
 
-def carry_out(unit: Unit, order: Order) -> PublishedSnapshot:
+def apply_changes(unit: Unit, changes: LedgerChanges) -> PublishedSnapshot:
     """Write the publication to the ledger: nonces, chunks, source, claim, override and the facts for the receipt.
 
     Any error undoes the unit as a whole.
     """
-    shown = order.shown
+    shown = changes.shown
     snapshot_id = str(shown.new_snapshot_id)
-    for part in order.parts:
-        check_12_chunk(unit, part, snapshot_id)
-    check_12_source(unit, shown.workload_id, order.source)
-    check_12_claim(unit, shown.workload_id, order.claim)
-    if order.override_nonce is not None:
-        check_12_override(unit, order.override_nonce, snapshot_id)
+    for attempt in changes.attempts:
+        check_12_chunk(unit, attempt, snapshot_id)
+    check_12_source(unit, shown.workload_id, changes.source)
+    check_12_claim(unit, shown.workload_id, changes.claim)
+    if changes.override_nonce is not None:
+        check_12_override(unit, changes.override_nonce, snapshot_id)
     if chunks.count_published(unit, shown.workload_id) == chunks.count(unit, shown.workload_id):
         workloads.move(unit, shown.workload_id, WorkloadState.COMPLETE, reason="every chunk is published")
     events.note(unit, PUBLISHED, PUBLISHED, f"{shown.table.uuid}/{snapshot_id}", shown.facts())
@@ -374,15 +381,15 @@ def carry_out(unit: Unit, order: Order) -> PublishedSnapshot:
 
 
 @check(12)
-def check_12_chunk(unit: Unit, part: OrderPart, snapshot_id: str) -> None:
-    """(workload, chunk) was not published before. Publish it and use up its nonce."""
-    with about(part):
-        attempts.publish(unit, part.attempt_id, nonce=part.nonce, snapshot_id=snapshot_id, extent=part.extent)
+def check_12_chunk(unit: Unit, new: PublishedAttempt, snapshot_id: str) -> None:
+    """The attempt's chunk was not published before. Note its publication and use up its nonce."""
+    with about(new):
+        attempts.publish(unit, new.attempt_id, nonce=new.nonce, snapshot_id=snapshot_id, extent=new.extent)
 
 
 @check(12)
 def check_12_source(unit: Unit, workload_id: str, named: Source) -> None:
-    """The workload's source is the one that the target was published from, or the one that the contract names."""
+    """The workload's source is the one that the contract names or else the last one. Note it as the last one."""
     opening = workloads.get(unit, workload_id).opening
     claims.lock(unit, opening.table_uuid)
     claims.require_same_source(unit, opening.table_uuid, named, opening.source)
@@ -424,5 +431,5 @@ def check_14_shown(shown: PublishedSnapshot, gate: Gate) -> None:
 
 @check(15)
 def check_15_receipt(shown: PublishedSnapshot, gate: Gate) -> PublicationResult:
-    """The receipt is signed and logged."""
+    """Sign and log the receipt."""
     return PublicationResult(shown, gate.witness(shown))

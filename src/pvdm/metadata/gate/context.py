@@ -12,7 +12,7 @@ from pvdm.lake.stores.seal import Seals
 from pvdm.lake.vault import Vault
 from pvdm.ledger import Ledger
 from pvdm.ledger.clock import LedgerClock
-from pvdm.metadata.gate.order import OrderPart
+from pvdm.metadata.gate.order import PublishedAttempt
 from pvdm.metadata.gate.proposal import Part, PublishedSnapshot, table_in_doubt
 from pvdm.metadata.gate.target import Target
 from pvdm.trust.root import TrustRoot
@@ -50,10 +50,7 @@ class Gate:
 
 @contextlib.contextmanager
 def check(number: int) -> Iterator[None]:
-    """Add the number of this check to an error that is raised inside (`error.check`). Also usable as a decorator.
-
-    An error that has a number already keeps it.
-    """
+    """Add this check's number to an error that is raised inside and has none (`error.check`). Also a decorator."""
     try:
         yield
     except PvdmError as error:
@@ -62,8 +59,8 @@ def check(number: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def about(part: Part | OrderPart) -> Iterator[None]:
-    """Add the attempt that an error is about to an error that is raised inside (`attempt_id`)."""
+def about(part: Part | PublishedAttempt) -> Iterator[None]:
+    """Add the attempt's id to an error that is raised inside (`attempt_id`), if it has none."""
     try:
         yield
     except PvdmError as error:

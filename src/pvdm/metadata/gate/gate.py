@@ -15,7 +15,7 @@ from pvdm.errors import Code, PvdmError, StateUnknownError, expect
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN
-from pvdm.lake.next_snapshot import Publication, SnapshotChange
+from pvdm.lake.next_snapshot import NewSnapshot, SnapshotChange
 from pvdm.lake.read.found_manifests import SteadyFiles
 from pvdm.lake.snapshot_removal import BranchRemoval, expired_history
 from pvdm.lake.vault import VaultKind
@@ -27,10 +27,10 @@ from pvdm.ledger.work.chunks import Extent
 from pvdm.metadata.gate import checks_statements, checks_table
 from pvdm.metadata.gate.checks_statements import SignedChunk, SignedProposal, TrustState
 from pvdm.metadata.gate.context import Gate, check
-from pvdm.metadata.gate.order import Order, OrderPart, claim_taken
+from pvdm.metadata.gate.order import LedgerChanges, PublishedAttempt, claim_to_take
 from pvdm.metadata.gate.proposal import Proposal, PublicationResult, PublishedSnapshot
-from pvdm.metadata.gate.publication import permit_publication, publication
-from pvdm.metadata.gate.target import Base, Next
+from pvdm.metadata.gate.publication import make_publication, permit_publication
+from pvdm.metadata.gate.target import Base, NextCommit
 from pvdm.verify.planning import with_target_column
 
 SUMMARY_WORKLOAD: Final = "pvdm.workload"
@@ -64,7 +64,7 @@ def validate_then_commit(proposal: Proposal, gate: Gate) -> PublicationResult:
     checks_table.check_11_logged(signed, gate)  # 11 log
 
     swap = _Swap(signed, base, gate, check_base)
-    with swap.removing_files(), check(13):  # in the table's queue
+    with swap.removing_files_on_error(), check(13):  # in the table's queue
         gate.target.publish(
             swap.make_snapshot,  # 13 swap: makes the snapshot; 5 and 7 to 9 again if the base has moved
             swap.check_in_transaction,  # 12 once; 2, 5 and 6 again
@@ -74,14 +74,14 @@ def validate_then_commit(proposal: Proposal, gate: Gate) -> PublicationResult:
 
 
 class _Swap:
-    """The three steps of checks 12 to 15 that a target calls: before, in and after its transaction."""
+    """Checks 12 to 15, as three functions that a target calls: before, in and after its transaction."""
 
     def __init__(self, signed: SignedProposal, base: Base, gate: Gate, check_base: Callable[[Base], None]) -> None:
         self._signed = signed
         self._gate = gate
         self._check_base = check_base
         self._checked_row = base.row
-        self._tried: tuple[Base, Publication] | None = None
+        self._tried: tuple[Base, NewSnapshot] | None = None
         self._written: list[str] = []
         self._expired: frozenset[int] = frozenset()
         self._result: PublicationResult | None = None
@@ -92,7 +92,7 @@ class _Swap:
         return expect(self._result, "a target that published calls `finish`")
 
     @contextlib.contextmanager
-    def removing_files(self) -> Iterator[None]:
+    def removing_files_on_error(self) -> Iterator[None]:
         """Remove the written files on an error, unless the commit may have happened."""
         try:
             yield
@@ -102,7 +102,7 @@ class _Swap:
             self._remove_written()
             raise
 
-    def make_snapshot(self, base: Base) -> Next:
+    def make_snapshot(self, base: Base) -> NextCommit:
         """Check 13, before the transaction: write the Steward's own snapshot of this base into the vault."""
         self._remove_written()
         if base.row != self._checked_row:
@@ -112,12 +112,12 @@ class _Swap:
         steady = SteadyFiles(self._gate.files)
         with self._gate.ledger.read() as unit:
             found_sha256 = protections.found_sha256(unit, uuid)
-        made = publication(
+        made = make_publication(
             metadata,
             self._plan_change(),
             snapshot_id=_new_id(metadata),
             now_ms=max(self._gate.clock.now_micros() // 1_000, metadata.last_updated_ms),
-            place=lambda name: vault.place(uuid, VaultKind.METADATA, name),
+            place=lambda name: vault.location(uuid, VaultKind.METADATA, name),
             reader=steady,
             found_sha256=found_sha256,
         )
@@ -135,7 +135,7 @@ class _Swap:
             own = BranchRemoval.plan(metadata, branches)
             expired = self._expired = self._expired_history(base)
             removal = BranchRemoval(own.refs, tuple(sorted({*own.snapshot_ids, *expired})), expired)
-        return Next(
+        return NextCommit(
             (*made.updates, *removal.updates()),
             lambda after, data: permit_publication(base, made, after, data, removal),
             branches,
@@ -151,13 +151,13 @@ class _Swap:
             without_receipt = receipts.find_missing(unit, base.row.table_uuid, expired)
         return expired_history(base.metadata, now_ms, held=without_receipt)
 
-    def check_in_transaction(self, unit: Unit, row: TableRow) -> Order:
-        """Checks 2, 5 and 6 again, and the nonces of check 12. The target carries out the order in the transaction."""
+    def check_in_transaction(self, unit: Unit, row: TableRow) -> LedgerChanges:
+        """Repeat checks 2, 5 and 6, and check the nonces (12). Returns what the target changes in the transaction."""
         if self._tried is None:
             raise AssertionError("a target calls `make_snapshot` first")
         (base, made), signed = self._tried, self._signed
         now = max(unit.at_micros, self._gate.clock.now_micros())
-        # The written files can be swept while this process is paused. Then the commit is tried again.
+        # A cleanup can schedule the written files for deletion while this process pauses. Then the commit is repeated.
         tables.require_not_scheduled_for_deletion(unit, [file.name for file in made.files])
         receipts.require_receipts(unit, base.row.table_uuid, self._expired)
         checks_statements.check_2_again(signed, unit, now=now)
@@ -168,10 +168,10 @@ class _Swap:
         bound = signed.proposal.bound
         # By the columns of the base that is swapped: since the opening, a name can have become another column's.
         claim = with_target_column(bound, signed.proposal.claim, to_model(base.metadata.current_schema))
-        return Order(
-            tuple(_make_order_part(chunk, made) for chunk in signed.chunks),
+        return LedgerChanges(
+            tuple(_describe_attempt(chunk, made) for chunk in signed.chunks),
             bound.contract.boundary.source,
-            claim_taken([chunk.core for chunk in signed.chunks], claim),
+            claim_to_take([chunk.core for chunk in signed.chunks], claim),
             None if signed.override is None else signed.override.predicate.nonce,
             made.manifest_list,
             self._describe_snapshot(base, made, row, unit.at_micros),
@@ -192,7 +192,7 @@ class _Swap:
             summary[SUMMARY_STATEMENT] = signed.statement.statement_id
         return SnapshotChange(added, signed.removed, summary)
 
-    def _describe_snapshot(self, base: Base, made: Publication, row: TableRow, at_micros: int) -> PublishedSnapshot:
+    def _describe_snapshot(self, base: Base, made: NewSnapshot, row: TableRow, at_micros: int) -> PublishedSnapshot:
         signed = self._signed
         return PublishedSnapshot(
             signed.proposal.workload.opening.workload_id,
@@ -209,16 +209,16 @@ class _Swap:
         )
 
     def _remove_written(self) -> None:
-        """Remove the files of a try that did not commit. A file that cannot be removed is left to a later sweep."""
+        """Remove the files of a try that did not commit. A file that cannot be removed is left to a later cleanup."""
         while self._written:
             with contextlib.suppress(PvdmError):
                 self._gate.vault.remove(self._written.pop())
 
 
-def _make_order_part(chunk: SignedChunk, made: Publication) -> OrderPart:
+def _describe_attempt(chunk: SignedChunk, made: NewSnapshot) -> PublishedAttempt:
     rows = sum(file.record_count for file in chunk.part.files)
     extent = Extent(rows, len(chunk.part.files), made.removed_rows, made.removed_files)
-    return OrderPart(chunk.part.attempt.attempt_id, chunk.core.attempt.nonce, extent)
+    return PublishedAttempt(chunk.part.attempt.attempt_id, chunk.core.attempt.nonce, extent)
 
 
 def confirm_publication(shown: PublishedSnapshot, gate: Gate) -> PublicationResult:
@@ -230,7 +230,7 @@ def confirm_publication(shown: PublishedSnapshot, gate: Gate) -> PublicationResu
 
 @contextlib.contextmanager
 def translate_errors_after_commit() -> Iterator[None]:
-    """Raise `receipt_not_signed` (state unknown) for any error: the publication was committed."""
+    """Raise `receipt_not_signed` for an error that is no StateUnknownError: the publication was committed."""
     try:
         yield
     except StateUnknownError:

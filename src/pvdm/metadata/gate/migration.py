@@ -11,19 +11,19 @@ from pvdm.lake.format.json_document import Json, comparison_text
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.read.resolve import initial_defaults
 from pvdm.ledger.catalog.tables import TableRow
-from pvdm.metadata.gate.state import name_changes, state_changes, state_of
+from pvdm.metadata.gate.state import join_changed_names, state_changes, state_of
 from pvdm.metadata.gate.target import Permit
 from pvdm.model.statements.migration import Migration, TableState
-from pvdm.trust.verify import Verified
+from pvdm.trust.verify import VerifiedStatement
 
 # Both signed states are derived from the old state, so signing the same migration again does not help.
 _PROPOSE_AGAIN: Final = "propose the change again: `pvdm migrate propose`, then sign that"
 
 
 def permit_migration(
-    approved: Verified[Migration], row: TableRow, before: TableMetadata, after: TableMetadata, data: bytes
+    approved: VerifiedStatement[Migration], row: TableRow, before: TableMetadata, after: TableMetadata, data: bytes
 ) -> Permit:
-    """The permit for the swap from this row to these bytes, if it is what the operator signed."""
+    """The permit for the swap from this row to these bytes. Raises unless the operator signed exactly this change."""
     migration = approved.predicate
     require_table(migration.table.uuid, row)
     require_state(migration.before, before, require_protected(row), next_step=_PROPOSE_AGAIN)
@@ -41,7 +41,7 @@ def require_table(table_uuid: str, row: TableRow) -> None:
 
 
 def require_protected(row: TableRow) -> str:
-    """The contract that the table is protected under."""
+    """The hash of the contract that the table is protected under. Raises `not_protected` without one."""
     if row.contract_hash is None:
         raise Code.NOT_PROTECTED(
             f"{row.name} is not protected",
@@ -58,7 +58,7 @@ def require_state(
     """The table is in the state that the operator saw. The error names what has changed since."""
     found = state_of(metadata, contract_sha256)
     if found != approved:
-        message = f"the table is not in the state that was approved: other {name_changes(approved, found)}"
+        message = f"the table is not in the state that was approved: other {join_changed_names(approved, found)}"
         hint = f"nothing was changed; look at the table as it is now, and {next_step}"
         expected, got = _describe_differences(approved, found)
         raise Code.APPROVAL_REFUSED(message, reason="approval_stale", expected=expected, got=got, hint=hint)
@@ -67,8 +67,8 @@ def require_state(
 def _describe_differences(approved: TableState, found: TableState) -> tuple[str, str]:
     """The facts that differ, each by its name: first with the approved values, then with the found ones."""
     changes = state_changes(approved, found)
-    old, new = ([f"{change[0]} {change[side]}" for change in changes] for side in (1, 2))
-    return ", ".join(old), ", ".join(new)
+    old = ", ".join(f"{name} {value}" for name, value, _ in changes)
+    return old, ", ".join(f"{name} {value}" for name, _, value in changes)
 
 
 def require_same_table(before: TableMetadata, after: TableMetadata) -> None:
@@ -116,7 +116,7 @@ def require_result(approved: TableState, after: TableMetadata) -> None:
     """The updates lead to exactly the state that the operator signed."""
     found = state_of(after, approved.contract_sha256)
     if found != approved:
-        message = f"the updates lead to another state than was approved: other {name_changes(approved, found)}"
+        message = f"the updates lead to another state than was approved: other {join_changed_names(approved, found)}"
         expected, got = _describe_differences(approved, found)
         raise Code.MIGRATION_REFUSED(message, reason="migration_result_differs", expected=expected, got=got)
 

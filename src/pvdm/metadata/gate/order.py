@@ -1,7 +1,7 @@
-"""The order: everything that a publication writes to the ledger, as a value.
+"""What a publication changes in the ledger, as one value, so that it can be stored before it is applied.
 
-It is carried out in the transaction of the swap. For an upstream catalog it is stored before the upstream is called, so
-that a crash in between loses nothing.
+The changes are applied in the transaction of the swap. For an upstream they are stored before the upstream is called,
+so that a crash in between loses nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Final
 
-from pvdm.ledger.work.announced import ORDER_MAX_BYTES
+from pvdm.ledger.work.announced import LEDGER_CHANGES_MAX_BYTES
 from pvdm.ledger.work.chunks import Extent
 from pvdm.metadata.gate.proposal import PublishedSnapshot
 from pvdm.model import canonical_json
@@ -24,8 +24,8 @@ _KEYS: Final = ("parts", "source", "claim", "override_nonce", "manifest_list", "
 
 
 @dataclass(frozen=True, slots=True)
-class OrderPart:
-    """One attempt to publish, the nonce that it uses up, and the counts of its rows and files."""
+class PublishedAttempt:
+    """An attempt that the publication publishes, the nonce that it uses up, and the counts of its rows and files."""
 
     attempt_id: str
     nonce: str
@@ -33,28 +33,28 @@ class OrderPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class LedgerChanges:
     """The attempts, their source as the contract names it, the claim, the override, and the facts of the receipt."""
 
-    parts: tuple[OrderPart, ...]
+    attempts: tuple[PublishedAttempt, ...]
     source: Source
     claim: Claim | None
     override_nonce: str | None
     manifest_list: str
     shown: PublishedSnapshot
 
-    def seen_as(self, *, metadata_path: str, metadata_sha256: str, published_at: int) -> Order:
-        """The same order with the metadata file that an upstream made of it."""
+    def with_upstream_metadata(self, *, metadata_path: str, metadata_sha256: str, published_at: int) -> LedgerChanges:
+        """The same changes, with the metadata file that the upstream wrote, and the time of the publication."""
         shown = replace(
             self.shown, metadata_path=metadata_path, metadata_sha256=metadata_sha256, published_at=published_at
         )
         return replace(self, shown=shown)
 
     def to_text(self) -> str:
-        """The order as the ledger stores it."""
+        """The changes as the ledger stores them. `shown.published_at` is not stored."""
         claim = self.claim
         document: Value = {
-            "parts": [[each.attempt_id, each.nonce, *astuple(each.extent)] for each in self.parts],
+            "parts": [[each.attempt_id, each.nonce, *astuple(each.extent)] for each in self.attempts],
             "source": [self.source.table, self.source.manifest, self.source.uuid],
             "claim": None
             if claim is None
@@ -73,14 +73,14 @@ class Order:
         return canonical_json.dump(document).decode()
 
     @classmethod
-    def from_text(cls, text: str) -> Order:
-        """The order that `to_text` wrote."""
-        document = canonical_json.parse(text.encode(), size_max_bytes=ORDER_MAX_BYTES)
-        fields = Fields(document, "an order", _KEYS)
+    def from_text(cls, text: str) -> LedgerChanges:
+        """The changes that `to_text` wrote, with 0 as `shown.published_at`."""
+        document = canonical_json.parse(text.encode(), size_max_bytes=LEDGER_CHANGES_MAX_BYTES)
+        fields = Fields(document, "stored ledger changes", _KEYS)
         ids = fields.value("proof_ids")
         proof_ids = tuple(str(each) for each in ids) if isinstance(ids, Sequence) else ()
         return cls(
-            tuple(_part(each) for each in _listed(fields.value("parts"))),
+            tuple(_attempt(each) for each in _listed(fields.value("parts"))),
             _source(fields.value("source")),
             _claim(fields.value("claim")),
             fields.optional_text("override_nonce"),
@@ -89,15 +89,15 @@ class Order:
         )
 
 
-def claim_taken(cores: Sequence[ProofCore], claim: Claim) -> Claim | None:
-    """The claim, if the publication is an append with at least one row. No other one can publish rows twice."""
+def claim_to_take(cores: Sequence[ProofCore], claim: Claim) -> Claim | None:
+    """The claim, if the publication is an append with rows; else None, since only such an append can repeat rows."""
     takes = any(core.target.operation is Operation.APPEND and core.rows.staged != 0 for core in cores)
     return claim if takes else None
 
 
-def _part(value: Value) -> OrderPart:
+def _attempt(value: Value) -> PublishedAttempt:
     attempt_id, nonce, *numbers = _listed(value)
-    return OrderPart(str(attempt_id), str(nonce), Extent(*(int(str(each)) for each in numbers)))
+    return PublishedAttempt(str(attempt_id), str(nonce), Extent(*(int(str(each)) for each in numbers)))
 
 
 def _source(value: Value) -> Source:
@@ -114,5 +114,5 @@ def _claim(value: Value) -> Claim | None:
 
 def _listed(value: Value) -> Sequence[Value]:
     if not isinstance(value, list | tuple):
-        raise AssertionError("a stored order has lists where `to_text` writes lists")
+        raise AssertionError("stored ledger changes have lists where `to_text` writes lists")
     return value

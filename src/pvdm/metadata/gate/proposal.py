@@ -20,7 +20,7 @@ from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.receipt import Receipt
 from pvdm.model.statements.table import TableRef
 
-# Refusals after which the same bytes are verified again: the proof has expired, or the table has moved.
+# Refusals after which the same staged files are verified again: the proof has expired, or the table has changed.
 VERIFY_AGAIN_CODES: Final = frozenset(
     {
         Code.PROOF_EXPIRED,
@@ -56,22 +56,22 @@ def raise_table_in_doubt() -> Iterator[None]:
         raise
 
 
-def require_seen(metadata: TableMetadata, snapshot_id: int | None, *, upstream: str | None) -> None:
-    """Raise `table_in_doubt` if an upstream does not show the staged snapshot: its answer is older than the staging."""
+def require_staged_shown(metadata: TableMetadata, snapshot_id: int | None, *, upstream: str | None) -> None:
+    """Raise `table_in_doubt` if an upstream does not show the staged snapshot. Its answer may be a stale one."""
     if upstream is None or snapshot_id is None or metadata.snapshot(snapshot_id) is not None:
         return
     raise Code.TABLE_IN_DOUBT(got=f"the upstream catalog {upstream} does not show the staged snapshot {snapshot_id}")
 
 
 def table_in_doubt(error: PvdmError) -> PvdmError:
-    """The error for a table that its catalog does not show as the ledger knows it. The attempt waits."""
+    """The error for a table whose catalog or files do not agree with the ledger. The attempt keeps its state."""
     doubt = Code.TABLE_IN_DOUBT(got=f"{error.reason}: {error.message}")
     doubt.details.update(error.details)
     return doubt
 
 
 @dataclass(frozen=True, slots=True)
-class Logged:
+class LoggedEnvelope:
     """A signed statement as the ledger stores it, with the index and the time of its log entry."""
 
     kind: StatementKind
@@ -84,8 +84,8 @@ class Logged:
 class Waiver:
     """A break-glass override, and all proofs of the FAIL that it names."""
 
-    override: Logged
-    failed: tuple[Logged, ...]
+    override: LoggedEnvelope
+    failed: tuple[LoggedEnvelope, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Part:
     attempt: Attempt
     nonce: str
     core_sha256: str
-    proofs: tuple[Logged, ...]
+    proofs: tuple[LoggedEnvelope, ...]
     files: tuple[DataFile, ...]
     waiver: Waiver | None = None
 
@@ -108,7 +108,7 @@ class Proposal:
     bound: BoundContract
     chunk_ids: frozenset[str]
     parts: tuple[Part, ...]
-    statement: Logged | None
+    statement: LoggedEnvelope | None
     claim: Claim
 
 

@@ -1,6 +1,6 @@
-"""Makes the Steward's own snapshot: the current head of `main` plus the verified files.
+"""Makes the Steward's own snapshot: the current head of `main`, less the removed files, plus the verified files.
 
-No metadata that a producer wrote is used. A `main` that has moved meanwhile is handled in the same way.
+No metadata that a producer staged is used. The head may be newer than the base of the proofs.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from pvdm.lake.format.json_document import JsonObject, comparison_text
 from pvdm.lake.format.table.main_state import structure_sha256
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN, StatisticsFile
-from pvdm.lake.next_snapshot import Publication, SnapshotChange, next_snapshot
+from pvdm.lake.next_snapshot import NewSnapshot, SnapshotChange, next_snapshot
 from pvdm.lake.read.entries import FileReader
 from pvdm.lake.snapshot_removal import BranchRemoval, find_reachable
 from pvdm.metadata.gate.context import blame_main
 from pvdm.metadata.gate.target import Base, Permit
 
-# As Iceberg's own writers do it (`commit.manifest.min-count-to-merge`).
+# From this number on, small manifests are merged. It is Iceberg's default (`commit.manifest.min-count-to-merge`).
 MERGE_FROM: Final = 100
 
 _K = TypeVar("_K", str, int)
 
 
-def publication(
+def make_publication(
     metadata: TableMetadata,
     wanted: SnapshotChange,
     *,
@@ -36,7 +36,7 @@ def publication(
     place: Callable[[str], str],
     reader: FileReader,
     found_sha256: str | None,
-) -> Publication:
+) -> NewSnapshot:
     """The next snapshot of `main`. `place` returns the location in the vault for a file name.
 
     `found_sha256` is the hash over the manifests when the table was protected. If they are taken over now, they must
@@ -59,26 +59,28 @@ def publication(
 
 
 def require_as_found(bound: str | None, found: str | None) -> None:
-    """The list and manifests that are taken over have the same bytes as when the table was protected."""
+    """The manifest list and manifests that are taken over have the same bytes as when the table was protected."""
     if bound is not None and found is not None and bound != found:
         raise Code.PUBLISHED_FILE_CHANGED(reason="found_manifests_changed", expected=bound, got=found)
 
 
 def permit_publication(
-    base: Base, made: Publication, after: TableMetadata, data: bytes, removal: BranchRemoval
+    base: Base, made: NewSnapshot, after: TableMetadata, data: bytes, removal: BranchRemoval
 ) -> Permit:
-    """The permit for the swap from this base to these bytes, if they change only what was made.
+    """The permit for the swap from this base to these bytes.
 
-    `removal` has the checked branches, which are removed in the same commit.
+    Raises `publication_changes_more` if they change more than `made` and `removal` (of branches, old snapshots) do.
     """
-    require_only(base.metadata, made, after, removal)
+    require_no_other_change(base.metadata, made, after, removal)
     return Permit(base.row.table_uuid, base.row.pointer.sha256, hashlib.sha256(data).hexdigest())
 
 
-def require_only(before: TableMetadata, made: Publication, after: TableMetadata, removal: BranchRemoval) -> None:
+def require_no_other_change(
+    before: TableMetadata, made: NewSnapshot, after: TableMetadata, removal: BranchRemoval
+) -> None:
     """The new snapshot is the head of `main`. All other refs, snapshots, statistics and the structure are unchanged.
 
-    Only `removal` is removed: staging branches, and snapshots that no other ref needs, with their statistics.
+    Only `removal` is removed: staging branches, their snapshots, expired snapshots, and the statistics of both.
     """
     update = made.updates[0]
     snapshot = update.get("snapshot") if isinstance(update, dict) else None

@@ -11,7 +11,7 @@ from pvdm.lake.format.manifest.manifest_list import MANIFEST_LIST_MAX_BYTES
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import Snapshot
 from pvdm.lake.paths import in_file
-from pvdm.lake.read.entries import manifest_list, read_listed
+from pvdm.lake.read.entries import load_manifest_list, read_listed
 from pvdm.lake.read.found_manifests import SteadyFiles
 from pvdm.metadata.audit import checks
 from pvdm.metadata.gate.checks_table import require_bytes
@@ -23,8 +23,8 @@ from pvdm.verify.fetch import Files
 _THREADS: Final = 8
 
 
-def read_receipted(receipt: Receipt, data: bytes) -> TableMetadata:
-    """The metadata file of a receipt. Its bytes, table and current snapshot must be those of the receipt."""
+def parse_receipted_metadata(receipt: Receipt, data: bytes) -> TableMetadata:
+    """Parse the metadata file of a receipt. Its hash, table and current snapshot must be those of the receipt."""
     got = hashlib.sha256(data).hexdigest()
     if got != receipt.metadata_sha256:
         raise refused("audit_metadata_changed", receipt.metadata_sha256, got)
@@ -59,16 +59,17 @@ def require_proved(receipt: Receipt, cores: Mapping[str, ProofCore | None]) -> N
 def require_published_bytes(
     receipt: Receipt, metadata: TableMetadata, added: Sequence[AddedFile], files: Files
 ) -> dict[str, int | None]:
-    """The files that `main` of the document shows, each with the snapshot that added it.
+    """The files that `main` of the metadata file shows, each with the snapshot that added it.
 
-    The list, its manifests and the live added files must have the bound bytes. The error names the file (`file`).
+    The manifest list and its manifests must have the bytes that the receipt binds, and the live files among `added`
+    those of their proofs. The error names the file (`file`).
     """
     head = _head(receipt, metadata)
     reader = SteadyFiles(files)
     with in_file(head.manifest_list or receipt.metadata_path):
         if head.manifest_list is not None:
             checks.require_list(receipt, reader.read(head.manifest_list, most=MANIFEST_LIST_MAX_BYTES))
-        listed = manifest_list(metadata, head, reader)
+        listed = load_manifest_list(metadata, head, reader)
         bound = checks.require_bound(listed)
     live: dict[str, int | None] = {}
     for each in listed.manifests:

@@ -40,7 +40,7 @@ def state_of(metadata: TableMetadata, contract_sha256: str) -> TableState:
 
 
 def target_of(table: TableRef, metadata: TableMetadata, contract_sha256: str) -> TableTarget:
-    """The table of a protection: its state under the contract, and the head of its `main`."""
+    """The table as a protection names it: with its state under the contract, and the head of its `main`."""
     return TableTarget(table, state_of(metadata, contract_sha256), metadata.current_snapshot_id)
 
 
@@ -56,6 +56,6 @@ def state_changes(old: TableState, new: TableState) -> list[tuple[str, object, o
     return [(name, before, after) for name, before, after in facts if before != after]
 
 
-def name_changes(old: TableState, new: TableState) -> str:
+def join_changed_names(old: TableState, new: TableState) -> str:
     """The names of the facts that differ, joined for a sentence; empty if none does."""
     return " and ".join(name for name, _, _ in state_changes(old, new))

@@ -1,4 +1,4 @@
-"""The interface of a table that the gate publishes to. The swap compares the row that the checks used."""
+"""The interface of a table that the gate publishes to. A swap needs the row of the table as the checks read it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.unit import Unit
-from pvdm.metadata.gate.order import Order
+from pvdm.metadata.gate.order import LedgerChanges
 from pvdm.metadata.gate.proposal import PublishedSnapshot
 from pvdm.model.statements.table import TableRef
 
@@ -35,7 +35,7 @@ class Permit:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The table as the catalog shows it: the row with its pointer, and the document of exactly that pointer."""
+    """The table as the catalog shows it: the row with its pointer, and the metadata file of exactly that pointer."""
 
     table: TableRef
     row: TableRow
@@ -43,8 +43,8 @@ class Base:
 
 
 @dataclass(frozen=True, slots=True)
-class Next:
-    """The updates of one try to its base, and the function that permits the resulting document."""
+class NextCommit:
+    """The updates of one try to its base, and the function that permits the resulting metadata file."""
 
     updates: Sequence[Json]
     permit: Callable[[TableMetadata, bytes], Permit]
@@ -64,15 +64,15 @@ class Target(Protocol):
 
     def publish(
         self,
-        make: Callable[[Base], Next],
-        in_transaction: Callable[[Unit, TableRow], Order],
+        make: Callable[[Base], NextCommit],
+        in_transaction: Callable[[Unit, TableRow], LedgerChanges],
         then: Callable[[PublishedSnapshot], None],
     ) -> None:
-        """Publish what `make` makes of a base, and carry out its order. If the base has moved, call `make` again.
+        """Commit what `make` makes of a base, and apply the ledger changes. If the base has moved, call `make` again.
 
-        `in_transaction` repeats checks and returns the order. Where pointer and ledger are one database, it runs in
-        the transaction of the swap, with the row as it is after the swap; any error undoes the transaction. `then`
-        runs after the commit, before the next commit in the table's queue.
+        `in_transaction` repeats checks and returns the changes. In the Steward's own catalog it runs in the transaction
+        of the swap, with the row as it is after the swap; any error undoes the transaction. `then` runs after the
+        commit, before the next commit in the table's queue.
         """
 
     def read_back(self) -> Base:

@@ -71,7 +71,7 @@ class Metadata(_Part):
 
 
 class Parameter(_Part):
-    """A value that every workload gives; it is bound into its proofs. In filters and partitions it is `${name}`."""
+    """A value that every workload gives, and that its proofs bind. In filters and partitions it is `${name}`."""
 
     type: Literal["string", "boolean", "int", "long", "date", "timestamp", "timestamptz", "uuid"]
     """The type of its value."""
@@ -92,7 +92,7 @@ class Source(_Part):
     table: _Table | None = None
     """A table of the Steward's catalog, as namespace.name; its snapshot is pinned when a workload is opened."""
     uuid: Annotated[str, Field(pattern=TABLE_UUID)] | None = None
-    """The UUID of `table`. Left out: that of the table which was last published under this name, if any was."""
+    """The UUID of `table`. Left out: that of the table of this name that the target last published from, if any."""
     files: Files | None = None
     """Parquet files that a manifest lists with their hashes."""
 
@@ -148,11 +148,11 @@ class Boundary(_Part):
     target: _Table
     """The table that is published, as namespace.name."""
     operation: Literal["append", "overwrite-partitions", "overwrite"]
-    """What is done to it: rows added; every partition that a selected row lies in replaced, whole; or everything."""
+    """Add rows; replace each partition that has a selected row, as a whole; or replace everything."""
     partition: Annotated[dict[_Name, _Scalar], Field(max_length=64)] = {}
     """Partition values that the workload stays inside of; `${name}` is a parameter."""
     claim: Claim | None = None
-    """For `append`; without it a workload claims the whole target, so only one workload can be published."""
+    """For `append`; without it a workload claims the whole target, so only one workload can publish rows."""
 
 
 class Chunking(_Part):
@@ -176,7 +176,7 @@ class Exclusion(_Part):
     column: _Name
     """The target's column."""
     reason: Annotated[str, Field(min_length=1, max_length=CONTRACT_TEXT_MAX_CHARACTERS)]
-    """Why consumers do not rely on it; it is in every proof."""
+    """Why consumers do not rely on the column; every proof contains this reason."""
 
 
 class Content(_Part):
@@ -199,33 +199,33 @@ class Governance(_Part):
     """What happens on FAIL, and what a publication needs beside a PASS."""
 
     on_fail: Literal["quarantine", "delete"] = "quarantine"
-    """Where staged files go; what is deleted cannot be published by break-glass."""
+    """What happens to staged files; break-glass can publish files from quarantine."""
     sample_keys: Annotated[list[Literal["producer", "operator", "auditor"]], Field(max_length=3)] = [
         "operator",
         "auditor",
     ]
-    """Who may see keys of wrong rows."""
+    """Roles that may see the key values of wrong rows."""
     attestation: Literal["none", "required"] = "none"
-    """Whether the source must be attested. `required`: not yet."""
+    """Whether the source must be attested. `required`: not served yet."""
     threshold: Annotated[int, Field(ge=1, le=16)] = 1
-    """Notaries that must agree. Above 1: not yet."""
+    """Notaries that must agree. Above 1: not served yet."""
     attempts: Annotated[int, Field(ge=1, le=100)] = 5
-    """Attempts at one chunk that may fail verification or at the gate; those rolled back before do not count."""
+    """Attempts at one chunk that may fail, in verification or at the gate; rolled-back ones do not count."""
     proof_lifetime: _Duration = "24h"
     """How long a proof can be used: a number with s, m, h or d, at most 7d."""
 
 
 class Limits(_Part):
-    """Upper limits of one workload."""
+    """Upper limits of one workload's plan, and of each attempt."""
 
     chunks: Annotated[int, Field(ge=1, le=10_000)] = 10_000
-    """Chunks of its plan."""
+    """Chunks of one workload."""
     files: Annotated[int, Field(ge=1, le=1_000_000)] = 100_000
-    """Files that it stages."""
+    """Files that one attempt stages; never more than 20,000."""
     rows: Annotated[int, Field(ge=1, le=10**15)] = 10**12
-    """Rows that it stages."""
+    """Rows that one attempt stages."""
     size: _Size = "10TiB"
-    """Bytes that it stages."""
+    """Bytes that one attempt stages."""
 
 
 class Document(_Part):
@@ -250,15 +250,15 @@ class Document(_Part):
     projections: Projections
     """What is hashed."""
     profile: Literal["A", "T", "O"] = "A"
-    """How intent is established: A, from a pinned source through filter and columns. T and O: not yet."""
+    """How intent is established: A, from a pinned source through filter and columns. T and O: not served yet."""
     atomicity: Literal["chunk", "workload"] = "chunk"
     """What becomes visible at once; an overwrite of several chunks needs `workload`."""
     extraction: Literal["direct", "spark"] = "direct"
-    """Who reads the rows: pvdm's own reader, or the Steward's Spark (`spark`), with `copied` or `sealed`."""
+    """Who reads the rows: pvdm's own reader alone, or the Steward's Spark too (`spark`; not with storage `open`)."""
     storage: Literal["open", "copied", "sealed"] = "copied"
     """Which files are published: the Steward's own, with the staged page bodies (`copied`); or the staged ones, which
     the producer can still write (`open`), or that are closed for writing (`sealed`)."""
     governance: Governance = Governance()
     """What happens on FAIL, and what a publication needs."""
     limits: Limits = Limits()
-    """Upper limits of one workload."""
+    """Upper limits of one workload's plan, and of each attempt."""

@@ -60,15 +60,15 @@ def parse_contract(data: bytes, name: str = "contract") -> DataProductContract:
         document = Document.model_validate(parsed.value)
     except ValidationError as error:
         raise make_error(list_findings(error.errors(include_url=False), parsed), name) from None
-    judge = _Judge(document, parsed)
-    contract = judge.contract(hashlib.sha256(data).hexdigest())
-    if judge.found:
-        raise make_error(judge.found, name)
+    builder = _ContractBuilder(document, parsed)
+    contract = builder.contract(hashlib.sha256(data).hexdigest())
+    if builder.found:
+        raise make_error(builder.found, name)
     return contract
 
 
 @dataclass
-class _Judge:
+class _ContractBuilder:
     """Builds the contract and collects all faults. The contract is used only if there are none."""
 
     given: Document
@@ -76,7 +76,7 @@ class _Judge:
     found: list[Finding] = field(default_factory=list)
 
     def _refuse(self, path: KeyPath, expected: str, got: str, hint: str | None = None) -> None:
-        self.found.append(Finding(self.parsed.place(path), path, expected, got, hint))
+        self.found.append(Finding(self.parsed.position(path), path, expected, got, hint))
 
     def contract(self, sha256: str) -> types.DataProductContract:
         given = self.given
@@ -110,7 +110,7 @@ class _Judge:
         )
         for path, value, served in settings:
             if value != served:
-                self.found.append(Finding(self.parsed.place(path), path, served, value, _LATER, served_later=True))
+                self.found.append(Finding(self.parsed.position(path), path, served, value, _LATER, served_later=True))
 
     def _require_extraction(self) -> None:
         """Spark reads files by itself, so that they equal the frozen ones only if other parties cannot write them."""
@@ -173,7 +173,7 @@ class _Judge:
             "beside everything else or in every branch of an `or`",
             ascii(where[:80]),
             f"bound {name} in boundary.where by literals or parameters, or leave boundary.claim out: "
-            "a workload then claims everything, and there can be one only",
+            "a workload then claims the whole target, so that only one workload can append to it",
         )
 
     def _where(self, text: str) -> Expression | None:
@@ -231,8 +231,8 @@ class _Judge:
             self._refuse(used[name], f"a parameter {name} under parameters", ", ".join(sorted(declared)) or "none")
         for name in sorted(declared - set(used)):
             path: KeyPath = ("parameters", name)
-            place = self.parsed.key_place(path)
-            self.found.append(Finding(place, path, "a parameter that the boundary uses", "one it does not use"))
+            position = self.parsed.key_position(path)
+            self.found.append(Finding(position, path, "a parameter that the boundary uses", "one it does not use"))
 
     def _chunking(self) -> types.Chunking:
         given = self.given.chunking

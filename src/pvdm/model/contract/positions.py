@@ -23,7 +23,7 @@ _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class Position:
     """Line and column, counted from one."""
 
     line: int
@@ -38,18 +38,18 @@ class ParsedYaml:
     """A YAML document as plain values, with the positions of its values and keys."""
 
     value: Plain
-    values: Mapping[KeyPath, Place]
-    keys: Mapping[KeyPath, Place]
+    values: Mapping[KeyPath, Position]
+    keys: Mapping[KeyPath, Position]
 
-    def place(self, path: KeyPath) -> Place:
+    def position(self, path: KeyPath) -> Position:
         """The position of the value; of a missing one, that of its mapping."""
         while path and path not in self.values:
             path = path[:-1]
-        return self.values.get(path, Place(1, 1))
+        return self.values.get(path, Position(1, 1))
 
-    def key_place(self, path: KeyPath) -> Place:
+    def key_position(self, path: KeyPath) -> Position:
         """The position of the key."""
-        return self.keys.get(path) or self.place(path)
+        return self.keys.get(path) or self.position(path)
 
 
 def parse_yaml(data: bytes, name: str) -> ParsedYaml:
@@ -57,39 +57,39 @@ def parse_yaml(data: bytes, name: str) -> ParsedYaml:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise unreadable(name, _place_of_byte(data, error.start), "UTF-8", f"byte {error.start + 1} is none") from None
+        raise unreadable(name, _byte_position(data, error.start), "UTF-8", f"byte {error.start + 1} is none") from None
     composer = _Composer(text, name)
     try:
         return composer.read_document()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = Place(1, 1) if mark is None else _place(mark)
-        raise unreadable(name, place, "YAML", ascii(str(error.problem or error.context)[:120])[1:-1]) from None
+        position = Position(1, 1) if mark is None else _position(mark)
+        raise unreadable(name, position, "YAML", ascii(str(error.problem or error.context)[:120])[1:-1]) from None
     finally:
         composer.loader.dispose()
 
 
 def error_at(
-    reason: str, name: str, place: Place, message: str, *, expected: str, got: str, hint: str | None = None
+    reason: str, name: str, position: Position, message: str, *, expected: str, got: str, hint: str | None = None
 ) -> InputError:
-    """The error about a place in a contract's file."""
-    details: dict[str, str | int] = {"file": name, "line": place.line, "column": place.column}
-    return InputError(reason, f"{name}:{place}: {message}", expected=expected, got=got, hint=hint, **details)
+    """The error about a position in a contract's file, which is named `name`."""
+    details: dict[str, str | int] = {"file": name, "line": position.line, "column": position.column}
+    return InputError(reason, f"{name}:{position}: {message}", expected=expected, got=got, hint=hint, **details)
 
 
-def unreadable(name: str, place: Place, expected: str, got: str) -> InputError:
+def unreadable(name: str, position: Position, expected: str, got: str) -> InputError:
     """The error for a file that is not YAML, or uses more of YAML than a contract needs."""
-    return error_at("contract_unreadable", name, place, "the contract cannot be read", expected=expected, got=got)
+    return error_at("contract_unreadable", name, position, "the contract cannot be read", expected=expected, got=got)
 
 
-def _place(mark: Any) -> Place:
-    return Place(mark.line + 1, mark.column + 1)
+def _position(mark: Any) -> Position:
+    return Position(mark.line + 1, mark.column + 1)
 
 
-def _place_of_byte(data: bytes, position: int) -> Place:
-    before = data[:position]
+def _byte_position(data: bytes, offset: int) -> Position:
+    before = data[:offset]
     start = before.rfind(b"\n") + 1
-    return Place(before.count(b"\n") + 1, len(before[start:].decode("utf-8", "replace")) + 1)
+    return Position(before.count(b"\n") + 1, len(before[start:].decode("utf-8", "replace")) + 1)
 
 
 class _Composer:
@@ -100,29 +100,29 @@ class _Composer:
             self.loader = yaml.SafeLoader(text)
         except yaml.reader.ReaderError as error:
             before = text[: error.position].encode("utf-8")
-            place = _place_of_byte(before, len(before))
-            raise unreadable(name, place, "printable characters", f"U+{error.character:04X}") from None
+            position = _byte_position(before, len(before))
+            raise unreadable(name, position, "printable characters", f"U+{error.character:04X}") from None
         self._name = name
         self._nodes = 0
-        self._values: dict[KeyPath, Place] = {}
-        self._keys: dict[KeyPath, Place] = {}
+        self._values: dict[KeyPath, Position] = {}
+        self._keys: dict[KeyPath, Position] = {}
 
     def read_document(self) -> ParsedYaml:
         loader = self.loader
         loader.get_event()  # the start of the stream
         if loader.check_event(yaml.StreamEndEvent):
-            raise unreadable(self._name, Place(1, 1), "one document", "none")
+            raise unreadable(self._name, Position(1, 1), "one document", "none")
         loader.get_event()  # the start of the document
         value = self._read_value(())
         loader.get_event()
         if not loader.check_event(yaml.StreamEndEvent):
-            raise unreadable(self._name, _place(loader.peek_event().start_mark), "one document", "another one")
+            raise unreadable(self._name, _position(loader.peek_event().start_mark), "one document", "another one")
         return ParsedYaml(value, self._values, self._keys)
 
     def _read_value(self, path: KeyPath) -> Plain:
         event = self.loader.get_event()
         self._require_plain(event, path)
-        self._values[path] = _place(event.start_mark)
+        self._values[path] = _position(event.start_mark)
         if isinstance(event, yaml.MappingStartEvent):
             return self._read_mapping(path)
         if isinstance(event, yaml.SequenceStartEvent):
@@ -130,31 +130,31 @@ class _Composer:
         return self._read_scalar(event)
 
     def _require_plain(self, event: Any, path: KeyPath) -> None:
-        place = _place(event.start_mark)
+        position = _position(event.start_mark)
         self._nodes += 1
         if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
-            raise unreadable(self._name, place, "every value written out where it belongs", "an alias or an anchor")
+            raise unreadable(self._name, position, "every value written out where it belongs", "an alias or an anchor")
         if event.tag is not None:
-            raise unreadable(self._name, place, "no tag", ascii(event.tag[:80])[1:-1])
+            raise unreadable(self._name, position, "no tag", ascii(event.tag[:80])[1:-1])
         if len(path) > YAML_DEPTH_MAX:
-            raise unreadable(self._name, place, f"at most {YAML_DEPTH_MAX} levels", "more")
+            raise unreadable(self._name, position, f"at most {YAML_DEPTH_MAX} levels", "more")
         if self._nodes > YAML_NODES_MAX:
-            raise unreadable(self._name, place, f"at most {YAML_NODES_MAX} keys and values", "more")
+            raise unreadable(self._name, position, f"at most {YAML_NODES_MAX} keys and values", "more")
 
     def _read_mapping(self, path: KeyPath) -> Plain:
         found: dict[str, Plain] = {}
         while not self.loader.check_event(yaml.MappingEndEvent):
             event = self.loader.get_event()
             self._require_plain(event, path)
-            place = _place(event.start_mark)
+            position = _position(event.start_mark)
             if not isinstance(event, yaml.ScalarEvent):
-                raise unreadable(self._name, place, "a plain key", "a list or a mapping")
+                raise unreadable(self._name, position, "a plain key", "a list or a mapping")
             key = self._read_text(event)
             if key == "<<" and event.style is None:
-                raise unreadable(self._name, place, "every value written out where it belongs", "a merge key")
+                raise unreadable(self._name, position, "every value written out where it belongs", "a merge key")
             if key in found:
-                raise unreadable(self._name, place, "each key once", f"{key[:80]!a} again")
-            self._keys[(*path, key)] = place
+                raise unreadable(self._name, position, "each key once", f"{key[:80]!a} again")
+            self._keys[(*path, key)] = position
             found[key] = self._read_value((*path, key))
         self.loader.get_event()
         return found
@@ -178,5 +178,5 @@ class _Composer:
     def _read_text(self, event: Any) -> str:
         text = str(event.value)
         if _LONE_SURROGATE.search(text):
-            raise unreadable(self._name, _place(event.start_mark), "well-formed Unicode", "a lone surrogate")
+            raise unreadable(self._name, _position(event.start_mark), "well-formed Unicode", "a lone surrogate")
         return text

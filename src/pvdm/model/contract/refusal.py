@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from pvdm.errors import InputError
 from pvdm.model.contract import document
-from pvdm.model.contract.positions import KeyPath, ParsedYaml, Place, Plain, error_at
+from pvdm.model.contract.positions import KeyPath, ParsedYaml, Plain, Position, error_at
 
 _SHOWN_CHARACTERS: Final = 80
 PATTERNS: Final = {
@@ -53,7 +53,7 @@ _FORMS: Final = {
 class Finding:
     """One fault, or a setting that a later version will serve."""
 
-    place: Place
+    position: Position
     path: KeyPath
     expected: str
     got: str
@@ -63,17 +63,17 @@ class Finding:
 
 def make_error(found: Iterable[Finding], name: str) -> InputError:
     """The error for the first fault in the file."""
-    first = min(found, key=lambda each: each.place)
+    first = min(found, key=lambda each: each.position)
     path = ".".join(ascii(part)[1:-1] if isinstance(part, str) else str(part) for part in first.path)
     reason, verb = "contract_invalid", "cannot be accepted"
     if first.served_later:
         reason, verb = "contract_not_yet", "is not served yet"
     message = f"{path or 'the document'} {verb}"
-    return error_at(reason, name, first.place, message, expected=first.expected, got=first.got, hint=first.hint)
+    return error_at(reason, name, first.position, message, expected=first.expected, got=first.got, hint=first.hint)
 
 
 def list_findings(errors: Iterable[Mapping[str, Any]], parsed: ParsedYaml) -> list[Finding]:
-    """The faults with their positions. A missing key beside an unknown one is not reported: it was misspelled."""
+    """The faults with their positions. A missing key beside an unknown one is left out: the unknown one may be it."""
     found = [(str(each["type"]), _finding(each, parsed)) for each in errors]
     misspelled = {each.path[:-1] for kind, each in found if kind == "extra_forbidden"}
     return [each for kind, each in found if kind != "missing" or each.path[:-1] not in misspelled]
@@ -84,13 +84,13 @@ def _finding(error: Mapping[str, Any], parsed: ParsedYaml) -> Finding:
     path = _path(error["loc"], parsed.value)
     if path[-1:] == ("[key]",) and kind.startswith("string_"):
         path = path[:-1]
-        return Finding(parsed.key_place(path), path, _expected(kind, context), _show_value(path[-1]))
+        return Finding(parsed.key_position(path), path, _expected(kind, context), _show_value(path[-1]))
     if kind == "missing":
-        return Finding(parsed.place(path[:-1]), path, "a value", "none")
+        return Finding(parsed.position(path[:-1]), path, "a value", "none")
     if kind == "extra_forbidden":
         known = ", ".join(_known_keys(path[:-1]))
-        return Finding(parsed.key_place(path), path, f"one of {known}", "an unknown key")
-    return Finding(parsed.place(path), path, _expected(kind, context), _show_value(given))
+        return Finding(parsed.key_position(path), path, f"one of {known}", "an unknown key")
+    return Finding(parsed.position(path), path, _expected(kind, context), _show_value(given))
 
 
 def _path(given: Iterable[str | int], value: Plain) -> KeyPath:

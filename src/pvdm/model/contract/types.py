@@ -53,7 +53,7 @@ class ChunkingBy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A value that every workload sets, bound into its proofs. Its text is a literal of the type."""
+    """A value that every workload gives as the text of a literal of this type. Proofs bind it."""
 
     name: str
     type: Kind
@@ -70,7 +70,8 @@ class ParameterRef:
 class Source:
     """The source of the intended rows: a table of the catalog, or Parquet files that a manifest lists with hashes.
 
-    `uuid` is the table that an operator approved by signing the contract; None if any table of that name is.
+    `uuid` is the table's UUID, if the contract names it. Otherwise the table that the target was last published from
+    under this name is required.
     """
 
     table: str | None
@@ -132,7 +133,7 @@ class Governance:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one workload."""
+    """The limits of one workload's plan, and of each attempt."""
 
     chunks: int
     files: int
@@ -213,7 +214,7 @@ def _canonical(text: str, declared: Parameter) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MappedColumn:
-    """A column of the source under the target's name and in the target's type."""
+    """A column of the source, with its name and its type in the target."""
 
     source: str
     target: str

@@ -1,4 +1,4 @@
-"""Claims: which part of a target an append workload publishes, as an interval of order-preserving bytes."""
+"""Claims: the part of a target that an append workload reserves, as an interval of order-preserving bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pvdm.model.schema import Kind, PrimitiveType
 
 CLAIM_VALUE_MAX_BYTES: Final = 1024
 WAY_TO_CORRECT: Final = "an operator migrates the table to a contract that overwrites"
-"""How to correct a published part: it cannot be appended to again. Errors and published workloads show this."""
+"""How to correct a published part, to which nothing more can be appended. Errors and the outcomes of runs show this."""
 
 _INTEGER_TYPES: Final = frozenset(
     {"int", "long", "date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"}
@@ -49,7 +49,7 @@ class Claim:
 
     @classmethod
     def value(cls, column: str, column_type: str, value: ClaimValue) -> Claim:
-        """The rows that hold exactly this value, or null."""
+        """The rows with exactly this value in the column; None is null."""
         key = _encode(column_type, value)
         return cls(column, _kind(column_type), key, key + b"\x00", f"{column} = {value_text(column_type, value)}")
 

@@ -13,7 +13,7 @@ from pvdm.model.filter.bind import parse_typed
 from pvdm.model.filter.claim import Claim, ClaimValue, edge, successor, value_text
 from pvdm.model.schema import DecimalType, Kind, PrimitiveType, Type
 
-# Every order that a claim column may have. Fixed has the order of binary, and int that of long.
+# One type for each order that a claim column can have. Fixed has the order of binary, and int that of long.
 _TYPES: Final[tuple[Type, ...]] = (
     *(PrimitiveType(each) for each in (Kind.STRING, Kind.BOOLEAN, Kind.LONG, Kind.DATE, Kind.TIME)),
     *(PrimitiveType(each) for each in (Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.TIMESTAMP_NS, Kind.TIMESTAMPTZ_NS)),

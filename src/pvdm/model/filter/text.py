@@ -40,7 +40,7 @@ class _Token:
 
 
 def parse_expression(text: str) -> ex.Expression:
-    """The filter of this text. Raises `expression_invalid`."""
+    """The filter of this text. Raises `expression_invalid` or `expression_too_long`."""
     if len(text) > EXPRESSION_MAX_CHARACTERS:
         expected = f"at most {EXPRESSION_MAX_CHARACTERS} characters"
         raise Code.FILTER_INVALID(reason="expression_too_long", expected=expected, got=str(len(text)))

@@ -13,7 +13,7 @@ from pvdm.model.statements.table import TableRef
 
 @dataclass(frozen=True, slots=True)
 class SourceAttestation(Document, title="the source attestation"):
-    """Rows of one source snapshot and a commitment to their digest, under a key that the producer does not have."""
+    """The row count of one source snapshot and a commitment to its digest, with a key that no producer has."""
 
     attestor: Identity
     table: TableRef

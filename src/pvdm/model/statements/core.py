@@ -86,7 +86,7 @@ class AddedFile(Document, title="an added file"):
     """A verified data file: path and exact bytes as it was staged, and as it is published.
 
     With storage `copied` the Steward publishes a file of its own, with the staged page bodies. Otherwise both are the
-    same. With storage `sealed` also the version that the store showed when the file was frozen.
+    same. `version_id` is for storage `sealed`: the version that the store showed when the file was frozen.
     """
 
     staged_path: Text

@@ -37,7 +37,7 @@ class EpochStatement(Document, title="the epoch statement"):
 
 @dataclass(frozen=True, slots=True)
 class RestoreStatement(Document, title="the restore statement"):
-    """A restore from a backup: sizes of the log in the backup and outside, entries refilled and lost.
+    """A restore from a backup: the log's size in the backup and in the outside checkpoint, entries refilled and lost.
 
     Of the refilled entries, `missing` have no envelope any more; the operator has accepted that.
     """
@@ -59,6 +59,5 @@ class RestoreStatement(Document, title="the restore statement"):
 def require_step(before: EpochStage | None, after: EpochStage) -> None:
     """The stage after comes later than the stage before. Raises `epoch_step_invalid`."""
     stages = list(EpochStage)
-    place = -1 if before is None else stages.index(before)
-    if stages.index(after) <= place:
-        raise Code.EPOCH_INVALID(reason="epoch_step_invalid", got=f"{stages[place].value} to {after.value}")
+    if before is not None and stages.index(after) <= stages.index(before):
+        raise Code.EPOCH_INVALID(reason="epoch_step_invalid", got=f"{before.value} to {after.value}")

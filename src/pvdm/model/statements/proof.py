@@ -81,7 +81,7 @@ class Proof(Document, title="the proof"):
 
 @dataclass(frozen=True, slots=True)
 class ChunkProofs(Document, title="a chunk"):
-    """One chunk of the plan: the attempt that passed, its nonce, and its proofs, one from each notary."""
+    """One chunk of the plan: the attempt that is published, its nonce, and its proofs, one from each notary."""
 
     chunk_id: Text
     attempt_id: Random

@@ -38,7 +38,7 @@ from pvdm.steward.access import STEWARD_AS_OPERATOR_GRANT, STEWARD_GRANT
 from pvdm.steward.locks import ThreadLocks, hold_work
 from pvdm.steward.work.opened import contract_of, is_adopted, staged_head
 from pvdm.steward.work.sources import levels_of
-from pvdm.trust.statement import read_signed
+from pvdm.trust.statement import read_unchecked
 from pvdm.verify.fetch import Files, HashedFile
 
 BRANCH_TRIES_MAX: Final = 8
@@ -63,7 +63,7 @@ class EndedAttempt:
 
     @property
     def published(self) -> bool:
-        """Whether `main` shows its files."""
+        """Whether the attempt was published."""
         return self.attempt.state is AttemptState.COMMITTED
 
 
@@ -84,7 +84,7 @@ class Disposal:
     catalog: Catalog
     vault: Vault
     files: Files
-    require_consistent: Callable[[], None]  # raises where the ledger's log is not the one of the outside checkpoint
+    require_consistent: Callable[[], None]  # raises if the ledger's log contradicts the outside checkpoint
     _locks: ThreadLocks = field(default_factory=ThreadLocks, init=False)
     _references_cache: NamedFiles = field(default_factory=NamedFiles, init=False)
 
@@ -165,7 +165,8 @@ class Disposal:
             return
         with self.ledger.read() as unit:
             fences = _fences(unit, ended.attempt)
-        if branch_removal(metadata, ended.attempt, fences)[0]:
+        updates, _ = plan_branch_removal(metadata, ended.attempt, fences)
+        if updates:
             self._remove_branch(ended.attempt, ended.row)
 
     def _load(self, attempt_id: str) -> EndedAttempt:
@@ -181,7 +182,7 @@ class Disposal:
             raise Code.ATTEMPT_LIVE(
                 "the attempt has not ended", expected="an ended attempt", got=attempt.state, attempt_id=attempt_id
             )
-        core = None if envelope is None else read_signed(envelope, Proof).core
+        core = None if envelope is None else read_unchecked(envelope, Proof).core
         return EndedAttempt(
             attempt,
             workload.opening.table_uuid,
@@ -194,7 +195,7 @@ class Disposal:
         )
 
     def _quarantine(self, ended: EndedAttempt) -> str:
-        """Keep the files of a refused attempt outside of the table; returns a note about files that were lost."""
+        """Copy the files of a failed attempt into quarantine; returns a note about files that could not be copied."""
         if not must_quarantine(ended) or ended.core is None:
             return "the attempt has no proof" if ended.core is None else ""
         lost = []
@@ -203,7 +204,7 @@ class Disposal:
                 staged = HashedFile(file.staged_path, *file.staged_size_and_hash)
                 self._put_in_quarantine(ended, self.files.fetch_frozen(staged).data)
             except VerificationError as error:
-                if file.staged_sha256 not in self.in_quarantine(ended):
+                if file.staged_sha256 not in self.quarantined_hashes(ended):
                     lost.append(f"{file.staged_sha256}: {error.reason}{self._quarantine_published_copy(ended, file)}")
         lost += self._quarantine_unbound(ended, ended.core)
         return "" if not lost else f"not kept: {', '.join(lost)}"
@@ -220,11 +221,11 @@ class Disposal:
             self._require_not_cleaned_up(attempt_id)
 
     def _quarantine_published_copy(self, ended: EndedAttempt, file: AddedFile) -> str:
-        """Keep the Steward's own copy where the staged file has changed since; returns a note about it."""
+        """Quarantine the Steward's own copy of a staged file that has changed since; returns a note about it."""
         if file.published_path == file.staged_path:
             return ""
         try:
-            if file.published_sha256 not in self.in_quarantine(ended):
+            if file.published_sha256 not in self.quarantined_hashes(ended):
                 copy = HashedFile(file.published_path, *file.published_size_and_hash)
                 self._put_in_quarantine(ended, self.files.fetch_frozen(copy).data)
         except VerificationError:
@@ -232,7 +233,7 @@ class Disposal:
         return f", its rows are kept as {file.published_sha256}"
 
     def _quarantine_unbound(self, ended: EndedAttempt, core: ProofCore) -> list[str]:
-        """Keep data files that the proof does not bind, up to the contract's limit; returns notes about the others."""
+        """Quarantine data files that the proof does not name, up to the contract's limit; returns notes on the rest."""
         bound = {parse_location(file.staged_path) for file in core.files.added}
         folder = parse_location(ended.attempt.prefix).child("data")
         lost, room = [], ended.bytes_max
@@ -254,9 +255,9 @@ class Disposal:
         more = len(lost) - LOST_FILES_NAMED_MAX
         return lost if more <= 0 else [*lost[:LOST_FILES_NAMED_MAX], f"and {more} others"]
 
-    def in_quarantine(self, ended: EndedAttempt) -> set[str]:
+    def quarantined_hashes(self, ended: EndedAttempt) -> set[str]:
         """The hashes of the attempt's files in quarantine."""
-        listed = self.vault.listed(ended.table_uuid, VaultKind.QUARANTINE, ended.attempt.attempt_id)
+        listed = self.vault.finished(ended.table_uuid, VaultKind.QUARANTINE, ended.attempt.attempt_id)
         return {location.rpartition("/")[2] for location in listed}
 
     def _remove_branch(self, attempt: Attempt, row: TableRow) -> None:
@@ -273,7 +274,7 @@ class Disposal:
                 or staged_head(metadata, attempt.branch) != attempt.staged_snapshot_id
             ):
                 return  # it is gone, or was written since it was adopted
-            updates, requirements = branch_removal(metadata, attempt, fences)
+            updates, requirements = plan_branch_removal(metadata, attempt, fences)
             if not updates:
                 return
             try:
@@ -317,7 +318,7 @@ class Disposal:
 
     def _search(self, ended: EndedAttempt) -> Search:
         """The search for references to the attempt's files, over the snapshots of all tables."""
-        copies = self.vault.place(ended.table_uuid, VaultKind.DATA, ended.attempt.attempt_id)
+        copies = self.vault.location(ended.table_uuid, VaultKind.DATA, ended.attempt.attempt_id)
         folders = [parse_location(ended.attempt.prefix), parse_location(copies)]
         references = References(self.ledger, self.catalog.states, self.files, self._references_cache)
         older = None  # a snapshot of `main` that is older than the attempt: its base, or one by time
@@ -325,14 +326,15 @@ class Disposal:
             older = ended.core.target.base_snapshot_id
         elif ended.row is not None:
             older = shown_before(self.catalog.states.of(ended.row).metadata, ended.opened_micros)
-        return references.under(folders, after_event=ended.opened_event, older_snapshots={ended.table_uuid: older})
+        older_by_uuid = {ended.table_uuid: older}
+        return references.search_below(folders, after_event=ended.opened_event, older_snapshots=older_by_uuid)
 
     def copies_of(self, ended: EndedAttempt) -> list[str]:
         """The Steward's copies of the attempt's files in the vault."""
-        return self.vault.listed(ended.table_uuid, VaultKind.DATA, ended.attempt.attempt_id)
+        return self.vault.finished(ended.table_uuid, VaultKind.DATA, ended.attempt.attempt_id)
 
     def prefix_of(self, ended: EndedAttempt) -> Prefix | None:
-        """The attempt's own folder; files that an adopted branch staged elsewhere are not in it."""
+        """The attempt's own folder; None for a dropped table. Files of an adopted branch lie elsewhere."""
         if ended.row is None:
             return None
         folder = parse_location(ended.attempt.prefix)
@@ -363,7 +365,7 @@ def published_files(ended: EndedAttempt) -> set[Location]:
 
 
 def shown_before(metadata: TableMetadata, micros: int) -> int | None:
-    """The newest snapshot of `main` that is surely older than this time, by the largest clock difference."""
+    """The newest snapshot of `main` that is older than this time, even with the largest allowed clock difference."""
     latest = micros // 1_000 - CLOCK_DIFFERENCE_MAX_MS
     main_history = metadata.ancestry(metadata.current_snapshot_id or 0)
     return next((each.snapshot_id for each in main_history if each.timestamp_ms < latest), None)
@@ -379,7 +381,7 @@ def _fences(unit: Unit, attempt: Attempt) -> tuple[str, ...]:
     return tuple(fence_of(each.announced_id) for each in announced.of_attempt(unit, attempt.attempt_id))
 
 
-def branch_removal(
+def plan_branch_removal(
     metadata: TableMetadata, attempt: Attempt, fences: Sequence[str] = ()
 ) -> tuple[list[Json], list[Json]]:
     """The updates that remove the attempt's branch and own snapshots, and their requirements."""

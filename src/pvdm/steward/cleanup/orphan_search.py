@@ -28,7 +28,7 @@ from pvdm.ledger.record import proofs
 from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.work import attempts, disposals, workloads
 from pvdm.model.statements.proof import Proof
-from pvdm.steward.access import require_attempt
+from pvdm.steward.access import refuse_attempt_token
 from pvdm.steward.cleanup.disposal import (
     Disposal,
     EndedAttempt,
@@ -40,7 +40,7 @@ from pvdm.steward.cleanup.disposal import (
 )
 from pvdm.steward.work.opened import is_adopted
 from pvdm.steward.work.sources import load_row
-from pvdm.trust.statement import read_signed
+from pvdm.trust.statement import read_unchecked
 from pvdm.verify.fetch import Files
 
 _MANIFEST_LIST_NAME: Final = re.compile(r"snap-([0-9]{1,19})(?:-.*)?\.avro")
@@ -63,7 +63,7 @@ class _Candidate:
 
 @dataclass(frozen=True, slots=True)
 class _InUse:
-    """Files that are no candidates: those in folders of live attempts, and those that their proofs name."""
+    """Files that are no candidates: those in folders of live attempts, and those that live attempts' proofs name."""
 
     folders: tuple[Location, ...]
     files: frozenset[Location]
@@ -73,7 +73,7 @@ class _InUse:
 
 
 class OrphanSearch:
-    """Finds and removes the orphans of one table; each manifest list and manifest is read at most once."""
+    """Finds and removes the orphans of one table."""
 
     def __init__(self, ledger: Ledger, catalog: Catalog, files: Files, disposal: Disposal) -> None:
         self._ledger = ledger
@@ -130,7 +130,7 @@ class OrphanSearch:
             first_micros = first_event = 0  # a job may have written its files at any time before
         older = {row.table_uuid: shown_before(self._load_metadata(row), first_micros)}
         references = References(self._ledger, self._catalog.states, self._files)
-        search = references.search(wanted, after_event=first_event, older_snapshots=older)
+        search = references.search_for(wanted, after_event=first_event, older_snapshots=older)
         search.look_through()
         return search
 
@@ -163,7 +163,7 @@ class OrphanSearch:
                     continue
                 folders.append(parse_location(attempt.prefix))
                 for record in proofs.of_attempt(unit, attempt.attempt_id):
-                    core = read_signed(proofs.get_envelope(unit, record.proof_id), Proof).core
+                    core = read_unchecked(proofs.get_envelope(unit, record.proof_id), Proof).core
                     files.update(parse_location(each.staged_path) for each in core.files.added)
         return _InUse(tuple(folders), frozenset(files))
 
@@ -180,18 +180,15 @@ class OrphanSearch:
             yield from self._list_staged_metadata(row, adopted)
 
     def _list_staged_files(self, row: TableRow, ended: EndedAttempt) -> Iterator[_Candidate]:
-        """The staged data files; one of another size is another file, and evidence not in quarantine stays."""
+        """The staged data files. A file of another size is another file. Evidence that is not in quarantine stays."""
         evidence = self._list_evidence(ended)
         table = parse_location(row.location)
         for file in () if ended.core is None else ended.core.files.added:
             location = parse_location(file.staged_path)
             above = Location(location.scheme, location.authority, location.parts[:-1])
+            is_only_evidence = evidence is not None and file.staged_sha256 not in evidence
             # Files directly at the table's location are left alone.
-            if (
-                not above.is_under(table)
-                or above == table
-                or (evidence is not None and file.staged_sha256 not in evidence)
-            ):
+            if is_only_evidence or above == table or not above.is_under(table):
                 continue
             prefix = open_folder(self._catalog, self._disposal.files, row, above)
             left = prefix.find(location)
@@ -199,12 +196,12 @@ class OrphanSearch:
                 yield _Candidate(ended, left, prefix, of_job=True)
 
     def _list_evidence(self, ended: EndedAttempt) -> set[str] | None:
-        """The hashes in quarantine of a FAIL; None where nothing has to be kept, or an operator has removed it."""
+        """The hashes of a failed attempt's quarantine; None if none has to be kept, or an operator has removed it."""
         if not must_quarantine(ended):
             return None
         with self._ledger.read() as unit:
             removal = disposals.find_removal(unit, ended.attempt.attempt_id)
-        return None if removal is not None and removal.done else self._disposal.in_quarantine(ended)
+        return None if removal is not None and removal.done else self._disposal.quarantined_hashes(ended)
 
     def _list_staged_metadata(self, row: TableRow, adopted: Sequence[EndedAttempt]) -> Iterator[_Candidate]:
         """The manifest lists of staged snapshots, found by Iceberg's names for them, and their manifests."""
@@ -237,8 +234,8 @@ class OrphanSearch:
             return None, []
 
 
-class Leftovers:
-    """Searches for orphans on behalf of callers; concurrent searches of one table share the result."""
+class OrphanRequests:
+    """Answers callers' requests to find or remove orphans; concurrent searches of one table share the result."""
 
     def __init__(self, catalog: Catalog, search: OrphanSearch) -> None:
         self._catalog = catalog
@@ -246,7 +243,7 @@ class Leftovers:
         self._lock = threading.Lock()
         self._running: dict[str, Future[list[OrphanView]]] = {}
 
-    def orphans(self, grant: Grant, table: str) -> list[OrphanView]:
+    def find(self, grant: Grant, table: str) -> list[OrphanView]:
         """The orphans of a table; a call during a search of the same table waits for its result."""
         row = self._load_row(grant, table)
         with self._lock:
@@ -270,5 +267,5 @@ class Leftovers:
         return self._search.remove(self._load_row(grant, table))
 
     def _load_row(self, grant: Grant, table: str) -> TableRow:
-        require_attempt(grant, None)
+        refuse_attempt_token(grant)
         return load_row(self._catalog, grant, table)

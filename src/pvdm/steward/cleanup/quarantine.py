@@ -21,7 +21,7 @@ from pvdm.ledger.work import attempts, chunks, disposals, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.disposals import QUARANTINE_PAGE_MAX_ROWS, Removal
 from pvdm.model.states import ATTEMPT, WorkloadState
-from pvdm.steward.access import require_attempt, visible_domain
+from pvdm.steward.access import refuse_attempt_token, visible_domain
 from pvdm.steward.logs import log_event
 from pvdm.steward.work.sources import load_row, table_name
 
@@ -42,7 +42,7 @@ class QuarantineFiles:
 
         Attempts that the ledger does not know come last, by their ids.
         """
-        require_attempt(grant, None)
+        refuse_attempt_token(grant)
         uuid = None if table is None else load_row(self._catalog, grant, table).table_uuid
         returned = self._find_returned(uuid)
         with self._ledger.read() as unit:
@@ -72,7 +72,7 @@ class QuarantineFiles:
 
         Raises before anything is removed if one of them is not in quarantine, or may still be published.
         """
-        require_attempt(grant, None)
+        refuse_attempt_token(grant)
         with self._ledger.read() as unit:
             unknown_ids = disposals.find_unknown_attempts(unit, attempt_ids)
         listed = self._list_unknown(grant, None) if unknown_ids else []
@@ -117,11 +117,9 @@ class QuarantineFiles:
         def begin(unit: Unit) -> Removal:
             # Checked in the transaction that records it; a decided workload stays decided.
             _require_removable(unit, grant, attempt_id, returned=returned)
-            return (
-                disposals.note_removal(unit, removal, known=True)
-                if returned
-                else disposals.begin_removal(unit, removal)
-            )
+            if returned:
+                return disposals.note_removal(unit, removal, known=True)
+            return disposals.begin_removal(unit, removal)
 
         begun = self._ledger.transact(begin, at_micros=self._clock.now_micros())
         # Listed again: a file written before the record is in this list, and a later writer finds the record and
@@ -151,9 +149,7 @@ class QuarantineFiles:
         domain = visible_domain(grant)
         found: list[UnknownFolder] = []
         for uuid in self._vault.tables() if table_uuid is None else [table_uuid]:
-            folder_names = [
-                each for each in self._vault.folders(uuid, VaultKind.QUARANTINE) if _ATTEMPT_ID.fullmatch(each)
-            ]
+            folder_names = list(filter(_ATTEMPT_ID.fullmatch, self._vault.folders(uuid, VaultKind.QUARANTINE)))
             if not folder_names:
                 continue
             with self._ledger.read() as unit:
@@ -183,7 +179,7 @@ class QuarantineFiles:
             age_seconds=max(0, (self._clock.trusted_micros() - failed_micros) // 1_000_000),
             files=len(files),
             bytes=sum(each.size for each in files),
-            folder=self._vault.place(table_uuid, VaultKind.QUARANTINE, attempt_id),
+            folder=self._vault.location(table_uuid, VaultKind.QUARANTINE, attempt_id),
             **facts,
         )
 

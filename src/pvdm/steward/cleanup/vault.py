@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from pvdm.catalog.catalog import Catalog
-from pvdm.catalog.cleanup import ORPHAN_AGE_MAX_SECONDS
+from pvdm.catalog.cleanup import ORPHAN_AGE_MIN_SECONDS
 from pvdm.catalog.references import References, UndecidedError
 from pvdm.lake.files import FoundFile
 from pvdm.lake.paths import parse_location
 from pvdm.lake.read.entries import FileReader
-from pvdm.lake.stores.stores import Place, place_of
+from pvdm.lake.stores.stores import Place, location_of
 from pvdm.lake.vault import Vault, VaultKind
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import tables
@@ -29,7 +29,7 @@ from pvdm.steward.config.steward import StewardConfig
 
 VAULT_COUNTED_MAX_FILES: Final = 1_000_000
 
-_SWEEP_SECONDS: Final = 86_400
+_SWEEP_INTERVAL_SECONDS: Final = 86_400
 _SNAPSHOT_FILE_NAME: Final = re.compile(r"(?:snap-([0-9]{1,19})|([0-9]{1,19})-[md][0-9]+)\.avro")
 _VERIFIED_MANIFEST_NAME: Final = re.compile(r"verified-([0-9a-f]{32})-[0-9a-f]{16}\.avro")
 
@@ -45,7 +45,7 @@ def local_folders(config: StewardConfig, ledger_file: Path | None) -> dict[str, 
         "metadata": config.catalog.metadata,
         "vault": config.catalog.vault,
     }
-    found = {name: place_of(place) for name, place in places.items() if place is not None}
+    found = {name: location_of(place) for name, place in places.items() if place is not None}
     return {name: place.local for name, place in found.items() if place.scheme == "file"}
 
 
@@ -53,7 +53,7 @@ def local_folders(config: StewardConfig, ledger_file: Path | None) -> dict[str, 
 class Usage:
     """One count: files and bytes of each kind, and when the oldest file was put into quarantine.
 
-    A count that stopped at the limit is not `whole`. `counted` is the time at which it ended.
+    A count that stopped at the limit is not `whole`. `counted` is the time at which it ended, in seconds since 1970.
     """
 
     files: Mapping[VaultKind, int]
@@ -72,7 +72,7 @@ class VaultUsage:
         self.last: Usage | None = None
 
     def count(self) -> Usage:
-        """Count again, up to the limit of files. Raises UnavailableError where the vault cannot be read."""
+        """Count again, up to the limit of files. Raises UnavailableError if the vault cannot be read."""
         files, sizes = Counter[VaultKind](), Counter[VaultKind]()
         oldest, whole = None, True
         for kind, each in self._vault.walk():
@@ -107,24 +107,24 @@ class VaultSweep:
     def sweep(self) -> int:
         """Remove old files, at most once a day; returns their number."""
         now = time.time()
-        if now - self._swept_seconds < _SWEEP_SECONDS:
+        if now - self._swept_seconds < _SWEEP_INTERVAL_SECONDS:
             return 0
         with self._ledger.read() as unit:
             if restores.newest_micros(unit) is not None:
                 return 0
-        count = sum(self._sweep_table(table_uuid, now - ORPHAN_AGE_MAX_SECONDS) for table_uuid in self._vault.tables())
+        count = sum(self._sweep_table(table_uuid, now - ORPHAN_AGE_MIN_SECONDS) for table_uuid in self._vault.tables())
         self._swept_seconds = now
         return count
 
     def _sweep_table(self, table_uuid: str, latest: float) -> int:
-        found = self._vault.found(table_uuid, VaultKind.METADATA)
+        found = self._vault.files_of_kind(table_uuid, VaultKind.METADATA)
         old = [each for each in found if each.modified_seconds <= latest]
         with self._ledger.read() as unit:
             # A dropped table may be registered again.
             if not old or tables.find_by_uuid(unit, table_uuid) is None:
                 return 0
             # If the writer of an unfinished file still runs, its write fails.
-            removable = [each for each in old if each.unfinished] + _find_unverified(unit, old)
+            removable = [each for each in old if each.unfinished] + _find_unused_verified(unit, old)
             unpublished = _find_unpublished(unit, old)
         removable += self._schedule_deletion(table_uuid, self._find_unlisted(table_uuid, unpublished))
         for each in removable:
@@ -132,13 +132,14 @@ class VaultSweep:
         return len(removable)
 
     def _find_unlisted(self, table_uuid: str, files: Sequence[FoundFile]) -> list[FoundFile]:
-        """The files that no snapshot lists; none where that is undecided."""
+        """The files that no snapshot lists; an empty list if that is undecided."""
         if not files:
             return []
         folder = self._vault.root.child(table_uuid, VaultKind.METADATA.value)
         references = References(self._ledger, self._catalog.states, self._reader)
         try:
-            referenced = references.under([folder], after_event=0, older_snapshots={}, entries=False).look_through()
+            search = references.search_below([folder], after_event=0, older_snapshots={}, entries=False)
+            referenced = search.look_through()
         except UndecidedError:
             return []
         return [each for each in files if parse_location(each.location) not in referenced]
@@ -166,14 +167,11 @@ def _find_unpublished(unit: Unit, files: Sequence[FoundFile]) -> list[FoundFile]
     return [each for each, snapshot_id in candidates.items() if snapshot_id not in published]
 
 
-def _find_unverified(unit: Unit, files: Sequence[FoundFile]) -> list[FoundFile]:
-    """Verified manifests that no row names and whose nonce is not reserved any more."""
+def _find_unused_verified(unit: Unit, files: Sequence[FoundFile]) -> list[FoundFile]:
+    """Verified manifests that no row of the ledger names and whose nonce is not reserved any more."""
     candidates = {each: match[1] for each in files if (match := _VERIFIED_MANIFEST_NAME.fullmatch(each.name))}
     recorded = verified.list_manifest_locations(unit, list(candidates.values()))
-    found_nonces = {
-        each: nonces.find(unit, nonce) for each, nonce in candidates.items() if each.location not in recorded
-    }
+    unnamed = {each: nonce for each, nonce in candidates.items() if each.location not in recorded}
+    found = {each: nonces.find(unit, nonce) for each, nonce in unnamed.items()}
     # An unknown nonce may be reserved later.
-    return [
-        each for each, nonce in found_nonces.items() if nonce is not None and nonce.state is not NonceState.RESERVED
-    ]
+    return [each for each, nonce in found.items() if nonce is not None and nonce.state is not NonceState.RESERVED]

@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.paths import Location, parse_location
-from pvdm.lake.stores.stores import place_of
+from pvdm.lake.stores.stores import location_of
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.record import shared_settings
@@ -35,10 +35,10 @@ def require_common_settings(
 ) -> bool:
     """Compare the configuration with the settings that the ledger stores; returns whether all of them are stored.
 
-    Raises `steward_differs`. `creating`: the catalog's settings may change while the catalog is empty.
+    Raises `steward_differs`. `creating`: the catalog's settings may change if the catalog never had a table or view.
     `ignores_origin`: the log's name is not compared, since a restore checks it itself.
     """
-    configured = _settings(ledger, config)
+    configured = _configured_settings(ledger, config)
     with ledger.read() as unit:
         stored = shared_settings.find_settings(unit)
         if stored is not None and ignores_origin:
@@ -48,7 +48,7 @@ def require_common_settings(
 
 def store_common_settings(ledger: Ledger, config: StewardConfig, *, at_micros: int, creating: bool = False) -> None:
     """Store the settings that the ledger lacks. Raises `steward_differs` if another Steward has stored other ones."""
-    configured = _settings(ledger, config)
+    configured = _configured_settings(ledger, config)
 
     def work(unit: Unit) -> None:
         shared_settings.lock_settings(unit)
@@ -60,8 +60,8 @@ def store_common_settings(ledger: Ledger, config: StewardConfig, *, at_micros: i
     ledger.transact(work, at_micros=at_micros)
 
 
-def _settings(ledger: Ledger, config: StewardConfig) -> SharedSettings:
-    """The settings to compare; folders only on PostgreSQL, since one process serves a SQLite ledger."""
+def _configured_settings(ledger: Ledger, config: StewardConfig) -> SharedSettings:
+    """The configured settings that are compared; folders only on PostgreSQL, since one process serves SQLite."""
     catalog = config.catalog
     shared = SharedSettings(config.notary, config.origin, catalog=catalog.name)
     if ledger.file is not None:
@@ -69,8 +69,8 @@ def _settings(ledger: Ledger, config: StewardConfig) -> SharedSettings:
     return replace(
         shared,
         warehouse=str(parse_location(catalog.warehouse)),
-        metadata=str(place_of(catalog.metadata)),
-        vault=str(place_of(catalog.vault)),
+        metadata=str(location_of(catalog.metadata)),
+        vault=str(location_of(catalog.vault)),
     )
 
 
@@ -85,7 +85,7 @@ def _merge_settings(
         stored_value = getattr(stored, name)
         if stored_value is None or stored_value == value:
             continue
-        # The catalog's settings may change as long as it never had a table or view, also of an upstream.
+        # Rows of dropped tables stay, and tables of upstreams have rows too.
         rows = (unit.row(select(column).limit(1)) for column in (tables_table.c.table_id, views.c.view_id))
         if not (creating and name in _CATALOG_SETTINGS and all(row is None for row in rows)):
             raise _differs_error(name, stored_value, value)
@@ -98,7 +98,7 @@ def _differs_error(name: str, stored: str, configured: str) -> PvdmError:
     if name == "origin":
         hint += "; if the end of the log is lost, only `pvdm steward restore --lost-origin` sets a new origin"
     if name in _CATALOG_SETTINGS:
-        hint += "; if the catalog is empty, stop every Steward and store the new value with `pvdm steward init`"
+        hint += "; if the catalog never had a table or view, stop every Steward and run `pvdm steward init` for it"
     return Code.STEWARD_FOLDER_UNAVAILABLE(
         f"the Stewards of this ledger have another {setting}",
         reason="steward_differs",
@@ -108,15 +108,15 @@ def _differs_error(name: str, stored: str, configured: str) -> PvdmError:
     )
 
 
-def require_in_place(ledger: Ledger, catalog: CatalogConfig) -> None:
-    """Require that the ledger's tables lie in the configured metadata, vault and warehouse.
+def require_table_folders(ledger: Ledger, catalog: CatalogConfig) -> None:
+    """Require that the ledger's tables lie in the configured metadata, vault and warehouse folders.
 
     Raises `steward_folders_moved`, since metadata names files by full paths and no table could be read.
     """
     checks: tuple[tuple[str, Location, Callable[[Unit, Location], Location | None]], ...] = (
-        ("metadata", place_of(catalog.metadata), _metadata_elsewhere),
-        ("vault", place_of(catalog.vault), _vault_elsewhere),
-        ("warehouse", parse_location(catalog.warehouse), _warehouse_lost),
+        ("metadata", location_of(catalog.metadata), _find_metadata_elsewhere),
+        ("vault", location_of(catalog.vault), _find_vault_elsewhere),
+        ("warehouse", parse_location(catalog.warehouse), _find_lost_warehouse),
     )
     with ledger.read() as unit:
         for name, configured, find_elsewhere in checks:
@@ -132,8 +132,8 @@ def require_in_place(ledger: Ledger, catalog: CatalogConfig) -> None:
                 )
 
 
-def _metadata_elsewhere(unit: Unit, root: Location) -> Location | None:
-    """The folder of a metadata file that lies elsewhere; None if there is none."""
+def _find_metadata_elsewhere(unit: Unit, root: Location) -> Location | None:
+    """The metadata folder of a table whose metadata file is not under `root`; None if there is none."""
     prefix, column = f"{root}/", tables_table.c.metadata_location
     elsewhere = select(column.label("found")).where(
         tables_table.c.upstream.is_(None),
@@ -144,8 +144,8 @@ def _metadata_elsewhere(unit: Unit, root: Location) -> Location | None:
     return None if row is None else _ancestor(parse_location(row["found"]), _BELOW_METADATA)
 
 
-def _vault_elsewhere(unit: Unit, root: Location) -> Location | None:
-    """The folder of the newest verified manifest, if it lies elsewhere."""
+def _find_vault_elsewhere(unit: Unit, root: Location) -> Location | None:
+    """The vault of the newest verified manifest, if the manifest is not under `root`."""
     locations = select(verified.c.location.label("found")).where(verified.c.location.is_not(None))
     row = unit.row(locations.order_by(verified.c.at_micros.desc()).limit(1))
     if row is None or parse_location(row["found"]).is_under(root):
@@ -153,8 +153,8 @@ def _vault_elsewhere(unit: Unit, root: Location) -> Location | None:
     return _ancestor(parse_location(row["found"]), _BELOW_VAULT)
 
 
-def _warehouse_lost(unit: Unit, root: Location) -> Location | None:
-    """A table's folder, if no table lies in the warehouse and none of the tables' folders exists.
+def _find_lost_warehouse(unit: Unit, root: Location) -> Location | None:
+    """A table's folder, if no table lies in the warehouse and none of the tables' folders exists; on local disks only.
 
     One table proves nothing: it may lie outside of the warehouse, or have no files and so no folder.
     """

@@ -65,7 +65,7 @@ def _read_upstream_secret(path: Path | None) -> Secret | None:
 
 
 def open_keys(config: KeysConfig, book: EpochStore, *, create: bool = False) -> KeyService:
-    """Open the key service; `create` creates a keystore file and never overwrites one."""
+    """Open the key service; `create` creates a keystore file and never overwrites one. Other homes use `book`."""
     match config:
         case FileKeys(path, passphrase_file):
             secret = None if passphrase_file is None else _read_passphrase(passphrase_file)

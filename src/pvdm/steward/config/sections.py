@@ -34,7 +34,7 @@ class StrictSection(BaseModel):
 
 
 class SparkTable(StrictSection):
-    """The section `[spark]` as written; times and sizes are plain numbers."""
+    """The section `[spark]` as written; times are in seconds, and `memory` is a size as Spark writes it."""
 
     master: Annotated[str, Field(min_length=1, max_length=1_024)]
     cores: Annotated[int, Field(ge=1, le=100_000)] | None = None
@@ -89,7 +89,7 @@ def _spark_invalid(what: str, expected: str, got: str) -> PvdmError:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamConfig:
-    """An upstream catalog: its namespaces below `there` are served below `namespace`.
+    """An upstream catalog: the namespaces below `there` in it are served below `namespace` of the Steward's catalog.
 
     Its tables must lie below one of `places`; without places, anywhere outside of the Steward's own folders.
     """
@@ -103,7 +103,7 @@ class UpstreamConfig:
 
 @dataclass(frozen=True, slots=True)
 class RestUpstreamConfig:
-    """A REST catalog; the Steward's credential for it is in a separate file."""
+    """A REST catalog; the Steward's token or credential for it is in a separate file."""
 
     uri: str
     warehouse: str | None = None

@@ -71,12 +71,12 @@ KeysConfig: TypeAlias = FileKeys | KmsSettings | Pkcs11Keys
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The table [service.limits]: limits of the HTTP service, for one caller and for all together."""
+    """The table [service.limits]; `rate_per_second`, `burst` and `concurrent` for one caller, `in_flight` for all."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     body_max_bytes: Annotated[int, Field(strict=True, ge=1_024, le=67_108_864)] = 65_536
-    # a trust root of 1 MiB in base64, with all of its signatures
+    # for envelopes, such as a trust root of 1 MiB in base64 with all of its signatures, and for bodies of the catalog
     envelope_max_bytes: Annotated[int, Field(strict=True, ge=1_024, le=67_108_864)] = 2_097_152
     rate_per_second: Annotated[int, Field(strict=True, ge=1, le=100_000)] = 100
     burst: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] = 400
@@ -131,14 +131,14 @@ class StewardConfig:
     outside_path: Path
     catalog: CatalogConfig
     isolation: Isolation = Isolation.PROCESS
-    development: bool = False  # the key of the operator who signs every approval lies in the Steward's own folder
+    development: bool = False  # whether the operator's key is in the Steward's folder and signs every approval
     archive: Path | None = None
     trust_root_sha256: str | None = None
     service: ServiceConfig = field(default_factory=ServiceConfig)
     s3: S3Settings | None = None
     vending: VendingSettings | None = None
     spark: SparkSettings | None = None
-    # These replace the paths above where outside or archive is in an object store.
+    # These replace `outside_path` and `archive` if they are in an object store.
     outside_at: Location | None = None
     archive_at: Location | None = None
 
@@ -215,9 +215,9 @@ def load_config(path: Path) -> StewardConfig:
     return parse_config(data, path)
 
 
-def parse_config(data: bytes, path: Path, *, source: Path | None = None) -> StewardConfig:
-    """Parse the text of the configuration file `path`; errors name `source` instead, if it is given."""
-    folder, path = path.resolve().parent, source or path
+def parse_config(data: bytes, path: Path, *, named_in_errors: Path | None = None) -> StewardConfig:
+    """Parse the text of the configuration file `path`; errors name the other file, if it is given."""
+    folder, path = path.resolve().parent, named_in_errors or path
     if len(data) > CONFIG_SIZE_MAX_BYTES:
         raise _invalid(path, f"at most {CONFIG_SIZE_MAX_BYTES} bytes", "more")
     try:
@@ -226,10 +226,10 @@ def parse_config(data: bytes, path: Path, *, source: Path | None = None) -> Stew
         raise _invalid(path, "TOML", str(error)) from None
     except ValidationError as error:
         raise _field_invalid(path, error) from None
-    return _config(parsed, folder)
+    return _make_config(parsed, folder)
 
 
-def _config(parsed: _File, folder: Path) -> StewardConfig:
+def _make_config(parsed: _File, folder: Path) -> StewardConfig:
     service = parsed.service
     vending = None if parsed.s3 is None else parsed.s3.vending
     config = StewardConfig(
@@ -288,27 +288,27 @@ def _catalog(parsed: _File, folder: Path) -> CatalogConfig:
         given.upstreams, folder, vends=parsed.s3 is not None and parsed.s3.vending is not None
     )
     config = CatalogConfig(str(warehouse), _place(given.metadata, folder), given.name, vault, upstreams)
-    own_places = {"metadata": parse_location(str(config.metadata)), "vault": parse_location(str(config.vault))}
-    _require_one_store({"warehouse": warehouse, **own_places}, parsed.s3)
+    own_folders = {"metadata": parse_location(str(config.metadata)), "vault": parse_location(str(config.vault))}
+    _require_one_store({"warehouse": warehouse, **own_folders}, parsed.s3)
     overlapping = "one inside the other"
-    for name, place in own_places.items():
-        if warehouse.overlaps(place):
+    for name, folder_location in own_folders.items():
+        if warehouse.overlaps(folder_location):
             message = "producers write in the warehouse, so the catalog's own files cannot lie there"
             raise Code.CONFIG_INVALID(message, expected=f"{name} outside of warehouse", got=overlapping)
-    if own_places["metadata"].overlaps(own_places["vault"]):
+    if own_folders["metadata"].overlaps(own_folders["vault"]):
         message = "metadata and vault must be two separate folders"
         raise Code.CONFIG_INVALID(message, expected="vault outside of metadata", got=overlapping)
     return config
 
 
-def _require_one_store(places: dict[str, Location], s3: _S3 | None) -> None:
-    """Require one kind of store for all places, since readers of a table read the manifests in the vault too."""
-    schemes = {place.scheme for place in places.values()}
+def _require_one_store(locations: dict[str, Location], s3: _S3 | None) -> None:
+    """Require one kind of store for all locations, since readers of a table read the manifests in the vault too."""
+    schemes = {location.scheme for location in locations.values()}
     if not schemes <= {"file", "s3"} or len(schemes) > 1:
         raise Code.CONFIG_INVALID(
             "warehouse, metadata and vault lie in one kind of store",
             expected="three folders, or three locations s3://bucket/…",
-            got=", ".join(f"{name} in {place.scheme}:" for name, place in places.items()),
+            got=", ".join(f"{name} in {location.scheme}:" for name, location in locations.items()),
         )
     if "s3" in schemes and s3 is None:
         raise Code.CONFIG_INVALID(
@@ -320,9 +320,9 @@ def _object_location(text: str, s3: _S3 | None) -> Location | None:
     """The object-store location that the text names; None for a local path."""
     if not _OBJECT_STORE_URL.match(text):
         return None
-    place = parse_location(text)
-    _require_one_store({"place": place}, s3)
-    return place
+    location = parse_location(text)
+    _require_one_store({"location": location}, s3)
+    return location
 
 
 def _place(text: str, folder: Path) -> Place:
@@ -356,9 +356,9 @@ def _field_invalid(path: Path, error: ValidationError) -> PvdmError:
     if parts[:1] == ["keys"] and len(parts) > 2:
         del parts[1]  # the name of the union's member, which the file does not have
     expected, got = _expected_and_got(first, parts)
-    place = ".".join(parts) or "the file"
+    name = ".".join(parts) or "the file"
     hint = _misplaced_hint(path, parts) if first["type"] in _UNKNOWN_FIELD else None
-    return Code.CONFIG_INVALID(f"{path.name}: {place} cannot be accepted", expected=expected, got=got, hint=hint)
+    return Code.CONFIG_INVALID(f"{path.name}: {name} cannot be accepted", expected=expected, got=got, hint=hint)
 
 
 def _misplaced_hint(path: Path, parts: list[str]) -> str | None:
@@ -366,8 +366,8 @@ def _misplaced_hint(path: Path, parts: list[str]) -> str | None:
     *table, name = parts
     if not table or name not in _File.model_fields:
         return None
-    place = f"out of [{'.'.join(table)}], to the top of {path.name}, above the first [table]"
-    return f"a line belongs to the table above it: move {name} {place}"
+    where = f"out of [{'.'.join(table)}], to the top of {path.name}, above the first [table]"
+    return f"a line belongs to the table above it: move {name} {where}"
 
 
 def _expected_and_got(error: Any, parts: list[str]) -> tuple[str, str]:

@@ -55,7 +55,7 @@ class DevelopmentSteward(EmbeddedSteward):
     development: ClassVar[bool] = True
 
     @classmethod
-    def own_people(cls, folder: Path) -> tuple[Person, ...]:
+    def open_own_people(cls, folder: Path) -> tuple[Person, ...]:
         """The development operator; the first start creates the key, with mode 0600."""
         path = folder / _KEY
         if not path.exists():
@@ -87,7 +87,7 @@ class DevelopmentSteward(EmbeddedSteward):
             for at, column in enumerate(partition_by)
         ]
         for end in range(1, len(levels) + 1):
-            with contextlib.suppress(ConflictError):  # it is there
+            with contextlib.suppress(ConflictError):  # it exists
                 create_namespace(self, levels[:end], {DOMAIN_PROPERTY: levels[0]})
         request = {
             "name": last,
@@ -103,16 +103,17 @@ class DevelopmentSteward(EmbeddedSteward):
 
     def append(self, table: str, rows: pa.Table) -> None:
         """Append rows to an unprotected table, such as a source; the catalog refuses a protected one."""
-        location = _metadata(self, table).location
+        location = _load_metadata(self, table).location
         token = self.lend(Role.OPERATOR).token
-        to = Destination(self.url, table, "main", location, "none", "none", "0" * 32, token, Operation.APPEND)
+        ids = ("none", "none", "0" * 32)  # of workload, chunk and attempt
+        to = Destination(self.url, table, "main", location, *ids, token, Operation.APPEND)
         SmallStager(self).stage(lambda: rows, to)
 
     def read(self, table: str, snapshot_id: int | None = None) -> pa.Table:
         """The rows that a consumer sees, or those of one snapshot: a job passes `chunk.source_snapshot_id`."""
         kernel_engine()  # it is the only reader of data files
         with self.with_token(self.lend(Role.CONSUMER).token) as consumer:
-            metadata = _metadata(consumer, table)
+            metadata = _load_metadata(consumer, table)
         snapshot = metadata.current_snapshot if snapshot_id is None else metadata.snapshot(snapshot_id)
         if snapshot is None and snapshot_id is not None:
             message = f"{table} has no such snapshot"
@@ -120,7 +121,7 @@ class DevelopmentSteward(EmbeddedSteward):
         files = StoredFiles()
         scan = plan_scan(metadata, snapshot, files)
         schema = pa.schema([pa.field(each.name, arrow_type(each.type)) for each in scan.schema.fields])
-        # One type a column: files of different writers give text and bytes in different layouts.
+        # One type for each column: files of different writers give text and bytes in different layouts.
         parts = [
             pa.Table.from_batches([batch]).cast(schema)
             for each in scan.files
@@ -143,7 +144,7 @@ class DevelopmentSteward(EmbeddedSteward):
         if found.contract_sha256 is None:
             target, signer = target_of(table, metadata, wanted), _signer(f"protected under {path.name} in development")
             protection = Protection(action=ProtectionAction.PROTECT, target=target, contract=text, **signer)
-            self.submit_protection(self._signed(protection))
+            self.submit_protection(self._sign(protection))
             return
         migration = Migration(
             table=table,
@@ -153,14 +154,14 @@ class DevelopmentSteward(EmbeddedSteward):
             contract=text,
             **_signer(f"moved to {path.name} in development"),
         )
-        self.submit_migration(self._signed(migration))
+        self.submit_migration(self._sign(migration))
 
-    def _signed(self, approval: Protection | Migration) -> bytes:
+    def _sign(self, approval: Protection | Migration) -> bytes:
         return sign_statement(approval, open_key_pair(self.folder / _KEY)).to_bytes()
 
 
 def start_development(path: Path | str) -> DevelopmentSteward:
-    """Start the development Steward of that folder, or create one and warn once what was created."""
+    """Start the development Steward of that folder; the first start creates it, and warns what was created."""
     first = not (Path(path) / _CONFIG).exists()
     steward = start_as(DevelopmentSteward, path)
     if first:
@@ -168,7 +169,7 @@ def start_development(path: Path | str) -> DevelopmentSteward:
     return steward
 
 
-def _metadata(client: StewardClient, table: str) -> TableMetadata:
+def _load_metadata(client: StewardClient, table: str) -> TableMetadata:
     return TableMetadata.from_json(TableClient(client, *split_name(table)).load())
 
 

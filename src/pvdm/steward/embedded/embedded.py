@@ -26,7 +26,7 @@ from pvdm.model.secret import Secret
 from pvdm.steward import server
 from pvdm.steward.access import TOKEN_LIFETIME_MAX_SECONDS
 from pvdm.steward.config.steward import StewardConfig, load_config, parse_config
-from pvdm.steward.embedded.root import Person, bring_up_to_date, require_people
+from pvdm.steward.embedded.root import Person, require_people, update_trust_root
 from pvdm.steward.locks import ProcessLock
 from pvdm.steward.notary import Notary, create_notary, open_notary
 from pvdm.trust.envelope import ROOT_SIGNATURES_MAX, TRUST_ROOT_TYPE, parse_envelope
@@ -77,8 +77,8 @@ class EmbeddedSteward(StewardClient):
         atexit.register(self.close)
 
     @classmethod
-    def own_people(cls, folder: Path) -> tuple[Person, ...]:
-        """People whose keys the Steward itself keeps in its folder; only a development Steward has one."""
+    def open_own_people(cls, folder: Path) -> tuple[Person, ...]:
+        """People whose keys are in the Steward's own folder; only a development Steward has one."""
         del folder
         return ()
 
@@ -103,7 +103,7 @@ class EmbeddedSteward(StewardClient):
         return expect(self._notary.config.trust_root_sha256, "a started Steward has its pin")
 
     def token_for(self, role: Role, domain: str = EVERY_DOMAIN, *, name: str = OWN_NAME) -> AccessToken:
-        """A token for another role, such as a Spark job's; it ends after a day, or with this Steward.
+        """A token for a role, for example for a Spark job; it ends after a day, or with this Steward.
 
         If the process is killed, the next start in its folder revokes the token.
         """
@@ -112,7 +112,7 @@ class EmbeddedSteward(StewardClient):
     def write_token(
         self, path: Path | str, role: Role | str, domain: str = EVERY_DOMAIN, *, name: str = OWN_NAME
     ) -> None:
-        """Write a token for another role to a file that only its owner may read; an old file is replaced."""
+        """Write a token for a role to a file that only its owner may read; an old file is replaced."""
         token = self.token_for(Role(role), domain, name=name)
         disk.write(Path(path), token, mode=disk.PRIVATE_MODE)
 
@@ -133,9 +133,9 @@ class EmbeddedSteward(StewardClient):
             return self._lent[wanted]
 
     def renew_trust_root(self, people: Sequence[Person] = ()) -> TrustRootVersion:
-        """Sign a trust root that names all epochs' keys and these people; a new epoch needs it before it is active."""
+        """Sign a trust root with the keys of all epochs and these people, if the newest lacks one, or is half over."""
         require_people(people)
-        root = bring_up_to_date(self._notary, self._signer, people)
+        root = update_trust_root(self._notary, self._signer, people)
         return TrustRootVersion(version=root.version, sha256=root.sha256)
 
     def confirm_clock(self, reason: str) -> ClockConfirmed:
@@ -180,9 +180,9 @@ def start_as(
 ) -> _S:
     """Start the Steward of that folder, or create one there; a second start is refused while it runs.
 
-    `outside` names a folder on another disk for the newest checkpoint of the log. By default it lies in the same
-    folder, so that a restored or lost disk affects both. `store` is a file with the tables [catalog] and [s3] that the
-    configuration begins with; a later start that names a file with other values is refused. So is a folder of another
+    `outside` names a folder on another disk for the outside checkpoint. By default it lies in the same folder, so that
+    a restored or lost disk affects both. `store` is a file with tables such as [catalog] and [s3], which are appended
+    to a new configuration; a later start that names a file with other values is refused. So is a folder of another
     kind of Steward.
     """
     require_people(people)
@@ -196,7 +196,7 @@ def start_as(
         undo.callback(lock.release)
         tables = None if store is None else StoreFile.read(Path(store))
         config = _load_or_create_config(folder, None if outside is None else Path(outside), tables, kind.development)
-        people = (*people, *kind.own_people(folder))
+        people = (*people, *kind.open_own_people(folder))
         if config.trust_root_sha256 is None:  # also after an interrupted creation
             notary = create_notary(config, reason="first start of an embedded Steward")
         else:
@@ -206,7 +206,7 @@ def start_as(
             create_key_pair(folder / _ROOT_SIGNER)
         signer = open_key_pair(folder / _ROOT_SIGNER)
         notary = replace(notary, config=_pin_trust_root(notary, signer, people, folder))
-        # Tokens of a process that was killed end with it, though it could not revoke them.
+        # A process that was killed could not revoke its tokens, so they are revoked now.
         now = notary.clock.trusted_micros()
         for grant in notary.access.list_tokens():
             if grant.parent_id is None and grant.revoked_micros is None and grant.expires_micros > now:
@@ -288,19 +288,19 @@ def _load_or_create_config(
 
 
 def _apply_store(config: StewardConfig, path: Path, store: StoreFile | None) -> StewardConfig:
-    """Require that the configuration agrees with the store file; one that was never served is written again."""
+    """Require that the configuration agrees with the store file. Before its first trust root it is written again."""
     if store is None:
         return config
     text = _config_text(path, config.notary, config.outside_path, store, development=config.development)
     if config.trust_root_sha256 is None and config.outside_at is None:
         return _write_config(path, text, store)
-    require_same_store(config, parse_config(text, path, source=store.path), store, path)
+    require_same_store(config, parse_config(text, path, named_in_errors=store.path), store, path)
     return config
 
 
 def _write_config(path: Path, text: bytes, store: StoreFile | None) -> StewardConfig:
     """Write a valid configuration only: an invalid file would make every later start fail."""
-    config = parse_config(text, path, source=None if store is None else store.path)
+    config = parse_config(text, path, named_in_errors=None if store is None else store.path)
     disk.write(path, Secret(text), mode=disk.PRIVATE_MODE)
     return config
 
@@ -317,14 +317,14 @@ def _config_text(path: Path, name: str, checkpoint: Path, store: StoreFile | Non
     text = "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in lines.items())
     text += "development = true\n" if development else ""
     text += '\n[keys]\nhome = "file"\npath = "keystore.json"\n\n[service]\nhost = "127.0.0.1"\nport = 0\n'
-    return f"{text}{'' if store is None else store.tables}".encode()
+    return f"{text}{'' if store is None else store.text}".encode()
 
 
 def _pin_trust_root(notary: Notary, signer: OperatorKey, people: Sequence[Person], folder: Path) -> StewardConfig:
     """Renew the trust root unless the time is in doubt; returns the configuration with the hash of the first root."""
     config = notary.config
     try:
-        bring_up_to_date(notary, signer, people)
+        update_trust_root(notary, signer, people)
     except UnavailableError as error:
         if error.code != Code.CLOCK_JUMPED or config.trust_root_sha256 is None:
             raise
@@ -339,10 +339,10 @@ def _pin_trust_root(notary: Notary, signer: OperatorKey, people: Sequence[Person
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoreFile:
-    """A file with tables of a configuration."""
+    """A file with tables of `steward.toml`; `text` begins with a line feed."""
 
     path: Path
-    tables: str
+    text: str
 
     @classmethod
     def read(cls, path: Path) -> StoreFile:
@@ -362,18 +362,18 @@ class StoreFile:
             if name not in _TABLES or not isinstance(value, dict):
                 raise Code.CONFIG_INVALID(
                     f"{path.name}: {ascii(name)[1:-1][:80]} cannot be accepted",
-                    expected="the tables [catalog], [s3] and [spark], and nothing outside of them",
+                    expected="the tables [catalog], [s3], [service.limits] and [spark], and nothing outside of them",
                     got="another table" if isinstance(value, dict) else "another line",
                 )
         return cls(path, f"\n{text}")
 
 
 def require_same_store(config: StewardConfig, given: StewardConfig, store: StoreFile, path: Path) -> None:
-    """Refuse a configuration that differs from the store file: the caller would get another store than named.
+    """Refuse a configuration that differs from the store file: the caller would get another store than it named.
 
     The configuration is not changed: tables lie where the first start put them.
     """
-    compared = _ALWAYS_COMPARED | {name: name for name in tomllib.loads(store.tables) if name in ("service", "spark")}
+    compared = _ALWAYS_COMPARED | {name: name for name in tomllib.loads(store.text) if name in ("service", "spark")}
     # Values are not shown: one may be a password in the wrong line.
     differing = [
         setting

@@ -14,13 +14,13 @@ from pvdm.steward.notary import Notary
 from pvdm.trust.keys.epochs import Epoch, KeyRole
 from pvdm.trust.keys.operator import OperatorKey, read_public_key
 from pvdm.trust.keys.public import PublicKey
-from pvdm.trust.root import RootKey, RootRole, Thresholds, TrustRoot, sign_root
+from pvdm.trust.root import RootRole, Thresholds, TrustedKey, TrustRoot, sign_root
 from pvdm.trust.verify import CLOCK_SKEW_MAX_MICROS
 
 ROOT_LIFETIME_SECONDS: Final = 365 * 24 * 3600
 KEY_LIFETIME_SECONDS: Final = 10 * ROOT_LIFETIME_SECONDS
 _MICROS: Final = 1_000_000
-_ROLES: Final = (RootRole.ATTESTOR, RootRole.BREAK_GLASS, RootRole.OPERATOR)
+_ROLES_OF_PEOPLE: Final = (RootRole.ATTESTOR, RootRole.BREAK_GLASS, RootRole.OPERATOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,9 @@ class Person:
     public: PublicKey
 
     def __post_init__(self) -> None:
-        if self.role not in _ROLES:
-            raise Code.EMBEDDED_SETTINGS_INVALID(
-                reason="embedded_person_role", expected=" or ".join(role.value for role in _ROLES), got=self.role.value
-            )
+        if self.role not in _ROLES_OF_PEOPLE:
+            expected = " or ".join(role.value for role in _ROLES_OF_PEOPLE)
+            raise Code.EMBEDDED_SETTINGS_INVALID(reason="embedded_person_role", expected=expected, got=self.role.value)
 
     @classmethod
     def from_file(cls, identity: str, role: RootRole, path: Path | str) -> Person:
@@ -51,11 +50,11 @@ def require_people(people: Sequence[object]) -> None:
             raise Code.EMBEDDED_SETTINGS_INVALID(reason="embedded_person_invalid", got=type(each).__name__)
 
 
-def bring_up_to_date(notary: Notary, signer: OperatorKey, people: Sequence[Person]) -> TrustRoot:
-    """The newest root; a next version is signed if a key or person is missing, or half of its lifetime is over."""
+def update_trust_root(notary: Notary, signer: OperatorKey, people: Sequence[Person]) -> TrustRoot:
+    """Sign the next version if keys were added or revoked, or half of the lifetime is over; returns the newest one."""
     now = notary.clock.now_micros()
     current = notary.trust.current() if notary.trust.chain() else None
-    wanted = _keys(notary, signer, people, current, now)
+    wanted = _next_keys(notary, signer, people, current, now)
     if current is not None and current.keys == wanted and now < (current.issued_at + current.expires_at) // 2:
         return current
     root = TrustRoot(
@@ -69,22 +68,22 @@ def bring_up_to_date(notary: Notary, signer: OperatorKey, people: Sequence[Perso
     return notary.trust.accept(sign_root(root, [signer]).to_bytes(), pin=root.sha256 if current is None else None)
 
 
-def _keys(
+def _next_keys(
     notary: Notary, signer: OperatorKey, people: Sequence[Person], current: TrustRoot | None, now: int
-) -> tuple[RootKey, ...]:
-    """The keys of the next root: known ones with their times, new ones, and revoked ones of revoked epochs."""
+) -> tuple[TrustedKey, ...]:
+    """The keys of the next root: those of the current one and new ones; keys of revoked epochs are revoked."""
     with notary.ledger.read() as unit:
         first = events.page(unit, count=1)
     # Since the ledger began: the first epoch signed its own creation before any root named it.
     since = max(0, min([now, *(event.at_micros for event in first)]) - CLOCK_SKEW_MAX_MICROS)
     until = now + KEY_LIFETIME_SECONDS * _MICROS
-    wanted = [RootKey(signer.public, f"{notary.config.notary}/root", (RootRole.ROOT,), (), since, until)]
+    wanted = [TrustedKey(signer.public, f"{notary.config.notary}/root", (RootRole.ROOT,), (), since, until)]
     revoked = set()
     for epoch in notary.epochs.book().epochs:
         epoch_keys = _epoch_keys(notary, epoch, since, until)
         wanted += epoch_keys
         revoked |= {key.key_id for key in epoch_keys if epoch.state is EpochStage.REVOKED}
-    wanted += [RootKey(each.public, each.identity, (each.role,), (), since, until) for each in people]
+    wanted += [TrustedKey(each.public, each.identity, (each.role,), (), since, until) for each in people]
     current_keys = {} if current is None else {key.key_id: key for key in current.keys}
     for each in people:
         key = current_keys.get(each.public.key_id)
@@ -102,11 +101,11 @@ def _keys(
     return tuple(sorted(merged, key=lambda key: key.key_id))
 
 
-def _epoch_keys(notary: Notary, epoch: Epoch, since: int, until: int) -> list[RootKey]:
+def _epoch_keys(notary: Notary, epoch: Epoch, since: int, until: int) -> list[TrustedKey]:
     signing, log = epoch.key(KeyRole.SIGNING).public, epoch.key(KeyRole.LOG).public
     if signing is None or log is None:
         raise AssertionError("signing and log keys have a public half")
     return [
-        RootKey(signing, notary.config.notary, (RootRole.NOTARY,), (epoch.number,), since, until),
-        RootKey(log, notary.config.origin, (RootRole.LOG,), (), since, until),
+        TrustedKey(signing, notary.config.notary, (RootRole.NOTARY,), (epoch.number,), since, until),
+        TrustedKey(log, notary.config.origin, (RootRole.LOG,), (), since, until),
     ]

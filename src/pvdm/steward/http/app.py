@@ -37,20 +37,12 @@ READY_LOOK_SECONDS: Final = 15
 TIDY_SECONDS: Final = 600
 VAULT_COUNT_SECONDS: Final = 600
 
-_ROUTERS: Final = (
-    service.router,
-    oauth.router,
-    work.router,
-    statements.router,
-    audit.router,
-    namespaces.router,
-    tables.router,
-    views.router,
-)
+_PARTS: Final = (service, oauth, work, statements, audit, namespaces, tables, views)
+_ROUTERS: Final = tuple(each.router for each in _PARTS)
 
 
 def create_app(notary: Notary) -> FastAPI:
-    """The Steward's HTTP service over one notary. Raises for a route without a rule in the table of roles."""
+    """The Steward's HTTP service over one notary. Raises unless each route has a rule in the table of roles."""
     app = FastAPI(
         openapi_url=None,
         docs_url=None,
@@ -62,7 +54,7 @@ def create_app(notary: Notary) -> FastAPI:
         app.router.routes.extend(router.routes)
     routes = [route for route in app.router.routes if isinstance(route, APIRoute)]
     metrics = Metrics(notary)
-    table = RouteTable(routes)
+    route_table = RouteTable(routes)
     lookup = TokenLookup(notary, Limiter(notary.config.service.limits))
     app.state.notary = notary
     app.state.metrics = metrics
@@ -70,7 +62,7 @@ def create_app(notary: Notary) -> FastAPI:
     app.state.readiness = Readiness(notary.readiness)
     app.state.long_polls = LongPolls(notary)
     app.openapi = cache(lambda: openapi.build_document(routes))  # type: ignore[method-assign] # built at first use
-    app.add_middleware(Door, notary=notary, table=table, lookup=lookup, metrics=metrics)
+    app.add_middleware(Door, notary=notary, routes=route_table, lookup=lookup, metrics=metrics)
     return app
 
 
@@ -81,11 +73,11 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     _warn_of_clock(notary)
     notary.jobs.start()
     repeated = (
-        # The last mark shows whether the clock was set back while the Steward was down.
-        _repeat(notary.mark_time, MARK_SECONDS, "time_not_marked", wait=MARK_SECONDS),
-        _repeat(notary.tidy, TIDY_SECONDS, "not_tidied", wait=TIDY_SECONDS),
+        # A start compares the clock with the last mark, to find out whether it was set back meanwhile.
+        _run_repeatedly(notary.mark_time, MARK_SECONDS, "time_not_marked", wait=MARK_SECONDS),
+        _run_repeatedly(notary.tidy, TIDY_SECONDS, "not_tidied", wait=TIDY_SECONDS),
         # For the metrics, which report the last count.
-        _repeat(notary.usage.count, VAULT_COUNT_SECONDS, "vault_not_counted"),
+        _run_repeatedly(notary.usage.count, VAULT_COUNT_SECONDS, "vault_not_counted"),
         _watch_readiness(notary, app.state.readiness),
     )
     tasks = [asyncio.create_task(work) for work in repeated]
@@ -100,9 +92,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 def _warn_of_clock(notary: Notary) -> None:
     """Log if the clock jumped, if an absence is not confirmed, or if the host's clock is behind, with both times."""
     clock = notary.clock
-    trusted, wall = clock.trusted_micros(), clock.host_micros()
+    trusted, host = format_micros(clock.trusted_micros()), format_micros(clock.host_micros())
     if not clock.is_ready():
-        log_error("clock_jumped", trusted=format_micros(trusted), host=format_micros(wall))
+        log_error("clock_jumped", trusted=trusted, host=host)
     if clock.absence is not None:
         newest, start = format_micros(clock.absence.from_micros), format_micros(clock.absence.to_micros)
         log_warning(
@@ -112,10 +104,10 @@ def _warn_of_clock(notary: Notary) -> None:
             why="no second clock shows whether the time passed or the clock is wrong",
         )
     if clock.lead_micros() > CLOCK_SKEW_MAX_SECONDS * 1_000_000:
-        log_warning("clock_behind", trusted=format_micros(trusted), host=format_micros(wall))
+        log_warning("clock_behind", trusted=trusted, host=host)
 
 
-async def _repeat(work: Callable[[], object], seconds: float, failure_event: str, *, wait: float = 0.0) -> None:
+async def _run_repeatedly(work: Callable[[], object], seconds: float, failure_event: str, *, wait: float = 0.0) -> None:
     """Run the work in a thread every `seconds`, first after `wait`; an error is logged under `failure_event`."""
     await asyncio.sleep(wait)
     while True:

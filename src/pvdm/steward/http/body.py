@@ -18,8 +18,8 @@ from pvdm.steward.config.steward import Limits
 from pvdm.steward.http.request import context_of, header
 from pvdm.steward.http.roles import Body, Rule
 
-# A request has few JSON values, since a signed document is one string. A body with more is refused before it is parsed,
-# since each small value takes many times its bytes in memory.
+# Opening brackets and braces, and commas. A request has few JSON values, since a signed document is one string. A body
+# with more is refused before it is parsed, since each small value takes many times its bytes in memory.
 BODY_MARKS_MAX: Final = 1_024
 ANONYMOUS_BODY_MAX_SECONDS: Final = 5
 # How much of a refused body is still read, and for how long.
@@ -32,7 +32,7 @@ _DIGITS: Final = re.compile(r"[0-9]{1,19}")
 _CONTENT_TYPES: Final[Mapping[Body, str]] = {
     Body.JSON: "application/json",
     Body.ENVELOPE: "application/json",
-    Body.COMMIT: "application/json",
+    Body.CATALOG: "application/json",
     Body.FORM: "application/x-www-form-urlencoded",
 }
 _M = TypeVar("_M", bound=BaseModel)
@@ -66,7 +66,7 @@ class BodyReceiver:
 
 
 async def send_refusal(start: dict[str, Any], body: bytes, receiver: BodyReceiver, send: Send) -> None:
-    """Send the response; if the caller is still sending its body, read on a little before the connection is closed.
+    """Send the response; if the caller is still sending its body, read a part of it before the connection is closed.
 
     If the server closed at once, the caller's system would discard the response.
     """
@@ -91,13 +91,13 @@ async def read_body(
     kind = rule.body
     if kind is Body.NONE:
         return b""  # the door has refused a request with a body
-    most = limits.envelope_max_bytes if kind in (Body.ENVELOPE, Body.COMMIT) else limits.body_max_bytes
+    most = limits.envelope_max_bytes if kind in (Body.ENVELOPE, Body.CATALOG) else limits.body_max_bytes
     seconds = min(limits.request_seconds, ANONYMOUS_BODY_MAX_SECONDS) if rule.public else limits.request_seconds
     declared = header(scope, b"content-length")
     if declared is not None and _DIGITS.fullmatch(declared) and int(declared) > most:
         raise Code.REQUEST_INVALID(reason="body_too_large", expected=f"at most {most} bytes", got="more")
     if kind in _CONTENT_TYPES:
-        require_type(header(scope, b"content-type"), _CONTENT_TYPES[kind])
+        require_content_type(header(scope, b"content-type"), _CONTENT_TYPES[kind])
     try:
         async with asyncio.timeout(seconds):
             return await _receive_all(receive, most, take)
@@ -132,7 +132,7 @@ def require_no_body(receiver: BodyReceiver, rule: Rule) -> None:
         raise Code.REQUEST_INVALID(reason="body_unexpected", expected="no body", got="one")
 
 
-def require_type(given: str | None, expected: str) -> None:
+def require_content_type(given: str | None, expected: str) -> None:
     """Raise unless the content type is the expected one, in UTF-8."""
     kind, _, parameters = (given or "").partition(";")
     charset = parameters.strip().lower().replace('"', "")
@@ -154,7 +154,7 @@ ReasonBody = Annotated[ReasonRequest, body_of(ReasonRequest)]
 
 
 def require_empty(request: Request) -> None:
-    """A dependency of routes without parameters: raises unless the body is empty or an empty object."""
+    """A dependency of POST routes without a body: raises unless the body is empty or an empty object."""
     body = context_of(request.scope).body
     if body.strip(b" \t\r\n") and _parse_json(body) != {}:
         raise Code.REQUEST_INVALID(reason="body_unexpected", expected="no body, or {}", got="another")
@@ -203,9 +203,9 @@ def _malformed(got: str) -> PvdmError:
 
 
 def invalid_request(errors: Any) -> PvdmError:
-    """The error for the first wrong field. Its value may be a secret and is not shown, except a number in the query."""
+    """The error for the first wrong field, without its value, which may be a secret; numbers in the query are shown."""
     first = errors[0] if errors else {"loc": (), "msg": "another request"}
-    place, got = error_field(first) or "the request", "another value"
+    field, got = error_field(first) or "the request", "another value"
     if first.get("type") in _RANGE_ERRORS and first["loc"][:1] == ("query",) and "input" in first:
         got = ascii(first["input"]).strip("'")[:FIELD_NAME_MAX_CHARACTERS]
-    return Code.REQUEST_INVALID(f"{place} cannot be accepted", expected=expected_value(first), got=got)
+    return Code.REQUEST_INVALID(f"{field} cannot be accepted", expected=expected_value(first), got=got)

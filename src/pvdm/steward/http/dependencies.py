@@ -78,7 +78,7 @@ def _state(request: Request, name: str, kind: type[_T]) -> _T:
 
 
 def _part(name: str, kind: type[_T]) -> Callable[[Request], Awaitable[_T]]:
-    """A route's dependency on that object."""
+    """A route's dependency on the object that the app's state has under this name."""
 
     async def find(request: Request) -> _T:
         return _state(request, name, kind)

@@ -77,10 +77,10 @@ class _ResponseSender:
 class Door:
     """ASGI middleware: refuses what can be refused before the route's own work."""
 
-    def __init__(self, app: ASGIApp, notary: Notary, table: RouteTable, lookup: TokenLookup, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, notary: Notary, routes: RouteTable, lookup: TokenLookup, metrics: Metrics) -> None:
         self._app = app
         self._notary = notary
-        self._table = table
+        self._routes = routes
         self._lookup = lookup
         self._limiter: Limiter = lookup.limiter
         self._metrics = metrics
@@ -94,7 +94,7 @@ class Door:
             await send({"type": "websocket.close", "code": 1000})
             return
         context = begin_request(scope)
-        context.of_catalog = is_catalog(scope["path"])
+        context.is_catalog = is_catalog(scope["path"])
         scope["path"] = routing_path(scope)
         sender = _ResponseSender(context, send, self._metrics, self._notary.config.service.limits.request_seconds)
         receiver = body.BodyReceiver(scope, receive)
@@ -116,7 +116,7 @@ class Door:
         self, scope: Scope, receive: body.BodyReceiver, sender: _ResponseSender, context: RequestContext
     ) -> None:
         body.require_one_length(scope)
-        found = self._table.find(scope["method"], scope["path"], context)
+        found = self._routes.find(scope["method"], scope["path"], context)
         require_query(scope["query_string"], found.query_names)
         body.require_no_body(receive, found.rule)
         if not found.rule.limited:
@@ -127,7 +127,7 @@ class Door:
             with self._limiter.in_flight(anonymous=found.rule.public), self._limiter.body_budget(identity) as take:
                 limits = self._notary.config.service.limits
                 context.body = await body.read_body(scope, receive, found.rule, limits, take)
-                with acting_as(_actor(context, found)):
+                with acting_as(_identify_actor(context, found)):
                     if found.fast_path is None:
                         await self._app(scope, receive, sender)
                     else:
@@ -137,13 +137,13 @@ class Door:
 
     @contextlib.asynccontextmanager
     async def _limit_changes(self, found: FoundRoute, identity: str, scope: Scope) -> AsyncIterator[None]:
-        """Limit the changes of one caller at a time, since each blocks a thread while it waits for its table.
+        """Limit a caller's concurrent catalog changes, since each blocks a thread while it waits for its table.
 
-        Changes of one table or view wait for each other here, where they block no thread. Other changes are about many
-        tables and do not.
+        The caller's changes of one table or view wait for each other here, where they block no thread. Changes whose
+        path names no table or view, such as creations and transactions, do not.
         """
         async with contextlib.AsyncExitStack() as turns:
-            if found.rule.body is Body.COMMIT:
+            if found.rule.body is Body.CATALOG:
                 if _OBJECT_PARAMS & found.path_params.keys():
                     name = hashlib.sha256(f"{identity} {scope['path']}".encode()).hexdigest()
                     await turns.enter_async_context(self._limiter.queue(name, most=CHANGES_OF_ONE_MAX))
@@ -152,14 +152,14 @@ class Door:
             yield
 
     async def _authenticate(self, scope: Scope, found: FoundRoute, context: RequestContext) -> str:
-        """Check the token and charge its identity, or that of the address on public routes; returns the identity."""
+        """Check the token and charge its identity; without a token, that of the address. Returns the identity."""
         peer = peer_of(scope)
         if found.rule.public:
             if found.rule.charged:
                 self._limiter.charge(peer)
             return peer
         try:
-            token = bearer(scope)
+            token = bearer_token(scope)
         except NotAllowedError:
             self._limiter.charge(peer)
             raise
@@ -184,7 +184,7 @@ class Door:
         if context.route == oauth.PATH:
             response = oauth.refusal(error)
         else:
-            response = catalog_refusal(error) if context.of_catalog else refusal(error, context.request_id)
+            response = catalog_refusal(error) if context.is_catalog else refusal(error, context.request_id)
         pairs = [("content-type", "application/json"), ("content-length", str(len(response.body))), *response.headers]
         headers = [(name.encode("ascii"), value.encode("ascii", "replace")) for name, value in pairs]
         start = {"type": "http.response.start", "status": response.status, "headers": headers}
@@ -192,8 +192,8 @@ class Door:
             await body.send_refusal(start, response.body, receiver, sender)
 
 
-def _actor(context: RequestContext, found: FoundRoute) -> Actor | None:
-    """The actor that the step log names for a change by a person; producers, which call often, are not named."""
+def _identify_actor(context: RequestContext, found: FoundRoute) -> Actor | None:
+    """Set the context's workload; returns the person for the step log, None for other roles, which call often."""
     if context.grant is None or context.grant.role not in _ROLES_OF_PEOPLE or context.method == "GET":
         return None
     params = {
@@ -205,8 +205,8 @@ def _actor(context: RequestContext, found: FoundRoute) -> Actor | None:
     return Actor(context.grant.name, context.request_id, facts)
 
 
-def bearer(scope: Mapping[str, Any]) -> str:
-    """The token of the one Authorization header."""
+def bearer_token(scope: Mapping[str, Any]) -> str:
+    """The token of the one Authorization header. Raises `token_missing` or `token_malformed`."""
     authorization = header(scope, b"authorization")
     if authorization is None:
         expected = "one header Authorization: Bearer …"

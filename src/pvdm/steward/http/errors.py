@@ -25,7 +25,7 @@ _STATUSES: Final[Mapping[str, int]] = {
     "unavailable": 503,
     "bug": 500,
 }
-_BY_CODE: Final[Mapping[str, int]] = {
+_STATUS_BY_CODE: Final[Mapping[str, int]] = {
     Code.METHOD_NOT_ALLOWED: 405,
     Code.BODY_TOO_SLOW: 408,
     Code.CONTENT_TYPE_WRONG: 415,
@@ -55,7 +55,7 @@ _CATALOG_RESPONSES: Final[Mapping[str, tuple[int, str]]] = {
     # Java's client expects this type.
     "view_dialect_twice": (400, "IllegalArgumentException"),
     Code.METADATA_FILE_MISSING: (404, "NotFoundException"),
-    # The Steward is configured with other folders than its tables lie in, which the caller cannot change.
+    # The configuration names other folders than those in which the tables lie, which the caller cannot change.
     Code.METADATA_FILE_FOREIGN: (503, "ServiceUnavailableException"),
     Code.NAMESPACE_NOT_EMPTY: (409, "NamespaceNotEmptyException"),
     "namespace_properties_overlap": (422, "UnprocessableEntityException"),
@@ -73,6 +73,7 @@ _CATALOG_BY_KIND: Final[Mapping[str, tuple[int, str]]] = {
     "bug": (500, "InternalServerError"),
 }
 
+# Input errors whose reason begins with one of these are Iceberg's ValidationException.
 _VALIDATION_PREFIXES: Final = ("staging_", "view_", "schema_", "spec_", "sort_", "snapshot_", "format_")
 
 
@@ -83,14 +84,14 @@ def status_of(error: BaseException) -> int:
         return _STATUSES[kind]
     if isinstance(error, NotAllowedError) and error.code in TOKEN_CODES:
         return 401
-    if isinstance(error, InputError | UnavailableError) and error.code in _BY_CODE:
-        return _BY_CODE[error.code]
-    ends = {"_unknown": 404, "_too_large": 413} if isinstance(error, InputError) else {}
-    return next((status for end, status in ends.items() if error.reason.endswith(end)), _STATUSES[kind])
+    if isinstance(error, InputError | UnavailableError) and error.code in _STATUS_BY_CODE:
+        return _STATUS_BY_CODE[error.code]
+    by_suffix = {"_unknown": 404, "_too_large": 413} if isinstance(error, InputError) else {}
+    return next((status for suffix, status in by_suffix.items() if error.reason.endswith(suffix)), _STATUSES[kind])
 
 
 def error_document(error: BaseException, request_id: str) -> dict[str, object]:
-    """The error as JSON, inside of the envelope."""
+    """The value of `error` in the body of an error response."""
     return {**public_error(error).to_json(), "kind": kind_of(error), "request_id": request_id}
 
 
@@ -124,19 +125,19 @@ def refusal(error: BaseException, request_id: str) -> Refusal:
 
 
 def error_body(error: BaseException, request_id: str) -> bytes:
-    """The whole envelope, in ASCII only."""
+    """The body of an error response of the Steward's own API, in ASCII only."""
     return json.dumps({"error": error_document(error, request_id)}).encode()
 
 
 def catalog_refusal(error: BaseException) -> Refusal:
     """The error in Iceberg's form; the message includes the hint, since clients show only the message."""
-    status, kind = _status_and_type(error)
+    status, exception = _status_and_type(error)
     public = public_error(error)
     # For a missing file the message is Iceberg's own, since people search for it.
     missing = public.code == Code.METADATA_FILE_MISSING
     message = f"Failed to open input stream for file: {public.expected}" if missing else str(public)
     text = message if public.hint is None else f"{message}. {public.hint[:1].upper()}{public.hint[1:]}"
-    inner = {"message": text, "type": kind, "code": status, "pvdm-code": public.reason}
+    inner = {"message": text, "type": exception, "code": status, "pvdm-code": public.reason}
     return Refusal(status, error_headers(error, status), json.dumps({"error": inner}).encode())
 
 

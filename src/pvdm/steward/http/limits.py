@@ -28,7 +28,7 @@ LOOPBACK: Final = "peer loopback"
 WAITING_TOGETHER_MAX: Final = 1_024
 PATIENCE_SECONDS: Final = 0.25
 BODIES_MAX_BYTES: Final = 268_435_456
-# Callers without a token may send a body slowly, so they share a quarter of the places.
+# Callers without a token may send a body slowly, so at most a quarter of the running requests are theirs.
 _ANONYMOUS_SHARE: Final = 4
 # One identity's bodies fill at most a quarter of what is kept for all bodies.
 _BODY_SHARES: Final = 4
@@ -44,7 +44,7 @@ class _Waiter:
 
 @dataclass(slots=True, kw_only=True)
 class _Queue:
-    """Running and waiting requests; the last waiter goes first, unless one has waited for `patience` seconds."""
+    """Running and waiting requests. The first waiter is next once it has waited `patience` seconds, else the last."""
 
     patience: float = 0.0
     running: int = 0
@@ -72,7 +72,7 @@ class Limiter:
         self._clock = clock
         self._identities: OrderedDict[str, _Identity] = OrderedDict()
         self._queues: dict[str, _Queue] = {}
-        self._known: OrderedDict[bytes, str] = OrderedDict()
+        self._identity_by_token: OrderedDict[bytes, str] = OrderedDict()
         self._in_flight = 0
         self._anonymous = 0
         self._waiting = 0
@@ -80,7 +80,7 @@ class Limiter:
 
     @contextmanager
     def in_flight(self, *, anonymous: bool = False) -> Iterator[None]:
-        """Count a running request; requests without a token may take a quarter of the places.
+        """Count a running request; requests without a token may be a quarter of the limit.
 
         A request that waits in its identity's queue is not counted yet.
         """
@@ -112,7 +112,7 @@ class Limiter:
     async def queue(self, name: str, *, most: int) -> AsyncIterator[None]:
         """Run at most `most` requests of a named queue at a time, the last one first.
 
-        Each change of an object makes the older waiting changes of it stale. A request that has waited for
+        A change of a table makes the older waiting changes of it stale. A request that has waited for
         `PATIENCE_SECONDS` comes before all others.
         """
         queue = self._queues.setdefault(name, _Queue(patience=PATIENCE_SECONDS))
@@ -151,16 +151,16 @@ class Limiter:
     def known_identity(self, token: str) -> str | None:
         """The identity that is charged for a token before its lookup; None for a token that is not known."""
         key = _fingerprint(token)
-        found = self._known.get(key)
+        found = self._identity_by_token.get(key)
         if found is not None:
-            self._known.move_to_end(key)
+            self._identity_by_token.move_to_end(key)
         return found
 
     def learn(self, token: str, identity: str) -> None:
         """Remember the identity of a token, to charge the next request before its lookup."""
-        self._known[_fingerprint(token)] = identity
-        while len(self._known) > IDENTITIES_MAX:
-            self._known.popitem(last=False)
+        self._identity_by_token[_fingerprint(token)] = identity
+        while len(self._identity_by_token) > IDENTITIES_MAX:
+            self._identity_by_token.popitem(last=False)
 
     @asynccontextmanager
     async def _turn(self, queue: _Queue, most: int) -> AsyncIterator[None]:
@@ -198,7 +198,7 @@ class Limiter:
                 queue.waiting.remove(waiter)
 
     def _leave(self, queue: _Queue) -> None:
-        """Hand the turn to the longest waiting request if its patience is over, else to the last one."""
+        """Hand the turn to the first waiting request if it has waited for `patience` seconds, else to the last one."""
         while queue.waiting:
             is_overdue = self._clock() - queue.waiting[0].since >= queue.patience
             waiter = queue.waiting.popleft() if is_overdue else queue.waiting.pop()
@@ -231,10 +231,11 @@ class Limiter:
 
 
 class TokenLookup:
-    """Looks up tokens that the limiter does not know, in separate threads.
+    """Looks up tokens that the limiter may not know, in separate threads.
 
-    Addresses have no rate limit: a token has 256 random bits and cannot be guessed, and one caller behind a proxy could
-    use up the limit of all others there. Each address looks up few tokens at a time, and its other requests wait.
+    A lookup does not count for the rate limit of its address: a token has 256 random bits and cannot be guessed, and
+    one caller behind a proxy could use up the limit of all others there. An address has `LOOKUP_THREADS_MAX` lookups
+    at a time; its other requests wait.
     """
 
     def __init__(self, notary: Notary, limiter: Limiter) -> None:

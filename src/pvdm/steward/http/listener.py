@@ -18,7 +18,7 @@ from pvdm.steward.http.limits import LOOPBACK, peer_identity
 
 CONNECTIONS_MAX: Final = 2_048
 HANDSHAKE_MAX_SECONDS: Final = 10
-# Files that connections leave free for ledger, log, archive and keys; half of them where the system allows few.
+# File descriptors kept free for ledger, log, archive and keys; where the system allows few, half of all.
 _FILES_KEPT_FREE: Final = 256
 
 HEADERS_MAX_SECONDS: Final = 15
@@ -73,7 +73,7 @@ class _Connection(socket.socket):
             self._listener = None
 
 
-class PromptLoop(asyncio.SelectorEventLoop):
+class StewardEventLoop(asyncio.SelectorEventLoop):
     """The event loop of the service, with a shorter time limit for TLS handshakes."""
 
     async def create_server(self, *args: Any, **more: Any) -> asyncio.Server:
@@ -83,8 +83,8 @@ class PromptLoop(asyncio.SelectorEventLoop):
         return await super().create_server(*args, **more)
 
 
-def connections_max() -> int:
-    """How many connections the service may have open: the limit, or fewer where the system allows few files."""
+def connection_limit() -> int:
+    """How many connections the service may have open: the limit, or fewer where the system allows few open files."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         return CONNECTIONS_MAX
@@ -121,7 +121,7 @@ class StewardProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Send the Steward's error envelope in place of uvicorn's message."""
+        """Send an error of the Steward's own form in place of uvicorn's message."""
         del msg
         error = Code.REQUEST_INVALID(
             "the request is not valid HTTP", reason="http_malformed", expected="HTTP/1.1", got="something else"
@@ -140,7 +140,7 @@ class StewardProtocol(H11Protocol):
             for event in (response, h11.Data(data=body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         except h11.LocalProtocolError:
-            pass  # another response has begun; it ends here
+            pass  # another response has begun; it is cut off
         self.transport.close()
 
     def _is_under_way(self) -> bool:

@@ -73,7 +73,7 @@ class LongPolls:
                 del self._events[attempt_id]
 
     async def _poll(self) -> None:
-        """Poll the ledger for all waited-for attempts with one query, as long as there are any."""
+        """Poll the ledger for all waited-for attempts, in one transaction each time, as long as there are any."""
         while self._events:
             await asyncio.sleep(self._poll_seconds)
             waited_for = list(self._events)

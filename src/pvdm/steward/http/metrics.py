@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -28,7 +27,7 @@ from pvdm.steward.notary import Notary
 _MICROS: Final = 1_000_000
 _LIMIT_STATUSES: Final = frozenset({408, 413, 429})
 _LIMIT_CODES: Final = frozenset({Code.SERVICE_BUSY})
-_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_BUCKET_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 class Metrics:
@@ -46,17 +45,17 @@ class Metrics:
             "pvdm_steward_request_seconds",
             "How long requests took, waiting included",
             ["route"],
-            buckets=_SECONDS,
+            buckets=_BUCKET_SECONDS,
             registry=self.registry,
         )
         self.in_flight = Gauge("pvdm_steward_in_flight", "Requests under way", registry=self.registry)
         self._refused = Counter(
             "pvdm_steward_refused", "Requests that a limit refused, by code", ["code"], registry=self.registry
         )
-        self.registry.register(_LedgerFacts(notary))
+        self.registry.register(_ScrapedFacts(notary))
 
     def count_request(self, context: RequestContext, status: int | None) -> None:
-        """Count a request at its end; all unknown methods are one series, so that callers cannot create new series."""
+        """Count a request at its end; unknown methods are one series, so that callers cannot create new series."""
         method = context.method if context.rule is not None else "(other)"
         self._requests.labels(method, context.route, str(status or 0)).inc()
         self._seconds.labels(context.route).observe(time.monotonic() - context.started)
@@ -66,29 +65,28 @@ class Metrics:
         if status_of(error) in _LIMIT_STATUSES or error.code in _LIMIT_CODES:
             self._refused.labels(error.reason).inc()
 
-    def exposed(self) -> bytes:
+    def render(self) -> bytes:
         """The text that Prometheus reads."""
         return generate_latest(self.registry)
 
 
-class _LedgerFacts(Collector):
-    """Values that are read at each scrape, so that every Steward of one ledger reports the same ones."""
+class _ScrapedFacts(Collector):
+    """Values that are read at each scrape; those from the ledger are the same in every Steward of one ledger."""
 
     def __init__(self, notary: Notary) -> None:
         self._notary = notary
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing, so that registering the collector reads nothing."""
+        """No metrics: the registry would else call `collect` when the collector is registered."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
         """All values; those that cannot be read are left out."""
         yield from self._clock_facts()
         readable = 1
-        more: list[Callable[[], Iterator[Metric]]] = [partial(each, self._notary) for each in _MORE_FACTS]
-        for read in [self._proof_facts, self._log_facts, self._epoch_facts, *more]:
+        for read in _READERS:
             try:
-                yield from list(read())
+                yield from list(read(self._notary))
             except PvdmError:
                 readable = 0
         yield _gauge("facts_readable", "Whether ledger, log, epoch book and certificate could be read", readable)
@@ -97,34 +95,36 @@ class _LedgerFacts(Collector):
         clock = self._notary.clock
         absence = 0 if clock.absence is None else clock.absence.to_micros - clock.absence.from_micros
         yield _gauge("clock_ready", "Whether the clock is ready", int(clock.is_ready()))
-        without_clock = "Time that the Steward was off and that no second clock confirms"
-        yield _gauge("clock_absence_seconds", without_clock, absence // _MICROS)
+        absence_help = "Time that the Steward was off and that no second clock confirms"
+        yield _gauge("clock_absence_seconds", absence_help, absence // _MICROS)
         behind = clock.lead_micros() // _MICROS
         yield _gauge("clock_lead_seconds", "How far the host's clock is behind the Steward's time", behind)
 
-    def _proof_facts(self) -> Iterator[Metric]:
-        with self._notary.ledger.read() as unit:
-            by_verdict = select(proofs.c.verdict, func.count().label("proofs")).group_by(proofs.c.verdict)
-            proof_counts: dict[str, int] = {row["verdict"]: row["proofs"] for row in unit.rows(by_verdict)}
-            override_count: int = unit.execute(select(func.count()).select_from(overrides)).scalar_one()
-        family = CounterMetricFamily("pvdm_steward_proofs", "Proofs in the ledger by verdict", labels=["verdict"])
-        for verdict in ("PASS", "FAIL"):
-            family.add_metric([verdict], proof_counts.get(verdict, 0))
-        yield family
-        help_text = "Break-glass overrides in the ledger"
-        yield CounterMetricFamily("pvdm_steward_break_glass_overrides", help_text, value=override_count)
 
-    def _log_facts(self) -> Iterator[Metric]:
-        yield _gauge("log_size", "Entries of the transparency log", self._notary.log.size())
-        outside = self._notary.outside.load()
-        if outside is not None:
-            size = outside.checkpoint.size
-            yield _gauge("outside_checkpoint_size", "Entries that the outside checkpoint covers", size)
+def _proof_facts(notary: Notary) -> Iterator[Metric]:
+    with notary.ledger.read() as unit:
+        by_verdict = select(proofs.c.verdict, func.count().label("proofs")).group_by(proofs.c.verdict)
+        proof_counts: dict[str, int] = {row["verdict"]: row["proofs"] for row in unit.rows(by_verdict)}
+        override_count: int = unit.execute(select(func.count()).select_from(overrides)).scalar_one()
+    family = CounterMetricFamily("pvdm_steward_proofs", "Proofs in the ledger by verdict", labels=["verdict"])
+    for verdict in ("PASS", "FAIL"):
+        family.add_metric([verdict], proof_counts.get(verdict, 0))
+    yield family
+    help_text = "Break-glass overrides in the ledger"
+    yield CounterMetricFamily("pvdm_steward_break_glass_overrides", help_text, value=override_count)
 
-    def _epoch_facts(self) -> Iterator[Metric]:
-        active = self._notary.epochs.book().active
-        if active is not None:
-            yield _gauge("active_epoch", "The number of the active epoch", active.number)
+
+def _log_facts(notary: Notary) -> Iterator[Metric]:
+    yield _gauge("log_size", "Entries of the transparency log", notary.log.size())
+    outside = notary.outside.load()
+    if outside is not None:
+        yield _gauge("outside_checkpoint_size", "Entries that the outside checkpoint covers", outside.checkpoint.size)
+
+
+def _epoch_facts(notary: Notary) -> Iterator[Metric]:
+    active = notary.epochs.book().active
+    if active is not None:
+        yield _gauge("active_epoch", "The number of the active epoch", active.number)
 
 
 def expiry_facts(notary: Notary) -> Iterator[Metric]:
@@ -182,7 +182,8 @@ def job_facts(notary: Notary) -> Iterator[Metric]:
     yield _gauges("job_oldest_seconds", "Age of the oldest job", "state", oldest)
 
 
-_MORE_FACTS: Final = (expiry_facts, folder_facts, vault_facts, attempt_facts, job_facts)
+_LEDGER_READERS: Final = (_proof_facts, _log_facts, _epoch_facts)
+_READERS: Final = (*_LEDGER_READERS, expiry_facts, folder_facts, vault_facts, attempt_facts, job_facts)
 
 
 def _gauge(name: str, help_text: str, value: float) -> Metric:

@@ -53,8 +53,8 @@ async def exchange(request: Request, notary: NotaryPart, lookup: LookupPart) -> 
         raise _malformed("the form names no grant type", _GRANT_TYPE, "none")
     if form["grant_type"] != _GRANT_TYPE:
         raise Code.GRANT_TYPE_UNSUPPORTED(expected=_GRANT_TYPE, got="another")
-    client = _client(form, header(request.scope, b"authorization"))
-    # The token is charged, not the address, which all callers behind a proxy may share.
+    client = _read_client(form, header(request.scope, b"authorization"))
+    # The rate limit of the token is charged, not that of the address, which all callers behind a proxy may share.
     parent = await lookup(client.client_secret, peer_of(request.scope))
     lookup.limiter.charge(token_identity(parent))
     return await run_sync(_exchange, notary, client, parent.token_id)
@@ -84,7 +84,7 @@ def parse_form(body: bytes) -> dict[str, str]:
     return dict(pairs)
 
 
-def _client(form: Mapping[str, str], authorization: str | None) -> _Client:
+def _read_client(form: Mapping[str, str], authorization: str | None) -> _Client:
     """The client's credentials, from the form or from HTTP Basic. If both are given, they must be equal.
 
     Iceberg's Java client may send both when it refreshes. It may also send its old bearer token, which is ignored.
@@ -131,11 +131,11 @@ def _plain(text: str) -> str:
 
 
 def _oauth_code(error: BaseException) -> str:
-    code = error.reason if isinstance(error, PvdmError) else ""
+    reason = error.reason if isinstance(error, PvdmError) else ""
     match kind_of(error):
         case "input":
-            return "unsupported_grant_type" if code == Code.GRANT_TYPE_UNSUPPORTED else "invalid_request"
-        case "not_allowed" if code in TOKEN_CODES or code == Code.CLIENT_SECRET_MISSING:
+            return "unsupported_grant_type" if reason == Code.GRANT_TYPE_UNSUPPORTED else "invalid_request"
+        case "not_allowed" if reason in TOKEN_CODES or reason == Code.CLIENT_SECRET_MISSING:
             return "invalid_client"
         case "not_allowed":
             return "unauthorized_client"

@@ -25,7 +25,7 @@ _PLAIN: Final = re.compile(rb"[A-Za-z0-9_-]*")
 
 @dataclass(slots=True)
 class RequestContext:
-    """The facts of one request; the door sets them."""
+    """The facts of one request, which the door and the route table set."""
 
     method: str
     request_id: str
@@ -35,11 +35,11 @@ class RequestContext:
     grant: Grant | None = None
     body: bytes = b""
     workload_id: str | None = None  # for the log: the workload that an operator, auditor or attestor changes
-    of_catalog: bool = False  # whether errors are sent in Iceberg's form
+    is_catalog: bool = False  # whether its path is one of the catalog, so that errors are sent in Iceberg's form
 
 
 def begin_request(scope: MutableMapping[str, Any]) -> RequestContext:
-    """Create the context of a new request; the caller's request id is used if it is short and plain."""
+    """Create the context of a new request in its scope; the caller's request id is used if it is short and plain."""
     given = header(scope, b"x-request-id") or ""
     context = RequestContext(scope["method"], given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(16))
     scope[_SCOPE_KEY] = context
@@ -47,14 +47,14 @@ def begin_request(scope: MutableMapping[str, Any]) -> RequestContext:
 
 
 def context_of(scope: Mapping[str, Any]) -> RequestContext:
-    """The context that the door put there."""
+    """The context that `begin_request` put into the scope."""
     found = scope[_SCOPE_KEY]
     assert isinstance(found, RequestContext)  # noqa: S101 - only `begin_request` writes it
     return found
 
 
 def header(scope: Mapping[str, Any], name: bytes) -> str | None:
-    """The header's value; None if it is missing, or occurs twice, since a proxy might use the other value."""
+    """The header's value; None if it is missing, or occurs twice, since a proxy might use the other one."""
     values = [value for key, value in scope["headers"] if key == name]
     return values[0].decode("latin-1") if len(values) == 1 else None
 
@@ -78,7 +78,7 @@ def is_catalog(path: str) -> bool:
 
 
 def routing_path(scope: Mapping[str, Any]) -> str:
-    """The path by which the route is found; in the catalog's paths each segment stays percent-encoded."""
+    """The path by which the route is found. Segments of catalog paths stay percent-encoded: names may have slashes."""
     path: str = scope["path"]
     raw_path: bytes = scope.get("raw_path") or b""
     if not is_catalog(path) or not raw_path.startswith(_CATALOG_PREFIX.encode()):
@@ -86,8 +86,8 @@ def routing_path(scope: Mapping[str, Any]) -> str:
     return "/".join(_encode_segment(segment) for segment in raw_path.partition(b"?")[0].split(b"/"))
 
 
-def name_in(segment: str) -> str:
-    """Decode the name in a segment of such a path."""
+def decode_name(segment: str) -> str:
+    """The name in a percent-encoded segment of a catalog path."""
     try:
         return unquote_to_bytes(segment).decode()
     except UnicodeDecodeError:
@@ -96,7 +96,7 @@ def name_in(segment: str) -> str:
 
 
 def _encode_segment(segment: bytes) -> str:
-    """The segment in one percent-encoding; Iceberg's Java client sends a space as a plus sign."""
+    """The segment with one percent-encoding for each name; Iceberg's Java client sends a space as a plus sign."""
     if _PLAIN.fullmatch(segment):
         return segment.decode("ascii")
     data = unquote_to_bytes(segment.replace(b"+", b" "))

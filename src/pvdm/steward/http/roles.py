@@ -21,11 +21,11 @@ class Body(Enum):
     JSON = auto()
     ENVELOPE = auto()
     FORM = auto()
-    COMMIT = auto()  # the catalog's JSON: as large as an envelope may be
+    CATALOG = auto()  # JSON of the Iceberg REST protocol, as large as an envelope may be
 
 
 class AttemptToken(Enum):
-    """What a token that is bound to one attempt may do with a route."""
+    """Whether a token that is bound to one attempt may call a route."""
 
     REFUSED = auto()
     OWN = auto()  # the attempt in the path must be its own
@@ -40,7 +40,7 @@ class Rule:
     attempt_token: AttemptToken = AttemptToken.REFUSED
     body: Body = Body.NONE
     needs_every_domain: bool = False  # about the whole Steward: only for tokens of every domain
-    every_domain_roles: frozenset[Role] = frozenset()  # the same, for tokens of these roles only
+    every_domain_roles: frozenset[Role] = frozenset()  # only tokens of these roles must be of every domain
     limited: bool = True  # whether the limits of rate and concurrency apply
     charged: bool = True  # on a public route: whether the request counts for the rate limit of its address
     names_an_object: bool = False  # its query or body names an object that may not exist
@@ -51,7 +51,7 @@ class Rule:
         return not self.roles
 
 
-_ANY_BUT_WORKER: Final = frozenset(Role) - {Role.WORKER}
+_ANY_BUT_WORKER: Final = Rule(frozenset(Role) - {Role.WORKER}, AttemptToken.ALLOWED)
 _PRODUCER: Final = frozenset({Role.PRODUCER})
 _OPERATOR: Final = frozenset({Role.OPERATOR})
 _AUDITOR: Final = frozenset({Role.AUDITOR})
@@ -60,16 +60,15 @@ _OVERSEERS: Final = frozenset({Role.OPERATOR, Role.AUDITOR})
 _WORKLOAD_READERS: Final = frozenset({Role.PRODUCER, Role.PUBLISHER, Role.OPERATOR, Role.AUDITOR})
 _PROOF_READERS: Final = frozenset({Role.PUBLISHER, Role.CONSUMER, Role.OPERATOR, Role.AUDITOR})
 _PUBLIC: Final = Rule(frozenset())
-_ANY_TOKEN: Final = Rule(_ANY_BUT_WORKER, AttemptToken.ALLOWED)
 _CATALOG_READERS: Final = _PROOF_READERS | _PRODUCER | {Role.STEWARD}
-_CREATE: Final = Rule(frozenset({Role.PRODUCER, Role.OPERATOR}), body=Body.COMMIT)
+_CHANGE_CATALOG: Final = Rule(frozenset({Role.PRODUCER, Role.OPERATOR}), body=Body.CATALOG)
 _DROP: Final = Rule(frozenset({Role.PRODUCER, Role.OPERATOR}))
 _READ_CATALOG: Final = Rule(_CATALOG_READERS, AttemptToken.ALLOWED)
 _COMMIT: Final = Rule(
-    frozenset({Role.PRODUCER, Role.OPERATOR, Role.PUBLISHER, Role.STEWARD}), AttemptToken.ALLOWED, Body.COMMIT
+    frozenset({Role.PRODUCER, Role.OPERATOR, Role.PUBLISHER, Role.STEWARD}), AttemptToken.ALLOWED, Body.CATALOG
 )
-_ENVELOPE: Final = Rule(_OPERATOR, body=Body.ENVELOPE)
-_EPOCH: Final = Rule(_OPERATOR, body=Body.JSON, needs_every_domain=True)
+_OPERATOR_ENVELOPE: Final = Rule(_OPERATOR, body=Body.ENVELOPE)
+_CHANGE_EPOCH: Final = Rule(_OPERATOR, body=Body.JSON, needs_every_domain=True)
 
 RULES: Final[Mapping[tuple[str, str], Rule]] = MappingProxyType(
     {
@@ -80,14 +79,14 @@ RULES: Final[Mapping[tuple[str, str], Rule]] = MappingProxyType(
         ("POST", "/catalog/v1/oauth/tokens"): Rule(frozenset(), body=Body.FORM, charged=False),
         ("GET", "/metrics"): Rule(_OVERSEERS, needs_every_domain=True),
         ("GET", "/v1/identity"): Rule(frozenset(Role), AttemptToken.ALLOWED),
-        ("GET", "/v1/steward"): _ANY_TOKEN,
-        ("GET", "/v1/trust-root"): _ANY_TOKEN,
+        ("GET", "/v1/steward"): _ANY_BUT_WORKER,
+        ("GET", "/v1/trust-root"): _ANY_BUT_WORKER,
         ("POST", "/v1/trust-root"): Rule(_OPERATOR, body=Body.ENVELOPE, needs_every_domain=True),
         ("GET", "/v1/epochs"): Rule(_OVERSEERS),
-        ("POST", "/v1/epochs"): _EPOCH,
-        ("POST", "/v1/epochs/{number}/activate"): _EPOCH,
-        ("POST", "/v1/epochs/{number}/retire"): _EPOCH,
-        ("POST", "/v1/epochs/{number}/revoke"): _EPOCH,
+        ("POST", "/v1/epochs"): _CHANGE_EPOCH,
+        ("POST", "/v1/epochs/{number}/activate"): _CHANGE_EPOCH,
+        ("POST", "/v1/epochs/{number}/retire"): _CHANGE_EPOCH,
+        ("POST", "/v1/epochs/{number}/revoke"): _CHANGE_EPOCH,
         ("POST", "/v1/clock/confirm"): Rule(_OPERATOR, body=Body.JSON, needs_every_domain=True),
         ("GET", "/v1/events"): Rule(_OVERSEERS, needs_every_domain=True),
         ("GET", "/v1/jobs"): Rule(_OVERSEERS, needs_every_domain=True),
@@ -113,16 +112,16 @@ RULES: Final[Mapping[tuple[str, str], Rule]] = MappingProxyType(
         ("GET", "/v1/proofs/{proof_id}/bundle"): Rule(_PROOF_READERS),
         ("POST", "/v1/proofs/{proof_id}/open"): Rule(_AUDITOR, body=Body.JSON),
         ("GET", "/v1/overrides"): Rule(_PROOF_READERS),
-        ("POST", "/v1/overrides"): _ENVELOPE,
+        ("POST", "/v1/overrides"): _OPERATOR_ENVELOPE,
         ("POST", "/v1/overrides/{override_id}/publish"): Rule(_OPERATOR, body=Body.EMPTY),
         ("GET", "/v1/targets/{kind}"): Rule(_OVERSEERS),
         ("GET", "/v1/protected"): Rule(_CATALOG_READERS),
         ("GET", "/v1/protections"): Rule(_PROOF_READERS),
-        ("POST", "/v1/protections"): _ENVELOPE,
+        ("POST", "/v1/protections"): _OPERATOR_ENVELOPE,
         ("GET", "/v1/contracts/{contract_sha256}"): Rule(_PROOF_READERS | _PRODUCER),
         ("GET", "/v1/migrations"): Rule(_OVERSEERS),
         ("GET", "/v1/migrations/{migration_id}"): Rule(_OVERSEERS),
-        ("POST", "/v1/migrations"): _ENVELOPE,
+        ("POST", "/v1/migrations"): _OPERATOR_ENVELOPE,
         ("GET", "/v1/tables/{table}/audit"): Rule(_OVERSEERS),
         ("GET", "/v1/tables/{table}/audit/receipts"): Rule(_OVERSEERS),
         ("GET", "/v1/tables/{table}/audit/statements"): Rule(_OVERSEERS),
@@ -131,36 +130,38 @@ RULES: Final[Mapping[tuple[str, str], Rule]] = MappingProxyType(
         ("POST", "/v1/attestations"): Rule(_ATTESTOR, body=Body.ENVELOPE),
         ("GET", "/v1/attestations"): Rule(_ATTESTOR | _OVERSEERS, every_domain_roles=_OVERSEERS),
         ("POST", "/v1/keys/redeem"): Rule(frozenset({Role.WORKER}), body=Body.JSON, needs_every_domain=True),
-        ("GET", "/v1/log/checkpoint"): _ANY_TOKEN,
-        ("GET", "/v1/log/tile/{path:path}"): _ANY_TOKEN,
-        ("GET", "/v1/log/entries/{index}/proof"): _ANY_TOKEN,
-        ("GET", "/v1/log/consistency"): _ANY_TOKEN,
+        ("GET", "/v1/log/checkpoint"): _ANY_BUT_WORKER,
+        ("GET", "/v1/log/tile/{path:path}"): _ANY_BUT_WORKER,
+        ("GET", "/v1/log/entries/{index}/proof"): _ANY_BUT_WORKER,
+        ("GET", "/v1/log/consistency"): _ANY_BUT_WORKER,
         ("GET", "/catalog/v1/config"): _READ_CATALOG,
         ("GET", "/catalog/v1/namespaces"): _READ_CATALOG,
-        ("POST", "/catalog/v1/namespaces"): _CREATE,
+        ("POST", "/catalog/v1/namespaces"): _CHANGE_CATALOG,
         ("GET", "/catalog/v1/namespaces/{namespace}"): _READ_CATALOG,
         ("HEAD", "/catalog/v1/namespaces/{namespace}"): _READ_CATALOG,
         ("DELETE", "/catalog/v1/namespaces/{namespace}"): _DROP,
-        ("POST", "/catalog/v1/namespaces/{namespace}/properties"): _CREATE,
+        ("POST", "/catalog/v1/namespaces/{namespace}/properties"): _CHANGE_CATALOG,
         ("GET", "/catalog/v1/namespaces/{namespace}/tables"): _READ_CATALOG,
-        ("POST", "/catalog/v1/namespaces/{namespace}/tables"): _CREATE,
+        ("POST", "/catalog/v1/namespaces/{namespace}/tables"): _CHANGE_CATALOG,
         ("GET", "/catalog/v1/namespaces/{namespace}/tables/{table}"): _READ_CATALOG,
         ("HEAD", "/catalog/v1/namespaces/{namespace}/tables/{table}"): _READ_CATALOG,
         ("POST", "/catalog/v1/namespaces/{namespace}/tables/{table}"): _COMMIT,
         ("DELETE", "/catalog/v1/namespaces/{namespace}/tables/{table}"): _DROP,
         ("GET", "/catalog/v1/namespaces/{namespace}/tables/{table}/credentials"): _READ_CATALOG,
-        ("POST", "/catalog/v1/namespaces/{namespace}/tables/{table}/metrics"): replace(_READ_CATALOG, body=Body.COMMIT),
-        ("POST", "/catalog/v1/namespaces/{namespace}/register"): _CREATE,
-        ("POST", "/catalog/v1/tables/rename"): _CREATE,
+        ("POST", "/catalog/v1/namespaces/{namespace}/tables/{table}/metrics"): replace(
+            _READ_CATALOG, body=Body.CATALOG
+        ),
+        ("POST", "/catalog/v1/namespaces/{namespace}/register"): _CHANGE_CATALOG,
+        ("POST", "/catalog/v1/tables/rename"): _CHANGE_CATALOG,
         ("POST", "/catalog/v1/transactions/commit"): _COMMIT,
         ("GET", "/catalog/v1/namespaces/{namespace}/views"): _READ_CATALOG,
-        ("POST", "/catalog/v1/namespaces/{namespace}/views"): _CREATE,
+        ("POST", "/catalog/v1/namespaces/{namespace}/views"): _CHANGE_CATALOG,
         ("GET", "/catalog/v1/namespaces/{namespace}/views/{view}"): _READ_CATALOG,
         ("HEAD", "/catalog/v1/namespaces/{namespace}/views/{view}"): _READ_CATALOG,
-        ("POST", "/catalog/v1/namespaces/{namespace}/views/{view}"): _CREATE,
+        ("POST", "/catalog/v1/namespaces/{namespace}/views/{view}"): _CHANGE_CATALOG,
         ("DELETE", "/catalog/v1/namespaces/{namespace}/views/{view}"): _DROP,
-        ("POST", "/catalog/v1/namespaces/{namespace}/register-view"): _CREATE,
-        ("POST", "/catalog/v1/views/rename"): _CREATE,
+        ("POST", "/catalog/v1/namespaces/{namespace}/register-view"): _CHANGE_CATALOG,
+        ("POST", "/catalog/v1/views/rename"): _CHANGE_CATALOG,
     }
 )
 

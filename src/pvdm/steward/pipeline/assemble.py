@@ -15,10 +15,10 @@ from pvdm.ledger import Ledger
 from pvdm.ledger.clock import LedgerClock
 from pvdm.steward.access import STEWARD_GRANT
 from pvdm.steward.cleanup.disposal import Disposal
-from pvdm.steward.cleanup.orphan_search import Leftovers, OrphanSearch
+from pvdm.steward.cleanup.orphan_search import OrphanRequests, OrphanSearch
 from pvdm.steward.cleanup.vault import VaultSweep
 from pvdm.steward.config.steward import StewardConfig
-from pvdm.steward.pipeline.break_glass import OverridePublisher
+from pvdm.steward.pipeline.break_glass import OverrideStaging
 from pvdm.steward.pipeline.jobs import Changes, Jobs, Tasks
 from pvdm.steward.pipeline.proposals import Proposals, StatementSigner
 from pvdm.steward.pipeline.publishing import Publishing
@@ -64,9 +64,9 @@ class Pipeline(PipelineParts):
     work: Work
     jobs: Jobs
     changes: Changes
-    leftovers: Leftovers
-    override_publisher: OverridePublisher
-    sweep: VaultSweep
+    orphans: OrphanRequests
+    override_staging: OverrideStaging
+    vault_sweep: VaultSweep
 
 
 def fields_of(parts: PipelineParts) -> dict[str, Any]:
@@ -91,8 +91,8 @@ def build_pipeline(parts: PipelineParts) -> Pipeline:
         workers.publishing.require_settled()
 
     tasks = Tasks(workers.verification.verify, workers.publishing.publish, workers.disposal.dispose, settle)
-    jobs = Jobs(parts.ledger, parts.clock, tasks, changed=changes.changed)
-    queue = Queue(jobs.hurry, jobs.dispose, changes.changed)
+    jobs = Jobs(parts.ledger, parts.clock, tasks, changed=changes.notify)
+    queue = Queue(jobs.hurry, jobs.dispose, changes.notify)
     workloads = Workloads(
         parts.ledger,
         parts.clock,
@@ -104,7 +104,7 @@ def build_pipeline(parts: PipelineParts) -> Pipeline:
         extracts=None if parts.spark is None else parts.spark.extraction,
         seals=build_seals(parts),
     )
-    work = Work(parts.ledger, parts.clock, vault, job_of=jobs.of_attempt, on_abort=queue.given_up)
+    work = Work(parts.ledger, parts.clock, vault, job_of=jobs.of_attempt, on_abort=queue.clean_up_after)
     give_up = partial(work.abort, STEWARD_GRANT)
     orphans = OrphanSearch(parts.ledger, parts.catalog, files, workers.disposal)
     return Pipeline(
@@ -114,11 +114,9 @@ def build_pipeline(parts: PipelineParts) -> Pipeline:
         work=work,
         jobs=jobs,
         changes=changes,
-        leftovers=Leftovers(parts.catalog, orphans),
-        override_publisher=OverridePublisher(
-            parts.ledger, parts.clock, parts.catalog, workloads, vault, files, give_up
-        ),
-        sweep=VaultSweep(parts.ledger, parts.clock, parts.catalog, vault, files),
+        orphans=OrphanRequests(parts.catalog, orphans),
+        override_staging=OverrideStaging(parts.ledger, parts.clock, parts.catalog, workloads, vault, files, give_up),
+        vault_sweep=VaultSweep(parts.ledger, parts.clock, parts.catalog, vault, files),
     )
 
 

@@ -35,14 +35,14 @@ from pvdm.steward.record.overrides import get_override, require_over_main, requi
 from pvdm.steward.work.opened import staged_head
 from pvdm.steward.work.opening import Workloads
 from pvdm.steward.work.sources import levels_of
-from pvdm.trust.approval import raise_not_allowed
-from pvdm.trust.statement import read_signed
+from pvdm.trust.approval import translate_refusals
+from pvdm.trust.statement import read_unchecked
 from pvdm.trust.verify import require_unexpired
 from pvdm.verify.fetch import Files
 
 
 @dataclass(eq=False)
-class OverridePublisher:
+class OverrideStaging:
     """Stages files whose FAIL an operator has waived, as an attempt of the Steward; every other check remains."""
 
     ledger: Ledger
@@ -65,7 +65,7 @@ class OverridePublisher:
         with self._lock:
             with self.ledger.read() as unit:
                 override = get_override(unit, override_id)
-                core = read_signed(proofs.get_envelope(unit, override.record.fail_proof_id), Proof).core
+                core = read_unchecked(proofs.get_envelope(unit, override.record.fail_proof_id), Proof).core
                 attempt = _find_published(unit, override, core) or _find_live_attempt(unit, core, override_id)
             if attempt is None:
                 attempt = self._open_attempt(override, core)
@@ -79,14 +79,14 @@ class OverridePublisher:
         override_id = override.record.override_id
         with self.ledger.read() as unit:
             require_usable(unit, override)
-            statement = read_signed(statements.get(unit, override_id).envelope, BreakGlass)
-        with raise_not_allowed("override"):
+            statement = read_unchecked(statements.get(unit, override_id).envelope, BreakGlass)
+        with translate_refusals("override"):
             require_unexpired(statement.expires_at, self.clock.now_micros(), "override_expired", "the override")
         require_over_main(statement, self.catalog.states.of(self._get_row(core)).metadata.current_snapshot_id)
         self._read_entries(core)
         failed, hashes = core.attempt, set(core.files.staged_hashes)
         # All files must lie in quarantine; under `on-fail: delete` there are none.
-        listed = self.vault.listed(core.target.table.uuid, VaultKind.QUARANTINE, failed.attempt_id)
+        listed = self.vault.finished(core.target.table.uuid, VaultKind.QUARANTINE, failed.attempt_id)
         missing = hashes - {location.rpartition("/")[2] for location in listed}
         if missing:
             expected = f"{len(hashes)} files of attempt {failed.attempt_id}"
@@ -137,7 +137,7 @@ class OverridePublisher:
         for number, file in enumerate(files):
             sha256, size = hashes[file.file_path]
             name = quarantine_name(core.attempt.attempt_id, sha256)
-            quarantined = self.vault.place(row.table_uuid, VaultKind.QUARANTINE, name)
+            quarantined = self.vault.location(row.table_uuid, VaultKind.QUARANTINE, name)
             # A new name, since an interrupted call may have left a file.
             place = folder.child("data", f"{number:05d}-{secrets.token_hex(8)}.parquet")
             prefix.write(place, self.vault.read(quarantined, sha256=sha256, most=size))

@@ -27,7 +27,7 @@ from pvdm.steward.work.queries import JobKind, JobStatus
 
 JOB_THREADS_MAX: Final = 2
 JOB_RETRY_MAX_SECONDS: Final = 60
-LOOK_SECONDS: Final = 15
+SEARCH_INTERVAL_SECONDS: Final = 15
 _HELD_SECONDS: Final = 5
 _STOP_SECONDS: Final = 20
 # Older work was found by an earlier search of this Steward, or at its start.
@@ -57,7 +57,7 @@ class _Job:
     error: PvdmError | None = None
     error_is_current: bool = False  # false once the job was requested again
     since: float = field(default_factory=time.monotonic)
-    place: float = field(default_factory=time.monotonic)  # jobs that are due run in the order of their places
+    position: float = field(default_factory=time.monotonic)  # jobs that are due run in the order of these positions
 
     def view(self) -> JobStatus:
         now = time.monotonic()
@@ -78,16 +78,16 @@ class Jobs:
         changed: Callable[[str], None],
         threads: int = JOB_THREADS_MAX,
         retry_seconds: float = 1.0,
-        look_seconds: float = LOOK_SECONDS,
+        search_interval_seconds: float = SEARCH_INTERVAL_SECONDS,
     ) -> None:
-        """Calls `changed` for each attempt that changed; a retry waits `retry_seconds`, then twice that.
+        """`changed` is called for each attempt that changed. A retry waits `retry_seconds`, the next one twice that.
 
-        Every `look_seconds` the ledger is searched for unfinished work without a job: another Steward may have left it.
+        Every `search_interval_seconds` the ledger is searched for unfinished work that has no job in this process.
         """
         self._ledger = ledger
         self._clock = clock
         self._unfinished = UnfinishedWork(ledger)
-        self._look_seconds = look_seconds
+        self._search_interval_seconds = search_interval_seconds
         self._tasks = tasks
         self._changed = changed
         self._thread_count = threads
@@ -107,7 +107,7 @@ class Jobs:
                 threading.Thread(target=self._work, name=f"pvdm-job-{number}", daemon=True)
                 for number in range(self._thread_count)
             ]
-            self._threads.append(threading.Thread(target=self._look_repeatedly, name="pvdm-job-look", daemon=True))
+            self._threads.append(threading.Thread(target=self._search_repeatedly, name="pvdm-job-look", daemon=True))
         self._queue(JobKind.SETTLE, "")
         for thread in self._threads:
             thread.start()
@@ -129,11 +129,11 @@ class Jobs:
             self._queue_job(attempt)
 
     def dispose(self, attempt_id: str) -> None:
-        """Queue the clean-up after an attempt that has ended; a running job of the attempt passes its place on."""
+        """Queue the clean-up after an attempt that has ended; a running job of the attempt passes its position on."""
         with self._condition:
             running = [self._jobs.get((kind, attempt_id)) for kind in (JobKind.VERIFY, JobKind.PUBLISH)]
-            place = min((job.place for job in running if job is not None), default=None)
-        self._queue(JobKind.DISPOSE, attempt_id, place=place)
+            position = min((job.position for job in running if job is not None), default=None)
+        self._queue(JobKind.DISPOSE, attempt_id, position=position)
 
     def of_attempt(self, attempt: Attempt) -> JobStatus | None:
         """The job that the attempt waits for."""
@@ -150,8 +150,8 @@ class Jobs:
         with self._condition:
             return [job.view() for job in self._jobs.values()]
 
-    def _queue(self, kind: JobKind, subject: str, *, place: float | None = None) -> None:
-        """Make the job due now. A new one is put last, or at the place of the job that it follows.
+    def _queue(self, kind: JobKind, subject: str, *, position: float | None = None) -> None:
+        """Make the job due now. A new one is put last, or at the position of the job that it follows.
 
         A publication follows its verification, and a clean-up follows both, so that an attempt is finished before the
         next one is begun. Otherwise many staging branches would be live at once, and each makes every change of the
@@ -161,8 +161,8 @@ class Jobs:
             job = self._jobs.get((kind, subject))
             if job is None:
                 job = self._jobs[kind, subject] = _Job(kind, subject)
-                if place is not None:
-                    job.place = place
+                if position is not None:
+                    job.position = position
             if job.state is JobState.RUNNING:
                 job.requested_again = True
             else:
@@ -178,10 +178,10 @@ class Jobs:
                 bug = Code.BUG("the Steward met a bug", got=type(error).__name__, hint="its log has more")
                 self._finish(job, JobState.FAILED, bug)
 
-    def _look_repeatedly(self) -> None:
+    def _search_repeatedly(self) -> None:
         while True:
             with self._condition:
-                if self._condition.wait_for(lambda: self._stopping, self._look_seconds):
+                if self._condition.wait_for(lambda: self._stopping, self._search_interval_seconds):
                     return
             try:
                 self._queue_unfinished()
@@ -196,7 +196,7 @@ class Jobs:
             while not self._stopping:
                 now = time.monotonic()
                 waiting = [job for job in self._jobs.values() if job.state in (JobState.QUEUED, JobState.WAITING)]
-                due = min(waiting, key=lambda job: (job.due, job.place), default=None)
+                due = min(waiting, key=lambda job: (job.due, job.position), default=None)
                 if due is not None and due.due <= now:
                     due.state, due.tries = JobState.RUNNING, due.tries + 1
                     return due
@@ -282,7 +282,7 @@ class Jobs:
                 subject = attempts.find(unit, job.subject)
                 moved = attempts.list_live(unit, job.subject) if subject is None else [subject]
             for attempt in moved:
-                self._queue_job(attempt, place=job.place)
+                self._queue_job(attempt, position=job.position)
         except PvdmError as error:
             # The ledger cannot be read now: settling is retried until it can, and then queues all unfinished work.
             log_warning("job_followed_later", code=error.reason, **self._describe(job))
@@ -290,19 +290,19 @@ class Jobs:
             return []
         return [attempt.attempt_id for attempt in moved]
 
-    def _queue_job(self, attempt: Attempt, *, place: float | None = None) -> None:
+    def _queue_job(self, attempt: Attempt, *, position: float | None = None) -> None:
         if attempt.state is AttemptState.VERIFYING:
             self._queue(JobKind.VERIFY, attempt.attempt_id)
         elif attempt.state is AttemptState.COMMITTING and (due := self._list_publishable(attempt.attempt_id)):
-            subject = publication_of(attempt.workload_id, [each.attempt_id for each in due])
-            self._queue(JobKind.PUBLISH, subject, place=place)
+            subject = publication_id(attempt.workload_id, [each.attempt_id for each in due])
+            self._queue(JobKind.PUBLISH, subject, position=position)
 
     def _queue_unfinished(self) -> None:
         """Queue unfinished attempts that have no job here and that no other Steward works on."""
         with self._ledger.read() as unit:
             live = [each for each in attempts.list_live(unit) if each.state is not AttemptState.STAGING]
         for attempt in live:
-            # Where all chunks are published together, the workload is held.
+            # If all chunks are published together, the lock is for the workload.
             subjects = [attempt.attempt_id]
             subjects += [attempt.workload_id] if attempt.state is AttemptState.COMMITTING else []
             if self.of_attempt(attempt) is None and not any(is_work_held(self._ledger, each) for each in subjects):
@@ -335,7 +335,7 @@ class Jobs:
             return proved if len(proved) == chunks.count(unit, opening.workload_id) else []
 
 
-def publication_of(workload_id: str, attempt_ids: Sequence[str]) -> str:
+def publication_id(workload_id: str, attempt_ids: Sequence[str]) -> str:
     """The id under which attempts are published together: the only attempt's, or the workload's."""
     return attempt_ids[0] if len(attempt_ids) == 1 else workload_id
 
@@ -367,7 +367,7 @@ class UnfinishedWork:
 
 
 class Changes:
-    """Listeners by the attempt that they wait for; thread-safe."""
+    """Wakes listeners when this process changes the attempt that they wait for; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -379,8 +379,8 @@ class Changes:
         """Whether the service stops, so that waiting is over."""
         return self._closed
 
-    def changed(self, *subjects: str) -> None:
-        """Wake the listeners of these attempts."""
+    def notify(self, *subjects: str) -> None:
+        """Wake the listeners of these attempts or workloads."""
         with self._lock:
             listeners = [each for subject in subjects for each in self._listeners.get(subject, ())]
         for listener in listeners:
@@ -391,11 +391,11 @@ class Changes:
         self._closed = True
         with self._lock:
             subjects = list(self._listeners)
-        self.changed(*subjects)
+        self.notify(*subjects)
 
     @contextlib.contextmanager
     def listen(self, subject: str, listener: Listener) -> Iterator[None]:
-        """Call `listener` at every change, from any thread."""
+        """Call `listener` at every change of the subject, from any thread, until the context ends."""
         with self._lock:
             self._listeners.setdefault(subject, []).append(listener)
         try:

@@ -23,7 +23,7 @@ from pvdm.ledger.work import attempts, chunks, claims, nonces, verified, workloa
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.verified import VerifiedRecord
 from pvdm.ledger.work.workloads import Workload
-from pvdm.metadata.gate.proposal import Logged, Part, Proposal, PublishedSnapshot, Waiver
+from pvdm.metadata.gate.proposal import LoggedEnvelope, Part, Proposal, PublishedSnapshot, Waiver
 from pvdm.model.contract import Atomicity, BoundContract
 from pvdm.model.filter.claim import Claim
 from pvdm.model.statements.break_glass import BreakGlass
@@ -38,7 +38,7 @@ from pvdm.steward.work.sources import Sources
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.keys.epochs import KeyRole
 from pvdm.trust.keys.service import KeyService
-from pvdm.trust.statement import read_signed, read_statement
+from pvdm.trust.statement import read_statement, read_unchecked
 from pvdm.trust.verify import sign_statement
 from pvdm.verify.planning import claim_of, with_source_column
 
@@ -60,13 +60,14 @@ class Proposals:
         with self.ledger.read() as unit:
             workload = workloads.get(unit, workload_id)
             bound = bound_contract(unit, workload)
-            whole = bound.contract.atomicity is Atomicity.WORKLOAD
+            all_at_once = bound.contract.atomicity is Atomicity.WORKLOAD
             found = [_read_attempt(unit, workload_id, attempt_id) for attempt_id in attempt_ids]
-            # The whole plan is read only where all chunks are published together.
-            planned = _read_chunk_ids(unit, workload_id) if whole else [part.attempt.chunk_id for part, _ in found]
+            # The whole plan is read only if all chunks are published at once.
+            own_chunks = [part.attempt.chunk_id for part, _ in found]
+            planned = _read_chunk_ids(unit, workload_id) if all_at_once else own_chunks
         # The files are read outside of the transaction.
         parts = tuple(replace(part, files=read_verified(self.vault, record)) for part, record in found)
-        statement = self._sign_workload(workload, parts) if whole and parts else None
+        statement = self._sign_workload(workload, parts) if all_at_once and parts else None
         return Proposal(workload, bound, frozenset(planned), parts, statement, self._claim(workload, bound))
 
     def _claim(self, workload: Workload, bound: BoundContract) -> Claim:
@@ -84,7 +85,7 @@ class Proposals:
         schema = self.sources.schema(workload, bound)
         return with_source_column(bound, claim_of(bound, schema), opening.source, schema)
 
-    def _sign_workload(self, workload: Workload, parts: Sequence[Part]) -> Logged:
+    def _sign_workload(self, workload: Workload, parts: Sequence[Part]) -> LoggedEnvelope:
         """The workload statement over these proofs; equal proofs give an equal statement, which is signed once."""
         chunk_proofs, signed = [], []
         for part in parts:
@@ -93,7 +94,7 @@ class Proposals:
             signed += [read_statement(each.payload, Proof) for each in envelopes]
             chunk_proofs.append(ChunkProofs(part.attempt.chunk_id, part.attempt.attempt_id, part.nonce, proof_ids))
         issued_at = max(proof.notary.issued_at for proof in signed)
-        return self.signer.bind(
+        return self.signer.sign_workload(
             WorkloadStatement(
                 self.signer.notary,
                 workload.epoch,
@@ -111,7 +112,7 @@ class Proposals:
 
 def _read_chunk_ids(unit: Unit, workload_id: str) -> list[str]:
     found: list[str] = []
-    while page := chunks.page(unit, workload_id, after=len(found), rows=chunks.CHUNKS_PAGE_MAX_ROWS):
+    while page := chunks.page(unit, workload_id, start=len(found), rows=chunks.CHUNKS_PAGE_MAX_ROWS):
         found += page
     return found
 
@@ -137,9 +138,9 @@ def _read_attempt(unit: Unit, workload_id: str, attempt_id: str) -> tuple[Part, 
     return Part(attempt, record.nonce, record.core_sha256, envelopes, (), waiver), record
 
 
-def _waiver(unit: Unit, attempt: Attempt, envelopes: Sequence[Logged]) -> Waiver | None:
+def _waiver(unit: Unit, attempt: Attempt, envelopes: Sequence[LoggedEnvelope]) -> Waiver | None:
     """The override that waives this FAIL, if there is one, and all proofs of the FAIL that it names."""
-    found = find_waiver(unit, attempt, read_signed(envelopes[0].envelope, Proof).core)
+    found = find_waiver(unit, attempt, read_unchecked(envelopes[0].envelope, Proof).core)
     if found is None:
         return None
     override, record = found
@@ -149,7 +150,7 @@ def _waiver(unit: Unit, attempt: Attempt, envelopes: Sequence[Logged]) -> Waiver
 
 
 def find_waiver(unit: Unit, attempt: Attempt, core: ProofCore) -> tuple[StoredOverride, ProofRecord] | None:
-    """The unused override that this attempt's FAIL may be published by, and the FAIL that it was signed for.
+    """The unused override by which this attempt may be published despite its FAIL, and the FAIL that it was signed for.
 
     An attempt that was opened for an override uses that one alone. Any other attempt at the chunk uses one for exactly
     its bytes and its base; of several, the one that expires last.
@@ -162,7 +163,7 @@ def find_waiver(unit: Unit, attempt: Attempt, core: ProofCore) -> tuple[StoredOv
             stored = None if override_id is None else proofs.find_override(unit, override_id)
             if stored is None or stored.state is not NonceState.RESERVED:
                 continue
-            statement = read_signed(statements.get(unit, stored.record.override_id).envelope, BreakGlass)
+            statement = read_unchecked(statements.get(unit, stored.record.override_id).envelope, BreakGlass)
             same_base = statement.base_snapshot_id == core.target.base_snapshot_id
             is_for_attempt = same_base if opened_for is None else stored.record.override_id == opened_for
             if is_for_attempt and statement.file_hashes == core.files.staged_hashes:
@@ -173,9 +174,10 @@ def find_waiver(unit: Unit, attempt: Attempt, core: ProofCore) -> tuple[StoredOv
     return override, failed
 
 
-def is_waivable(unit: Unit, attempt: Attempt, override: StoredOverride, now: int) -> bool:
-    """Whether the attempt goes to the gate with it: an expired one only if the attempt was opened for it."""
-    return override.record.expires_micros > now or find_override_of(unit, attempt) == override.record.override_id
+def is_waivable(unit: Unit, attempt: Attempt, override: StoredOverride, now_micros: int) -> bool:
+    """Whether the attempt goes to the gate with this override. It may be expired if the attempt was opened for it."""
+    record = override.record
+    return record.expires_micros > now_micros or find_override_of(unit, attempt) == record.override_id
 
 
 def override_reason(override_id: str) -> str:
@@ -184,14 +186,14 @@ def override_reason(override_id: str) -> str:
 
 
 def find_override_of(unit: Unit, attempt: Attempt) -> str | None:
-    """The override that the attempt was opened for; None for one of a producer."""
+    """The id of the override that the attempt was opened for; None for a producer's attempt."""
     first = events.history(unit, "attempts", attempt.attempt_id, count=1)
     reason = str(first[0].new["reason"]) if first and first[0].new is not None else ""
     prefix, _, override_id = reason.partition(" ")
     return override_id if prefix == _BREAK_GLASS and _OVERRIDE_ID.fullmatch(override_id) else None
 
 
-def verified_manifest(metadata: TableMetadata, files: Sequence[DataFile], nonce: str) -> bytes:
+def encode_verified(metadata: TableMetadata, files: Sequence[DataFile], nonce: str) -> bytes:
     """Encode the verified entries as a manifest; equal files give equal bytes."""
     header = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA)
     entries = [ManifestEntry(status=EntryStatus.ADDED, data_file=file) for file in files]
@@ -208,25 +210,25 @@ def read_verified(vault: Vault, record: VerifiedRecord) -> tuple[DataFile, ...]:
 
 @dataclass(eq=False)
 class StatementSigner:
-    """Signs for one notary; an existing statement is not signed again."""
+    """Signs and logs receipts and workload statements of one notary; each is stored once."""
 
     ledger: Ledger
     keys: KeyService
     recorder: Recorder
     notary: str
 
-    def sign(self, shown: PublishedSnapshot) -> str:
+    def sign_receipt(self, shown: PublishedSnapshot) -> str:
         """Sign the receipt of a publication and log it; returns its id."""
         epoch = signing_epoch(self.keys.book())
         envelope = sign_statement(shown.receipt(self.notary, epoch), self.keys.signer(KeyRole.SIGNING, epoch))
         data, snapshot_id = envelope.to_bytes(), str(shown.new_snapshot_id)
         record = ReceiptRecord(envelope.payload_sha256, shown.workload_id, shown.table.uuid, snapshot_id)
 
-        def work(unit: Unit, places: Sequence[int]) -> None:
+        def work(unit: Unit, log_indexes: Sequence[int]) -> None:
             earlier = receipts.of_snapshot(unit, record.table_uuid, record.snapshot_id)
             if earlier is not None:
                 raise RecordedMeanwhileError(earlier.receipt_id)
-            receipts.put(unit, record, data, log_index=places[0])
+            receipts.put(unit, record, data, log_index=log_indexes[0])
 
         try:
             self.recorder.record([Document(StatementKind.RECEIPT, record.receipt_id, data)], work)
@@ -235,17 +237,17 @@ class StatementSigner:
             return error.statement_id
         return record.receipt_id
 
-    def bind(self, workload: WorkloadStatement) -> Logged:
-        """Sign and log a workload statement; an equal one is returned as it is."""
+    def sign_workload(self, workload: WorkloadStatement) -> LoggedEnvelope:
+        """Sign and log a workload statement; if an equal one is stored already, return that."""
         envelope = sign_statement(workload, self.keys.signer(KeyRole.SIGNING, workload.epoch))
         data, statement_id = envelope.to_bytes(), envelope.payload_sha256
         with self.ledger.read() as unit:
             stored = statements.find(unit, statement_id)
 
-        def work(unit: Unit, places: Sequence[int]) -> None:
+        def work(unit: Unit, log_indexes: Sequence[int]) -> None:
             if statements.find(unit, statement_id) is not None:
                 raise RecordedMeanwhileError(statement_id)
-            statements.put(unit, StatementKind.WORKLOAD, statement_id, data, log_index=places[0])
+            statements.put(unit, StatementKind.WORKLOAD, statement_id, data, log_index=log_indexes[0])
 
         if stored is None:
             try:
@@ -257,6 +259,6 @@ class StatementSigner:
         return logged(stored)
 
 
-def logged(statement: statements.Statement) -> Logged:
+def logged(statement: statements.Statement) -> LoggedEnvelope:
     """A statement of the ledger in the form that the gate takes."""
-    return Logged(statement.kind, statement.envelope, statement.log_index, statement.at_micros)
+    return LoggedEnvelope(statement.kind, statement.envelope, statement.log_index, statement.at_micros)

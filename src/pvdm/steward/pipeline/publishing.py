@@ -1,4 +1,4 @@
-"""Submits proved attempts to the gate, and moves them by its result."""
+"""Submits proved attempts to the gate, and changes their states by its result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.record import events, proofs, receipts
 from pvdm.ledger.record.receipts import Publication
 from pvdm.ledger.work import announced, attempts, nonces
-from pvdm.ledger.work.announced import Announced
+from pvdm.ledger.work.announced import AnnouncedPublication
 from pvdm.metadata.gate.checks_table import PUBLISHED
 from pvdm.metadata.gate.context import Gate
 from pvdm.metadata.gate.gate import confirm_publication, translate_errors_after_commit, validate_then_commit
@@ -33,7 +33,7 @@ from pvdm.model.states import AttemptState
 from pvdm.steward.access import STEWARD_GRANT
 from pvdm.steward.locks import hold_work
 from pvdm.steward.logs import log_failure
-from pvdm.steward.pipeline.jobs import publication_of
+from pvdm.steward.pipeline.jobs import publication_id
 from pvdm.steward.pipeline.proposals import Proposals, StatementSigner
 from pvdm.steward.record.log import LogQueries
 from pvdm.steward.record.roots import TrustRoots
@@ -68,7 +68,7 @@ class Publishing:
         An attempt that the gate refuses becomes VERIFICATION_FAILED. One whose proof expired or whose table moved goes
         back to VERIFYING. After any other error it stays COMMITTING. The error is raised in each case.
         """
-        with hold_work(self.ledger, publication_of(workload_id, attempt_ids)):
+        with hold_work(self.ledger, publication_id(workload_id, attempt_ids)):
             return self._publish(workload_id, attempt_ids)
 
     def _publish(self, workload_id: str, attempt_ids: Sequence[str]) -> PublicationResult:
@@ -93,7 +93,7 @@ class Publishing:
                 return earlier
             if error.code in TABLE_IN_DOUBT_CODES:
                 raise table_in_doubt(error) from error
-            # For an expired key of a notary the trust root is renewed; any other expired key refuses the attempt.
+            # A renewed trust root cures an expired key of a notary. For any other expired key the attempt is refused.
             is_notary_key = error.code == Code.KEY_EXPIRED and error.check == _CHECK_OF_NOTARIES
             if is_notary_key or error.code in _TRUST_ROOT_CODES:
                 raise _untrusted_error(error) from error
@@ -114,7 +114,7 @@ class Publishing:
         results = []
         for each in unreceipted:
             try:
-                results.append(self._require_receipt(each))
+                results.append(self._ensure_receipt(each))
             except PvdmError as error:
                 # The others are still settled; this one is tried again, and an audit reports it.
                 log_failure("receipt_not_made", error, snapshot=each.snapshot_id, **self._describe(each))
@@ -137,7 +137,7 @@ class Publishing:
                 # It stays open and blocks other publications to its table until a later try succeeds.
                 log_failure("announced_not_settled", error, snapshot=each.snapshot_id, **self._describe(each))
 
-    def _describe(self, subject: Publication | Announced) -> Facts:
+    def _describe(self, subject: Publication | AnnouncedPublication) -> Facts:
         return describe_workload(self.ledger, subject.workload_id, subject.table_uuid)
 
     def _gate(self, table_uuid: str) -> Gate:
@@ -150,7 +150,7 @@ class Publishing:
             self.files,
             self.origin,
             self.log.proof,
-            self.signer.sign,
+            self.signer.sign_receipt,
             self.seals,
         )
 
@@ -161,12 +161,12 @@ class Publishing:
             if not found or any(each.state is not AttemptState.COMMITTED for each in found):
                 return None
             publication = receipts.publication_of(unit, [each.attempt_id for each in found])
-        result = self._require_receipt(publication)
+        result = self._ensure_receipt(publication)
         self._clean_up(attempt_ids)
         return result
 
-    def _require_receipt(self, each: Publication) -> PublicationResult:
-        """Checks 14 and 15 for a committed publication; an existing receipt is returned."""
+    def _ensure_receipt(self, each: Publication) -> PublicationResult:
+        """Run the gate's checks 14 and 15 for a committed publication; an existing receipt is returned."""
         with self.ledger.read() as unit:
             event = events.history(unit, PUBLISHED, f"{each.table_uuid}/{each.snapshot_id}", count=1)[0]
             proof_ids = [record.proof_id for nonce in each.nonces for record in proofs.of_nonce(unit, nonce)]
@@ -189,9 +189,7 @@ class Publishing:
         if not verify_again and not isinstance(error, VerificationError | NotAllowedError):
             return
         named_attempt = error.details.get("attempt_id")
-        refused = {
-            attempt_id: nonce for attempt_id, nonce in nonces_before.items() if named_attempt in (None, attempt_id)
-        }
+        refused = {each: nonce for each, nonce in nonces_before.items() if named_attempt in (None, each)}
         reason = encode_refusal(error)
 
         def work(unit: Unit) -> list[str]:

@@ -20,7 +20,7 @@ from pvdm.verify.spark.application import Application
 from pvdm.verify.spark.extracting import SparkExtraction
 from pvdm.verify.spark.reader import SparkReader
 from pvdm.verify.spark.settings import SparkSettings
-from pvdm.verify.spark.task import KeyDoor
+from pvdm.verify.spark.task import KeyEndpoint
 
 _TOKEN_FILE: Final = "worker.token"  # noqa: S105 - the name of its file
 _GRANT_NAME: Final = "spark-workers"
@@ -37,8 +37,8 @@ class SparkVerifier:
         self._token_id: str | None = None
         self._issued_at = 0.0
         self.application = Application(settings, store.config)
-        self.reader = SparkReader(settings, self.application, files, self._make_key_door, store)
-        self.extraction = SparkExtraction(settings, self.application, files, self._make_key_door, store)
+        self.reader = SparkReader(settings, self.application, files, self._make_key_endpoint, store)
+        self.extraction = SparkExtraction(settings, self.application, files, self._make_key_endpoint, store)
 
     def set_service_address(self, url: str) -> None:
         """Set the Steward's address for the workers; an address in the configuration has precedence."""
@@ -46,7 +46,7 @@ class SparkVerifier:
             self._address = url
 
     def close(self) -> None:
-        """End the application, and the token that was made for its workers."""
+        """End the application, and revoke the token that was issued for its workers."""
         self.application.close()
         with self._lock:
             if self._token_id is not None:
@@ -55,17 +55,17 @@ class SparkVerifier:
                 self._token_file().unlink(missing_ok=True)
                 self._token_id = None
 
-    def _make_key_door(self, job_id: str, handle: str) -> KeyDoor:
+    def _make_key_endpoint(self, job_id: str, handle: str) -> KeyEndpoint:
         if self._address is None:
             raise Code.SPARK_EXTRACTION_FAILED(reason="spark_door_closed", got="a Steward that does not serve")
         authorities = None if self._settings.authorities is None else str(self._settings.authorities)
         token = str(self._settings.worker_token or self._write_token())
-        return KeyDoor(self._address, job_id, handle, token, authorities)
+        return KeyEndpoint(self._address, job_id, handle, token, authorities)
 
     def _write_token(self) -> Path:
-        """A token for workers on this host, in a file that only the Steward's user can read.
+        """Write a token for workers on this host to a file that only the Steward's user can read; returns its path.
 
-        It outlives the jobs that begin now, and is renewed at half of its lifetime.
+        The token outlives the jobs that begin now. A new one is written after half of its lifetime.
         """
         lifetime = 4 * self._settings.job_seconds
         with self._lock:

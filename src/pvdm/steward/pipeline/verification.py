@@ -1,4 +1,4 @@
-"""Verification at the Steward's side: the job is run, its proof recorded, the attempt moved; again after a crash."""
+"""Verifies attempts: runs the verification job, records its proof, and changes the attempt's state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.work import attempts, chunks, nonces, verified, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.verified import StoredFinding, VerifiedRecord
-from pvdm.metadata.gate.proposal import raise_table_in_doubt, require_seen
+from pvdm.metadata.gate.proposal import raise_table_in_doubt, require_staged_shown
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.printable import counted
 from pvdm.model.statements.core import Attempt as ProvedAttempt
@@ -30,13 +30,13 @@ from pvdm.model.statements.proof import Storage
 from pvdm.model.statements.verdict import FailureClass
 from pvdm.model.states import AttemptState
 from pvdm.steward.locks import hold_work
-from pvdm.steward.pipeline.proposals import find_waiver, is_waivable, verified_manifest
-from pvdm.steward.record.proofs import Proofs, Recorded
+from pvdm.steward.pipeline.proposals import encode_verified, find_waiver, is_waivable
+from pvdm.steward.record.proofs import Proofs, RecordedProof
 from pvdm.steward.work.opened import bound_contract, encode_refusal, is_adopted
 from pvdm.steward.work.sources import Sources, table_ref
 from pvdm.verify.findings import Finding
-from pvdm.verify.job import Tools, Verified, VerifyJob, verify
-from pvdm.verify.source import source_found, unusable
+from pvdm.verify.job import Tools, VerificationResult, VerifyJob, verify
+from pvdm.verify.source import translate_load_errors, unusable
 from pvdm.verify.staged import base_of, find_overtaken
 
 VERIFY_RUNS_MAX: Final = 1_000_000
@@ -60,7 +60,7 @@ class Verification:
     def verify(self, attempt_id: str) -> None:
         """Move the attempt from VERIFYING to COMMITTING or VERIFICATION_FAILED, with one proof for the nonce.
 
-        Where the source cannot be read as the contract says, there is no verdict, and the attempt becomes ROLLED_BACK.
+        If the source cannot be read as the contract says, there is no verdict, and the attempt becomes ROLLED_BACK.
         An attempt that is not VERIFYING stays as it is. Raises `work_held` while another Steward verifies it.
         """
         with self.ledger.read() as unit:
@@ -82,8 +82,8 @@ class Verification:
         if state in (AttemptState.VERIFICATION_FAILED, AttemptState.ROLLED_BACK):
             self.dispose(attempt_id)
 
-    def job(self, attempt_id: str) -> VerifyJob:
-        """The verification job of this attempt, under a new job id; nothing is executed."""
+    def load_job(self, attempt_id: str) -> VerifyJob:
+        """The verification job of this attempt, under a new job id; it is not run. Ends earlier runs' key handles."""
         with self.ledger.read() as unit:
             attempt = attempts.get(unit, attempt_id)
             held = nonces.find_held(unit, attempt_id)
@@ -99,7 +99,7 @@ class Verification:
                 # The producer's write access ends at the store before files are read.
                 if self.seals is None:
                     raise Code.STORAGE_UNSUPPORTED(reason="seal_impossible", got=attempt.prefix)
-                self.seals.close(parse_location(attempt.prefix))
+                self.seals.seal(parse_location(attempt.prefix))
             result = verify(job, self.tools)
             if result.core.verdict.passed:
                 require_not_outdated(self.ledger, job, result.core.files.removed, self.tools.files)
@@ -117,12 +117,12 @@ class Verification:
         self._move(attempt, *proof)
         fault.point("verify.after_verdict")
 
-    def _store_result(self, job: VerifyJob, result: Verified) -> None:
-        """Store the verified entries before the proof, so that they are not read again after a crash."""
+    def _store_result(self, job: VerifyJob, result: VerificationResult) -> None:
+        """Store the verified entries before the proof is recorded, so that every recorded proof has them."""
         location = sha256 = None
         nonce = job.attempt.nonce
         if result.files is not None:
-            data = verified_manifest(job.metadata, result.files, nonce)
+            data = encode_verified(job.metadata, result.files, nonce)
             sha256 = hashlib.sha256(data).hexdigest()
             name = f"verified-{nonce}-{sha256[:16]}.avro"
             location = self.vault.write(job.table.uuid, VaultKind.METADATA, name, data)
@@ -143,7 +143,7 @@ class Verification:
         )
         self.ledger.transact(lambda unit: verified.put(unit, record), at_micros=self.clock.now_micros())
 
-    def _move(self, attempt: Attempt, recorded: Recorded, core: ProofCore) -> None:
+    def _move(self, attempt: Attempt, recorded: RecordedProof, core: ProofCore) -> None:
         def work(unit: Unit) -> None:
             now = attempts.lock(unit, attempt.attempt_id)
             if not _is_verifying(unit, now, core.attempt.nonce):
@@ -155,7 +155,7 @@ class Verification:
                 reason = f"FAIL: proof {recorded.statement_id}, waived by {waived_by}"
                 attempts.begin_committing(unit, attempt.attempt_id, reason=reason)
             else:
-                refusal = failure(core, recorded.statement_id)
+                refusal = verdict_error(core, recorded.statement_id)
                 attempts.end(unit, attempt.attempt_id, AttemptState.VERIFICATION_FAILED, reason=encode_refusal(refusal))
 
         self.ledger.transact(work, at_micros=self.clock.now_micros())
@@ -174,8 +174,9 @@ class Verification:
         found = find_waiver(unit, attempt, core)
         if found is None or verified.get(unit, core.attempt.nonce).location is None:
             return None
-        waivable = is_waivable(unit, attempt, found[0], self.clock.now_micros())
-        return found[0].record.override_id if waivable else None
+        override, _ = found
+        waivable = is_waivable(unit, attempt, override, self.clock.now_micros())
+        return override.record.override_id if waivable else None
 
     def _load_job(self, attempt: Attempt, nonce: str) -> VerifyJob:
         catalog = self.catalog
@@ -192,16 +193,16 @@ class Verification:
         with raise_table_in_doubt():
             metadata = catalog.states.newest(row).metadata
         staged = None if attempt.staged_snapshot_id is None else int(attempt.staged_snapshot_id)
-        require_seen(metadata, staged, upstream=row.upstream)
+        require_staged_shown(metadata, staged, upstream=row.upstream)
         head = None if staged is None else metadata.snapshot(staged)
         findings: list[Finding] = []
         if staged is not None and head is None:
             message = "the staged snapshot is not in the table any more"
             findings.append(Finding(FailureClass.METADATA, "staged_snapshot_gone", message, str(staged), "none"))
         adopted, operation = is_adopted(attempt), bound.contract.boundary.operation
-        # The id before the source: the key handles of earlier runs end, whether the source is found or not.
+        # Called before the source is read: the key handles of earlier runs end, whether the source is found or not.
         job_id = self._end_earlier_runs(nonce)
-        with source_found():
+        with translate_load_errors():
             source = self.sources.pin_again(workload, bound)
         findings += find_overtaken(metadata, operation, bound.partition, head, self.tools.files)
         return VerifyJob(
@@ -225,7 +226,7 @@ class Verification:
             metadata=metadata,
             base_id=base_of(metadata, head),
             head=head,
-            places=(parse_location(row.location if adopted else attempt.prefix),),
+            folders=(parse_location(row.location if adopted else attempt.prefix),),
             source=source,
             storage=Storage.COPIED if adopted else bound.contract.storage,
             found=tuple(findings),
@@ -269,8 +270,8 @@ def _run_id(nonce: str, run: int) -> str:
     return f"verify:{nonce}:{run}"
 
 
-def failure(core: ProofCore, proof_id: str) -> PvdmError:
-    """The error that a producer gets for a FAIL: its classes, and row counts where rows were counted."""
+def verdict_error(core: ProofCore, proof_id: str) -> PvdmError:
+    """The error that a producer gets for a FAIL: its classes, and the row counts if rows were counted."""
     expected = got = None
     if core.rows.intent is not None:
         expected = f"{counted(core.rows.intent, 'row')} as intended"

@@ -24,7 +24,7 @@ from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.keys.context import Fingerprints, SourceContext
 from pvdm.trust.keys.service import KeyService
 from pvdm.trust.root import RootRole, TrustRoot, require_root_current
-from pvdm.trust.statement import read_signed, read_statement
+from pvdm.trust.statement import read_statement, read_unchecked
 
 CHALLENGE_SECONDS: Final = 86_400
 
@@ -33,7 +33,7 @@ _MICROS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ChallengeRequest:
-    """The snapshot that the source wants to attest, and the digests; the source draws the nonce."""
+    """The snapshot that the source wants to attest, and how it will be digested; the source draws the nonce."""
 
     nonce: str
     catalog: str
@@ -54,7 +54,7 @@ class Attestations:
     trust: TrustRoots
 
     def challenge(self, grant: Grant, request: ChallengeRequest) -> Challenge:
-        """Issue keys for one snapshot to a registered attestor; the same request again returns the same."""
+        """Issue keys for one snapshot to a registered attestor; the same request again returns the same keys."""
         now = self.clock.now_micros()
         require_registered(self.trust.current(), grant.name, now)
         epoch = self.keys.epoch_for(None)
@@ -84,7 +84,7 @@ class Attestations:
         )
 
     def submit(self, envelope: bytes, grant: Grant) -> AttestationView:
-        """Verify and log an attestation, and use its nonce up."""
+        """Verify and log an attestation, which uses its nonce up; the same one again changes nothing."""
         parsed = parse_envelope(envelope)
         attestation = read_statement(parsed.payload, SourceAttestation)
         if attestation.attestor != grant.name:
@@ -107,8 +107,8 @@ class Attestations:
             str(attestation.snapshot_id),
         )
 
-        def work(unit: Unit, places: Sequence[int]) -> None:
-            statements.put_attestation(unit, record, envelope, log_index=places[0])
+        def work(unit: Unit, log_indexes: Sequence[int]) -> None:
+            statements.put_attestation(unit, record, envelope, log_index=log_indexes[0])
 
         try:
             self.recorder.record([Document(StatementKind.SOURCE_ATTESTATION, record.attestation_id, envelope)], work)
@@ -142,7 +142,7 @@ class Attestations:
 
 
 def _make_view(statement: Statement) -> AttestationView:
-    attestation = read_signed(statement.envelope, SourceAttestation)
+    attestation = read_unchecked(statement.envelope, SourceAttestation)
     return AttestationView(
         statement_id=statement.statement_id,
         attestor=attestation.attestor,
@@ -174,7 +174,7 @@ def require_in_time(challenge: ChallengeRecord, now: int) -> None:
 def _verify(
     envelope: bytes, attestation: SourceAttestation, root: TrustRoot, challenge: ChallengeRecord, now: int
 ) -> None:
-    """Verify an attestation by its challenge; it must be of a projection and schema whose keys were issued."""
+    """Verify an attestation against its challenge: its mode, projection and schema must be those of the issued keys."""
     match canonical_json.parse(challenge.request.encode(), size_max_bytes=1_048_576):
         case {
             "catalog": str(catalog),

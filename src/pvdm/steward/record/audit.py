@@ -1,4 +1,4 @@
-"""Serves auditors a table's metadata, its statements with log proofs and its manifests; it judges nothing."""
+"""Gives auditors a table's metadata, its statements with log proofs and its manifests; verifies none of them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pvdm.catalog.names import full_name
 from pvdm.catalog.state import TableState
 from pvdm.errors import Code
 from pvdm.lake.paths import Location, parse_location
-from pvdm.lake.read.entries import manifest_list, read_listed
-from pvdm.lake.stores.stores import Place, Stores, place_of
+from pvdm.lake.read.entries import load_manifest_list, read_listed
+from pvdm.lake.stores.stores import Place, Stores, location_of
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.catalog.tables import TableRow
@@ -29,7 +29,7 @@ from pvdm.model.statements.table import TableRef
 from pvdm.trust.log import merkle
 from pvdm.trust.log.checkpoint import read_unverified
 from pvdm.trust.log.entry import parse_entry
-from pvdm.trust.statement import read_signed
+from pvdm.trust.statement import read_unchecked
 from pvdm.verify.fetch import Files
 
 AUDIT_PAGE_MAX_BYTES: Final = 33_554_432
@@ -40,19 +40,19 @@ _POLL_SECONDS: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class _TableFiles:
-    """Reads files of one table in the allowed folders, or in all if there are none; `last` has the last bytes."""
+    """Reads files in `folders`, or anywhere if it is None; `last` holds the bytes of the last file."""
 
     files: Files
     folders: tuple[Location, ...] | None
     last: list[bytes]
 
     def read(self, location: str, *, most: int) -> bytes:
-        place = parse_location(location)
-        if self.folders is not None and not any(place.is_under(folder) for folder in self.folders):
+        parsed = parse_location(location)
+        if self.folders is not None and not any(parsed.is_under(folder) for folder in self.folders):
             raise Code.LOCATION_OUTSIDE(
                 "the file is outside the table's folders",
                 expected=" or ".join(str(folder) for folder in self.folders),
-                got=str(place)[:200],
+                got=str(parsed)[:200],
                 hint="an auditor of every domain may read it",
             )
         self.last[:] = [self.files.read(location, most=most)]
@@ -74,7 +74,7 @@ class Audits:
         self._ledger = ledger
         self._require_covered = require_covered
         self._catalog = catalog
-        self._vault = place_of(vault)
+        self._vault = location_of(vault)
         self._files = Files(stores)
 
     def evidence(self, grant: Grant, levels: Levels, name: str) -> Evidence:
@@ -98,7 +98,7 @@ class Audits:
     def receipts(
         self, grant: Grant, levels: Levels, name: str, *, size: int, after: int | None, count: int
     ) -> tuple[LoggedStatement, ...]:
-        """A page of the table's receipts after a log index; empty at the end."""
+        """A page of the table's receipts after the log index `after`; empty at the end."""
         row = self._catalog.tables.load(grant, levels, name).row
         with self._ledger.read() as unit:
             self._require_size(unit, size)
@@ -110,7 +110,7 @@ class Audits:
     def statements(
         self, grant: Grant, levels: Levels, name: str, wanted: Sequence[str], *, size: int
     ) -> tuple[LoggedStatement, ...]:
-        """Proofs and overrides of the table by their ids; as many as fit into a page, at least one."""
+        """Proofs and overrides of the table by id, in the order of the ids, up to `AUDIT_PAGE_MAX_BYTES`."""
         row = self._catalog.tables.load(grant, levels, name).row
         with self._ledger.read() as unit:
             self._require_size(unit, size)
@@ -122,17 +122,17 @@ class Audits:
         return tuple(found)
 
     def file(self, grant: Grant, levels: Levels, name: str, snapshot_id: int, manifest: str | None) -> bytes:
-        """The manifest list of a snapshot of `main`, or a manifest that it lists; no other file."""
+        """The manifest list of `main`'s snapshot or one of its ancestors, or a manifest that the list names."""
         state = self._catalog.tables.load(grant, levels, name)
         metadata, head = state.metadata, state.metadata.current_snapshot_id
         main_history = () if head is None else metadata.ancestry(head)
         snapshot = next((each for each in main_history if each.snapshot_id == snapshot_id), None)
         if snapshot is None:
             raise Code.AUDIT_SNAPSHOT_UNKNOWN(got=str(snapshot_id))
-        # An auditor of one domain reads in the table's folders only: a table could name foreign files.
+        # An auditor of one domain reads in the table's folders only: a table could name another domain's files.
         folders = (parse_location(state.row.location), self._vault.child(state.row.table_uuid))
         reader = _TableFiles(self._files, None if grant.domain == EVERY_DOMAIN else folders, [])
-        listed = manifest_list(metadata, snapshot, reader)
+        listed = load_manifest_list(metadata, snapshot, reader)
         if manifest is None:
             return reader.last[0]
         found = next((each for each in listed.manifests if each.manifest_path == manifest), None)
@@ -142,7 +142,7 @@ class Audits:
         return reader.last[0]
 
     def _load_receipted(self, grant: Grant, levels: Levels, name: str) -> TableState:
-        """The table, once its head has a receipt or the wait for it is over; an audit reports a missing one."""
+        """The table, once the head of `main` has a receipt, at the latest after `_RECEIPT_WAIT_SECONDS`."""
         deadline = time.monotonic() + _RECEIPT_WAIT_SECONDS
         while True:
             state = self._catalog.tables.load(grant, levels, name)
@@ -155,7 +155,7 @@ class Audits:
 
     @staticmethod
     def _require_size(unit: Unit, size: int) -> None:
-        """Refuse a log size that the log has not reached."""
+        """Refuse a log size of 0, or one that the log has not reached."""
         log_size = LedgerLog(unit).size()
         if not 0 < size <= log_size:
             message = "no proof can be made for a log of this size"
@@ -164,7 +164,7 @@ class Audits:
 
     @staticmethod
     def _read_logged(unit: Unit, wanted: Iterable[str], size: int) -> Iterator[tuple[Statement, LoggedStatement]]:
-        """Statements with inclusion proofs for this log size, up to the page limit; later entries are left out."""
+        """Statements with inclusion proofs for this log size, without later ones, up to the page limit."""
         log, total = LedgerLog(unit), 0
         for statement_id in wanted:
             found = statements.get(unit, statement_id)
@@ -179,12 +179,12 @@ class Audits:
 
 
 def _require_about(statement: Statement, row: TableRow) -> None:
-    """Refuse a statement about another table, which may be of another domain."""
+    """Refuse a statement about another table, which may be of another domain, and any but proofs and overrides."""
     match statement.kind:
         case StatementKind.PROOF:
-            about = read_signed(statement.envelope, Proof).core.target.table.uuid
+            about = read_unchecked(statement.envelope, Proof).core.target.table.uuid
         case StatementKind.BREAK_GLASS:
-            about = read_signed(statement.envelope, BreakGlass).table.uuid
+            about = read_unchecked(statement.envelope, BreakGlass).table.uuid
         case _:
             about = ""
     if about != row.table_uuid:

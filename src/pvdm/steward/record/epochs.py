@@ -1,4 +1,4 @@
-"""Key epochs: each step is made in the epoch book, then signed and logged; the ledger stores book and handles."""
+"""Key epochs: each step is made in the epoch book, then signed and logged. Stores book and handles in the ledger."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pvdm.trust.keys.context import AttemptContext
 from pvdm.trust.keys.epochs import Epoch, EpochBook, EpochChange, KeyRole
 from pvdm.trust.keys.handles import HandleRecord
 from pvdm.trust.keys.service import KeyService
-from pvdm.trust.statement import read_signed
+from pvdm.trust.statement import read_unchecked
 from pvdm.trust.verify import sign_statement
 
 _STAGES = tuple(EpochStage)
@@ -59,7 +59,7 @@ class Epochs:
         return self._log_after(self.keys.retire_epoch(number, reason), reason)
 
     def revoke(self, number: int, reason: str) -> tuple[EpochChange, ...]:
-        """→ REVOKED; the last epoch that can sign is kept, since its end could not be logged."""
+        """→ REVOKED; raises for the last epoch that can sign, since its revocation could not be logged."""
         self._require_book_current()
         return self._log_after(self.keys.revoke_epoch(number, reason, keep_a_signing_epoch=True), reason)
 
@@ -68,7 +68,7 @@ class Epochs:
         return changes
 
     def log_missing(self, reason: str) -> None:
-        """Log every step of the book that is not in the log yet, such as after a crash."""
+        """Log every step of the book that is not in the log yet, such as after a crash; none if no epoch can sign."""
         fault.point("steward.after_epoch_step")
         book = self.keys.book()
         if not any(epoch.can_sign for epoch in book.epochs):
@@ -122,38 +122,38 @@ class Epochs:
         last_restore = max((statement.log_index for statement in restored), default=-1)
         found: dict[int, LoggedEpoch] = {}
         for statement in stored:
-            step = read_signed(statement.envelope, EpochStatement)
+            step = read_unchecked(statement.envelope, EpochStatement)
             found[step.epoch] = LoggedEpoch(step.after, step.key_ids, statement.log_index < last_restore)
         return tuple(statement.statement_id for statement in stored), found
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedEpoch:
-    """The last statement of the log about an epoch; `lost`: a restore came after it, which may have lost its keys."""
+    """The last statement of the log about an epoch; `may_be_lost`: a later restore may have lost the epoch's keys."""
 
     stage: EpochStage
     key_ids: tuple[tuple[str, str | None], ...]
-    lost: bool
+    may_be_lost: bool
 
 
 def require_not_behind(book: EpochBook, logged: Mapping[int, LoggedEpoch]) -> None:
-    """Refuse a book that lacks a logged epoch, has other keys for it, or has it in an earlier stage."""
+    """Refuse a book that lacks a logged epoch or has other keys or an earlier stage of it, unless a restore lost it."""
     in_book = {epoch.number: epoch for epoch in book.epochs}
     for number, last in logged.items():
         epoch = in_book.get(number)
         if epoch is None:
-            is_behind = not last.lost
+            is_behind = not last.may_be_lost
         else:
             is_earlier = _STAGES.index(epoch.state) < _STAGES.index(last.stage)
-            is_revived = is_earlier and last.stage is EpochStage.REVOKED
-            is_behind = is_revived or ((is_earlier or _key_ids(epoch) != last.key_ids) and not last.lost)
+            is_revived = is_earlier and last.stage is EpochStage.REVOKED  # not even a restore may revive an epoch
+            is_behind = is_revived or ((is_earlier or _key_ids(epoch) != last.key_ids) and not last.may_be_lost)
         if is_behind:
             raise Code.KEY_FILES_DAMAGED(
                 "the epoch book is older than the log",
                 reason="epoch_book_rolled_back",
                 expected=f"epoch {number} {last.stage.value} with the keys that were logged",
                 got="no such epoch" if epoch is None else f"{epoch.state.value}, or other keys",
-                hint="the keystore was replaced by an old copy; restore the newest one",
+                hint="the epoch book (in the keystore file or the ledger) is an old copy; restore the newest one",
             )
 
 
@@ -174,18 +174,18 @@ def missing_steps(book: EpochBook, logged: dict[int, EpochStage]) -> list[tuple[
 
 
 class LedgerEpochs:
-    """An epoch store in the ledger; all revisions are kept, and the newest counts."""
+    """Stores the epoch book in the ledger; all revisions are kept, and the newest is used."""
 
     def __init__(self, ledger: Ledger, clock: LedgerClock) -> None:
         self._ledger = ledger
         self._clock = clock
         self._lock = threading.Lock()
-        self._seen = 0
+        self._seen_revision = 0
 
     def load(self) -> EpochBook:
-        """The newest book; one that is older than what this process has seen is refused."""
+        """The newest book. Raises if it is older than one that this process has seen."""
         # Read before the book, so that a newer book of another thread does not look like a rollback.
-        seen = self._seen
+        seen = self._seen_revision
         with self._ledger.read() as unit:
             data = shared_settings.newest_epoch_book(unit)
         try:
@@ -201,11 +201,11 @@ class LedgerEpochs:
                 hint="the database was rolled back under a running Steward; stop it and run `pvdm steward restore`",
             )
         with self._lock:
-            self._seen = max(self._seen, book.revision)
+            self._seen_revision = max(self._seen_revision, book.revision)
         return book
 
     def replace(self, book: EpochBook) -> bool:
-        """Keep this book if the newest one is the revision just before it."""
+        """Store this book if the newest one is the revision just before it; returns whether it was stored."""
         data, at = book.to_bytes(), self._clock.now_micros()
         return self._ledger.transact(
             lambda unit: shared_settings.add_epoch_book(unit, book.revision, data), at_micros=at
@@ -213,14 +213,14 @@ class LedgerEpochs:
 
 
 class LedgerHandles:
-    """A handle registry over the ledger; a change is one transaction with the handle's row locked."""
+    """Stores handles in the ledger; a change is one transaction with the handle's row locked."""
 
     def __init__(self, ledger: Ledger, clock: LedgerClock) -> None:
         self._ledger = ledger
         self._clock = clock
 
     def add(self, record: HandleRecord) -> None:
-        """Keep a new handle; a job that has one already is refused."""
+        """Store a new handle. Raises if its job has one already."""
         stored = _to_stored(record)
         self._ledger.transact(lambda unit: shared_settings.add_handle(unit, stored), at_micros=self._clock.now_micros())
 

@@ -65,14 +65,14 @@ class Expiries:
             yield "token", min(each.end_micros for each in valid)
         operators = [each for each in valid if (each.role, each.domain) == (Role.OPERATOR, EVERY_DOMAIN)]
         if operators:
-            # The last one: until it expires, an operator can log in.
+            # The last one: until it expires, some operator's token is valid.
             yield "last_operator_token", max(each.end_micros for each in operators)
         if self.certificate is not None:
             yield "tls_certificate", certificate_end(self.certificate)
 
 
 def _read_keys(root: TrustRoot, book: EpochBook) -> Iterator[tuple[str, int]]:
-    """The Steward's own keys of the active epoch, and of each person the key that is valid longest."""
+    """The Steward's own keys of the active epoch; for each role, when the first person has no valid key left."""
     if book.active is not None:
         for kind, key_role in (("notary_key", KeyRole.SIGNING), ("log_key", KeyRole.LOG)):
             public = book.active.key(key_role).public
@@ -89,7 +89,7 @@ def _read_keys(root: TrustRoot, book: EpochBook) -> Iterator[tuple[str, int]]:
 
 
 def certificate_end(path: Path) -> int:
-    """The first end of a certificate in the file's chain, in microseconds; raises InputError if it has none."""
+    """When the first certificate of the file's chain expires, in microseconds. Raises `tls_invalid` without one."""
     try:
         with path.open("rb") as file:
             chain: Sequence[x509.Certificate] = x509.load_pem_x509_certificates(file.read(_CERTIFICATE_MAX_BYTES))

@@ -1,4 +1,4 @@
-"""The log of the ledger: read for callers and for appends, and followed by the archive, a copy in another place."""
+"""The transparency log in the ledger: queries, readers for appends, and the archive, its copy outside the ledger."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class LogQueries:
         return self._reader.size()
 
     def checkpoint(self) -> bytes:
-        """The newest signed note."""
+        """The newest checkpoint, as a signed note (C2SP)."""
         note = self._reader.newest_checkpoint()
         if note is None:
             raise Code.LOG_EMPTY("the log has no checkpoint yet")
@@ -56,8 +56,8 @@ class LogQueries:
         """A tile or an entry bundle by its C2SP path; raises `tile_unknown` beyond the log's size."""
         tile = parse_path(path)
         size = self._reader.size()
-        reached = size >> (8 * max(tile.level, 0))
-        if tile.index * TILE_WIDTH + tile.width > reached:
+        hashes_at_level = size >> (8 * max(tile.level, 0))
+        if tile.index * TILE_WIDTH + tile.width > hashes_at_level:
             raise Code.LOG_REQUEST_INVALID(reason="tile_unknown", got=ascii(path[:200]))
         self._require_covered(size)
         return tile_bytes(self._reader, tile)
@@ -75,7 +75,7 @@ class LogQueries:
         return LogProof(index, included.hashes, note or b"").to_bytes()
 
     def consistency(self, old: int, new: int) -> ConsistencyProof:
-        """The proof that the tree of `new` entries extends the tree of `old` ones."""
+        """The proof that the tree of `new` entries begins with the tree of `old` entries."""
         size = self._reader.size()
         if not 0 <= old <= new <= size:
             raise Code.LOG_REQUEST_INVALID(
@@ -89,7 +89,7 @@ class LogQueries:
 
 
 class LedgerLogReader:
-    """A log storage that uses one read transaction a call; the log only grows, so results fit together."""
+    """A read-only log storage, with one transaction for each call; the log only grows, so the results fit together."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -110,12 +110,12 @@ class LedgerLogReader:
             return LedgerLog(unit).read_entries(start, end)
 
     def newest_checkpoint(self) -> bytes | None:
-        """The signed note that was stored with the last append."""
+        """The checkpoint that was stored with the last append, as a signed note."""
         with self._ledger.read() as unit:
             return LedgerLog(unit).newest_checkpoint()
 
     def append(self, **_: object) -> None:
-        """Refused: entries are stored in the transaction of their subject."""
+        """Raises always: entries are stored in the transaction of the statement that they are about."""
         raise Code.BUG(reason="log_read_only")
 
 
@@ -133,7 +133,7 @@ class PinnedLogReader(LedgerLogReader):
         self._checkpoint: bytes | None = None
 
     @classmethod
-    def pinned(cls, ledger: Ledger) -> PinnedLogReader:
+    def pin_now(cls, ledger: Ledger) -> PinnedLogReader:
         """The log as it is now."""
         reader = cls(ledger)
         reader.size()
@@ -156,7 +156,7 @@ class PinnedLogReader(LedgerLogReader):
         return super().read_hashes(nodes)
 
     def newest_checkpoint(self) -> bytes | None:
-        """The signed note of that size."""
+        """The checkpoint of that size, as a signed note."""
         self.size()
         return self._checkpoint
 
@@ -197,8 +197,8 @@ class Archive:
             self._covered_size = progress.size
             return progress
 
-    def verify(self) -> ArchiveRepair:
-        """Compare every tile, bundle and envelope; one that differs is refused, a missing one is written again."""
+    def verify_and_repair(self) -> ArchiveRepair:
+        """Compare every tile, bundle and envelope; write missing ones again. Raises for one that differs."""
         with self._lock, self._lock_folder():
             log = PinnedLogReader(self._ledger)
             written = self._write_envelopes(0, log.size(), verify=True)
@@ -221,10 +221,10 @@ class Archive:
 
     @contextlib.contextmanager
     def _lock_folder(self) -> Iterator[None]:
-        """Hold the folder's lock, since several Stewards may share it.
+        """Hold the folder's lock, since several Stewards may share the folder.
 
-        In an object store they write concurrently: tiles and envelopes are the same from each, and the checkpoint is
-        replaced only if it is the one that was read.
+        An object store has no lock, and they write concurrently: tiles and envelopes are the same from each, and the
+        checkpoint is replaced only if it is the one that was read.
         """
         try:
             if isinstance(self._folder, ObjectPath):
@@ -271,11 +271,11 @@ class ArchivedLog:
     folder: FilePath
 
     def entries(self, start: int, end: int) -> list[bytes]:
-        """The entries from `start` up to `end`."""
+        """The entries from `start` up to, but without, `end`."""
         return StaticTiles(log_folder(self.folder), archived_size(self.folder)).read_entries(start, end)
 
     def envelope(self, sha256: str) -> bytes | None:
-        """The envelope of that hash, if it is there and has not changed."""
+        """The envelope of that hash; None if it is missing. Raises `archive_damaged` if it was changed."""
         try:
             data = envelope_path(self.folder, sha256).read_bytes()
         except FileNotFoundError:
@@ -286,12 +286,12 @@ class ArchivedLog:
 
 
 def log_folder(folder: FilePath) -> FilePath:
-    """The folder of tiles and checkpoint, which any tiled-log reader understands."""
+    """The archive's folder of tiles and checkpoint, which any reader of tiled logs (C2SP) understands."""
     return folder / _LOG
 
 
 def archived_size(folder: FilePath) -> int:
-    """The size of the log that the folder shows; 0 for a new one."""
+    """The log size of the archive's checkpoint; 0 for a new archive."""
     try:
         return read_unverified((log_folder(folder) / CHECKPOINT_FILE).read_bytes()).checkpoint.size
     except FileNotFoundError:
@@ -299,5 +299,5 @@ def archived_size(folder: FilePath) -> int:
 
 
 def envelope_path(folder: FilePath, sha256: str) -> FilePath:
-    """Where the envelope of that hash lies."""
+    """The path of the envelope of that hash in the archive."""
     return folder / _STATEMENTS / sha256[:2] / f"{sha256}.json"

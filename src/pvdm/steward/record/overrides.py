@@ -1,4 +1,4 @@
-"""Break-glass at the Steward's side: an override is verified, its nonce reserved, and the whole logged at once."""
+"""Break-glass overrides: verified, then logged and stored in one transaction, which reserves the nonce."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from pvdm.model.states import NonceState
 from pvdm.steward.access import visible_domain
 from pvdm.steward.record.recorder import Document, Recorder
 from pvdm.steward.record.roots import TrustRoots
-from pvdm.trust.approval import MAIN_MOVED_HINT, raise_not_allowed, verify_override
+from pvdm.trust.approval import MAIN_MOVED_HINT, translate_refusals, verify_override
 from pvdm.trust.envelope import parse_envelope
-from pvdm.trust.statement import read_signed, read_statement
+from pvdm.trust.statement import read_statement, read_unchecked
 from pvdm.trust.verify import VerifiedProof, verify_threshold
 
 
@@ -40,7 +40,7 @@ class Overrides:
 
     def submit(self, envelope: bytes, grant: Grant) -> OverrideView:
         """Accept an override for a FAIL proof; it waives the verdict at the gate once, and nothing else."""
-        with raise_not_allowed("override"):
+        with translate_refusals("override"):
             parsed = parse_envelope(envelope)
             override = read_statement(parsed.payload, BreakGlass)
         override_id = parsed.payload_sha256
@@ -70,7 +70,7 @@ class Overrides:
             return _make_view(found, statements.get(unit, override_id))
 
     def listed(self, grant: Grant) -> list[OverrideView]:
-        """Every override of the caller's domain, newest first."""
+        """The newest overrides of the caller's domain, newest first."""
         with self.ledger.read() as unit:
             found = proofs.list_newest_overrides(unit, domain=visible_domain(grant))
             return [_make_view(each, statements.get(unit, each.record.override_id)) for each in found]
@@ -85,14 +85,14 @@ class Overrides:
         verified = verify_override(envelope, root, failed=failed, now=now, used=self._is_used)
         with self.ledger.read() as unit:
             row = tables.find_by_uuid(unit, override.table.uuid)
-        if row is not None:  # for a dropped table the gate refuses it
+        if row is not None:  # the gate refuses an override for a dropped table
             require_over_main(override, self.catalog.states.of(row).metadata.current_snapshot_id)
         record = override_record(verified.statement_id, override)
 
         def work(unit: Unit, log_indexes: Sequence[int]) -> None:
             # The log's lock is held here, so no trust root that revokes the key is accepted meanwhile.
             if statements.ids_of_kind(unit, StatementKind.TRUST_ROOT) != root_ids:
-                raise Code.TRUST_ROOT_MOVED("a trust root was accepted meanwhile", hint="hand it in again")
+                raise Code.TRUST_ROOT_MOVED("a trust root was accepted meanwhile", hint="submit it again")
             nonce = nonces.find(unit, override.nonce)
             if nonce is not None:
                 _require_not_void(unit, override, nonce.state)
@@ -110,7 +110,7 @@ class Overrides:
         self.recorder.record([Document(StatementKind.BREAK_GLASS, record.override_id, envelope)], work)
 
     def _find_same(self, override_id: str, envelope: bytes) -> StoredOverride | None:
-        """The override that was accepted with exactly these bytes."""
+        """The override, if it was accepted before with exactly these bytes."""
         with self.ledger.read() as unit:
             found = proofs.find_override(unit, override_id)
             same = found is not None and statements.get(unit, override_id).envelope == envelope
@@ -126,7 +126,7 @@ class Overrides:
         return verify_threshold(envelopes, root, threshold=root.thresholds.notary, now=now)
 
     def _is_used(self, nonce: str) -> bool:
-        """Whether the nonce is reserved or committed; an aborted one is judged in the transaction."""
+        """Whether the nonce is reserved or committed; the transaction of `_accept` checks an aborted one."""
         with self.ledger.read() as unit:
             found = nonces.find(unit, nonce)
         return found is not None and found.state is not NonceState.ABORTED
@@ -146,7 +146,7 @@ def override_record(override_id: str, override: BreakGlass) -> OverrideRecord:
 
 
 def _make_view(stored: StoredOverride, statement: Statement) -> OverrideView:
-    override = read_signed(statement.envelope, BreakGlass)
+    override = read_unchecked(statement.envelope, BreakGlass)
     return OverrideView(
         override_id=stored.record.override_id,
         operator=override.operator,
@@ -174,12 +174,12 @@ def require_over_main(override: BreakGlass, main_snapshot_id: int | None) -> Non
 def require_usable(unit: Unit, stored: StoredOverride) -> None:
     """Raise `override_replayed` for a used override, and `override_before_restore` for one that a restore voided."""
     if stored.state is not NonceState.RESERVED:
-        override = read_signed(statements.get(unit, stored.record.override_id).envelope, BreakGlass)
+        override = read_unchecked(statements.get(unit, stored.record.override_id).envelope, BreakGlass)
         _require_not_void(unit, override, stored.state)
         raise Code.OVERRIDE_REPLAYED(got=override.nonce)
 
 
 def _require_not_void(unit: Unit, override: BreakGlass, state: NonceState) -> None:
-    """Raise `override_before_restore` where a restore aborted the nonce of an unused override."""
+    """Raise `override_before_restore` if the nonce is ABORTED and the override is older than the last restore."""
     if state is NonceState.ABORTED:
         restores.require_issued_after(unit, override.issued_at)

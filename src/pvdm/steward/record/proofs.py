@@ -21,20 +21,20 @@ from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.proof import Commitments, Isolation, NotaryPart, Proof, Storage
 from pvdm.model.statements.verdict import FailureClass
 from pvdm.model.states import ATTEMPT, AttemptState, NonceState
-from pvdm.steward.access import require_attempt, visible_domain
+from pvdm.steward.access import refuse_attempt_token, visible_domain
 from pvdm.steward.record.log import LogQueries
 from pvdm.steward.record.recorder import Document, RecordedMeanwhileError, Recorder
 from pvdm.trust.bundle import LoggedEnvelope, ProofBundle
 from pvdm.trust.keys.context import AttemptContext
 from pvdm.trust.keys.epochs import KeyRole
-from pvdm.trust.keys.service import AttemptKeys, KeyService, release
-from pvdm.trust.statement import read_signed
+from pvdm.trust.keys.service import AttemptKeys, KeyService, release_keys
+from pvdm.trust.statement import read_unchecked
 from pvdm.trust.verify import sign_statement
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """A statement that is in ledger and log, and covered outside."""
+class RecordedProof:
+    """A proof that is in ledger and log, and that the outside checkpoint covers."""
 
     statement_id: str
     envelope: bytes
@@ -61,8 +61,8 @@ class Proofs:
         storage: Storage,
         lifetime_micros: int,
         context: AttemptContext | None,
-    ) -> Recorded:
-        """Sign and log this verdict, PASS or FAIL; the same core for the same nonce returns the existing proof."""
+    ) -> RecordedProof:
+        """Sign, log and store a proof; the same core for a nonce returns the existing one. Raises `proof_exists`."""
         with self.ledger.read() as unit:
             earlier = proofs.find_by_notary(unit, core.attempt.nonce, self.notary)
             epoch = workloads.get(unit, core.attempt.workload_id).epoch
@@ -85,18 +85,18 @@ class Proofs:
             log_indexes = self.recorder.record([Document(StatementKind.PROOF, record.proof_id, data)], work)
         except RecordedMeanwhileError as error:
             return self._require_same_core(error.statement_id, core)
-        return Recorded(record.proof_id, data, log_indexes[0])
+        return RecordedProof(record.proof_id, data, log_indexes[0])
 
-    def find_recorded(self, nonce: str) -> tuple[Recorded, ProofCore] | None:
-        """The existing proof of this notary for the nonce, covered outside."""
+    def find_recorded(self, nonce: str) -> tuple[RecordedProof, ProofCore] | None:
+        """The existing proof of this notary for the nonce, with its core; the outside checkpoint covers it."""
         with self.ledger.read() as unit:
             earlier = proofs.find_by_notary(unit, nonce, self.notary)
             stored = None if earlier is None else statements.get(unit, earlier.proof_id)
         if stored is None:
             return None
         self.recorder.cover()
-        recorded = Recorded(stored.statement_id, stored.envelope, stored.log_index)
-        return recorded, read_signed(stored.envelope, Proof).core
+        recorded = RecordedProof(stored.statement_id, stored.envelope, stored.log_index)
+        return recorded, read_unchecked(stored.envelope, Proof).core
 
     def get(self, proof_id: str, grant: Grant) -> ProofView:
         """One proof of the caller's domain."""
@@ -104,9 +104,9 @@ class Proofs:
             self._require_readable(unit, proof_id, grant)
             found = proofs.get(unit, proof_id)
             index = statements.get(unit, proof_id).log_index
-            waived = proofs.find_overrides_of_proofs(unit, [proof_id])
+            override_ids = proofs.find_overrides_of_proofs(unit, [proof_id])
         self.recorder.require_covered(index + 1)
-        return _make_view(found, index, waived, grant)
+        return _make_view(found, index, override_ids, grant)
 
     def listed(
         self,
@@ -117,9 +117,9 @@ class Proofs:
         after: int | None = None,
         count: int = 100,
     ) -> list[ProofView]:
-        """The newest proofs of the caller's domain, backwards in the log from `after`."""
+        """The newest proofs of the caller's domain, going back in the log from the index `after`."""
         wanted = attempt_id or grant.attempt_id
-        require_attempt(grant, wanted)
+        refuse_attempt_token(grant, but=wanted)
         with self.ledger.read() as unit:
             found = proofs.page(
                 unit,
@@ -129,12 +129,12 @@ class Proofs:
                 before_index=after,
                 count=count,
             )
-            waived = proofs.find_overrides_of_proofs(unit, [record.proof_id for record, _ in found])
+            override_ids = proofs.find_overrides_of_proofs(unit, [record.proof_id for record, _ in found])
         self.recorder.require_covered(max((index + 1 for _, index in found), default=0))
-        return [_make_view(record, index, waived, grant) for record, index in found]
+        return [_make_view(record, index, override_ids, grant) for record, index in found]
 
     def envelope(self, proof_id: str, grant: Grant) -> bytes:
-        """The signed bytes."""
+        """The signed envelope of one proof."""
         with self.ledger.read() as unit:
             self._require_readable(unit, proof_id, grant)
             stored = statements.get(unit, proof_id)
@@ -153,7 +153,7 @@ class Proofs:
         return ProofBundle(tuple(logged)).to_bytes()
 
     def open(self, proof_id: str, grant: Grant, *, reason: str) -> tuple[AttemptContext, AttemptKeys]:
-        """The keys of an ended attempt, so that an auditor can compute its digests; recorded as an event."""
+        """The keys of an ended attempt, so that an auditor can compute its digests; the step log records this."""
         if not reason.strip():
             raise Code.IDENTIFIER_INVALID("opening a proof needs a reason", reason="reason_missing")
         with self.ledger.read() as unit:
@@ -163,26 +163,26 @@ class Proofs:
         if record.context is None or attempt is None:
             raise Code.PROOF_WITHOUT_DIGEST(got=record.proof_id)
         context = AttemptContext.parse(canonical_json.parse(record.context.encode(), size_max_bytes=1_048_576))
-        keys = release(self.keys, context, ended=attempt.state not in ATTEMPT.live())
+        keys = release_keys(self.keys, context, ended=attempt.state not in ATTEMPT.live())
         facts = {"by": grant.name, "token_id": grant.token_id, "reason": reason}
         self.ledger.transact(
             lambda unit: events.note(unit, "proof_opened", "proofs", proof_id, facts), at_micros=self.clock.now_micros()
         )
         return context, keys
 
-    def _require_same_core(self, proof_id: str, core: ProofCore) -> Recorded:
-        """The existing proof, covered outside; raises `proof_exists` if it has another core."""
+    def _require_same_core(self, proof_id: str, core: ProofCore) -> RecordedProof:
+        """The existing proof, once the outside checkpoint covers it; raises `proof_exists` if it has another core."""
         with self.ledger.read() as unit:
             stored = statements.get(unit, proof_id)
-        if read_signed(stored.envelope, Proof).core.to_bytes() != core.to_bytes():
+        if read_unchecked(stored.envelope, Proof).core.to_bytes() != core.to_bytes():
             raise Code.RECORD_DIFFERS(reason="proof_exists", expected=proof_id, got="another core")
         self.recorder.cover()
-        return Recorded(stored.statement_id, stored.envelope, stored.log_index)
+        return RecordedProof(stored.statement_id, stored.envelope, stored.log_index)
 
     @staticmethod
     def _require_readable(unit: Unit, proof_id: str, grant: Grant) -> None:
         require_domain(grant, proofs.domain_of(unit, proof_id))
-        require_attempt(grant, proofs.get(unit, proof_id).attempt_id)
+        refuse_attempt_token(grant, but=proofs.get(unit, proof_id).attempt_id)
 
 
 def _require_verifying(unit: Unit, core: ProofCore) -> None:
@@ -214,7 +214,7 @@ def _context_text(context: AttemptContext | None, core: ProofCore, epoch: int) -
 
 
 def proof_record(proof_id: str, core: ProofCore, part: NotaryPart, *, context: str | None) -> ProofRecord:
-    """The proof as the ledger stores it; its summary has the other facts that listings show."""
+    """The proof as the ledger stores it; the summary has facts for lists that have no column of their own."""
     rows, attempt, verdict = core.rows, core.attempt, core.verdict
     summary = canonical_json.dump(
         {
@@ -233,7 +233,7 @@ def proof_record(proof_id: str, core: ProofCore, part: NotaryPart, *, context: s
     )
 
 
-def _make_view(record: ProofRecord, log_index: int, waived: dict[str, str], grant: Grant) -> ProofView:
+def _make_view(record: ProofRecord, log_index: int, override_ids: dict[str, str], grant: Grant) -> ProofView:
     summary = json.loads(record.summary)
     # Under profile T the counts would tell a producer what the recomputation found.
     may_see_counts = not (grant.role is Role.PRODUCER and summary["profile"] == "T")
@@ -253,6 +253,6 @@ def _make_view(record: ProofRecord, log_index: int, waived: dict[str, str], gran
         issued_at=summary["issued_at"],
         expires_at=record.expires_micros,
         log_index=log_index,
-        overridden=record.proof_id in waived,
-        override_id=waived.get(record.proof_id),
+        overridden=record.proof_id in override_ids,
+        override_id=override_ids.get(record.proof_id),
     )

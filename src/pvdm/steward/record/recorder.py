@@ -1,4 +1,4 @@
-"""Appends to the log: stores document, entry and subject in one transaction, then updates the outside checkpoint."""
+"""Appends to the log: stores entries and documents in one transaction, then updates the outside checkpoint."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from pvdm.ledger.record.events import LedgerLog
 from pvdm.model.statements.kind import StatementKind
 from pvdm.steward.record.log import Archive, LedgerLogReader, PinnedLogReader
 from pvdm.trust.keys.epochs import EpochBook, KeyRole
-from pvdm.trust.keys.service import KeyService, Signer
+from pvdm.trust.keys.service import KeyService
 from pvdm.trust.log.checkpoint import read_unverified
 from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.log.log import AppendedEntries, Log, PreparedAppend
-from pvdm.trust.log.outside import FileOutsideCheckpoint, acknowledge, require_consistent, start
+from pvdm.trust.log.outside import FileOutsideCheckpoint, acknowledge, check_at_start, require_consistent
 
 RECORD_TRIES_MAX: Final = 64
 
@@ -41,7 +41,7 @@ class Document:
 
 
 class RecordedMeanwhileError(Exception):
-    """Another thread or Steward has recorded the statement first; raised in the transaction of the second one."""
+    """Another thread or Steward has recorded a statement in place of this one; raised in this one's transaction."""
 
     def __init__(self, statement_id: str) -> None:
         super().__init__(statement_id)
@@ -62,27 +62,27 @@ class Recorder:
     outside: FileOutsideCheckpoint
     archive: Archive | None
     origin: str
-    _queue: threading.Lock = field(default_factory=threading.Lock, init=False)
-    _covered: int = field(default=0, init=False)
+    _append_lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _covered_size: int = field(default=0, init=False)
 
     def begin(self) -> None:
-        """At start-up: refuse a log that is behind the outside checkpoint or the archive, or forked."""
-        start(self.outside, Log(PinnedLogReader(self.ledger), origin=self.origin, signer=self._signer()))
+        """At start-up: refuse a log that is behind the outside checkpoint or the archive, or forked; update both."""
+        check_at_start(self.outside, self._log(PinnedLogReader(self.ledger)))
         if self.archive is not None and LedgerLogReader(self.ledger).size():
             self.archive.follow()
 
     def require_consistent(self) -> None:
         """Require that the log is still the one of the outside checkpoint."""
-        require_consistent(self.outside, self._reader())
+        require_consistent(self.outside, self._log(LedgerLogReader(self.ledger)))
 
     def record(self, documents: Sequence[Document], work: Work) -> tuple[int, ...]:
-        """Log the documents and run `work` in one transaction; `work` gets their log indexes and stores them."""
+        """Log the documents and run `work` in one transaction; `work` gets the log indexes and stores the documents."""
         appended = self.store(documents, work)
         self._acknowledge(appended)
         return tuple(range(appended.index, appended.size))
 
     def cover(self) -> None:
-        """Bring the outside checkpoint up to the log, before an answer that relies on stored entries."""
+        """Bring archive and outside checkpoint up to the log, before a response that relies on stored entries."""
         note = LedgerLogReader(self.ledger).newest_checkpoint()
         if note is not None:
             newest = read_unverified(note)
@@ -91,29 +91,29 @@ class Recorder:
 
     def require_covered(self, size: int) -> None:
         """Update the outside checkpoint unless it covers this log size: an uncovered entry could be lost unnoticed."""
-        if size > self._covered:
+        if size > self._covered_size:
             self.cover()
 
     def _acknowledge(self, appended: AppendedEntries) -> None:
         fault.point("steward.before_outside")
         if self.archive is not None:
             self.archive.cover(appended.size)
-        covered = acknowledge(self.outside, self._reader(), appended)
-        self._covered = max(self._covered, covered)
+        covered = acknowledge(self.outside, self._log(LedgerLogReader(self.ledger)), appended)
+        self._covered_size = max(self._covered_size, covered)
         fault.point("steward.after_outside")
 
     def store(self, documents: Sequence[Document], work: Work) -> AppendedEntries:
-        """As `record`, but without the outside checkpoint, which the caller updates by `cover`."""
+        """As `record`, but without archive and outside checkpoint, which the caller updates by `cover`."""
         for tried in range(1, RECORD_TRIES_MAX + 1):
-            with self._queue:
+            with self._append_lock:
                 # The log is read before the clock, so that times never run backwards along the log.
-                pinned = PinnedLogReader.pinned(self.ledger)
+                pinned = PinnedLogReader.pin_now(self.ledger)
                 # After a rollback of the database a second history must not be signed.
                 self.require_consistent()
                 self.clock.synchronize()
                 at = self.clock.now_micros()
                 entries = [LogEntry(each.kind, hashlib.sha256(each.envelope).hexdigest(), at) for each in documents]
-                prepared = Log(pinned, origin=self.origin, signer=self._signer()).prepare(entries)
+                prepared = self._log(pinned).prepare(entries)
                 try:
                     return self.ledger.transact(partial(_store_and_work, prepared, work), at_micros=at)
                 except ConflictError as error:
@@ -121,11 +121,9 @@ class Recorder:
                         raise
         raise AssertionError("unreachable")
 
-    def _reader(self) -> Log:
-        return Log(LedgerLogReader(self.ledger), origin=self.origin, signer=self._signer())
-
-    def _signer(self) -> Signer:
-        return self.keys.signer(KeyRole.LOG, signing_epoch(self.keys.book()))
+    def _log(self, reader: LedgerLogReader) -> Log:
+        signer = self.keys.signer(KeyRole.LOG, signing_epoch(self.keys.book()))
+        return Log(reader, origin=self.origin, signer=signer)
 
 
 def signing_epoch(book: EpochBook) -> int:

@@ -21,7 +21,7 @@ from pvdm.trust.verify import require_not_revoked, require_valid_at
 
 @dataclass(eq=False)
 class TrustRoots:
-    """Reads and extends the chain."""
+    """Reads and extends the chain; `pin` is the SHA-256 of the first version, if the configuration names it."""
 
     ledger: Ledger
     clock: LedgerClock
@@ -45,7 +45,7 @@ class TrustRoots:
         return found
 
     def accept(self, envelope: bytes, *, pin: str | None = None) -> TrustRoot:
-        """Add the next version, signed by the signers of the one before; the newest again changes nothing."""
+        """Add the first version, by its pin, or the next, by its signatures; the newest again changes nothing."""
         now = self.clock.now_micros()
         seen = self.ids()
         current = self.find()
@@ -64,7 +64,7 @@ class TrustRoots:
         def work(unit: Unit, log_indexes: Sequence[int]) -> None:
             # The log's lock is held here, so of two concurrent next versions only the first is accepted.
             if statements.ids_of_kind(unit, StatementKind.TRUST_ROOT) != seen:
-                raise Code.TRUST_ROOT_MOVED("another trust root was accepted first", hint="hand yours in again")
+                raise Code.TRUST_ROOT_MOVED("another trust root was accepted first", hint="submit yours again")
             unit.add_request_facts(trust_root=root.sha256)
             document.store(unit, log_indexes[0])
 
@@ -108,8 +108,10 @@ class TrustRoots:
         ids = self.ids()
         with self._lock:
             cached = self._cached
-        if cached is not None and cached[0] == ids:
-            return cached[1]
+        if cached is not None:
+            cached_ids, cached_root = cached
+            if cached_ids == ids:
+                return cached_root
         root = self._verify_chain()
         if root is not None:
             with self._lock:
@@ -117,7 +119,7 @@ class TrustRoots:
         return root
 
     def _verify_chain(self) -> TrustRoot | None:
-        """Verify every version at the time at which it was accepted; returns the newest."""
+        """Verify every version as of the time when it was accepted; returns the newest, None if there is none."""
         root: TrustRoot | None = None
         for statement in self._statements():
             if root is None:
@@ -129,14 +131,14 @@ class TrustRoots:
 
 
 def require_names_epoch(root: TrustRoot, epoch: Epoch, *, notary: str, origin: str) -> None:
-    """Require that the root names signing and log key of the epoch under the Steward's identities."""
-    for role, wanted, identity in ((KeyRole.SIGNING, RootRole.NOTARY, notary), (KeyRole.LOG, RootRole.LOG, origin)):
+    """Require that the root names the epoch's signing key as the notary's, and its log key as the origin's."""
+    for role, root_role, identity in ((KeyRole.SIGNING, RootRole.NOTARY, notary), (KeyRole.LOG, RootRole.LOG, origin)):
         public = expect(epoch.key(role).public, "signing and log keys have a public half")
         key = root.find(public.key_id)
-        is_named = key is not None and key.identity == identity and wanted in key.roles
-        if key is None or not is_named or (wanted is RootRole.NOTARY and epoch.number not in key.epochs):
+        is_named = key is not None and key.identity == identity and root_role in key.roles
+        if key is None or not is_named or (root_role is RootRole.NOTARY and epoch.number not in key.epochs):
             raise Code.TRUST_ROOT_LACKS_EPOCH(
                 f"the trust root does not name the {role.value} key of epoch {epoch.number}",
-                expected=f"{public.key_id} as {wanted.value} {identity}",
+                expected=f"{public.key_id} as {root_role.value} {identity}",
                 got="nothing" if key is None else "another identity, role or epoch",
             )

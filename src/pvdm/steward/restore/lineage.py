@@ -1,8 +1,8 @@
 """Publications that the backup lacks, in the order of their snapshots, and those that have no receipt.
 
 A late receipt is logged after younger ones, so the log's order is not that of the snapshots. A crash between commit and
-receipt leaves a publication without a receipt, or an archive without the envelope. Its proofs tell which workload it
-belongs to, since it must not publish its rows again.
+receipt leaves a publication without a receipt; an archive may also have lost the receipt's envelope. The proofs tell
+to which workload the publication belongs: this workload must not publish the rows again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import Snapshot
-from pvdm.lake.read.entries import manifest_list, read_listed
+from pvdm.lake.read.entries import load_manifest_list, read_listed
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.record import proofs, statements
 from pvdm.ledger.work import attempts
@@ -29,7 +29,7 @@ from pvdm.model.statements.receipt import Receipt
 from pvdm.model.statements.table import TableRef
 from pvdm.steward.restore.refill import ArchivedEntry, statements_of
 from pvdm.trust.refusal import refused
-from pvdm.trust.statement import read_signed
+from pvdm.trust.statement import read_unchecked
 from pvdm.verify.fetch import Files
 
 ArchivedMigration = tuple[ArchivedEntry, Migration]
@@ -39,7 +39,7 @@ ArchivedMigration = tuple[ArchivedEntry, Migration]
 class Publication:
     """A receipt that the backup lacks, and the cores of its proofs; None for a lost proof.
 
-    `proof_index` is the log index of its last proof, -1 where the backup has it, and `index` that of the receipt. The
+    `proof_index` is the log index of its last proof, -1 if none is from after the backup. `index` is the receipt's. The
     publication came between the two.
     """
 
@@ -196,7 +196,7 @@ def publications_lost_error(lost: Sequence[LostPublication]) -> PvdmError:
     if any(each.code == Code.NAMESPACE_UNKNOWN for each in lost):
         hints.append(
             "namespace_unknown: the namespace was made after the backup, and no file brings it back; go on with"
-            " --accept-lost, make the namespace, then register the table's document as an operator, or publish again"
+            " --accept-lost, make the namespace, then register the table's metadata as an operator, or publish again"
         )
     return Code.RESTORE_REFUSED(
         f"{counted(len(lost), 'publication')} with a receipt cannot be shown again",
@@ -226,7 +226,7 @@ def count_contained(
 
 
 def _sort_publications(published: Collection[Publication]) -> list[Publication]:
-    """Each publication after its parent; where no receipt names the parent, by time."""
+    """Each publication after its parent; a publication whose parent has no receipt here, by time."""
     by_snapshot = {each.receipt.new_snapshot_id: each for each in published}
     children: dict[int, list[Publication]] = {}
     ready: list[tuple[int, int, Publication]] = []
@@ -253,12 +253,12 @@ def _sort_key(each: Publication) -> tuple[int, int, Publication]:
 def stored_core(unit: Unit, proof_id: str) -> ProofCore | None:
     """The core of a proof in the ledger."""
     stored = statements.find(unit, proof_id)
-    return None if stored is None else read_signed(stored.envelope, Proof).core
+    return None if stored is None else read_unchecked(stored.envelope, Proof).core
 
 
 @dataclass(frozen=True, slots=True)
 class Unreceipted:
-    """A proof whose rows a table shows without a receipt; if not `certain`, it is unknown whether it shows them."""
+    """A proof whose rows a table shows without a receipt; if not `certain`, the table may or may not show them."""
 
     table: TableRef
     snapshot_id: str
@@ -283,9 +283,7 @@ class LooseProofs:
         self._by_table: dict[str, dict[str, ProofCore]] = {}
         receipted = {proof_id for _, receipt in statements_of(archived, Receipt) for proof_id in receipt.proof_ids}
         cores = {each.statement_id(): proof.core for each, proof in statements_of(archived, Proof)}
-        self._workloads = {
-            each.statement_id(): workload for each, workload in statements_of(archived, WorkloadStatement)
-        }
+        self._workloads = {each.statement_id(): signed for each, signed in statements_of(archived, WorkloadStatement)}
         with ledger.read() as unit:
             cores |= _proofs_of_live_attempts(unit)
         for proof_id, core in cores.items():
@@ -299,7 +297,7 @@ class LooseProofs:
     def fill(
         self, newest: Publication, metadata: TableMetadata, lineage: Lineage, live: Mapping[str, int | None]
     ) -> FilledGaps:
-        """Find the proofs of snapshots without a receipt; raises where such a snapshot has no PASS."""
+        """Find the proofs of snapshots without a receipt; raises if such a proof is missing or is a FAIL."""
         table = newest.receipt.table
         shown: dict[str, Unreceipted] = {}
         for gap in lineage.gaps:
@@ -345,15 +343,15 @@ class LooseProofs:
         if stored is None or stored.kind is not StatementKind.WORKLOAD:
             message = "a snapshot has no receipt, and the statement of the workload that it names is missing"
             raise refused("audit_proof_missing", statement_id, "none", message=message)
-        return read_signed(stored.envelope, WorkloadStatement)
+        return read_unchecked(stored.envelope, WorkloadStatement)
 
 
 def are_rows_proved(
     live: Iterable[str], proved: Iterable[ProofCore], backup: frozenset[str] | None, changes: ProtectionChanges
 ) -> bool:
-    """Whether a proof or the backup accounts for every file that is shown; False where that is unknown.
+    """Whether each shown file is in a proof or in the backup; False if that is unknown.
 
-    Raises `restore_rows_unproved` for a file that came while the table was protected and that nothing proves.
+    Raises `restore_rows_unproved` for any other file if no protection of the table began or ended after the backup.
     """
     unproved = set(live) - {file.published_path for core in proved for file in core.files.added} - (backup or set())
     if not unproved:
@@ -368,7 +366,7 @@ def live_files(metadata: TableMetadata, files: Files) -> frozenset[str]:
     head = metadata.current_snapshot
     if head is None:
         return frozenset()
-    listed = manifest_list(metadata, head, files).manifests
+    listed = load_manifest_list(metadata, head, files).manifests
     entries = (entry for each in listed for entry in read_listed(metadata, each, files).entries)
     return frozenset(entry.data_file.file_path for entry in entries if entry.is_live)
 

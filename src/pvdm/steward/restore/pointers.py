@@ -53,7 +53,7 @@ from pvdm.steward.restore.lineage import (
     publications_lost_error,
     trace,
 )
-from pvdm.steward.restore.refill import ArchivedEntry, Order, Plan
+from pvdm.steward.restore.refill import ArchivedEntry, Plan, RestoreRequest
 from pvdm.verify.fetch import Files
 
 _REFUSALS = (VerificationError, InputError, NotAllowedError)
@@ -61,7 +61,7 @@ _REFUSALS = (VerificationError, InputError, NotAllowedError)
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """A table that will show newer metadata; `namespace` is set where the backup lacks the table."""
+    """A table that will show newer metadata; `namespace` is set if the backup lacks the table."""
 
     table: TableRef
     snapshot_id: int | None
@@ -79,7 +79,8 @@ class Pointers:
     `unclear`: ids of lost receipts whose rows a table may show; they must not be published again.
     `unreceipted`: publications that are or may be shown without a receipt.
     `doubted`: shown publications that follow a snapshot without a receipt and without a proof.
-    `migrated`: migrations in force again, with the hash of the written metadata; None where a receipt's has the change.
+    `migrated`: migrations in force again, with the hash of the metadata that was written for each. It is None if the
+    metadata of a receipt has the change already.
     `reached`: the state of each judged table, by UUID.
     `with_newer_files`: UUIDs of tables that may be unprotected and have newer metadata files than is shown.
     `unreadable`: tables whose metadata file is gone. `unregistered`: metadata folders of unknown tables.
@@ -101,11 +102,12 @@ class Pointers:
     schemas: dict[str, Schema] = field(default_factory=dict)
 
 
-def find_pointers(notary: Notary, plan: Plan, order: Order) -> Pointers:
-    """Judge every receipt and migration that the backup lacks; only metadata files of migrations are written.
+def prepare_pointers(notary: Notary, plan: Plan, request: RestoreRequest) -> Pointers:
+    """Judge every receipt and migration that the backup lacks. The ledger is not changed.
 
-    Raises `restore_publications_lost` where a publication cannot be shown again, and `restore_tables_unreadable` where
-    a table cannot be read, unless the operator accepts that.
+    It writes metadata files: with migrations applied, and without staging branches of lost attempts. Raises
+    `restore_publications_lost` if a publication cannot be shown again, and `restore_tables_unreadable` if a table
+    cannot be read, unless the operator accepts that.
     """
     pointers, stores = Pointers(), Stores(notary.config.s3)
     files = MetadataFiles(notary.config.catalog.metadata, stores)
@@ -116,20 +118,17 @@ def find_pointers(notary: Notary, plan: Plan, order: Order) -> Pointers:
     judged = [
         judge.judge(uuid, published.get(uuid, []), pointers) for uuid in sorted(published.keys() | migrations.keys())
     ]
-    if pointers.lost and not order.accept_lost:
+    if pointers.lost and not request.accept_lost:
         raise publications_lost_error(pointers.lost)
     already_read = {each.uuid for each in judged if each is not None and each.pointer is not None}
     pointers.unreadable = table_report.find_unreadable(notary.ledger, files, already_read=already_read)
-    table_report.require_readable(pointers.unreadable, accepted=order.accept_unreadable)
+    table_report.require_readable(pointers.unreadable, accepted=request.accept_unreadable)
     for each in judged:
         if each is not None:
             judge.advance(each, migrations.get(each.uuid, []), pointers)
-    pointers.with_newer_files = table_report.find_tables_with_newer_files(
-        notary.ledger, files, plan.archived, pointers.reached
-    )
-    pointers.unregistered = table_report.find_unregistered(
-        notary.ledger, files, plan.archived, published=published.keys()
-    )
+    ledger, archived, reached = notary.ledger, plan.archived, pointers.reached
+    pointers.with_newer_files = table_report.find_tables_with_newer_files(ledger, files, archived, reached)
+    pointers.unregistered = table_report.find_unregistered(ledger, files, archived, published=published.keys())
     return pointers
 
 
@@ -202,7 +201,7 @@ class _TableJudge:
         self._loose = LooseProofs(notary.ledger, archived)
 
     def judge(self, uuid: str, published: Sequence[Publication], pointers: Pointers) -> _JudgedTable | None:
-        """The table's newest metadata that a receipt binds; None where the ledger has no pointer to set."""
+        """The table's newest metadata that a receipt binds; None if the ledger has no pointer to set."""
         with self._notary.ledger.read() as unit:
             row = tables.find_by_uuid(unit, uuid)
         if row is not None and row.upstream is not None:
@@ -259,7 +258,7 @@ class _TableJudge:
             return chunks.is_published_at(unit, receipt.table.uuid, str(receipt.new_snapshot_id))
 
     def advance(self, judged: _JudgedTable, migrations: Sequence[ArchivedMigration], pointers: Pointers) -> None:
-        """Show the chosen metadata, with the signed migrations that came after it."""
+        """Add what the table will show to `pointers`: the chosen metadata with the signed migrations after it."""
         chosen, chosen_pointer, newest = judged.metadata, judged.pointer, judged.newest
         if chosen is None or chosen_pointer is None:
             return
@@ -284,7 +283,7 @@ class _TableJudge:
         pointers.advances.append(Advance(table, snapshot_id, pointer, location, judged.namespace, contract))
 
     def _read_backup(self, row: TableRow | None) -> tuple[TableMetadata | None, Pointer | None]:
-        """The metadata that the backup names, and its pointer; None where its file is gone."""
+        """The metadata that the backup names, and its pointer; None for both if the file is gone or changed."""
         if row is None:
             return None, None
         try:
@@ -301,7 +300,7 @@ class _TableJudge:
             if namespace is None:
                 raise Code.NAMESPACE_UNKNOWN(
                     f"the namespace {full_name(tuple(levels))} was made after the backup; make it again after the"
-                    " restore, then register the document as an operator, or make the table again and publish"
+                    " restore, then register the metadata file as an operator, or make the table again and publish"
                 )
             same_name = tables.find(unit, namespace.namespace_id, name)
             if same_name is not None or tables.list_ids(unit, table.uuid):
@@ -333,7 +332,7 @@ class _TableJudge:
         receipt = newest.receipt
         stored = Pointer(receipt.metadata_path, receipt.metadata_sha256)
         with in_file(stored.location):
-            metadata = receipt_document.read_receipted(receipt, self._metadata.read(stored))
+            metadata = receipt_document.parse_receipted_metadata(receipt, self._metadata.read(stored))
         lineage = self._trace(published, metadata, backup)
         if lineage.is_complete and not lineage.was_unprotected:
             published = [each for each in published if each.receipt.new_snapshot_id in lineage.reached]
@@ -357,12 +356,12 @@ class _TableJudge:
         cores: Sequence[ProofCore],
         backup: TableMetadata | None,
     ) -> FilledGaps:
-        """The proofs of the snapshots without a receipt that led to this one."""
+        """Find proofs for the snapshots without a receipt between the backup and this publication."""
         if not lineage.gaps:
             return FilledGaps()
         filled = self._loose.fill(newest, metadata, lineage, live)
         proved = [*cores, *(shown.core for shown in filled.shown)]
-        in_backup = None  # unknown, where the backup's manifests cannot be read
+        in_backup = None  # unknown, if the backup's manifests cannot be read
         with contextlib.suppress(*_REFUSALS):
             in_backup = None if backup is None else live_files(backup, self._files)
         changes = protection_changes(self._archived, newest.receipt.table.uuid)

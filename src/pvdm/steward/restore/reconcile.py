@@ -26,7 +26,7 @@ from pvdm.model.states import ATTEMPT, AnnouncedState, AttemptState, WorkloadSta
 from pvdm.steward.notary import Notary
 from pvdm.steward.restore.lineage import Unreceipted, stored_core
 from pvdm.steward.restore.pointers import Advance, Pointers, apply_pointers
-from pvdm.steward.restore.refill import ArchivedEntry, Order, Plan, statements_of
+from pvdm.steward.restore.refill import ArchivedEntry, Plan, RestoreRequest, statements_of
 from pvdm.steward.restore.refill_statements import RESTORE_REASON, refill_approvals, refill_verdicts
 from pvdm.steward.restore.table_report import find_behind
 from pvdm.steward.work.opened import contract_of
@@ -35,11 +35,11 @@ from pvdm.verify.source import pinned_schema
 
 
 def apply_restore(
-    notary: Notary, order: Order, plan: Plan, pointers: Pointers, known_claims: Mapping[str, Claim]
+    notary: Notary, request: RestoreRequest, plan: Plan, pointers: Pointers, known_claims: Mapping[str, Claim]
 ) -> Restore:
-    """Run the transaction; its marker keeps the Steward from starting until the restore is logged.
+    """Run the transaction, and return its marker, which keeps the Steward from starting until the restore is logged.
 
-    `known_claims` are those of shown appends, by receipt id, or by proof id where there is no receipt.
+    `known_claims` are those of shown appends, by receipt id, or by proof id if there is no receipt.
     """
     epoch_before = max((epoch.number for epoch in notary.keys.book().epochs), default=0)
 
@@ -78,12 +78,12 @@ def apply_restore(
         outcome |= {"nonces": len(reserved), "tokens": len(valid)}
         marker = Restore(
             restores.next_id(unit),
-            order.operator,
-            order.reason,
+            request.operator,
+            request.reason,
             plan.backup_size,
             plan.outside.note,
             epoch_before,
-            order.log_keys,
+            request.log_keys,
             outcome,
         )
         restores.begin(unit, marker)
@@ -182,21 +182,16 @@ def _complete_if_published(unit: Unit, workload_id: str) -> None:
 def _store_last_sources(unit: Unit, archived: Sequence[ArchivedEntry]) -> None:
     """Store the source that each target last published from, by the proofs from after the backup.
 
-    It needs the refilled contracts. Where a proof or its contract is lost, the source of the backup stays.
+    It needs the refilled contracts. If a proof or its contract is lost, the source of the backup stays.
     """
     # By publication time, since a receipt may have been logged late.
-    receipts_by_time = sorted(
-        (each for _, each in statements_of(archived, Receipt)), key=lambda each: each.published_at
-    )
-    for receipt in receipts_by_time:
+    archived_receipts = (each for _, each in statements_of(archived, Receipt))
+    for receipt in sorted(archived_receipts, key=lambda each: each.published_at):
         for core in (stored_core(unit, proof_id) for proof_id in receipt.proof_ids):
             if core is None or not protections.has_contract(unit, core.attempt.contract_sha256):
                 continue
-            source, source_uuid = (
-                contract_of(unit, core.attempt.contract_sha256).boundary.source,
-                core.sources[0].table.uuid,
-            )
-            claims.note_source(unit, receipt.table.uuid, source, source_uuid, workload_id=receipt.workload_id)
+            source, uuid = contract_of(unit, core.attempt.contract_sha256).boundary.source, core.sources[0].table.uuid
+            claims.note_source(unit, receipt.table.uuid, source, uuid, workload_id=receipt.workload_id)
 
 
 def _block_claims(unit: Unit, target: str, workload_id: str, statement_id: str, claim: Claim | None) -> bool:
@@ -210,7 +205,7 @@ def _block_claims(unit: Unit, target: str, workload_id: str, statement_id: str, 
 
 
 def _settle(unit: Unit, core: ProofCore, snapshot_id: str) -> bool:
-    """Commit the attempt if the backup has it live; returns whether it did."""
+    """Make the attempt COMMITTED if it is live in the backup; returns whether it was."""
     proved = core.attempt
     attempt = attempts.find(unit, proved.attempt_id)
     if attempt is None or attempt.state not in ATTEMPT.live():
@@ -256,12 +251,12 @@ def _end_open_work(unit: Unit) -> dict[str, list[str]]:
 
 
 def may_have_appended(cores: Iterable[ProofCore | None]) -> bool:
-    """Whether the publication may have appended rows; True where a proof is lost."""
+    """Whether the publication may have appended rows; True if a proof is lost."""
     return any(core is None or (core.target.operation is Operation.APPEND and core.rows.staged != 0) for core in cores)
 
 
 def derive_claims(notary: Notary, archived: Sequence[ArchivedEntry], pointers: Pointers) -> dict[str, Claim]:
-    """The claims of shown appends, by receipt id, or by proof id where there is no receipt.
+    """The claims of shown appends, by receipt id, or by proof id if there is no receipt.
 
     A claim that cannot be derived for certain is left out.
     """
@@ -286,7 +281,7 @@ def derive_claims(notary: Notary, archived: Sequence[ArchivedEntry], pointers: P
 def _derive_claim(
     notary: Notary, core: ProofCore | None, contracts: dict[str, DataProductContract], target: Schema | None
 ) -> Claim | None:
-    """The claim of the workload's filter, derived as when the workload was opened; None where it is unknown."""
+    """The claim of the workload's filter, derived as when the workload was opened; None if it is unknown."""
     if core is None or target is None:
         return None
     sha256 = core.attempt.contract_sha256
@@ -308,7 +303,7 @@ def _derive_claim(
 
 
 def _source_schema(notary: Notary, bound: BoundContract, core: ProofCore) -> Schema | None:
-    """The columns of the pinned source, or its columns now where the snapshot is lost.
+    """The columns of the pinned source snapshot, or the source's columns now if the snapshot is lost.
 
     Changed columns make claims that cannot be compared; such claims count as overlapping.
     """

@@ -34,17 +34,17 @@ from pvdm.trust.log.merkle import Node
 from pvdm.trust.log.note import NoteKey
 from pvdm.trust.log.outside import FileOutsideCheckpoint
 from pvdm.trust.log.tiles import StaticTiles
-from pvdm.trust.root import RootKey, RootRole, TrustRoot, advance_root, pin_root
-from pvdm.trust.statement import FAMILIES, read_signed, read_statement
+from pvdm.trust.root import RootRole, TrustedKey, TrustRoot, advance_root, pin_root
+from pvdm.trust.statement import SIGNING_RULES, read_statement, read_unchecked
 from pvdm.trust.verify import require_key_epoch, require_signer_name, verify_statement
 
-KINDS: Final = {family.kind: kind for kind, family in FAMILIES.items()}
+KINDS: Final = {rule.kind: kind for kind, rule in SIGNING_RULES.items()}
 S = TypeVar("S", bound=Any)
 _NOTARY_STATEMENTS: Final = (Proof, Receipt, WorkloadStatement, EpochStatement, RestoreStatement)
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RestoreRequest:
     """A request for a restore: operator, reason, archive, and the losses that are accepted."""
 
     operator: str
@@ -61,7 +61,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The entries to put back onto the backup; making the plan writes nothing."""
+    """The entries to append to the backup's log, with their hashes; `note` is the signed checkpoint of the result."""
 
     backup_size: int
     outside: SignedCheckpoint
@@ -77,35 +77,35 @@ class Plan:
         return sum(each.envelope is None for each in self.archived)
 
 
-def plan_refill(notary: Notary, order: Order) -> Plan:
-    """Check everything that can refuse the restore, before anything changes."""
+def plan_refill(notary: Notary, request: RestoreRequest) -> Plan:
+    """Plan the refill: check the request, both checkpoints, the archive and its statements. Changes nothing."""
     config = notary.config
     # Both are signed at the end, when the restore must not fail any more.
-    require_form(order.operator, "identity", "the operator")
-    require_printable_reason(order.reason)
-    outside = _load_outside(notary, order)
-    if order.lost_origin is not None:
+    require_form(request.operator, "identity", "the operator")
+    require_printable_reason(request.reason)
+    outside = _load_outside(notary, request)
+    if request.lost_origin is not None:
         require_archive_free(config)
     size = notary.log.size()
     if size >= outside.checkpoint.size:
         _require_root(notary, outside)
-    target = _load_archive_checkpoint(notary, order, outside)
+    target = _load_archive_checkpoint(notary, request, outside)
     if target is not None and target.checkpoint.size <= size:
         target = None  # the archive has nothing that the backup lacks
     reached = size if target is None else target.checkpoint.size
     lost = max(0, outside.checkpoint.size - reached)
-    _require_accepted_loss(order, size, outside, reached, lost)
+    _require_accepted_loss(request, size, outside, reached, lost)
     _require_archive_not_longer(config, reached)
-    if target is None or order.archive is None:
+    if target is None or request.archive is None:
         return Plan(size, outside, b"", (), {}, (), lost)
-    archive = ArchivedLog(order.archive)
+    archive = ArchivedLog(request.archive)
     entries = tuple(archive.entries(size, target.checkpoint.size))
     hashes = _verify_growth(notary, entries, target)
     parsed = enumerate(map(parse_entry, entries), start=size)
     archived = [ArchivedEntry(index, entry, archive.envelope(entry.sha256)) for index, entry in parsed]
     if target.note != outside.note:
-        _require_trusted_checkpoint(notary, order, target, archived, outside.checkpoint.size)
-    _require_envelopes(order, archived)
+        _require_trusted_checkpoint(notary, request, target, archived, outside.checkpoint.size)
+    _require_envelopes(request, archived)
     require_statements(notary, archived, covered=outside.checkpoint.size)
     return Plan(size, outside, target.note, entries, hashes, tuple(archived), lost)
 
@@ -124,7 +124,7 @@ def _require_archive_not_longer(config: StewardConfig, reached: int) -> None:
 
 
 def require_archive_free(config: StewardConfig) -> None:
-    """Refuse an archive that holds the log under its old name, where it continues under a new one."""
+    """Raise if the configured archive has a log of another origin than the configuration's."""
     archive = archive_folder(config)
     if archive is None or not (log_folder(archive) / CHECKPOINT_FILE).exists():
         return
@@ -133,28 +133,30 @@ def require_archive_free(config: StewardConfig) -> None:
         raise Code.RESTORE_REQUEST_INVALID(reason="restore_archive_taken", got=f"{archive}, of {archived.origin}")
 
 
-def _load_outside(notary: Notary, order: Order) -> SignedCheckpoint:
+def _load_outside(notary: Notary, request: RestoreRequest) -> SignedCheckpoint:
     """The outside checkpoint; with a lost origin it is that of the old log."""
     config = notary.config
-    origin = order.lost_origin or config.origin
-    if order.lost_origin == config.origin:
+    origin = request.lost_origin or config.origin
+    if request.lost_origin == config.origin:
         expected = f"another origin in the configuration than {config.origin}"
         raise Code.RESTORE_REQUEST_INVALID(reason="restore_origin_same", expected=expected, got=config.origin)
-    outside = FileOutsideCheckpoint(outside_file(config), origin=origin, keys=lambda: _log_keys(notary, order, origin))
+    outside = FileOutsideCheckpoint(
+        outside_file(config), origin=origin, keys=lambda: _log_keys(notary, request, origin)
+    )
     with _log_key_hint():
         newest = outside.load()
     if newest is None:
         raise Code.OUTSIDE_CHECKPOINT_MISSING(
-            "no checkpoint is kept outside",
+            "there is no outside checkpoint",
             got="none",
-            hint="restore the file; without it what the backup lacks is unknown",
+            hint="restore its file; without it, what the backup lacks is unknown",
         )
     return newest
 
 
-def _log_keys(notary: Notary, order: Order, origin: str) -> list[NoteKey]:
+def _log_keys(notary: Notary, request: RestoreRequest, origin: str) -> list[NoteKey]:
     known = known_log_keys(notary.ledger, notary.keys.book(), origin)
-    return [*known, *(NoteKey(origin, der) for der in order.log_keys)]
+    return [*known, *(NoteKey(origin, der) for der in request.log_keys)]
 
 
 @contextlib.contextmanager
@@ -171,35 +173,39 @@ def _log_key_hint() -> Iterator[None]:
         raise
 
 
-def _require_accepted_loss(order: Order, size: int, outside: SignedCheckpoint, reached: int, lost: int) -> None:
-    if lost and order.lost_origin is None:
+def _require_accepted_loss(
+    request: RestoreRequest, size: int, outside: SignedCheckpoint, reached: int, lost: int
+) -> None:
+    if lost and request.lost_origin is None:
         raise Code.RESTORE_REFUSED(
             "the archive does not have what the backup lacks",
             reason="restore_entries_missing",
             expected=f"entries {size} to {outside.checkpoint.size - 1}",
-            got="no archive" if order.archive is None else f"{reached} entries",
+            got="no archive" if request.archive is None else f"{reached} entries",
             hint="bring the newest archive; or give the entries up by going on under a new origin",
         )
-    if not lost and order.lost_origin is not None:
-        raise Code.RESTORE_REQUEST_INVALID(reason="restore_nothing_lost", got=order.lost_origin)
+    if not lost and request.lost_origin is not None:
+        raise Code.RESTORE_REQUEST_INVALID(reason="restore_nothing_lost", got=request.lost_origin)
 
 
-def _load_archive_checkpoint(notary: Notary, order: Order, outside: SignedCheckpoint) -> SignedCheckpoint | None:
-    """The archive's checkpoint, or the outside one where both are of one size; None without an archive."""
-    if order.archive is None or not (log_folder(order.archive) / CHECKPOINT_FILE).exists():
+def _load_archive_checkpoint(
+    notary: Notary, request: RestoreRequest, outside: SignedCheckpoint
+) -> SignedCheckpoint | None:
+    """The archive's checkpoint, or the outside one if both are of one size; None without an archive."""
+    if request.archive is None or not (log_folder(request.archive) / CHECKPOINT_FILE).exists():
         return None
     origin = outside.checkpoint.origin
-    note = (log_folder(order.archive) / CHECKPOINT_FILE).read_bytes()
+    note = (log_folder(request.archive) / CHECKPOINT_FILE).read_bytes()
     with _log_key_hint():
-        archived = open_checkpoint(note, origin=origin, keys=_log_keys(notary, order, origin))
+        archived = open_checkpoint(note, origin=origin, keys=_log_keys(notary, request, origin))
     if archived.checkpoint.size == outside.checkpoint.size:
         return outside
     if archived.checkpoint.size > outside.checkpoint.size:
-        tiles = StaticTiles(log_folder(order.archive), archived.checkpoint.size)
+        tiles = StaticTiles(log_folder(request.archive), archived.checkpoint.size)
         _require_same_root(
             merkle.root_at(tiles, outside.checkpoint.size),
             outside,
-            "the archive shows another history than the checkpoint outside",
+            "the archive shows another history than the outside checkpoint",
             "two histories exist under one key; keep both and tell every consumer",
         )
     return archived
@@ -211,12 +217,12 @@ def _require_same_root(root: bytes, signed: SignedCheckpoint, message: str, hint
 
 
 def _require_trusted_checkpoint(
-    notary: Notary, order: Order, target: SignedCheckpoint, archived: Sequence[ArchivedEntry], covered: int
+    notary: Notary, request: RestoreRequest, target: SignedCheckpoint, archived: Sequence[ArchivedEntry], covered: int
 ) -> None:
-    """Refuse entries beyond the outside checkpoint that only a revoked log key has signed."""
+    """Refuse entries beyond the outside checkpoint, whose size is `covered`, that only a revoked log key has signed."""
     origin = target.checkpoint.origin
     revoked = _revoked_log_keys(notary, archived, covered)
-    keys = [key for key in _log_keys(notary, order, origin) if hashlib.sha256(key.der).hexdigest() not in revoked]
+    keys = [key for key in _log_keys(notary, request, origin) if hashlib.sha256(key.der).hexdigest() not in revoked]
     try:
         open_checkpoint(target.note, origin=origin, keys=keys)
     except VerificationError as error:
@@ -230,9 +236,11 @@ def _require_trusted_checkpoint(
 
 
 def _revoked_log_keys(notary: Notary, archived: Sequence[ArchivedEntry], covered: int) -> set[str]:
-    """The ids of the log keys whose epochs are revoked in the book, the backup, or an entry that is covered outside."""
+    """The ids of log keys whose epochs are revoked, by the epoch book, the backup, or an entry before `covered`."""
     with notary.ledger.read() as unit:
-        steps = [read_signed(each.envelope, EpochStatement) for each in statements.of_kind(unit, StatementKind.EPOCH)]
+        steps = [
+            read_unchecked(each.envelope, EpochStatement) for each in statements.of_kind(unit, StatementKind.EPOCH)
+        ]
     steps += [step for each, step in statements_of(archived, EpochStatement) if each.index < covered]
     revoked = [step for step in steps if step.after is EpochStage.REVOKED]
     key_ids = {key_id for step in revoked for role, key_id in step.key_ids if role == KeyRole.LOG.value and key_id}
@@ -244,10 +252,10 @@ def _revoked_log_keys(notary: Notary, archived: Sequence[ArchivedEntry], covered
     return key_ids
 
 
-def _require_envelopes(order: Order, archived: Sequence[ArchivedEntry]) -> None:
+def _require_envelopes(request: RestoreRequest, archived: Sequence[ArchivedEntry]) -> None:
     """Refuse missing envelopes unless the operator accepts them: one may be a receipt or a revocation."""
     missing = [each for each in archived if each.envelope is None]
-    if not missing or order.accept_missing:
+    if not missing or request.accept_missing:
         return
     raise Code.RESTORE_REFUSED(
         f"the archive lacks the envelopes of {counted(len(missing), 'entry', 'entries')}",
@@ -259,7 +267,7 @@ def _require_envelopes(order: Order, archived: Sequence[ArchivedEntry]) -> None:
 
 def _verify_growth(notary: Notary, entries: Sequence[bytes], target: SignedCheckpoint) -> dict[Node, bytes]:
     """Append the entries to the backup's log in memory; returns the new hashes if the root is the signed one."""
-    log = PinnedLogReader.pinned(notary.ledger)
+    log = PinnedLogReader.pin_now(notary.ledger)
     frontier = log.read_hashes(merkle.frontier(log.size()))
     hashes: dict[Node, bytes] = {}
     root = merkle.grow(frontier, log.size(), map(merkle.leaf_hash, entries), hashes.__setitem__)
@@ -267,13 +275,13 @@ def _verify_growth(notary: Notary, entries: Sequence[bytes], target: SignedCheck
         root,
         target,
         "backup and archive together do not make the log that was signed",
-        "the backup has grown on its own, or the archive was changed; keep both and look",
+        "the backup has grown on its own, or the archive was changed; keep both, and compare them with other copies",
     )
     return hashes
 
 
 def _require_root(notary: Notary, outside: SignedCheckpoint) -> None:
-    """Refuse a backup that is as long as the outside checkpoint but has another root: it has grown on its own."""
+    """Refuse a backup with as many entries as the outside checkpoint, or more, and another root for these."""
     with notary.ledger.read() as unit:
         root = merkle.root_at(LedgerLog(unit), outside.checkpoint.size)
     _require_same_root(
@@ -286,7 +294,7 @@ def _require_root(notary: Notary, outside: SignedCheckpoint) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedEntry:
-    """A log entry of the archive that the backup lacks; `envelope` is None where the archive has lost it."""
+    """A log entry of the archive that the backup lacks; `envelope` is None if the archive has lost it."""
 
     index: int
     entry: LogEntry
@@ -305,7 +313,7 @@ def statements_of(archived: Sequence[ArchivedEntry], kind: type[S]) -> Iterator[
     """The statements of one kind whose envelopes are in the archive, in the order of the log."""
     for each in archived:
         if each.envelope is not None and KINDS.get(each.entry.kind) is kind:
-            yield each, read_signed(each.envelope, kind)
+            yield each, read_unchecked(each.envelope, kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,12 +324,12 @@ class _Signers:
     """
 
     notary: str
-    own: Mapping[str, RootKey]
+    own: Mapping[str, TrustedKey]
     revoked: frozenset[str]
     roots: Sequence[tuple[int, TrustRoot]]
 
     def roots_for(self, each: ArchivedEntry, kind: type[Any]) -> list[TrustRoot]:
-        """The root in force then; a statement about the Steward itself may precede the root that names its keys."""
+        """The root in force at the entry; for a statement about the Steward also later ones, which may name its key."""
         in_force = [root for index, root in self.roots if index < each.index][-1:]
         if kind in (EpochStatement, RestoreStatement):
             in_force += [root for index, root in self.roots if index > each.index]
@@ -329,7 +337,7 @@ class _Signers:
 
 
 def require_statements(notary: Notary, archived: Sequence[ArchivedEntry], *, covered: int) -> None:
-    """Verify every envelope; beyond the outside checkpoint a key of a REVOKED epoch does not count."""
+    """Verify every envelope; from index `covered` on, beyond the outside checkpoint, REVOKED epochs do not count."""
     signers = _load_signers(notary, archived)
     for each in archived:
         if each.envelope is None or each.entry.kind is StatementKind.TRUST_ROOT:
@@ -341,13 +349,13 @@ def require_statements(notary: Notary, archived: Sequence[ArchivedEntry], *, cov
 
 
 def _load_signers(notary: Notary, archived: Sequence[ArchivedEntry]) -> _Signers:
-    own: dict[str, RootKey] = {}
+    own: dict[str, TrustedKey] = {}
     revoked = set()
     name = notary.config.notary
     for epoch in notary.keys.book().epochs:
         public = epoch.key(KeyRole.SIGNING).public
         if public is not None:
-            own[public.key_id] = RootKey(public, name, (RootRole.NOTARY,), (epoch.number,), 0, INTEGER_MAX)
+            own[public.key_id] = TrustedKey(public, name, (RootRole.NOTARY,), (epoch.number,), 0, INTEGER_MAX)
             if epoch.state is EpochStage.REVOKED:
                 revoked.add(public.key_id)
     return _Signers(name, own, frozenset(revoked), _verify_roots(notary, archived))
@@ -392,7 +400,7 @@ def _verify(signers: _Signers, each: ArchivedEntry, envelope: bytes, covered: in
     raise refusal or Code.KEY_UNKNOWN("no known key has signed it", got=key_id)
 
 
-def _verify_own(key: RootKey, data: bytes, kind: type[Any]) -> None:
+def _verify_own(key: TrustedKey, data: bytes, kind: type[Any]) -> None:
     """Verify by a key of the notary's epoch book, which a trust root need not name yet."""
     envelope = parse_envelope(data)
     require_signature(key.public, envelope.signature.value, envelope.message)

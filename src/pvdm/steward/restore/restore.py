@@ -28,9 +28,9 @@ from pvdm.steward.record.log import LedgerLogReader, PinnedLogReader
 from pvdm.steward.record.recorder import Document, signing_epoch
 from pvdm.steward.restore import refill
 from pvdm.steward.restore.lineage import LostPublication
-from pvdm.steward.restore.pointers import find_pointers
+from pvdm.steward.restore.pointers import prepare_pointers
 from pvdm.steward.restore.reconcile import apply_restore, derive_claims
-from pvdm.steward.restore.refill import Order
+from pvdm.steward.restore.refill import RestoreRequest
 from pvdm.steward.restore.refill_statements import ProtectedAgain, RemadeMigration, UnprotectedTable
 from pvdm.steward.restore.table_report import BehindTable, UnreadableTable, UnregisteredTable
 from pvdm.trust.keys.epochs import Epoch, KeyRole
@@ -40,10 +40,10 @@ from pvdm.trust.log.disk import sync_folder, write_atomically
 from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.log.log import Log
 from pvdm.trust.log.outside import locked
-from pvdm.trust.statement import read_signed
+from pvdm.trust.statement import read_unchecked
 from pvdm.trust.verify import sign_statement
 
-__all__ = ["Order", "Restored", "restore"]
+__all__ = ["RestoreRequest", "Restored", "restore"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class AdvancedTable:
 
 @dataclass(frozen=True, slots=True)
 class BlockedClaim:
-    """A publication whose claim is unknown: claims on its table are blocked until it is released."""
+    """A publication whose claim is unknown: claims on its table are blocked until an operator releases that claim."""
 
     table: str
     receipt_id: str
@@ -84,8 +84,8 @@ class Restored:
     `abandoned`, `published`: workloads that the backup had open; the latter were published after it, at least in part.
     `settled`: attempts that are committed now. `spent`: workloads whose ids are used up.
     `blocked`: publications whose claims are lost.
-    `protected`, `remade`, `migrated`: subjects protected again, migrations in force again, tables that lack one.
-    `advanced`: tables that show newer metadata than the backup named.
+    `protected`, `remade`: tables and namespaces protected again, and migrations in force again.
+    `migrated`: names of tables that lack a migration from after the backup; it must be proposed again.
     `unreceipted`: chunks shown without a receipt; their workload ids are used up.
     `lost_publications`: publications with a receipt that their tables do not show.
     `nonces`, `tokens`: how many were voided and revoked.
@@ -121,46 +121,46 @@ class Restored:
 
 
 def restore(
-    config: StewardConfig, order: Order, *, wall: Clock = wall_micros, monotonic: Clock = monotonic_micros
+    config: StewardConfig, request: RestoreRequest, *, wall: Clock = wall_micros, monotonic: Clock = monotonic_micros
 ) -> Restored:
     """Refill the log from the archive, end open work, open a new epoch, and log the restore.
 
     With `lost_origin` missing entries are given up, and the log continues under the configuration's new origin. Without
-    it a gap is refused. The next call finishes an interrupted restore, under the operator who began it; until then the
-    Steward does not start. A ledger that was restored before and lacks nothing is left alone, unless `again` is set.
+    it missing entries are an error. The next call finishes an interrupted restore for its first operator; until then
+    the Steward does not start. A ledger that was restored before and lacks nothing is left alone without `again`.
     """
     with contextlib.ExitStack() as undo:
         notary = assemble_notary(config, undo, wall=wall, monotonic=monotonic)
         undo.enter_context(serve_alone(notary.ledger))
         require_common_settings(notary.ledger, config, ignores_origin=True)
-        _require_clock(notary, order)
+        _require_clock(notary, request)
         with notary.ledger.read() as unit:
             newest = restores.newest(unit)
         marker = newest if newest is not None and newest.finished_micros is None else None
         if marker is None:
-            plan = refill.plan_refill(notary, order)
-            if newest is not None and not plan.archived and not plan.lost and not order.again:
+            plan = refill.plan_refill(notary, request)
+            if newest is not None and not plan.archived and not plan.lost and not request.again:
                 # The log lacks nothing, so this ledger was restored before and is no backup.
                 return replace(_result(notary, newest), repeated=True)
-            pointers = find_pointers(notary, plan, order)
+            pointers = prepare_pointers(notary, plan, request)
             claims = derive_claims(notary, plan.archived, pointers)
-            marker = apply_restore(notary, order, plan, pointers, claims)
+            marker = apply_restore(notary, request, plan, pointers, claims)
             fault.point("steward.restore.after_refill")
         _require_same_origin(config, marker)
         return _complete(notary, marker)
 
 
-def _require_clock(notary: Notary, order: Order) -> None:
+def _require_clock(notary: Notary, request: RestoreRequest) -> None:
     """Require a clock that is not in doubt, or the operator's confirmation: downtime looks like a clock jump."""
     if notary.clock.is_ready():
         return
-    if order.confirm_clock:
-        notary.clock.confirm(operator=order.operator, reason=order.reason)
+    if request.confirm_clock:
+        notary.clock.confirm(operator=request.operator, reason=request.reason)
         return
     try:
         notary.clock.now_micros()
     except UnavailableError as error:
-        error.hint = "set the host's clock right; if it is right now, restore with --confirm-clock, which is noted"
+        error.hint = "set the host's clock right; if it is right now, restore with --confirm-clock, which is recorded"
         raise
 
 
@@ -207,7 +207,7 @@ def _result(notary: Notary, marker: Restore) -> Restored:
         **marker.outcome,
         "backup_size": marker.backup_size,
         "outside_size": _outside_checkpoint(marker).size,
-        "new_epoch": read_signed(logged.envelope, RestoreStatement).new_epoch,
+        "new_epoch": read_unchecked(logged.envelope, RestoreStatement).new_epoch,
         "log_size": notary.log.size(),
     }
     return TypeAdapter(Restored).validate_python(facts)
@@ -252,7 +252,7 @@ def _log_restore(notary: Notary, marker: Restore, new_epoch: int) -> None:
 def _begin_new_origin(notary: Notary, document: Document, *, epoch: int, old_origin: str) -> None:
     """Continue the log under the new origin; its first entry there is the restore statement."""
     signer = notary.keys.signer(KeyRole.LOG, epoch)
-    pinned = PinnedLogReader.pinned(notary.ledger)
+    pinned = PinnedLogReader.pin_now(notary.ledger)
     log = Log(pinned, origin=notary.config.origin, signer=signer, continues=old_origin)
     notary.clock.synchronize()
     at = notary.clock.now_micros()
@@ -290,7 +290,9 @@ def open_new_epoch(ledger: Ledger, keys: KeyService, marker: Restore) -> int:
     With lost entries it is unknown which epochs were revoked, so all old ones are revoked.
     """
     with ledger.read() as unit:
-        steps = [read_signed(each.envelope, EpochStatement) for each in statements.of_kind(unit, StatementKind.EPOCH)]
+        steps = [
+            read_unchecked(each.envelope, EpochStatement) for each in statements.of_kind(unit, StatementKind.EPOCH)
+        ]
     logged = {each.epoch: each.after for each in steps}  # the last stage of each epoch in the refilled log
     lost = bool(marker.outcome["lost"])
 

@@ -64,7 +64,7 @@ def find_behind(unit: Unit, with_newer_files: set[str]) -> list[BehindTable]:
 
 
 def _read_backup_state(files: MetadataFiles, row: TableRow) -> ReachedState:
-    """The state that the backup names; time 0 and no hash where its metadata file cannot be read."""
+    """The state that the backup names; time 0 and no hash if its metadata file cannot be read."""
     try:
         metadata = TableMetadata.parse(files.read(row.pointer))
     except (VerificationError, InputError):
@@ -78,7 +78,7 @@ def _has_newer_file(files: MetadataFiles, table_uuid: str, shown: ReachedState) 
     Times are compared too, since a table that was registered again starts its revisions again. A file that cannot be
     parsed counts as newer, so that an operator checks it.
     """
-    for each in files.written(table_uuid):
+    for each in files.list_written(table_uuid):
         if each.unfinished or (revision_of(each.name) or 0) <= shown.revision:
             continue
         data = files.read_unchecked(each)
@@ -147,7 +147,7 @@ def find_unregistered(
     A table's name is the last one in the protections and migrations from after the backup.
     """
     with ledger.read() as unit:
-        unknown = [uuid for uuid in files.folders() if uuid not in published and not tables.list_ids(unit, uuid)]
+        unknown = [uuid for uuid in files.tables() if uuid not in published and not tables.list_ids(unit, uuid)]
     signed = [(entry.index, migration.table) for entry, migration in statements_of(archived, Migration)]
     for entry, protection in statements_of(archived, Protection):
         if isinstance(protection.target, TableTarget):
@@ -155,7 +155,7 @@ def find_unregistered(
     names = {table.uuid: table.name for _, table in sorted(signed, key=lambda pair: pair[0])}
     unregistered = []
     for uuid in unknown:
-        complete = (each for each in files.written(uuid) if not each.unfinished)
+        complete = (each for each in files.list_written(uuid) if not each.unfinished)
         newest = max(complete, key=lambda each: (revision_of(each.name) or 0, each.modified_seconds), default=None)
         if newest is not None:
             unregistered.append(UnregisteredTable(uuid, newest.location, names.get(uuid)))

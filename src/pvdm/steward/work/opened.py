@@ -20,7 +20,7 @@ from pvdm.ledger.record.restores import UsedChunk
 from pvdm.ledger.record.tokens import EVERY_DOMAIN, Grant, require_domain
 from pvdm.ledger.work import attempts, chunks, workloads
 from pvdm.ledger.work.attempts import Attempt
-from pvdm.ledger.work.chunks import Published
+from pvdm.ledger.work.chunks import ChunkPublication
 from pvdm.ledger.work.workloads import PARAMETERS_MAX_BYTES, Workload
 from pvdm.model import canonical_json
 from pvdm.model.chunk import BRANCH_PREFIX, branch_of, is_steward_branch
@@ -32,13 +32,11 @@ from pvdm.model.statements.receipt import Receipt
 from pvdm.model.statements.table import TableRef
 from pvdm.model.states import WorkloadState, needs_reason
 from pvdm.steward.work.sources import table_name
-from pvdm.trust.statement import read_signed
+from pvdm.trust.statement import read_unchecked
 
 Facts = dict[str, str | int | None]
 _REFUSAL_KEYS: Final = ("code", "reason", "message", "expected", "got", "hint")
 _REFUSAL_PART_CHARACTERS: Final = 600
-
-
 _OWN_CREDENTIALS: Final = "a job that stages a branch of its own in an object store needs credentials of its own there"
 
 
@@ -73,7 +71,7 @@ def is_adopted(attempt: Attempt) -> bool:
 
 
 def staged_head(metadata: TableMetadata, branch: str) -> str | None:
-    """The id of the branch's head, as text; None where there is no branch or `main` contains the head."""
+    """The id of the branch's head, as text; None if there is no branch or `main` contains the head."""
     ref, current = metadata.refs.get(branch), metadata.current_snapshot_id
     if ref is None:
         return None
@@ -101,7 +99,7 @@ def require_not_published_since(unit: Unit, workload: Workload) -> None:
     used = restores.list_used_chunks(unit, workload_id) if workload.state is WorkloadState.ABANDONED else []
     if used:
         table = _read_table(unit, used[0].statement_id)
-        published: list[UsedChunk | Published] = [*used, *chunks.list_publications(unit, workload_id)]
+        published: list[UsedChunk | ChunkPublication] = [*used, *chunks.list_publications(unit, workload_id)]
         described = [_describe_chunk(table, each) for each in published]
         raise restores.used_workload_error(workload_id, list_first(described))
 
@@ -117,23 +115,22 @@ def _require_unused_id(unit: Unit, grant: Grant, workload_id: str) -> None:
         raise restores.used_workload_error(workload_id, list_first(described))
 
 
-def _describe_chunk(table: TableRef, each: UsedChunk | Published) -> str:
+def _describe_chunk(table: TableRef, each: UsedChunk | ChunkPublication) -> str:
     return f"chunk {each.chunk_id} of {table.name} as snapshot {each.snapshot_id}"
 
 
 def _read_table(unit: Unit, statement_id: str) -> TableRef:
-    """The table of the receipt, or of the proof where there is no receipt."""
+    """The table that the statement, a receipt or a proof, is about."""
     stored = statements.get(unit, statement_id)
     if stored.kind is StatementKind.RECEIPT:
-        return read_signed(stored.envelope, Receipt).table
-    return read_signed(stored.envelope, Proof).core.target.table
+        return read_unchecked(stored.envelope, Receipt).table
+    return read_unchecked(stored.envelope, Proof).core.target.table
 
 
 def describe_work(ledger: Ledger, subject: str) -> Facts:
     """Table, workload, attempt, state and verdict of an attempt or a workload, for a log line.
 
-    The chunk's name is left out, since it may hold a value of the data. The facts are None where the ledger cannot be
-    read.
+    The chunk's name is left out, since it may hold a value of the data. If the ledger cannot be read, all are None.
     """
     facts: Facts = dict.fromkeys(("table", "table_uuid", "workload_id", "attempt_id", "state", "verdict"))
     with contextlib.suppress(PvdmError), ledger.read() as unit:

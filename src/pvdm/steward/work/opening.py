@@ -24,14 +24,14 @@ from pvdm.ledger.record.tokens import Grant, require_domain
 from pvdm.ledger.work import attempts, chunks, claims, workloads
 from pvdm.ledger.work.attempts import Attempt, AttemptOpening
 from pvdm.ledger.work.chunks import Chunk
-from pvdm.ledger.work.workloads import Opening, Pinned, Workload
+from pvdm.ledger.work.workloads import Opening, PinnedWorkload, Workload
 from pvdm.model import canonical_json
 from pvdm.model.chunk import ChunkDefinition, branch_of
 from pvdm.model.contract import BoundContract, Chunking, ChunkingBy
 from pvdm.model.statements.core import ExtractionPath, Operation
 from pvdm.model.statements.proof import Storage
 from pvdm.model.states import AttemptState, WorkloadState
-from pvdm.steward.access import STEWARD_GRANT, require_attempt
+from pvdm.steward.access import STEWARD_GRANT, refuse_attempt_token
 from pvdm.steward.locks import ThreadLocks
 from pvdm.steward.work.contracts import require_for_table, require_target_fit
 from pvdm.steward.work.opened import (
@@ -51,7 +51,8 @@ from pvdm.verify.spark.extracting import SparkExtraction, require_extraction
 
 PREFIX_FOLDER: Final = "pvdm"
 _ONE_CHUNK: Final = Chunking(ChunkingBy.NONE, (), None, None, ())
-_NOT_YET_VERIFYING: Final = frozenset({AttemptState.STAGING, AttemptState.ROLLED_BACK})
+# ROLLED_BACK is included so that the end of staging is refused for such an attempt, and not taken for a repetition.
+_BEFORE_VERIFYING: Final = frozenset({AttemptState.STAGING, AttemptState.ROLLED_BACK})
 
 
 class PlannedChunk(NamedTuple):
@@ -69,8 +70,8 @@ class Queue:
     dispose: Callable[[str], None]
     changed: Callable[[str], None]  # wakes those who wait for the attempt
 
-    def given_up(self, attempt_id: str) -> None:
-        """Clean up after an attempt that was aborted; it left a branch and perhaps files."""
+    def clean_up_after(self, attempt_id: str) -> None:
+        """Queue the clean-up after an attempt that was aborted, and wake those who wait for it."""
         self.dispose(attempt_id)
         self.changed(attempt_id)
 
@@ -92,7 +93,7 @@ class Workloads:
 
     def open(self, grant: Grant, workload_id: str, table: str, parameters: Mapping[str, str]) -> Workload:
         """Open the workload: pin its source and fix its plan; the same call again returns it unchanged."""
-        require_attempt(grant, None)
+        refuse_attempt_token(grant)
         ids.require_workload_id(workload_id)
         # Planning may take long: a second call meanwhile waits for the first and does not plan again.
         with self._opening.hold(workload_id):
@@ -102,7 +103,7 @@ class Workloads:
                 return complete
             bound = self._bind_contract(row, table, parameters)
             if bound.contract.storage is Storage.SEALED and self.seals is not None:
-                self.seals.require_able(parse_location(row.location))
+                self.seals.require_sealable(parse_location(row.location))
             return self._open(workload_id, row, bound)
 
     def next_attempt(
@@ -120,7 +121,7 @@ class Workloads:
         A call with the same `attempt_id` again returns the same attempt. At most `most` attempts may have failed
         before; the default is the contract's limit.
         """
-        require_attempt(grant, None)
+        refuse_attempt_token(grant)
         attempt_id = attempt_id or secrets.token_hex(16)
         with self.ledger.read() as unit:
             workload = get_workload(unit, grant, workload_id)
@@ -148,7 +149,7 @@ class Workloads:
         return opened[0]
 
     def source_newest(self, workload_id: str) -> int | None:
-        """The newest snapshot of a workload's source; None for an abandoned workload, and where it is unknown."""
+        """The newest snapshot of a workload's source; None for an abandoned workload, or if it is unknown."""
         try:
             with self.ledger.read() as unit:
                 workload = workloads.get(unit, workload_id)
@@ -159,19 +160,19 @@ class Workloads:
 
     def end_staging(self, grant: Grant, attempt_id: str) -> Attempt:
         """End staging: the attempt becomes VERIFYING with the branch's head as the catalog has it, and is queued."""
-        require_attempt(grant, attempt_id)
+        refuse_attempt_token(grant, but=attempt_id)
         with self.ledger.read() as unit:
             found = attempts.get(unit, attempt_id)
             workload = workloads.get(unit, found.workload_id)
         require_domain(grant, workload.opening.domain)
-        if found.state in _NOT_YET_VERIFYING:
+        if found.state in _BEFORE_VERIFYING:
             found = self._begin_verifying(found, self._row_of(workload))
         self.queue.hurry(found)
         return found
 
     def abandon(self, grant: Grant, workload_id: str, reason: str) -> Workload:
         """Abandon a workload: its live attempts are ROLLED_BACK and cleaned up; published chunks stay."""
-        require_attempt(grant, None)
+        refuse_attempt_token(grant)
         ended: list[Attempt] = []
 
         def work(unit: Unit) -> Workload:
@@ -185,15 +186,15 @@ class Workloads:
 
         moved = self.ledger.transact(work, at_micros=self.clock.now_micros())
         for each in ended:
-            self.queue.given_up(each.attempt_id)
+            self.queue.clean_up_after(each.attempt_id)
         return moved
 
     def chunks(self, grant: Grant, workload_id: str, *, after: int, count: int) -> list[PlannedChunk]:
         """A page of the plan's chunks, each with its last attempt; it may be shorter than `count`."""
-        require_attempt(grant, None)
+        refuse_attempt_token(grant)
         with self.ledger.read() as unit:
             get_workload(unit, grant, workload_id)
-            planned = chunks.page_with_definitions(unit, workload_id, after=after, rows=count)
+            planned = chunks.page_with_definitions(unit, workload_id, start=after, rows=count)
             attempts_by_chunk = attempts.of_chunks(unit, workload_id, [each.chunk_id for each in planned])
         last = {chunk_id: found[-1] if found else None for chunk_id, found in attempts_by_chunk.items()}
         return [
@@ -215,15 +216,15 @@ class Workloads:
 
         After a failed attempt a new one needs a reason that says what was corrected.
         """
-        require_attempt(grant, None)
+        refuse_attempt_token(grant)
         ids.require_workload_id(workload_id)
         with self._opening.hold(workload_id):
             row = load_row(self.catalog, grant, table)
             workload = self._find_complete(row, workload_id, parameters)
             if workload is None:
                 bound = self._bind_contract(row, table, parameters)
-                whole = BoundContract(replace(bound.contract, chunking=_ONE_CHUNK), bound.parameters)
-                workload = self._open(workload_id, row, whole)
+                in_one_chunk = BoundContract(replace(bound.contract, chunking=_ONE_CHUNK), bound.parameters)
+                workload = self._open(workload_id, row, in_one_chunk)
             found = self._adopt_branch(workload, branch, reason)
         self.queue.hurry(found)
         return found
@@ -252,7 +253,7 @@ class Workloads:
             raise Code.NOT_PROTECTED(
                 f"{table} is not protected: there is no contract to publish under",
                 expected="a protected table",
-                got="one that anyone may write to",
+                got="a table without protection",
                 hint="an operator protects it with `pvdm protect`",
             )
         with self.ledger.read() as unit:
@@ -268,7 +269,7 @@ class Workloads:
             workload_id,
             contract.sha256,
             row.table_uuid,
-            "",
+            "",  # the source, which is not pinned yet
             canonical_json.dump(dict(bound.parameters)),
             contract.atomicity,
             row.domain,
@@ -277,8 +278,7 @@ class Workloads:
             earlier = workloads.find(unit, workload_id)
             if earlier is not None:
                 # The source was pinned when the workload was opened, so its state now does not count.
-                asked = replace(opening, source=earlier.opening.source)
-                workloads.require_same_opening(asked, earlier.opening)
+                workloads.require_same_opening(replace(opening, source=earlier.opening.source), earlier.opening)
                 require_not_published_since(unit, earlier)
                 return earlier
         source = self.sources.pin(bound, row.table_uuid)
@@ -296,17 +296,16 @@ class Workloads:
         plan = plan_workload(bound, source, lambda location: self.files.fetch(location).data)
         planned = [Chunk(each.chunk_id, each.to_bytes()) for each in plan]
         newer = dump_columns(source.newer_columns)
-        pinned = Pinned(str(source.snapshot_id), plan.sha256, self.epoch(), planned, newer)
-        whole = replace(opening, source=source.ref.uuid)
+        pinned = PinnedWorkload(str(source.snapshot_id), plan.sha256, self.epoch(), planned, newer)
 
         def work(unit: Unit) -> Workload:
             _require_contract(tables.find_by_uuid(unit, row.table_uuid), contract.sha256)
-            return workloads.open_once(unit, whole, pinned)
+            return workloads.open_once(unit, replace(opening, source=source.ref.uuid), pinned)
 
         return self.ledger.transact(work, at_micros=self.clock.now_micros())
 
     def _row_of(self, workload: Workload) -> TableRow:
-        """The workload's table; raises `contract_moved` if its contract has changed since."""
+        """The workload's table; raises `contract_moved` if the table's contract has changed since."""
         with self.ledger.read() as unit:
             row = tables.find_by_uuid(unit, workload.opening.table_uuid)
         if row is None:
@@ -330,7 +329,7 @@ class Workloads:
 
         def work(unit: Unit) -> Attempt:
             now = attempts.lock(unit, found.attempt_id)
-            if now.state not in _NOT_YET_VERIFYING:
+            if now.state not in _BEFORE_VERIFYING:
                 return now  # a concurrent call was first
             return attempts.begin_verifying(
                 unit, found.attempt_id, nonce=secrets.token_hex(16), staged_snapshot_id=head, reason="staged"

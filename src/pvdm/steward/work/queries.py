@@ -21,7 +21,7 @@ from pvdm.ledger.record.tokens import Grant, require_domain
 from pvdm.ledger.schema.work import DisposalOutcome
 from pvdm.ledger.work import attempts, chunks, claims, disposals, verified, workloads
 from pvdm.ledger.work.attempts import Attempt
-from pvdm.ledger.work.chunks import Published
+from pvdm.ledger.work.chunks import ChunkPublication
 from pvdm.ledger.work.verified import StoredFinding, VerifiedRecord
 from pvdm.ledger.work.workloads import Opening, Workload
 from pvdm.model.contract import Atomicity
@@ -30,10 +30,10 @@ from pvdm.model.role import Role
 from pvdm.model.statements.proof import Proof
 from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState
-from pvdm.steward.access import require_attempt, visible_domain
+from pvdm.steward.access import refuse_attempt_token, visible_domain
 from pvdm.steward.work.opened import contract_of, decode_refusal, get_workload, parameters_of, sentence_of
 from pvdm.steward.work.sources import table_name
-from pvdm.trust.statement import read_signed
+from pvdm.trust.statement import read_unchecked
 from pvdm.verify.findings import SHOWN_TO_ALL_ROLES
 
 # States in which an attempt waits for a job of the Steward.
@@ -53,7 +53,7 @@ class JobKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """One job and the error of its last try; `subject` is an attempt id or a workload id."""
+    """One job and the error of its last try; `subject` is an attempt id or a workload id, empty for `settle`."""
 
     kind: JobKind
     subject: str
@@ -61,7 +61,7 @@ class JobStatus:
     tries: int
     error: PvdmError | None
     again_seconds: int | None = None
-    """Time until the next automatic retry; None where there is none."""
+    """Time until the next automatic retry; None if there will be none."""
     age_seconds: float = 0.0
     """Time since the job was requested."""
 
@@ -124,8 +124,8 @@ def attempt_views(
         failure = details.get(proof.nonce, _NO_DETAILS) if proof is not None else _NO_DETAILS
         if proof is not None and proof.verdict is Outcome.FAIL:
             failure = replace(failure, quarantine=locate_in_quarantine(unit, each, proof, failure.files, vault))
-        facts, public = workload_facts[each.workload_id], published.get(each.attempt_id)
-        views.append(_attempt_view(each, facts, proof, public, failure, job_of(each)))
+        facts, publication = workload_facts[each.workload_id], published.get(each.attempt_id)
+        views.append(_attempt_view(each, facts, proof, publication, failure, job_of(each)))
     return views
 
 
@@ -133,7 +133,7 @@ def _attempt_view(
     attempt: Attempt,
     facts: _WorkloadFacts,
     proof: ProofRecord | None,
-    published: Published | None,
+    published: ChunkPublication | None,
     failure: _FailureDetails,
     job: JobStatus | None,
 ) -> api.AttemptView:
@@ -182,7 +182,7 @@ def job_view(job: JobStatus) -> api.JobView:
 
 
 def _is_incomplete(unit: Unit, opening: Opening) -> bool:
-    """Whether some chunk of a workload that is published as a whole is not proved yet."""
+    """Whether some chunk of a workload with `atomicity: workload` is not proved yet."""
     if opening.atomicity is not Atomicity.WORKLOAD:
         return False
     live = attempts.list_live(unit, opening.workload_id)
@@ -206,38 +206,39 @@ def _failure_details(unit: Unit, record: VerifiedRecord, role: Role) -> _Failure
 
 
 def _finding_view(found: StoredFinding, *, may_see_values: bool) -> api.FindingView:
-    whole = may_see_values or found.code in SHOWN_TO_ALL_ROLES or (found.expected is None and found.got is None)
+    shows_all = may_see_values or found.code in SHOWN_TO_ALL_ROLES or (found.expected is None and found.got is None)
     return api.FindingView(
         failure=FailureClass(found.failure),
         code=found.code,
         message=found.message,
-        expected=found.expected if whole else None,
-        got=found.got if whole else None,
+        expected=found.expected if shows_all else None,
+        got=found.got if shows_all else None,
         file=found.file,
-        withheld=not whole,
+        withheld=not shows_all,
     )
 
 
 def locate_in_quarantine(
     unit: Unit, attempt: Attempt, proof: ProofRecord, named: Collection[str], vault: Vault
 ) -> api.QuarantineView | None:
-    """Locate the named files of the attempt in quarantine; None if they were not moved there, or were removed."""
-    disposal = disposals.find_disposal(unit, attempt.attempt_id)
+    """Locate the named files of the attempt in quarantine; None if its files are not there, or were removed."""
+    attempt_id = attempt.attempt_id
+    disposal = disposals.find_disposal(unit, attempt_id)
     if disposal is None or disposal.outcome is not DisposalOutcome.QUARANTINED:
         return None
-    if disposals.find_removal(unit, attempt.attempt_id) is not None:
+    if disposals.find_removal(unit, attempt_id) is not None:
         return None
     table = workloads.get(unit, attempt.workload_id).opening.table_uuid
-    bound = read_signed(proofs.get_envelope(unit, proof.proof_id), Proof).core.files.added if named else ()
+    bound = read_unchecked(proofs.get_envelope(unit, proof.proof_id), Proof).core.files.added if named else ()
     files = [
         api.KeptFileView(
             file=each.staged_path,
-            location=vault.place(table, VaultKind.QUARANTINE, quarantine_name(attempt.attempt_id, each.staged_sha256)),
+            location=vault.location(table, VaultKind.QUARANTINE, quarantine_name(attempt_id, each.staged_sha256)),
         )
         for each in bound
         if each.staged_path in named
     ]
-    return api.QuarantineView(folder=vault.place(table, VaultKind.QUARANTINE, attempt.attempt_id), files=tuple(files))
+    return api.QuarantineView(folder=vault.location(table, VaultKind.QUARANTINE, attempt_id), files=tuple(files))
 
 
 @dataclass(eq=False)
@@ -251,15 +252,15 @@ class Work:
     on_abort: Callable[[str], None]  # cleans up after an attempt that a producer aborted
 
     def workloads(self, grant: Grant, *, after: str | None = None, count: int = 100) -> list[api.WorkloadView]:
-        """The workloads of the caller's domain, by id; a token for one attempt lists none."""
-        require_attempt(grant, None)
+        """The workloads of the caller's domain, by id; a token for one attempt is refused."""
+        refuse_attempt_token(grant)
         with self.ledger.read() as unit:
             found = workloads.page(unit, domain=visible_domain(grant), after=after, count=count)
             return self._views(unit, found)
 
     def newest_workloads(self, grant: Grant, *, count: int = 100) -> tuple[list[api.WorkloadView], int]:
         """The workloads of the caller's domain that were opened or ended last, latest first, and the total count."""
-        require_attempt(grant, None)
+        refuse_attempt_token(grant)
         with self.ledger.read() as unit:
             found = workloads.newest(unit, domain=visible_domain(grant), count=count)
             return self._views(unit, found), workloads.count_all(unit, domain=visible_domain(grant))
@@ -273,10 +274,10 @@ class Work:
         self, grant: Grant, workload_id: str, *, chunks_after: int = 0, count: int = chunks.CHUNKS_PAGE_MAX_ROWS
     ) -> api.WorkloadDetail:
         """One workload of the caller's domain, with the next chunks of its plan after `chunks_after`."""
-        require_attempt(grant, None)
+        refuse_attempt_token(grant)
         with self.ledger.read() as unit:
             found = get_workload(unit, grant, workload_id)
-            planned = chunks.page(unit, workload_id, after=chunks_after, rows=count)
+            planned = chunks.page(unit, workload_id, start=chunks_after, rows=count)
             attempts_by_chunk = attempts.of_chunks(unit, workload_id, planned)
             all_attempts = [attempt for of_chunk in attempts_by_chunk.values() for attempt in of_chunk]
             published = chunks.list_publications(unit, workload_id, list(attempts_by_chunk))
@@ -377,7 +378,7 @@ class Work:
 
 
 def _get_allowed(unit: Unit, grant: Grant, attempt_id: str) -> Attempt:
-    require_attempt(grant, attempt_id)
+    refuse_attempt_token(grant, but=attempt_id)
     found = attempts.get(unit, attempt_id)
     require_domain(grant, workloads.get(unit, found.workload_id).opening.domain)
     return found

@@ -1,4 +1,4 @@
-"""Pins the source of a workload when it is opened, and reads it as pinned when it is verified."""
+"""Pins a source when a workload is opened, and reads it as pinned when the workload's attempts are verified."""
 
 from __future__ import annotations
 
@@ -40,10 +40,8 @@ from pvdm.verify.source import (
     state_of,
 )
 
-_GONE_HINT: Final = "the workload cannot be verified any more; an operator may abandon it, and another one be opened"
-_MOVED_HINT: Final = (
-    "put the manifest back that was there; or an operator abandons the workload, and another one is opened"
-)
+_GONE_HINT: Final = "the workload cannot be verified any more; an operator may abandon it; then open another one"
+_MOVED_HINT: Final = "put back the manifest that was there; or an operator abandons the workload; then open another one"
 
 
 class Sources:
@@ -57,7 +55,7 @@ class Sources:
     def pin(self, bound: BoundContract, table_uuid: str) -> PinnedSource:
         """Pin the source as it is now; a replaced table is refused until an operator approves it.
 
-        Its snapshot must descend from the one that was last published to the target.
+        The source's snapshot must descend from the one that was last published to the target.
         """
         contract = bound.contract
         if contract.boundary.source.manifest is not None:
@@ -122,7 +120,7 @@ class Sources:
         return self._require_own_readable(state, pin_table(ref, metadata, snapshot_id, self._reader))
 
     def newest(self, workload: Workload, bound: BoundContract) -> int | None:
-        """The source's newest snapshot, to compare with the pinned one; None where it is unknown now."""
+        """The source's newest snapshot, to compare with the pinned one; None if it is unknown now."""
         manifest = bound.contract.boundary.source.manifest
         try:
             if manifest is not None:

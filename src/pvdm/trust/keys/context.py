@@ -1,4 +1,4 @@
-"""Contexts of derived keys, and the message whose HMAC under the epoch's root is the key (spec/keys.md)."""
+"""Contexts of derived keys, and the message whose HMAC under a root key of the epoch is the key (spec/keys.md)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ Fingerprints: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class AttemptContext(Document, title="the context of an attempt's keys"):
-    """What an attempt's keys are bound to. Nothing in it is secret. The freeze roots exist only after the freeze."""
+    """What an attempt's keys are bound to. Nothing in it is secret. Both roots are hashes of the frozen files."""
 
     row_hash_purpose: ClassVar[Purpose] = Purpose.ROW_HASH
     commitment_purpose: ClassVar[Purpose] = Purpose.COMMITMENT
@@ -86,7 +86,7 @@ class AttemptContext(Document, title="the context of an attempt's keys"):
         return tuple(name for name, _ in self.fingerprints)
 
     def message(self, purpose: Purpose, projection: ProjectionName) -> bytes:
-        """The 33 bytes whose HMAC under the epoch's root is the key (spec/keys.md section 2)."""
+        """The 33 bytes whose HMAC under the epoch's root key is the derived key (spec/keys.md section 2)."""
         attempt = (bytes.fromhex(self.attempt_id), bytes.fromhex(self.nonce))
         named = (self.workload_id.encode(), self.chunk_id.encode(), *attempt)
         return _message(self, purpose, projection, named, (self.intent_root, self.staged_root))
@@ -124,7 +124,7 @@ class SourceContext:
         _require_fields(self)
 
     def message(self, purpose: Purpose, projection: ProjectionName) -> bytes:
-        """The 33 bytes whose HMAC under the epoch's root is the key (spec/keys.md section 3)."""
+        """The 33 bytes whose HMAC under the epoch's root key is the derived key (spec/keys.md section 3)."""
         table = (self.catalog.encode(), self.table_uuid.encode(), str(self.snapshot_id).encode())
         named = (*table, self.attestor.encode(), bytes.fromhex(self.nonce))
         return _message(self, purpose, projection, named)

@@ -1,4 +1,4 @@
-"""Key files: written atomically, readable by the owner only, and locked while they change."""
+"""Files of keys and other secrets: written atomically and durably, checked when they are read, and locked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PUBLIC_MODE: Final = 0o644
 
 
 def read_own(path: Path, *, size_max_bytes: int, private: bool = True) -> bytes:
-    """The content of a plain file of this user. The opened file is checked, so that its name cannot be swapped.
+    """The content of a plain file of this user. It is checked after opening, so replacing its name has no effect.
 
     A `private` file must have mode 0600. Any other may be readable by other users, but not writable.
     """

@@ -23,7 +23,7 @@ BOOK_SIZE_MAX_BYTES: Final = 64 * 1024 * 1024
 
 
 class KeyRole(Enum):
-    """The four keys of an epoch. Break-glass, attestor and root keys belong to people and are not in key homes."""
+    """The four keys of an epoch. Keys of operators, attestors and root signers are not in key homes."""
 
     ROW_HASH = "row-hash"
     COMMITMENT = "commitment"
@@ -77,7 +77,7 @@ class Epoch(Document, title="an epoch"):
     keys: tuple[KeyEntry, ...]
 
     def require_consistent(self) -> None:
-        """Every role has one key of its own."""
+        """The number is in range, and every role has one key of its own."""
         if isinstance(self.number, bool) or not 1 <= self.number <= EPOCH_MAX:
             raise Code.EPOCH_INVALID(expected="1 to 2^63-1", got=str(self.number))
         if [entry.role for entry in self.keys] != list(KeyRole):
@@ -144,8 +144,8 @@ class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
             raise Code.EPOCH_INVALID(reason="epoch_unknown", got=str(number))
         return found
 
-    def usable(self, number: int) -> Epoch:
-        """The epoch, if its keys may still derive and sign: ACTIVE or RETIRED."""
+    def require_usable(self, number: int) -> Epoch:
+        """The epoch, which must be ACTIVE or RETIRED, so that its keys may derive and sign."""
         epoch = self.epoch(number)
         match epoch.state:
             case EpochStage.ACTIVE | EpochStage.RETIRED:
@@ -158,7 +158,7 @@ class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
     def epoch_for(self, workload_epoch: int | None) -> int:
         """The epoch of a workload: the active one when it opens, afterwards the same one."""
         if workload_epoch is not None:
-            return self.usable(workload_epoch).number
+            return self.require_usable(workload_epoch).number
         if self.active is None:
             raise Code.EPOCH_REFUSED(reason="epoch_none_active", got="none")
         return self.active.number
@@ -224,7 +224,7 @@ class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
 
     @classmethod
     def parse(cls, data: bytes) -> EpochBook:
-        """The book that `to_bytes` wrote. Raises `epoch_book_malformed` for any other document."""
+        """The book that `to_bytes` wrote. Raises `epoch_book_malformed`, or the error of an invalid value."""
         value = canonical_json.parse(data, size_max_bytes=BOOK_SIZE_MAX_BYTES)
         try:
             return cls.from_json(value)

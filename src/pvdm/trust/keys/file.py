@@ -27,6 +27,7 @@ KEYSTORE_SIZE_MAX_BYTES: Final = 32 * 1024 * 1024
 
 _FORMAT: Final = "pvdm-keystore/v1"
 _CHECK_LABEL: Final = b"pvdm/keystore-check/v1\0"
+_CLOSED_STAMP: Final = (-1,)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +55,7 @@ class FileKeystore:
     ) -> FileKeystore:
         """Create a keystore without epochs. An existing file is never overwritten."""
         seal = None if passphrase is None else Seal.new(passphrase, cost_log2=cost_log2)
-        content = _write_content(_Content(EpochBook(), {}), seal)
+        content = _to_file_bytes(_Content(EpochBook(), {}), seal)
         with disk.locked(path):
             disk.write(path, content, mode=disk.PRIVATE_MODE, fresh=True)
         store = cls(path, seal)
@@ -64,8 +65,8 @@ class FileKeystore:
     @classmethod
     def open(cls, path: Path, passphrase: Passphrase | None = None) -> FileKeystore:
         """Open an existing keystore. Its mode, owner, form and seal are checked."""
-        header = _parse_header(path, disk.read_own(path, size_max_bytes=KEYSTORE_SIZE_MAX_BYTES))
-        store = cls(path, _open_seal(path, header, passphrase))
+        stored = _parse_file(path, disk.read_own(path, size_max_bytes=KEYSTORE_SIZE_MAX_BYTES))
+        store = cls(path, _open_seal(path, stored, passphrase))
         store.load()
         return store
 
@@ -82,7 +83,7 @@ class FileKeystore:
             available = {**content.keys, **self._pending}
             named = [entry.reference for epoch in book.epochs for entry in epoch.keys]
             keys = {reference: _key_material(available, reference) for reference in named}
-            disk.write(self._path, _write_content(_Content(book, keys), self._seal), mode=disk.PRIVATE_MODE)
+            disk.write(self._path, _to_file_bytes(_Content(book, keys), self._seal), mode=disk.PRIVATE_MODE)
             for reference in named:
                 self._pending.pop(reference, None)
             return True
@@ -114,11 +115,11 @@ class FileKeystore:
             self._pending.clear()
             self._content = None
             self._seal = None
-            self._stamp = (-1,)
+            self._stamp = _CLOSED_STAMP
 
     def _current(self) -> _Content:
         with self._lock:
-            if self._stamp == (-1,):
+            if self._stamp == _CLOSED_STAMP:
                 raise Code.KEY_HOME_UNAVAILABLE("the keystore is closed", reason="key_home_closed", got="closed")
             stamp = disk.stamp(self._path)
             if self._content is None or stamp != self._stamp:
@@ -127,9 +128,9 @@ class FileKeystore:
             return self._content
 
     def _read(self) -> _Content:
-        header = _parse_header(self._path, disk.read_own(self._path, size_max_bytes=KEYSTORE_SIZE_MAX_BYTES))
-        content = _open_body(header, self._seal)
-        del header
+        stored = _parse_file(self._path, disk.read_own(self._path, size_max_bytes=KEYSTORE_SIZE_MAX_BYTES))
+        content = _open_body(stored, self._seal)
+        del stored
         if content is None:
             raise _damaged(self._path)
         if self._content is not None and content.book.revision < self._content.book.revision:
@@ -153,13 +154,14 @@ def create_file_keys(path: Path, passphrase: Passphrase | None = None) -> KeySer
 
 
 @dataclass(frozen=True, slots=True)
-class _Header:
+class _StoredForm:
+    # The seal's header, or None for a keystore without passphrase.
     seal: Value
     check: str
     body: Secret
 
 
-def _write_content(content: _Content, seal: Seal | None) -> Secret:
+def _to_file_bytes(content: _Content, seal: Seal | None) -> Secret:
     body = Secret(
         canonical_json.dump(
             {
@@ -168,44 +170,46 @@ def _write_content(content: _Content, seal: Seal | None) -> Secret:
             }
         )
     )
-    header: Value = None
+    seal_header: Value = None
     check = ""
     if seal is None:
         check = _checksum(body)
     else:
-        header = seal.header()
-        body = seal.close(body, bound=canonical_json.dump(header))
-    return Secret(canonical_json.dump({"format": _FORMAT, "seal": header, "check": check, "body": body.reveal().hex()}))
+        seal_header = seal.header()
+        body = seal.encrypt(body, bound=canonical_json.dump(seal_header))
+    return Secret(
+        canonical_json.dump({"format": _FORMAT, "seal": seal_header, "check": check, "body": body.reveal().hex()})
+    )
 
 
 def _checksum(body: Secret) -> str:
-    # The body has keys of 256 random bits or nothing secret, so its hash reveals nothing.
+    # All that is secret in the body are keys of 256 random bits, so its hash reveals nothing.
     return hashlib.sha256(_CHECK_LABEL + body.reveal()).hexdigest()
 
 
-def _parse_header(path: Path, data: bytes) -> _Header:
-    header = _try_header(data)
+def _parse_file(path: Path, data: bytes) -> _StoredForm:
+    stored = _try_parse(data)
     del data
-    if header is None:
+    if stored is None:
         raise _damaged(path)
-    return header
+    return stored
 
 
-def _try_header(data: bytes) -> _Header | None:
+def _try_parse(data: bytes) -> _StoredForm | None:
     # No error leaves this function: its frames hold the file's content, and a traceback may show locals.
     try:
         match canonical_json.parse(data, size_max_bytes=KEYSTORE_SIZE_MAX_BYTES):
             case {"format": str(name), "seal": seal, "check": str(check), "body": str(body), **rest} if (
                 name == _FORMAT and not rest
             ):
-                return _Header(seal, check, Secret(bytes.fromhex(body)))
+                return _StoredForm(seal, check, Secret(bytes.fromhex(body)))
     except (PvdmError, ValueError):
         pass
     return None
 
 
-def _open_seal(path: Path, header: _Header, passphrase: Passphrase | None) -> Seal | None:
-    if header.seal is None:
+def _open_seal(path: Path, stored: _StoredForm, passphrase: Passphrase | None) -> Seal | None:
+    if stored.seal is None:
         if passphrase is not None:
             message = f"{path.name} is not sealed, but a passphrase was given"
             raise Code.KEY_NOT_OPENED(message, reason="keystore_not_sealed", got="an open one")
@@ -213,20 +217,20 @@ def _open_seal(path: Path, header: _Header, passphrase: Passphrase | None) -> Se
     if passphrase is None:
         hint = "give the passphrase"
         raise Code.KEY_INVALID(f"{path.name} is sealed", reason="passphrase_missing", got="none", hint=hint)
-    return Seal.from_header(header.seal, passphrase)
+    return Seal.from_header(stored.seal, passphrase)
 
 
-def _open_body(header: _Header, seal: Seal | None) -> _Content | None:
+def _open_body(stored: _StoredForm, seal: Seal | None) -> _Content | None:
     # No error leaves this function: its frames hold keys, and a traceback may show locals.
     try:
         if seal is None:
-            if header.seal is not None or not hmac.compare_digest(_checksum(header.body), header.check):
+            if stored.seal is not None or not hmac.compare_digest(_checksum(stored.body), stored.check):
                 return None
-            body = header.body
+            body = stored.body
         else:
-            if header.seal != seal.header():
+            if stored.seal != seal.header():
                 return None
-            body = seal.open(header.body, bound=canonical_json.dump(header.seal))
+            body = seal.decrypt(stored.body, bound=canonical_json.dump(stored.seal))
         match canonical_json.parse(body.reveal(), size_max_bytes=KEYSTORE_SIZE_MAX_BYTES):
             case {"book": book, "keys": Mapping() as keys, **rest} if not rest:
                 content = _Content(

@@ -16,14 +16,14 @@ from pvdm.trust.keys.service import EpochStore, KeyService
 KMS_TRIES_MAX: Final = 10
 KMS_TIMEOUT_MAX_SECONDS: Final = 60
 
-# KMS itself hashes messages of 1 to this many bytes. Others are hashed here. The signature is the same.
+# KMS itself hashes messages of 1 to this many bytes. Others are hashed here. Both are signatures of the same hash.
 _RAW_MESSAGE_BYTES: Final = 4_096
 _DELETION_DAYS: Final = 7
 
 
 @dataclass(frozen=True, slots=True)
 class KmsSettings:
-    """The region of KMS and its timeouts. Credentials come from the AWS credential chain."""
+    """The region of KMS, its endpoint, timeout and tries. Credentials come from the AWS credential chain."""
 
     region: str
     endpoint: str | None = None

@@ -1,4 +1,4 @@
-"""Key pairs of people (break-glass, attestor, root signers), created on their machines as PEM files of mode 0600."""
+"""Key pairs of people (operators, attestors, root signers), created on their machines as PEM files."""
 
 from __future__ import annotations
 

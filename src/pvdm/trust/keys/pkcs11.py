@@ -93,7 +93,7 @@ def open_pkcs11_keys(settings: Pkcs11Settings, pin: Passphrase, store: EpochStor
 
 
 class _Connection:
-    """The only session of this process with a token. A login applies to the whole process."""
+    """The only session of this process with a token, for all `users` (key homes): a login is for the whole process."""
 
     __slots__ = ("_lock", "_session", "pin", "settings", "users")
 
@@ -235,7 +235,7 @@ def _sign(session: Session, algorithm: Algorithm, reference: str, data: bytes) -
 
 
 def _public(algorithm: Algorithm, point: bytes) -> PublicKey:
-    # CKA_EC_POINT is a DER OCTET STRING around the point; both are short, so its header is two bytes.
+    # CKA_EC_POINT is a DER OCTET STRING around the point. A point has below 128 bytes, so the DER header has two.
     if point[:1] != b"\x04" or len(point) < 2 or point[1] != len(point) - 2:
         message = "the token returned a malformed public key"
         got = "something else"

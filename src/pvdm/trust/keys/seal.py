@@ -43,7 +43,7 @@ class Passphrase(Secret):
 
 
 class Seal:
-    """Encrypts with a key that was derived from the keystore's passphrase. Every content gets its own nonce."""
+    """Encrypts with a key that was derived from the keystore's passphrase. Each encryption has a new nonce."""
 
     __slots__ = ("_cost_log2", "_key", "_salt")
 
@@ -70,36 +70,36 @@ class Seal:
                 "check": str(check),
             } if (kdf, cipher) == (_KDF, _CIPHER) and _SALT.fullmatch(salt):
                 seal = cls(_derive(passphrase, salt, cost_log2), salt, cost_log2)
-                if not hmac.compare_digest(check.encode(), seal._check().encode()):
+                if not hmac.compare_digest(check.encode(), seal._passphrase_check().encode()):
                     raise Code.KEY_NOT_OPENED(reason="passphrase_wrong", expected="its own", got="another")
                 return seal
         expected = f"a header for {_KDF} and {_CIPHER}"
         raise Code.KEY_INVALID(reason="seal_malformed", expected=expected, got="something else")
 
     def header(self) -> dict[str, Value]:
-        """The header beside the sealed content."""
+        """What the keystore file says about its seal, beside the sealed content."""
         return {
             "kdf": _KDF,
             "cipher": _CIPHER,
             "cost_log2": self._cost_log2,
             "salt": self._salt,
-            "check": self._check(),
+            "check": self._passphrase_check(),
         }
 
-    def close(self, content: Secret, *, bound: bytes) -> Secret:
-        """Nonce and ciphertext of the content. `open` needs the same `bound` bytes, which are authenticated too."""
+    def encrypt(self, content: Secret, *, bound: bytes) -> Secret:
+        """Nonce and ciphertext of the content. `decrypt` needs the same `bound` bytes, which are authenticated too."""
         nonce = os.urandom(_NONCE_BYTES)
         return Secret(nonce + AESGCM(self._key.reveal()).encrypt(nonce, content.reveal(), bound))
 
-    def open(self, sealed: Secret, *, bound: bytes) -> Secret:
-        """The content. Raises `seal_malformed` if a bit of it or of `bound` was changed."""
+    def decrypt(self, sealed: Secret, *, bound: bytes) -> Secret:
+        """The content. Raises `seal_malformed` if a bit of `sealed` or `bound` was changed."""
         nonce, ciphertext = sealed.reveal()[:_NONCE_BYTES], sealed.reveal()[_NONCE_BYTES:]
         try:
             return Secret(AESGCM(self._key.reveal()).decrypt(nonce, ciphertext, bound))
         except (InvalidTag, ValueError):
             raise Code.KEY_INVALID(reason="seal_malformed", got="something else") from None
 
-    def _check(self) -> str:
+    def _passphrase_check(self) -> str:
         return hmac.digest(self._key.reveal(), _CHECK_LABEL, hashlib.sha256)[:16].hex()
 
 

@@ -21,7 +21,7 @@ _Step: TypeAlias = Callable[[EpochBook], BookAndChanges]
 
 
 class KeyHome(Protocol):
-    """A place of keys. It creates keys and computes with them, and never returns one."""
+    """The home of the keys. It creates keys and computes with them, and never returns one."""
 
     def make(self, role: KeyRole) -> KeyEntry:
         """A new key for this role, under a reference that no other key of this home has."""
@@ -77,7 +77,7 @@ class KeyService:
         self._store = store
 
     def book(self) -> EpochBook:
-        """The current epochs."""
+        """The current epoch book."""
         return self._store.load()
 
     def create_epoch(self, reason: str, *, above: int = 0) -> tuple[EpochChange, ...]:
@@ -119,12 +119,12 @@ class KeyService:
         return CommitmentKey(self._mac(KeyRole.COMMITMENT, context.epoch, message), epoch=context.epoch)
 
     def public_key(self, role: KeyRole, number: int) -> PublicKey:
-        """The public half of a signing or log key, of an epoch in any state."""
-        return _public(self._store.load().epoch(number).key(role))
+        """The public half of a signing or log key, of an epoch in any stage."""
+        return _require_public(self._store.load().epoch(number).key(role))
 
     def signer(self, role: KeyRole, number: int) -> Signer:
         """The signing or log key of an epoch that is ACTIVE or RETIRED."""
-        public = _public(self._store.load().usable(number).key(role))
+        public = _require_public(self._store.load().require_usable(number).key(role))
         return Signer(role, number, public, lambda data: self._sign(role, number, data))
 
     def close(self) -> None:
@@ -156,26 +156,26 @@ class KeyService:
 
     def _mac(self, role: KeyRole, number: int, message: bytes) -> bytes:
         # The book is read at every use, so that a revocation by another process applies at once.
-        entry = self._store.load().usable(number).key(role)
+        entry = self._store.load().require_usable(number).key(role)
         return _require_mac_size(self._home.mac(entry, message))
 
     def _sign(self, role: KeyRole, number: int, data: bytes) -> bytes:
-        entry = self._store.load().usable(number).key(role)
+        entry = self._store.load().require_usable(number).key(role)
         signature = self._home.sign(entry, data)
         try:
-            _public(entry).verify(signature, data)
+            _require_public(entry).verify(signature, data)
         except VerificationError:
             raise Code.KEY_HOME_UNAVAILABLE(
                 "the key home signed with another key than the epoch book names, or signed other bytes",
                 reason="key_home_inconsistent",
-                expected=_public(entry).key_id,
+                expected=_require_public(entry).key_id,
                 got="a signature that does not verify",
                 hint="the signature was discarded; compare the epoch book with the key home",
             ) from None
         return signature
 
 
-def release(service: KeyService, context: AttemptContext, *, ended: bool) -> AttemptKeys:
+def release_keys(service: KeyService, context: AttemptContext, *, ended: bool) -> AttemptKeys:
     """The keys of an ended attempt, for an auditor (`proof open`). They reveal its digests."""
     if ended is not True:
         message = f"attempt {context.attempt_id} has not ended"
@@ -186,7 +186,7 @@ def release(service: KeyService, context: AttemptContext, *, ended: bool) -> Att
     )
 
 
-def _public(entry: KeyEntry) -> PublicKey:
+def _require_public(entry: KeyEntry) -> PublicKey:
     if entry.public is None:
         raise Code.KEY_INVALID(reason="key_role", got=entry.role.value)
     return entry.public

@@ -19,7 +19,7 @@ _SIZE: Final = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The log at one size. This log writes no extension lines, and reads those of other logs."""
+    """Origin, size and root hash of a log. The Steward's log writes no extension lines; those of others are read."""
 
     origin: str
     size: int
@@ -43,26 +43,26 @@ class SignedCheckpoint:
 def sign_checkpoint(checkpoint: Checkpoint, signer: SigningKey) -> SignedCheckpoint:
     """The checkpoint as a note. The name of the key is the origin."""
     text = checkpoint.to_text()
-    if parse_text(text) != checkpoint:
+    if parse_checkpoint(text) != checkpoint:
         raise Code.LOG_REQUEST_INVALID(reason="checkpoint_unwritable", got=text[:200])
     return SignedCheckpoint(checkpoint, sign_note(text, name=checkpoint.origin, signer=signer))
 
 
 def open_checkpoint(note: bytes, *, origin: str, keys: Iterable[NoteKey]) -> SignedCheckpoint:
     """The checkpoint of a note that a known key signed, of the log with this origin."""
-    checkpoint = parse_text(open_note(note, keys))
+    checkpoint = parse_checkpoint(open_note(note, keys))
     if checkpoint.origin != origin:
         raise refused(Code.CHECKPOINT_ORIGIN, origin, checkpoint.origin[:200])
     return SignedCheckpoint(checkpoint, note)
 
 
 def read_unverified(note: bytes) -> SignedCheckpoint:
-    """The checkpoint of a note, without a check of its signature. The caller wrote the note or compares it."""
+    """A note's checkpoint, without a check of the signature. The caller wrote the note, or compares the checkpoint."""
     text, _ = split_note(note)
-    return SignedCheckpoint(parse_text(text), note)
+    return SignedCheckpoint(parse_checkpoint(text), note)
 
 
-def parse_text(text: str) -> Checkpoint:
+def parse_checkpoint(text: str) -> Checkpoint:
     """Parse the text of a checkpoint. Only the canonical form is accepted."""
     lines = text.split("\n")
     if len(lines) < 4 or lines[-1] != "" or "" in lines[:-1]:

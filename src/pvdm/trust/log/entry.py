@@ -1,4 +1,4 @@
-"""The entries of the log: the kind, SHA-256 and time of a document, without its content."""
+"""The entries of the log: kind, SHA-256 and time of a signed envelope, without its content."""
 
 from __future__ import annotations
 

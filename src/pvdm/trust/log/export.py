@@ -1,4 +1,4 @@
-"""The log as static files that any tiled-log reader understands: bundles, tiles, and the checkpoint last."""
+"""The log as static files that any tiled-log reader understands: entry bundles, tiles, and the checkpoint last."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ExportResult:
 def export(storage: LogStorage, folder: FilePath, *, verify: bool = False) -> ExportResult:
     """Bring the folder to the newest checkpoint. A reader sees the whole old tree or the whole new one.
 
-    The tiles at the tree's right edge are compared, and written again if missing; with `verify` all tiles.
+    Of the tiles that exist, those at the tree's right edge are compared, or written if missing; with `verify` all.
     """
     note = storage.newest_checkpoint()
     if note is None:
@@ -56,7 +56,7 @@ def export(storage: LogStorage, folder: FilePath, *, verify: bool = False) -> Ex
 
 
 def tile_bytes(storage: LogStorage, tile: Tile) -> bytes:
-    """The contents of one tile or bundle."""
+    """The bytes of one tile or entry bundle, from the storage."""
     first = tile.index * TILE_WIDTH
     if tile.level == ENTRIES_LEVEL:
         return pack_bundle(storage.read_entries(first, first + tile.width))
@@ -77,7 +77,7 @@ def _exported_size(storage: LogStorage, note: bytes, target: Checkpoint) -> int:
 
 
 def _right_edge(size: int) -> Iterator[Tile]:
-    """The last tile and bundle of each level, full or not. The tree grows from them."""
+    """The last entry bundle, and the last tile of each level, full or not. The tree grows from them."""
     for level in range(ENTRIES_LEVEL, _LEVELS):
         count = size >> (TILE_HEIGHT * max(level, 0))
         if count == 0:
@@ -86,7 +86,7 @@ def _right_edge(size: int) -> Iterator[Tile]:
 
 
 def _write_tiles(storage: LogStorage, folder: FilePath, tiles: Iterable[Tile], *, durable: bool) -> int:
-    """Write missing tiles and compare the others. An existing `durable` tile is not synced again."""
+    """Write missing tiles and compare the others. `durable`: the folders of existing tiles need no sync."""
     written, unsynced = 0, set[FilePath]()
     for tile in tiles:
         path, data = folder / tile.path, tile_bytes(storage, tile)

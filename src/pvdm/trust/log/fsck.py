@@ -1,4 +1,4 @@
-"""Checks an exported log by its files alone. It shares no code with the writer and imports only `pvdm.errors`."""
+"""Checks an exported log by its files alone. It shares no code with the writer, only `pvdm.errors`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _VKEY: Final = re.compile(r"([^\s+]+)\+([0-9a-f]{8})\+([A-Za-z0-9+/]{44,}={0,2})
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A valid log: its origin, size and root, the number of files, and the number that no checkpoint covers yet."""
+    """A valid log: its origin, size and root, the number of files, and how many the checkpoint does not cover."""
 
     origin: str
     size: int
@@ -80,7 +80,7 @@ _FileWidths = dict[int, dict[int, list[int]]]
 
 
 def fsck(folder: Path, vkeys: Sequence[str], *, since: bytes | None = None) -> Report:
-    """Check every file of an exported log. Raises for the first fault, with its place.
+    """Check every file of an exported log. Raises for the first fault, and names its file.
 
     `vkeys` are the log's verifier keys. `since` is an earlier checkpoint, with which the log must still begin.
     """
@@ -96,7 +96,7 @@ def fsck(folder: Path, vkeys: Sequence[str], *, since: bytes | None = None) -> R
             sizes = str(earlier.size), str(checkpoint.size)
             _fail("fsck_behind", "checkpoint", "the log is shorter than at the earlier checkpoint", *sizes)
     file_widths = _list_files(folder)
-    covered = _require_complete(file_widths, checkpoint.size)
+    covered = _require_all_files(file_widths, checkpoint.size)
     hashes = _check_leaves(folder, file_widths, checkpoints)
     for level in range(1, 64):
         hashes = _check_level(folder, level, file_widths.get(level, {}), hashes)
@@ -243,8 +243,8 @@ def _raise_unreadable(error: OSError) -> NoReturn:
     raise Code.LOG_REQUEST_INVALID(message, reason="fsck_folder", got=str(error.filename))
 
 
-def _require_complete(file_widths: _FileWidths, size: int) -> int:
-    """The number of files that the checkpoint covers. Each tile must exist with the width of this size, or full."""
+def _require_all_files(file_widths: _FileWidths, size: int) -> int:
+    """Require each tile of a tree of this size, as wide as there or full. Returns how many files the tree covers."""
     for level in range(_ENTRIES, 8):
         count = size // 256 ** max(level, 0)
         for index in range((count + 255) // 256):
@@ -286,7 +286,7 @@ def _read(folder: Path, place: str, size_max: int) -> bytes:
 
 
 def _check_leaves(folder: Path, file_widths: _FileWidths, checkpoints: Sequence[_Checkpoint]) -> dict[int, bytes]:
-    """Hash every entry and compare with the tiles of level 0 and the signed roots. Returns the hashes of full tiles."""
+    """Hash every entry and compare with the tiles of level 0 and the signed roots. Returns the roots of full tiles."""
     bundles, tiles = file_widths.get(_ENTRIES, {}), file_widths.get(0, {})
     peaks, full = _Peaks(), dict[int, bytes]()
     size = checkpoints[-1].size
@@ -358,7 +358,7 @@ def _check_tile(folder: Path, level: int, index: int, widths: Sequence[int]) -> 
 def _check_level(
     folder: Path, level: int, level_widths: dict[int, list[int]], below: dict[int, bytes]
 ) -> dict[int, bytes]:
-    """Compare each hash with its full tile below. Returns the hashes of this level's full tiles."""
+    """Compare each hash with its full tile below. Returns the roots of this level's full tiles."""
     full = {}
     for index in sorted(level_widths):
         stored = _check_tile(folder, level, index, level_widths[index])

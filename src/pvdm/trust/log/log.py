@@ -19,7 +19,7 @@ APPEND_ENTRIES_MAX: Final = 65_536
 
 
 class LogStorage(merkle.HashReader, Protocol):
-    """The storage of the log. Its entries are never changed or removed. Hashes are read in one round trip."""
+    """The storage of the log. Its entries are never changed or removed."""
 
     def size(self) -> int:
         """The number of entries."""
@@ -31,12 +31,12 @@ class LogStorage(merkle.HashReader, Protocol):
         """The signed note of the last append; None while the log is empty."""
 
     def append(self, *, at: int, entries: Sequence[bytes], hashes: Mapping[Node, bytes], checkpoint: bytes) -> None:
-        """Store it in the caller's transaction. Raises `log_moved` and stores nothing if the log's size is not `at`."""
+        """Store all in the caller's transaction. Raises `log_moved` and stores nothing if the size is not `at`."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppendedEntries:
-    """Entries that were appended in a transaction. `acknowledge` then has an outside checkpoint cover them."""
+    """The first entry's index, the log's size after the last. `acknowledge` then stores the checkpoint outside."""
 
     index: int
     size: int
@@ -53,7 +53,7 @@ class PreparedAppend:
     checkpoint: SignedCheckpoint
 
     def store(self, storage: LogStorage) -> AppendedEntries:
-        """Store it in the storage's transaction. Raises `log_moved` if the log has grown; then prepare again."""
+        """Append in the storage's transaction. Raises `log_moved` if the log has grown; then prepare again."""
         storage.append(at=self.index, entries=self.leaves, hashes=self.hashes, checkpoint=self.checkpoint.note)
         return AppendedEntries(self.index, self.index + len(self.leaves), self.checkpoint)
 
@@ -61,7 +61,7 @@ class PreparedAppend:
 class Log:
     """An append-only log under one origin. `signer` is the log key, whose name in notes is the origin.
 
-    `continues` is the origin of a log whose end was lost. Its entries stay, and new ones get the new origin.
+    `continues` is the origin of a log whose end was lost. Its entries stay; new checkpoints have the new origin.
     """
 
     def __init__(self, storage: LogStorage, *, origin: str, signer: SigningKey, continues: str | None = None) -> None:
@@ -79,7 +79,7 @@ class Log:
         """The root over the first `size` entries, from the stored hashes."""
         return merkle.root_at(self._storage, self._require_size(size))
 
-    def root_of_first(self, size: int) -> bytes | None:
+    def find_root(self, size: int) -> bytes | None:
         """The root over the first `size` entries; None if the log has fewer."""
         return merkle.root_at(self._storage, size) if size <= self._storage.size() else None
 
@@ -92,10 +92,10 @@ class Log:
             most = f"1 to {APPEND_ENTRIES_MAX}"
             raise Code.LOG_REQUEST_INVALID(reason="log_append_invalid", expected=most, got=str(len(entries)))
         at = self._storage.size()
-        edge = self._read_edge(at)
+        frontier = self._read_frontier(at)
         leaves = tuple(entry.to_bytes() for entry in entries)
         hashes: dict[Node, bytes] = {}
-        root = merkle.grow(edge, at, map(merkle.leaf_hash, leaves), hashes.__setitem__)
+        root = merkle.grow(frontier, at, map(merkle.leaf_hash, leaves), hashes.__setitem__)
         signed = sign_checkpoint(Checkpoint(self.origin, at + len(leaves), root), self._signer)
         return PreparedAppend(at, leaves, hashes, signed)
 
@@ -108,18 +108,18 @@ class Log:
             raise Code.LOG_STORAGE_BROKEN(expected="a checkpoint", got="none")
         return sign_checkpoint(Checkpoint(self.origin, 0, merkle.EMPTY_ROOT), self._signer)
 
-    def _read_edge(self, size: int) -> Sequence[bytes]:
-        """The hashes of the tree's right edge, which must give the last signed root. Nothing is appended otherwise."""
+    def _read_frontier(self, size: int) -> Sequence[bytes]:
+        """The hashes of the tree's frontier. Raises if they do not give the last signed root."""
         newest = self.checkpoint().checkpoint
         if newest.origin not in (self.origin, self._continues) or newest.size != size:
             raise Code.LOG_STORAGE_BROKEN(
                 expected=f"a checkpoint of {self.origin} at {size}", got=f"{newest.origin} at {newest.size}"
             )
         nodes = merkle.frontier(size)
-        edge = list(self._storage.read_hashes(nodes)) if nodes else []
-        if not compare_digest(merkle.fold(edge), newest.root):
-            raise Code.LOG_STORAGE_BROKEN(expected=newest.root.hex(), got=merkle.fold(edge).hex())
-        return edge
+        hashes = list(self._storage.read_hashes(nodes)) if nodes else []
+        if not compare_digest(merkle.fold(hashes), newest.root):
+            raise Code.LOG_STORAGE_BROKEN(expected=newest.root.hex(), got=merkle.fold(hashes).hex())
+        return hashes
 
     def _require_size(self, size: int) -> int:
         most = self._storage.size()

@@ -83,23 +83,23 @@ def root_at(reader: HashReader, size: int) -> bytes:
 
 
 def prove_inclusion(reader: HashReader, *, index: int, size: int) -> InclusionProof:
-    """The audit path of a leaf (RFC 6962 section 2.1.1), from one read of at most twice the tree's height."""
+    """The audit path of a leaf (RFC 6962 section 2.1.1), from one read of O(log n) hashes."""
     if not 0 <= index < size <= TREE_SIZE_MAX:
         raise Code.LOG_REQUEST_INVALID(reason="log_index_invalid", expected=f"an index below {size}", got=str(index))
     return InclusionProof(index, size, _hashes_of(reader, _inclusion_ranges(index, size)))
 
 
 def prove_consistency(reader: HashReader, *, old_size: int, new_size: int) -> ConsistencyProof:
-    """The consistency proof between two sizes (RFC 6962 section 2.1.2), from one read of logarithmic size."""
+    """The consistency proof between two sizes (RFC 6962 section 2.1.2), from one read of O(log n) hashes."""
     if not 0 <= old_size <= new_size <= TREE_SIZE_MAX:
         message, expected = "the older tree is larger than the newer one", f"an old size up to {new_size}"
         raise Code.LOG_REQUEST_INVALID(message, reason="log_sizes_invalid", expected=expected, got=str(old_size))
     return ConsistencyProof(old_size, new_size, _hashes_of(reader, _consistency_ranges(old_size, new_size)))
 
 
-def grow(edge: Sequence[bytes], size: int, leaves: Iterable[bytes], visit: Callable[[Node, bytes], None]) -> bytes:
-    """The root after leaf hashes are appended to a frontier. `visit` is called for every completed subtree."""
-    stack = list(edge)
+def grow(hashes: Sequence[bytes], size: int, leaves: Iterable[bytes], visit: Callable[[Node, bytes], None]) -> bytes:
+    """The root after `leaves` (hashes) are appended to a frontier of `size` leaves; `visit` gets each new subtree."""
+    stack = list(hashes)
     for leaf in leaves:
         node, value = Node(0, size), leaf
         visit(node, value)
@@ -112,7 +112,7 @@ def grow(edge: Sequence[bytes], size: int, leaves: Iterable[bytes], visit: Calla
 
 
 def _cover(part: _Range) -> Iterable[Node]:
-    """The complete subtrees of a range, from left to right. A subtree of the range's height may start at its start."""
+    """The complete subtrees of a range, from left to right. Its start must be a multiple of the largest one's width."""
     start, end = part
     while start < end:
         level = (end - start).bit_length() - 1
@@ -121,7 +121,7 @@ def _cover(part: _Range) -> Iterable[Node]:
 
 
 def _split(part: _Range) -> int:
-    """Where RFC 6962 splits a range: behind the largest power of two that is smaller than its width."""
+    """Where RFC 6962 splits a range: after the largest power of two that is smaller than its width."""
     return part.start + (1 << (part.end - part.start - 1).bit_length() - 1)
 
 

@@ -21,16 +21,17 @@ NOTE_SIGNATURES_MAX: Final = 64
 KEY_NAME_MAX_BYTES: Final = 255
 
 # Signature types that the specification assigns.
-_ED25519: Final = b"\x01"
-_ECDSA: Final = b"\x02"
-_ED25519_BYTES: Final = 32
+_ED25519_TYPE: Final = b"\x01"
+_ECDSA_TYPE: Final = b"\x02"
+_ED25519_KEY_BYTES: Final = 32
 _DASH: Final = "\N{EM DASH} "
+_KEY_ID_BYTES: Final = 4
 _VKEY_ID: Final = re.compile(r"[0-9a-f]{8}")
 
 
 @dataclass(frozen=True, slots=True)
 class NoteKey:
-    """A public key with its name. Name and id together identify the key of a signature."""
+    """A public key with its name. A signature line names its key by name and key id."""
 
     name: str
     der: bytes
@@ -42,13 +43,13 @@ class NoteKey:
             expected = "a name without spaces and plus signs"
             raise Code.KEY_INVALID(reason="note_key_malformed", expected=expected, got=self.name[:80])
         if _load(self.der).algorithm is Algorithm.ED25519:
-            material = _ED25519 + self.der[-_ED25519_BYTES:]
+            material = _ED25519_TYPE + self.der[-_ED25519_KEY_BYTES:]
             hashed = self.name.encode() + b"\n" + material
         else:
-            material = _ECDSA + self.der
+            material = _ECDSA_TYPE + self.der
             # For this type the specification hashes the key alone, without its name.
             hashed = self.der
-        object.__setattr__(self, "key_id", hashlib.sha256(hashed).digest()[:4])
+        object.__setattr__(self, "key_id", hashlib.sha256(hashed).digest()[:_KEY_ID_BYTES])
         object.__setattr__(self, "_material", material)
 
     def verify(self, signature: bytes, message: bytes) -> None:
@@ -75,7 +76,7 @@ def parse_vkey(text: str) -> NoteKey:
     if len(parts) != 3 or _VKEY_ID.fullmatch(parts[1]) is None:
         raise Code.KEY_INVALID(reason="note_key_malformed", expected="name+id+key", got=text[:80])
     raw = decode_base64(parts[2]) or b""
-    key = NoteKey(parts[0], _ed25519_der(raw[1:]) if raw[:1] == _ED25519 else raw[1:])
+    key = NoteKey(parts[0], _ed25519_der(raw[1:]) if raw[:1] == _ED25519_TYPE else raw[1:])
     if key.to_vkey() != text:
         raise Code.KEY_INVALID(reason="note_key_malformed", expected=key.to_vkey(), got=text[:200])
     return key
@@ -130,7 +131,7 @@ def split_note(note: bytes) -> tuple[str, Sequence[_Signature]]:
 
 
 def is_key_name(name: str) -> bool:
-    """Whether this is a key name: not empty, printable, no Unicode space, no plus sign."""
+    """Whether this is a key name: not empty, no control character below U+0020, no Unicode space, no plus sign."""
     return name != "" and not any(char.isspace() or char == "+" or char < " " for char in name)
 
 
@@ -153,9 +154,9 @@ def _parse_signature(line: str) -> _Signature:
     if not line.startswith(_DASH) or not space or not is_key_name(name):
         raise _malformed("em dash, key name, base64", line[:80])
     raw = decode_base64(encoded)
-    if raw is None or len(raw) < 5:
+    if raw is None or len(raw) <= _KEY_ID_BYTES:
         raise _malformed("a key id and a signature in canonical base64", encoded[:80])
-    return _Signature(name, raw[:4], raw[4:])
+    return _Signature(name, raw[:_KEY_ID_BYTES], raw[_KEY_ID_BYTES:])
 
 
 def _load(der: bytes) -> PublicKey:
@@ -176,7 +177,7 @@ def _ed25519_der(raw: bytes) -> bytes:
 
 
 def _key_unknown(known: Iterable[tuple[str, bytes]], signatures: Sequence[_Signature], text: str) -> VerificationError:
-    """The error names the known keys and those that signed. Its hint depends on whether the log has another name."""
+    """The error with the known keys and those that signed. The note of another origin gets its own message and hint."""
     expected = dict.fromkeys(f"{name}+{key_id.hex()}" for name, key_id in known)
     signed = dict.fromkeys(f"{signature.name}+{signature.key_id.hex()}" for signature in signatures)
     hint = "perhaps the trust root is older than the key: fetch the newest (`pvdm keys root fetch`)"

@@ -32,7 +32,7 @@ def locked(path: FilePath) -> Iterator[None]:
         # An object store needs no lock: there a write names the version that it replaces.
         yield
         return
-    # Only its owner may open it, because every process that opens it can hold the lock.
+    # Only the owner may open the lock file, because every process that opens it can hold the lock.
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     lock = os.open(path.with_name(path.name + ".lock"), flags, 0o600)
     try:
@@ -43,7 +43,7 @@ def locked(path: FilePath) -> Iterator[None]:
 
 
 def _wait_for(lock: int) -> None:
-    """Try to lock until the deadline, because the system has no lock with a timeout."""
+    """Lock the open file `lock`, by polling, because the system has no lock with a timeout."""
     deadline = time.monotonic() + OUTSIDE_LOCK_MAX_SECONDS
     while True:
         try:
@@ -65,12 +65,12 @@ class FileOutsideCheckpoint:
         self._origin = origin
         self._keys = keys
         self._seen: Checkpoint | None = None
-        self._memory = threading.Lock()
+        self._seen_lock = threading.Lock()
 
     def load(self) -> SignedCheckpoint | None:
-        """The file's checkpoint, with its signature verified; None only if none was ever stored.
+        """The file's checkpoint, with its signature verified; None if there is no file.
 
-        A checkpoint that is older than one which this process has seen is refused.
+        Raises `checkpoint_goes_back` if this process has seen a newer one.
         """
         seen = self._seen
         try:
@@ -121,7 +121,7 @@ class FileOutsideCheckpoint:
                     return
 
     def _remember(self, checkpoint: Checkpoint) -> None:
-        with self._memory:
+        with self._seen_lock:
             if self._seen is None or self._seen.size < checkpoint.size:
                 self._seen = checkpoint
 
@@ -134,7 +134,7 @@ class FileOutsideCheckpoint:
 
 
 def require_consistent(outside: FileOutsideCheckpoint, log: Log) -> SignedCheckpoint | None:
-    """The outside checkpoint, which the log must still begin with. None on the first start."""
+    """The outside checkpoint, whose tree the log must begin with. None on the first start."""
     newest = outside.load()
     if newest is None:
         if log.size() == 0:
@@ -144,8 +144,8 @@ def require_consistent(outside: FileOutsideCheckpoint, log: Log) -> SignedCheckp
     return newest
 
 
-def start(outside: FileOutsideCheckpoint, log: Log) -> None:
-    """Check the log against the outside checkpoint, then update the outside if a crash left it behind."""
+def check_at_start(outside: FileOutsideCheckpoint, log: Log) -> None:
+    """Check the log against the outside checkpoint, then update that one if a crash left it behind."""
     newest = require_consistent(outside, log)
     stored = log.checkpoint()
     if stored.checkpoint.size != log.size() or not compare_digest(stored.checkpoint.root, log.root(log.size())):
@@ -155,7 +155,7 @@ def start(outside: FileOutsideCheckpoint, log: Log) -> None:
 
 
 def acknowledge(outside: FileOutsideCheckpoint, log: Log, appended: AppendedEntries) -> int:
-    """Store a checkpoint outside that covers the entries, so that their loss is detected. Returns its size.
+    """Have an outside checkpoint cover the entries, so that their loss is detected. Returns the size that it covers.
 
     Call this after the transaction is durable and before the result is sent.
     """
@@ -175,7 +175,7 @@ def acknowledge(outside: FileOutsideCheckpoint, log: Log, appended: AppendedEntr
 
 
 def _require_begins_with(log: Log, seen: Checkpoint) -> None:
-    root = log.root_of_first(seen.size)
+    root = log.find_root(seen.size)
     if root is None:
         message = "the log is shorter than the checkpoint kept outside: the database was rolled back"
         expected = f"at least {seen.size} entries"

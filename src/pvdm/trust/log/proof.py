@@ -1,6 +1,6 @@
 """Verification of log proofs: inclusion, consistency, C2SP `tlog-proof` files, and two checkpoints of one log.
 
-The loops are those of RFC 9162 and share no code with `merkle`, which makes the proofs.
+The loops are those of RFC 9162. They share only the hash functions with `merkle`, which makes the proofs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def verify_inclusion(proof: merkle.InclusionProof, *, entry: bytes, size: int, r
             raise Code.INCLUSION_PROOF_INVALID(reason="inclusion_length")
         if at & 1 or at == last:
             value = merkle.node_hash(sibling, value)
-            at, last = _climb(at, last)
+            at, last = _skip_right_turns(at, last)
         else:
             value = merkle.node_hash(value, sibling)
         at, last = at >> 1, last >> 1
@@ -61,7 +61,7 @@ def verify_consistency(
     path = list(proof.hashes)
     if old_size & (old_size - 1) == 0:
         path.insert(0, old_root)
-    old, new = _run(path, old_size - 1, new_size - 1)
+    old, new = _climb_to_roots(path, old_size - 1, new_size - 1)
     # The new root first: if it matches, every hash of the proof belongs to the new tree, and the old root is wrong.
     if not compare_digest(new, new_root):
         raise refused("consistency_new_root", new_root.hex(), new.hex())
@@ -77,7 +77,7 @@ def _verify_trivial(proof: merkle.ConsistencyProof, old_root: bytes, new_root: b
         raise refused("consistency_old_root", expected.hex(), old_root.hex(), message="the older root is wrong")
 
 
-def _run(path: Sequence[bytes], at: int, last: int) -> tuple[bytes, bytes]:
+def _climb_to_roots(path: Sequence[bytes], at: int, last: int) -> tuple[bytes, bytes]:
     """The old and the new root that the hashes of a proof give (RFC 9162 section 2.1.4.2, steps 4 to 6)."""
     if not path:
         raise Code.CONSISTENCY_PROOF_INVALID(reason="consistency_length")
@@ -89,7 +89,7 @@ def _run(path: Sequence[bytes], at: int, last: int) -> tuple[bytes, bytes]:
             raise Code.CONSISTENCY_PROOF_INVALID(reason="consistency_length")
         if at & 1 or at == last:
             old, new = merkle.node_hash(value, old), merkle.node_hash(value, new)
-            at, last = _climb(at, last)
+            at, last = _skip_right_turns(at, last)
         else:
             new = merkle.node_hash(new, value)
         at, last = at >> 1, last >> 1
@@ -98,7 +98,7 @@ def _run(path: Sequence[bytes], at: int, last: int) -> tuple[bytes, bytes]:
     return old, new
 
 
-def _climb(at: int, last: int) -> tuple[int, int]:
+def _skip_right_turns(at: int, last: int) -> tuple[int, int]:
     while not at & 1 and at != 0:
         at, last = at >> 1, last >> 1
     return at, last
@@ -156,7 +156,7 @@ def verify_log_proof(proof: LogProof, *, entry: bytes, origin: str, keys: Iterab
 
 @dataclass(frozen=True, slots=True)
 class KnownLog:
-    """A log that is known by its origin and keys, which check its proof files and checkpoints."""
+    """Checks proof files of the log with this origin and these keys."""
 
     origin: str
     keys: tuple[NoteKey, ...]
@@ -170,8 +170,8 @@ def _malformed(expected: str, got: str) -> VerificationError:
     return VerificationError("log_proof_malformed", "the log proof is malformed", expected=expected, got=got)
 
 
-def compare(first: SignedCheckpoint, second: SignedCheckpoint, tiles: merkle.HashReader) -> None:
-    """Raise unless both are of one history: `log_forked`, or `tiles_mismatch` if the tiles are wrong.
+def require_same_history(first: SignedCheckpoint, second: SignedCheckpoint, tiles: merkle.HashReader) -> None:
+    """Raise `log_forked` unless both are of one history, or `tiles_mismatch` if the tiles are wrong.
 
     Both checkpoints were opened with the log's key. `tiles` are those of the larger tree. They are not trusted: their
     hashes must lead to the newer root.

@@ -1,4 +1,4 @@
-"""C2SP tiles of height 8: paths, the tiles of a tree, entry bundles, and reading hashes from a folder."""
+"""C2SP tiles of height 8: paths, the tiles of a tree, entry bundles, and reading both from a folder."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Tile:
 
     @property
     def path(self) -> str:
-        """The path of the tile under the log's prefix."""
+        """The path of the tile under the log's folder."""
         *groups, last = f"{self.index:,}".split(",")
         name = "/".join([*(f"x{group:0>3}" for group in groups), f"{last:0>3}"])
         level = "entries" if self.level == ENTRIES_LEVEL else str(self.level)
@@ -105,7 +105,7 @@ def unpack_bundle(data: bytes, *, width: int) -> list[bytes]:
 
 
 class StaticTiles:
-    """Reads hashes of a tree of a known size from exported tiles. They are not trusted."""
+    """Reads hashes and entries of a tree of a known size from exported files. The files are not trusted."""
 
     def __init__(self, folder: FilePath, size: int) -> None:
         self._folder = folder

@@ -10,14 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pvdm.errors import Code, InputError
 from pvdm.lake.paths import Location, parse_location
 from pvdm.lake.stores.roles import Role, Sts, VendingSettings, session_policy
-from pvdm.lake.stores.s3_client import S3Settings, credential_properties, open_config
+from pvdm.lake.stores.s3_client import S3Settings, credential_properties, store_properties
 
 
 class StoreAccess:
-    """Vends read-only sessions for objects; local files need none.
-
-    The Steward's own credentials can write, so Spark never gets them.
-    """
+    """Vends read-only sessions for objects, since the Steward's own credentials can write. Local files need none."""
 
     def __init__(self, settings: S3Settings | None = None, vending: VendingSettings | None = None) -> None:
         self._settings = settings
@@ -28,7 +25,7 @@ class StoreAccess:
     @property
     def config(self) -> Mapping[str, str] | None:
         """The store's address and options as Iceberg properties; None if no sessions are vended."""
-        return None if self._settings is None or self._vending is None else open_config(self._settings)
+        return None if self._settings is None or self._vending is None else store_properties(self._settings)
 
     def reaches(self, *sides: Sequence[str]) -> bool:
         """Whether a session could read all of these locations."""
@@ -43,7 +40,7 @@ class StoreAccess:
             return False
         return True
 
-    def vended(self, job_id: str, *sides: Iterable[str]) -> dict[str, str] | None:
+    def vend(self, job_id: str, *sides: Iterable[str]) -> dict[str, str] | None:
         """The store's properties, with a session that can only read these locations; None if all are local."""
         folders = _common_folders(sides)
         if not folders:
@@ -64,11 +61,11 @@ class StoreAccess:
             policy=session_policy(role, write=(), read=folders),
             seconds=self._vending.lifetime_seconds,
         )
-        return open_config(self._settings) | credential_properties(session.credentials)
+        return store_properties(self._settings) | credential_properties(session.credentials)
 
 
 def _common_folders(sides: Iterable[Iterable[str]]) -> list[Location]:
-    """The deepest common folders of the objects of each side. Raises for an object without a folder."""
+    """The deepest common folder of each side's objects, by bucket and first folder. Raises for one without a folder."""
     common: dict[Location, None] = {}
     for side in sides:
         groups: dict[tuple[str, str], list[tuple[str, ...]]] = {}

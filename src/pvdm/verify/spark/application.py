@@ -44,10 +44,10 @@ class RunningDriver:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class SparkTable:
     """What Spark's reader reads: columns of a snapshot of the table whose metadata file is in `folder`.
 
-    `store` is the credential for the table's files; None if they are local.
+    At most `tasks` Spark tasks read it. `store` is the credential for its files; None if they are local.
     """
 
     folder: Path
@@ -92,7 +92,9 @@ class Application:
         """Run the tasks. Returns two lists: why a worker got no keys, else None; and the sealed reports."""
         return self._request({"job": job_id}, [common, *tasks])
 
-    def extract(self, job_id: str, common: bytes, rows: bytes, table: Table) -> tuple[list[str | None], list[bytes]]:
+    def extract(
+        self, job_id: str, common: bytes, rows: bytes, table: SparkTable
+    ) -> tuple[list[str | None], list[bytes]]:
         """Digest the table with Spark's reader. Returns the same two lists, with an item for each Spark partition."""
         head = {"table": table.name, "snapshot": str(table.snapshot_id), "columns": list(table.columns)}
         return self._request({"job": job_id, "tasks": table.tasks} | head, [common, rows], table.store)

@@ -35,18 +35,18 @@ def send(stream: IO[bytes], head: dict[str, Any], parts: Sequence[bytes] = ()) -
 def receive(stream: IO[bytes], seconds: float | None = None) -> tuple[dict[str, Any], list[bytes]]:
     """Receive the next message; raises `spark_driver_gone` at the end of the stream or after `seconds`."""
     ends = None if seconds is None else time.monotonic() + seconds
-    head: dict[str, Any] = json.loads(_frame(stream, ends))
-    return head, [_frame(stream, ends) for _ in range(int(head["parts"]))]
+    head: dict[str, Any] = json.loads(_read_frame(stream, ends))
+    return head, [_read_frame(stream, ends) for _ in range(int(head["parts"]))]
 
 
-def _frame(stream: IO[bytes], ends: float | None) -> bytes:
-    size = int.from_bytes(_exactly(stream, _LENGTH_BYTES, ends), "big")
+def _read_frame(stream: IO[bytes], ends: float | None) -> bytes:
+    size = int.from_bytes(_read_exactly(stream, _LENGTH_BYTES, ends), "big")
     if size > FRAME_MAX_BYTES:
         raise driver_gone(f"a message of {size} bytes")
-    return _exactly(stream, size, ends)
+    return _read_exactly(stream, size, ends)
 
 
-def _exactly(stream: IO[bytes], size: int, ends: float | None) -> bytes:
+def _read_exactly(stream: IO[bytes], size: int, ends: float | None) -> bytes:
     parts: list[bytes] = []
     while size > 0:
         if ends is not None and not select.select([stream], [], [], max(0.0, ends - time.monotonic()))[0]:
@@ -64,7 +64,7 @@ def driver_gone(got: str) -> PvdmError:
     return Code.SPARK_EXTRACTION_FAILED(reason="spark_driver_gone", got=got)
 
 
-ANSWER = "task long, sealed binary, refused string"
+ANSWER_DDL = "task long, sealed binary, refused string"
 
 
 def main() -> None:
@@ -141,7 +141,7 @@ def _extract(spark: SparkSession, head: dict[str, Any], parts: list[bytes]) -> t
     table = session.read.option("versionAsOf", head["snapshot"]).table(head["table"])
     names = ["`" + name.replace("`", "``") + "`" for name in head["columns"]]
     columns = table.select(*names).coalesce(int(head["tasks"]))
-    rows = columns.mapInArrow(_on_workers("run_extraction", *parts), ANSWER).collect()
+    rows = columns.mapInArrow(_on_workers("run_extraction", *parts), ANSWER_DDL).collect()
     return {"refused": [row["refused"] for row in rows]}, [bytes(row["sealed"] or b"") for row in rows]
 
 
@@ -149,7 +149,7 @@ def _read(spark: SparkSession, parts: list[bytes]) -> tuple[dict[str, Any], list
     """Read files with the kernel: each Spark partition runs one task."""
     common, *tasks = parts
     numbers = spark.range(0, len(tasks), 1, len(tasks))
-    rows = numbers.mapInArrow(_on_workers("run_tasks", common, tasks), ANSWER).collect()
+    rows = numbers.mapInArrow(_on_workers("run_tasks", common, tasks), ANSWER_DDL).collect()
     by_task = {row["task"]: row for row in rows}
     ordered = [by_task[number] for number in range(len(tasks))]
     return {"refused": [row["refused"] for row in ordered]}, [bytes(row["sealed"] or b"") for row in ordered]

@@ -21,9 +21,9 @@ from pvdm.verify.fetch import Files
 from pvdm.verify.findings import Finding, Partials, rows_of
 from pvdm.verify.readers import JobInputs, JobKeys, Reader, ReadResult, Work, combine_all, published_files
 from pvdm.verify.spark.access import StoreAccess
-from pvdm.verify.spark.application import Application, Table
-from pvdm.verify.spark.reader import DoorOf, open_reports
-from pvdm.verify.spark.report import Report, bound_to
+from pvdm.verify.spark.application import Application, SparkTable
+from pvdm.verify.spark.reader import EndpointOf, open_reports
+from pvdm.verify.spark.report import Report, hash_task
 from pvdm.verify.spark.settings import EXTRACTION_FOLDER, TASK_TRIES_MAX, TASKS_A_CORE_MAX, SparkSettings, is_connect
 from pvdm.verify.spark.task import Common, RowSelection
 from pvdm.verify.spark.worker import FILE_COLUMN
@@ -31,12 +31,12 @@ from pvdm.verify.spark.worker import FILE_COLUMN
 
 @dataclass(frozen=True, slots=True)
 class SparkExtraction:
-    """The Steward's Spark application as a reader of rows."""
+    """The Steward's Spark application, whose own reader of Iceberg tables reads the rows."""
 
     settings: SparkSettings
     application: Application
     files: Files
-    door_of: DoorOf
+    endpoint_of: EndpointOf
     access: StoreAccess
 
     def require_reach(self, locations: Sequence[str]) -> None:
@@ -50,7 +50,7 @@ class SparkExtraction:
 
     def wrap(self, direct: Reader) -> Reader:
         """A reader that reads rows with Spark, and everything else with `direct`."""
-        return _Extracting(self, direct)
+        return _ExtractionReader(self, direct)
 
 
 def require_extraction(extraction: SparkExtraction | None) -> SparkExtraction:
@@ -61,7 +61,7 @@ def require_extraction(extraction: SparkExtraction | None) -> SparkExtraction:
 
 
 @dataclass(frozen=True, slots=True)
-class _Extracting:
+class _ExtractionReader:
     """Reads with the direct reader first, which compares bytes with their freeze and builds the entries for Spark.
 
     Spark's digests of both sides must equal the direct ones. They differ if Spark reads a row differently, or if a
@@ -95,24 +95,24 @@ class _Extracting:
         """Findings for files whose version changed while Spark read them, since its reader knows no versions."""
         if work.keep is not None:
             return
-        for order in work.staged:
-            if order.frozen.version is None:
+        for item in work.staged:
+            if item.frozen.version is None:
                 continue
             try:
-                self.spark.files.require_version(order.frozen)
+                self.spark.files.require_version(item.frozen)
             except VerificationError as error:
-                yield Finding.of(FailureClass.PHYSICAL, error, order.path)
+                yield Finding.of(FailureClass.PHYSICAL, error, item.path)
 
 
 def extract_staged(
     spark: SparkExtraction, inputs: JobInputs, files: Sequence[DataFile], folder: Path, job_keys: JobKeys
 ) -> Partials:
-    """Digest the staged rows, read by the entries and from the places that would be published."""
-    store = spark.access.vended(job_keys.job_id, [each.file_path for each in files])
+    """Digest the staged rows. Spark reads them by the entries, and from the paths, that would be published."""
+    store = spark.access.vend(job_keys.job_id, [each.file_path for each in files])
     snapshot_id = int.from_bytes(hashlib.sha256(job_keys.job_id.encode()).digest()[:7], "big") + 1
     document = _with_snapshot(without_properties(inputs.metadata), files, snapshot_id, folder, spark.files)
     columns = tuple(dict.fromkeys(name for each in inputs.plan.projections for name in each.columns))
-    table = Table(folder / "staged", snapshot_id, columns, _tasks(spark), store)
+    table = SparkTable(folder / "staged", snapshot_id, columns, _tasks(spark), store)
     table.write(document.to_bytes())
     reports = _reports(spark, inputs, RowSelection(staged=True), table, job_keys)
     return combine_all(inputs.plan, job_keys.keys, (each.staged for each in reports))
@@ -125,8 +125,8 @@ def extract_intent(spark: SparkExtraction, inputs: JobInputs, folder: Path, job_
         raise Code.EXTRACTION_UNSUPPORTED(reason="extraction_source_unsupported", got=source.ref.name)
     columns = inputs.intent().source_columns + (() if chunk_files is None else (FILE_COLUMN,))
     metadata_files = _metadata_locations(source.metadata, source.snapshot_id, spark.files)
-    store = spark.access.vended(job_keys.job_id, source.scan.locations(), metadata_files)
-    table = Table(folder / "source", source.snapshot_id, columns, _tasks(spark), store)
+    store = spark.access.vend(job_keys.job_id, source.scan.locations(), metadata_files)
+    table = SparkTable(folder / "source", source.snapshot_id, columns, _tasks(spark), store)
     table.write(without_properties(source.metadata).to_bytes())
     reports = _reports(spark, inputs, RowSelection(staged=False, files=chunk_files), table, job_keys)
     return combine_all(inputs.plan, job_keys.keys, (each.intent for each in reports))
@@ -146,12 +146,12 @@ def _tasks(spark: SparkExtraction) -> int:
 
 
 def _reports(
-    spark: SparkExtraction, inputs: JobInputs, rows: RowSelection, table: Table, job_keys: JobKeys
+    spark: SparkExtraction, inputs: JobInputs, rows: RowSelection, table: SparkTable, job_keys: JobKeys
 ) -> list[Report]:
-    common = Common.of(inputs, spark.door_of(job_keys.job_id, job_keys.handle)).to_bytes()
-    orders = rows.to_bytes()
-    refused, sealed = spark.application.extract(job_keys.job_id, common, orders, table)
-    return open_reports(refused, sealed, [bound_to(common, orders)] * len(sealed), job_keys)
+    common = Common.of(inputs, spark.endpoint_of(job_keys.job_id, job_keys.handle)).to_bytes()
+    selection = rows.to_bytes()
+    refused, sealed = spark.application.extract(job_keys.job_id, common, selection, table)
+    return open_reports(refused, sealed, [hash_task(common, selection)] * len(sealed), job_keys)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from pvdm.digest import Keys, combine_each
-from pvdm.digest.sharing import mapped
+from pvdm.digest.sharing import map_in_threads
 from pvdm.errors import Code, VerificationError
 from pvdm.model.statements.verdict import FailureClass
 from pvdm.verify.fetch import Files
@@ -18,20 +18,20 @@ from pvdm.verify.readers import (
     JobKeys,
     ReadFile,
     ReadResult,
-    SourceOrder,
-    StagedOrder,
+    SourceItem,
+    StagedItem,
     Work,
-    added_file,
     combine_all,
     observe_staged,
+    write_added_file,
 )
 from pvdm.verify.spark.access import StoreAccess
 from pvdm.verify.spark.application import Application
-from pvdm.verify.spark.report import FileReport, JobSeal, Report, bound_to
+from pvdm.verify.spark.report import FileReport, JobSeal, Report, hash_task
 from pvdm.verify.spark.settings import TASK_TRIES_MAX, TASKS_A_CORE_MAX, SparkSettings
-from pvdm.verify.spark.task import Common, KeyDoor, Task
+from pvdm.verify.spark.task import Common, KeyEndpoint, Task
 
-DoorOf = Callable[[str, str], KeyDoor]
+EndpointOf = Callable[[str, str], KeyEndpoint]
 _Each = TypeVar("_Each")
 
 
@@ -39,21 +39,21 @@ _Each = TypeVar("_Each")
 class SparkReader:
     """Reads with the Steward's Spark application.
 
-    `door_of` returns, for a job id and its handle, where workers get the keys. `access` vends their access to objects.
+    `endpoint_of` says, by job id and handle, where workers get the keys. `access` vends their access to objects.
     `threads` threads write the published files.
     """
 
     settings: SparkSettings
     application: Application
     files: Files
-    door_of: DoorOf
+    endpoint_of: EndpointOf
     access: StoreAccess
     threads: int = 2
 
     def takes(self, work: Work) -> bool:
         """Whether the chunk has enough bytes or files for Spark, and workers can read all of it."""
-        size = sum(each.size for each in work.orders)
-        is_large = size >= self.settings.bytes_least or len(work.orders) >= self.settings.files_least
+        size = sum(each.size for each in work.items)
+        is_large = size >= self.settings.bytes_least or len(work.items) >= self.settings.files_least
         return is_large and self.access.reaches(*_locations(work))
 
     def redemptions(self, work: Work) -> int:
@@ -62,15 +62,17 @@ class SparkReader:
 
     def read(self, work: Work, job_keys: JobKeys) -> ReadResult:
         """Let workers read the files. They write nothing: the Steward makes published files from their recipes."""
-        store = self.access.vended(job_keys.job_id, *_locations(work))
+        store = self.access.vend(job_keys.job_id, *_locations(work))
         tasks = _tasks(work, self.application.cores())
         reports = self._reports(work.inputs, tasks, job_keys, store)
         by_position = {each.position: each for report in reports for each in report.files}
-        if by_position.keys() != {order.position for order in work.staged}:
+        if by_position.keys() != {item.position for item in work.staged}:
             raise Code.WORKER_REPORT_MALFORMED(expected="a report for each staged file", got="reports for other files")
         keys = job_keys.keys
         read = tuple(
-            mapped(self.threads, lambda order: self._read(work, order, by_position[order.position], keys), work.staged)
+            map_in_threads(
+                self.threads, lambda item: self._finish_file(work, item, by_position[item.position], keys), work.staged
+            )
         )
         all_read = all(isinstance(each, ReadFile) for each in read) and all(
             each.digested for each in by_position.values()
@@ -83,22 +85,22 @@ class SparkReader:
             combine_each([work.inputs.intent_digest(keys).partials(), *intent]),
         )
 
-    def _read(self, work: Work, order: StagedOrder, report: FileReport, keys: Keys) -> ReadFile | Finding:
+    def _finish_file(self, work: Work, item: StagedItem, report: FileReport, keys: Keys) -> ReadFile | Finding:
         """What a worker found in a file, and the file to publish, made of the bytes that the worker read."""
         seen = report.seen
         if isinstance(seen, Finding):
             return seen
         try:
-            staged = None if work.keep is None or seen.data_file is None else self.files.fetch_frozen(order.frozen)
+            staged = None if work.keep is None or seen.data_file is None else self.files.fetch_frozen(item.frozen)
         except VerificationError as error:
-            return Finding.of(FailureClass.PHYSICAL, error, order.path)
+            return Finding.of(FailureClass.PHYSICAL, error, item.path)
         if staged is None:
-            return ReadFile(added_file(work, order, seen, bytes), seen)
+            return ReadFile(write_added_file(work, item, seen, bytes), seen)
         if seen.recipe is None:
             # The recipe was too long for the report.
-            seen = replace(seen, recipe=observe_staged(work.inputs, order, staged, keys)[0].recipe)
+            seen = replace(seen, recipe=observe_staged(work.inputs, item, staged, keys)[0].recipe)
         try:
-            added = added_file(work, order, seen, lambda: staged.data)
+            added = write_added_file(work, item, seen, lambda: staged.data)
         except VerificationError as error:
             if error.code != Code.RECIPE_INVALID:
                 raise
@@ -112,25 +114,25 @@ class SparkReader:
     ) -> list[Report]:
         if not tasks:
             return []
-        sealed_store = None if store is None else JobSeal(job_keys.keys, job_keys.job_id).close_store(store)
-        common = Common.of(inputs, self.door_of(job_keys.job_id, job_keys.handle), sealed_store).to_bytes()
-        orders = [task.to_bytes() for task in tasks]
-        refused, sealed = self.application.run(job_keys.job_id, common, orders)
-        if not len(refused) == len(sealed) == len(orders):
-            raise Code.WORKER_REPORT_MALFORMED(expected=f"{len(orders)} reports", got=f"{len(sealed)} reports")
-        return open_reports(refused, sealed, [bound_to(common, order) for order in orders], job_keys)
+        sealed_store = None if store is None else JobSeal(job_keys.keys, job_keys.job_id).encrypt_store(store)
+        common = Common.of(inputs, self.endpoint_of(job_keys.job_id, job_keys.handle), sealed_store).to_bytes()
+        messages = [task.to_bytes() for task in tasks]
+        refused, sealed = self.application.run(job_keys.job_id, common, messages)
+        if not len(refused) == len(sealed) == len(messages):
+            raise Code.WORKER_REPORT_MALFORMED(expected=f"{len(messages)} reports", got=f"{len(sealed)} reports")
+        return open_reports(refused, sealed, [hash_task(common, message) for message in messages], job_keys)
 
 
 def open_reports(
     refused: Sequence[str | None], sealed: Sequence[bytes], about: Sequence[bytes], job_keys: JobKeys
 ) -> list[Report]:
-    """Open the reports. Each must be bound to its orders. The error of the first report that has one is raised."""
+    """Open the reports. Each must be bound to its task. The error of the first report that has one is raised."""
     seal = JobSeal(job_keys.keys, job_keys.job_id)
     reports = []
     for refusal, data, bound in zip(refused, sealed, about, strict=True):
         if refusal is not None:
             raise Code.SPARK_EXTRACTION_FAILED(reason="spark_worker_refused", got=refusal[:120])
-        report = Report.from_bytes(seal.open(data, bound))
+        report = Report.from_bytes(seal.decrypt(data, bound))
         if report.error is not None:
             raise report.error
         reports.append(report)
@@ -147,10 +149,10 @@ def _tasks(work: Work, cores: int) -> list[Task]:
     """The files of both sides in at most four tasks a core."""
     return [
         Task(
-            tuple(each for each in group if isinstance(each, StagedOrder)),
-            tuple(each for each in group if isinstance(each, SourceOrder)),
+            tuple(each for each in group if isinstance(each, StagedItem)),
+            tuple(each for each in group if isinstance(each, SourceItem)),
         )
-        for group in group_by_size([(each.size, each) for each in work.orders], cores)
+        for group in group_by_size([(each.size, each) for each in work.items], cores)
     ]
 
 

@@ -1,7 +1,7 @@
 """Reports of workers. They are parsed strictly and never unpickled, since the Steward's process has the root keys.
 
 A report is sealed: encrypted under a key of its job, because sums of row hashes must not be stored on any disk. The
-credential with which workers read a store is sent to them under the same seal.
+credential with which workers read a store is encrypted in the same way.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NONCE_BYTES: Final = 12
 
 
 class JobSeal:
-    """Closes and opens the reports of one job; its key is derived from the job's digest keys."""
+    """Encrypts and decrypts the reports of one job; its key is derived from the job's digest keys."""
 
     __slots__ = ("_key",)
 
@@ -51,23 +51,23 @@ class JobSeal:
         first = next(name for name in ProjectionName if name in keys)
         self._key = Secret(hmac.digest(keys[first].reveal(), _LABEL + framed(job_id.encode()), hashlib.sha256))
 
-    def close(self, report: bytes, bound: bytes) -> bytes:
-        """Nonce and ciphertext; `bound` is authenticated, and must be the same at opening."""
+    def encrypt(self, report: bytes, bound: bytes) -> bytes:
+        """Nonce and ciphertext; `bound` is authenticated, and `decrypt` needs the same."""
         nonce = os.urandom(_NONCE_BYTES)
         return nonce + AESGCM(self._key.reveal()).encrypt(nonce, report, bound)
 
-    def close_store(self, config: Mapping[str, str]) -> bytes:
+    def encrypt_store(self, config: Mapping[str, str]) -> bytes:
         """The access to a store, with its credential, for the workers of this job."""
-        return self.close(dump(dict(config)), _STORE)
+        return self.encrypt(dump(dict(config)), _STORE)
 
-    def open_store(self, sealed: bytes) -> dict[str, str]:
+    def decrypt_store(self, sealed: bytes) -> dict[str, str]:
         """The access to a store, on a worker that has the job's keys."""
-        config = parse(self.open(sealed, _STORE), size_max_bytes=_STORE_MAX_BYTES)
+        config = parse(self.decrypt(sealed, _STORE), size_max_bytes=_STORE_MAX_BYTES)
         if not isinstance(config, dict):
-            raise AssertionError("as `close_store` wrote it")
+            raise AssertionError("as `encrypt_store` wrote it")
         return {str(name): str(config[name]) for name in config}
 
-    def open(self, sealed: bytes, bound: bytes) -> bytes:
+    def decrypt(self, sealed: bytes, bound: bytes) -> bytes:
         """The report; raises `worker_report_forged` unless it was made under this job's keys and about `bound`."""
         try:
             return AESGCM(self._key.reveal()).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound)
@@ -75,8 +75,8 @@ class JobSeal:
             raise Code.SPARK_EXTRACTION_FAILED(reason="worker_report_forged", got="another") from None
 
 
-def bound_to(common: bytes, task: bytes) -> bytes:
-    """The hash of the orders that a report is bound to."""
+def hash_task(common: bytes, task: bytes) -> bytes:
+    """The hash of a task, or of a row selection, and of what its job's tasks share. A report is bound to it."""
     return hashlib.sha256(b"pvdm/worker-orders/v1\0" + framed(common) + framed(task)).digest()
 
 

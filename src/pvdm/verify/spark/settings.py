@@ -31,10 +31,10 @@ def is_connect(master: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """The application, which reads chunks of at least `bytes_least` bytes or `files_least` files on both sides.
+    """The application, which reads chunks of at least `bytes_least` bytes or `files_least` files, both sides together.
 
     `worker_token` is a file on every worker's host, which an operator puts there. Where all workers are on this host,
-    the Steward makes it. `address` is the Steward's for workers, `authorities` the certificates that they trust.
+    the Steward makes it. Workers reach the Steward at `address`, and trust the certificates of `authorities`.
     """
 
     master: str
@@ -63,7 +63,7 @@ _PACKAGES: Final = ("pvdm", "pvdm_kernel")
 
 
 def build_archive(folder: Path) -> Path:
-    """A tar of pvdm and its kernel, which Spark unpacks beside each executor; a native library loads from no zip."""
+    """A tar of pvdm and its kernel, which each executor unpacks, since a native library cannot be loaded from a zip."""
     path = folder / f"pvdm-{__version__}.tar.gz"
     temporary = folder / f".{path.name}.{os.getpid()}"
     with tarfile.open(temporary, "w:gz", compresslevel=1) as archive:

@@ -1,4 +1,4 @@
-"""Orders for workers: pickled by the Steward, without keys, and unpickled only by workers."""
+"""Messages for workers: pickled by the Steward, without keys, and unpickled only by workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.verify.readers import JobInputs, SourceOrder, StagedOrder
+from pvdm.verify.readers import JobInputs, SourceItem, StagedItem
 
 # A table is sent as its document, whose parts cannot be pickled.
 copyreg.pickle(TableMetadata, lambda metadata: (TableMetadata.parse, (metadata.to_bytes(),)))
@@ -33,7 +33,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyDoor:
+class KeyEndpoint:
     """Where a worker gets the job's keys: the Steward's address, the handle, and the file with the worker's token.
 
     Handle and token are useless without each other, and the token lies on the worker's host.
@@ -50,8 +50,8 @@ class KeyDoor:
 class Task(Message):
     """The files of one task."""
 
-    staged: tuple[StagedOrder, ...]
-    source: tuple[SourceOrder, ...]
+    staged: tuple[StagedItem, ...]
+    source: tuple[SourceItem, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +67,15 @@ class RowSelection(Message):
 
 @dataclass(frozen=True, slots=True)
 class Common(Message):
-    """What all tasks of a job share; `store` is the access to its object store, under the job's seal."""
+    """What all tasks of a job share; `store` is the access to its object store, encrypted by `JobSeal`."""
 
-    door: KeyDoor
+    endpoint: KeyEndpoint
     inputs: JobInputs
     store: bytes | None = None
 
     @classmethod
-    def of(cls, inputs: JobInputs, door: KeyDoor, store: bytes | None = None) -> Common:
+    def of(cls, inputs: JobInputs, endpoint: KeyEndpoint, store: bytes | None = None) -> Common:
         """The inputs of a job, without the source's files, which are in the tasks, and without its metadata."""
         scan = replace(inputs.source.scan, files=(), defaults=dict(inputs.source.scan.defaults))
         source = replace(inputs.source, scan=scan, metadata=None, newer_columns=())
-        return cls(door, replace(inputs, source=source), store)
+        return cls(endpoint, replace(inputs, source=source), store)

@@ -1,6 +1,6 @@
 """What a worker process does: gets keys for its handle, reads and digests the files of a task, and reports.
 
-It imports neither `trust` nor `ledger`: a process that decodes staged files has the keys of one attempt, never roots.
+It imports neither `trust` nor `ledger`: a process that decodes staged files has one attempt's keys, never root keys.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from pvdm.lake.stores.stores import Stores
 from pvdm.model.projection import ProjectionName
 from pvdm.model.secret import DigestKey
 from pvdm.model.statements.verdict import FailureClass
-from pvdm.verify.fetch import Files, fetch_source
+from pvdm.verify.fetch import Files, source_fetcher
 from pvdm.verify.findings import Finding, Partials
-from pvdm.verify.readers import JobInputs, SourceOrder, StagedOrder, observe_staged
-from pvdm.verify.source import source_readable
-from pvdm.verify.spark.report import FileReport, JobSeal, Report, bound_to
-from pvdm.verify.spark.task import Common, KeyDoor, RowSelection, Task
+from pvdm.verify.readers import JobInputs, SourceItem, StagedItem, observe_staged
+from pvdm.verify.source import translate_read_errors
+from pvdm.verify.spark.report import FileReport, JobSeal, Report, hash_task
+from pvdm.verify.spark.task import Common, KeyEndpoint, RowSelection, Task
 
 REDEEM_PATH: Final = "/v1/keys/redeem"
 REDEEM_TRIES_MAX: Final = 4
@@ -40,7 +40,7 @@ REDEEM_TIMEOUT_SECONDS: Final = 30
 KEYS_IDLE_SECONDS: Final = 30
 FILE_COLUMN: Final = "_file"  # Iceberg's name for the file of a row
 _COLUMNS: Final[dict[str, pa.DataType]] = {"task": pa.int64(), "sealed": pa.binary(), "refused": pa.string()}
-ANSWERS: Final = pa.schema(_COLUMNS)
+ANSWER_SCHEMA: Final = pa.schema(_COLUMNS)
 
 
 class Keyring:
@@ -50,7 +50,7 @@ class Keyring:
     task of another job starts, or some time after the last task. A later task redeems again, under a new name.
     """
 
-    def __init__(self, redeem: Callable[[KeyDoor, str], Keys], idle_seconds: float = KEYS_IDLE_SECONDS) -> None:
+    def __init__(self, redeem: Callable[[KeyEndpoint, str], Keys], idle_seconds: float = KEYS_IDLE_SECONDS) -> None:
         self._redeem = redeem
         self._idle_seconds = idle_seconds
         self._lock = threading.Lock()
@@ -59,18 +59,18 @@ class Keyring:
         self._keys: Keys | None = None
         self._timer: threading.Timer | None = None
 
-    def keys(self, door: KeyDoor) -> Keys:
+    def keys(self, endpoint: KeyEndpoint) -> Keys:
         """The job's keys, from memory or from the Steward."""
         with self._lock:
             self._stop_timer()
             # A forked process has a copy of its parent's keys, but must redeem under its own name.
-            if self._keys is None or self._job_id != door.job_id or self._process != os.getpid():
+            if self._keys is None or self._job_id != endpoint.job_id or self._process != os.getpid():
                 self._keys = self._job_id = None
-                self._keys = self._redeem(door, own_name())
-                self._job_id, self._process = door.job_id, os.getpid()
+                self._keys = self._redeem(endpoint, new_worker_name())
+                self._job_id, self._process = endpoint.job_id, os.getpid()
             return self._keys
 
-    def rest(self) -> None:
+    def start_idle_timer(self) -> None:
         """Drop the keys after the idle time, unless another task starts before."""
         with self._lock:
             self._stop_timer()
@@ -89,36 +89,36 @@ class Keyring:
             self._timer = None
 
 
-def own_name() -> str:
+def new_worker_name() -> str:
     """A name under which this process redeems keys once."""
     host = "".join(each if each.isalnum() or each in ".-" else "-" for each in socket.gethostname())[:60]
     return f"{host}:{os.getpid()}:{secrets.token_hex(8)}"
 
 
-def redeem(door: KeyDoor, worker: str) -> Keys:
-    """Ask the Steward for the keys of the job, with the worker's own token; retries while the Steward is busy."""
-    request = {"job_id": door.job_id, "handle": door.handle, "worker": worker}
+def redeem(endpoint: KeyEndpoint, worker: str) -> Keys:
+    """Get the job's keys from the Steward with the worker's own token; retries if it is busy or unreachable."""
+    request = {"job_id": endpoint.job_id, "handle": endpoint.handle, "worker": worker}
     verify: ssl.SSLContext | bool = True
-    if door.authorities is not None:
-        verify = ssl.create_default_context(cafile=door.authorities)
+    if endpoint.authorities is not None:
+        verify = ssl.create_default_context(cafile=endpoint.authorities)
     for number in range(1, REDEEM_TRIES_MAX + 1):
         try:
             with httpx.Client(verify=verify, timeout=REDEEM_TIMEOUT_SECONDS, trust_env=False) as http:
-                headers = {"authorization": f"Bearer {read_token(Path(door.token_file)).text}"}
-                answer = http.post(f"{door.address}{REDEEM_PATH}", json=request, headers=headers)
+                headers = {"authorization": f"Bearer {read_token(Path(endpoint.token_file)).text}"}
+                answer = http.post(f"{endpoint.address}{REDEEM_PATH}", json=request, headers=headers)
         except httpx.HTTPError as error:
             if number == REDEEM_TRIES_MAX:
                 raise Code.SPARK_EXTRACTION_FAILED(reason="worker_door_unreachable", got=type(error).__name__) from None
         else:
             if answer.status_code == httpx.codes.OK:
-                return _keys(answer.json())
+                return _parse_keys(answer.json())
             if answer.status_code not in (429, 503) or number == REDEEM_TRIES_MAX:
                 raise _refusal(answer)
         time.sleep(number)
     raise AssertionError("the last try returns or raises")
 
 
-def _keys(answer: dict[str, object]) -> Keys:
+def _parse_keys(answer: dict[str, object]) -> Keys:
     epoch, keys = answer["epoch"], answer["keys"]
     if not isinstance(keys, dict):
         raise Code.SPARK_EXTRACTION_FAILED(reason="worker_door_unreachable", got="a response without keys")
@@ -137,7 +137,7 @@ KEYRING: Final = Keyring(redeem)
 
 
 def run_tasks(common: bytes, tasks: Sequence[bytes], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run the tasks with these numbers. Each answer has a sealed report, or the code why the worker got no keys."""
+    """Run the tasks with these numbers. Each answer has a sealed report, or the reason why the worker got no keys."""
     for batch in batches:
         numbers: list[int] = batch.to_pydict()["id"]
         for number in numbers:
@@ -150,29 +150,29 @@ def run_extraction(common: bytes, rows: bytes, batches: Iterable[pa.RecordBatch]
     def extract(shared: Common, keys: Keys) -> Report:
         return _extract(shared.inputs, RowSelection.from_bytes(rows), keys, batches)
 
-    yield _answer(0, *_seal(common, rows, extract))
+    yield _answer(0, *_run_sealed(common, rows, extract))
 
 
 def _answer(task: int, sealed: bytes | None, refused: str | None) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([{"task": task, "sealed": sealed, "refused": refused}], schema=ANSWERS)
+    return pa.RecordBatch.from_pylist([{"task": task, "sealed": sealed, "refused": refused}], schema=ANSWER_SCHEMA)
 
 
 def run_task(common: bytes, task: bytes) -> tuple[bytes | None, str | None]:
     """The sealed report of a task."""
 
     def read(shared: Common, keys: Keys) -> Report:
-        store = None if shared.store is None else JobSeal(keys, shared.door.job_id).open_store(shared.store)
+        store = None if shared.store is None else JobSeal(keys, shared.endpoint.job_id).decrypt_store(shared.store)
         files = Files(Stores(None if store is None else settings_from_config(store)))
         return read_task(shared.inputs, Task.from_bytes(task), keys, files)
 
-    return _seal(common, task, read)
+    return _run_sealed(common, task, read)
 
 
-def _seal(common: bytes, orders: bytes, work: Callable[[Common, Keys], Report]) -> tuple[bytes | None, str | None]:
-    """The report under the job's seal; without keys, only the code of the reason."""
+def _run_sealed(common: bytes, task: bytes, work: Callable[[Common, Keys], Report]) -> tuple[bytes | None, str | None]:
+    """Do the work and encrypt its report; without keys, return only the reason."""
     shared = Common.from_bytes(common)
     try:
-        keys = KEYRING.keys(shared.door)
+        keys = KEYRING.keys(shared.endpoint)
     except PvdmError as error:
         return None, error.got if error.code == Code.WORKER_REFUSED else error.reason
     try:
@@ -181,9 +181,9 @@ def _seal(common: bytes, orders: bytes, work: Callable[[Common, Keys], Report]) 
         except PvdmError as error:
             report = Report((), None, None, error)  # the Steward raises the error, so there is no verdict
         data = report.to_bytes(shared.inputs.metadata)
-        return JobSeal(keys, shared.door.job_id).close(data, bound_to(common, orders)), None
+        return JobSeal(keys, shared.endpoint.job_id).encrypt(data, hash_task(common, task)), None
     finally:
-        KEYRING.rest()
+        KEYRING.start_idle_timer()
 
 
 def _extract(inputs: JobInputs, rows: RowSelection, keys: Keys, batches: Iterable[pa.RecordBatch]) -> Report:
@@ -193,7 +193,7 @@ def _extract(inputs: JobInputs, rows: RowSelection, keys: Keys, batches: Iterabl
         for batch in batches:
             digester.update(batch)
         return Report((), digester.partials(), None)
-    with source_readable():
+    with translate_read_errors():
         intent = inputs.intent()
         for batch in batches:
             if rows.files is None:
@@ -211,29 +211,29 @@ def read_task(inputs: JobInputs, task: Task, keys: Keys, files: Files) -> Report
 
 
 def _read_staged(
-    inputs: JobInputs, orders: Sequence[StagedOrder], keys: Keys, files: Files
+    inputs: JobInputs, items: Sequence[StagedItem], keys: Keys, files: Files
 ) -> tuple[tuple[FileReport, ...], Partials | None]:
     read: list[FileReport] = []
     sums: list[Partials] = []
-    for order in orders:
+    for item in items:
         try:
-            fetched = files.fetch_frozen(order.frozen)
+            fetched = files.fetch_frozen(item.frozen)
         except VerificationError as error:
-            finding = Finding.of(FailureClass.PHYSICAL, error, order.path)
-            read.append(FileReport(order.position, finding, digested=False))
+            finding = Finding.of(FailureClass.PHYSICAL, error, item.path)
+            read.append(FileReport(item.position, finding, digested=False))
             continue
-        observed, partials = observe_staged(inputs, order, fetched, keys)
-        read.append(FileReport(order.position, observed, partials is not None))
+        observed, partials = observe_staged(inputs, item, fetched, keys)
+        read.append(FileReport(item.position, observed, partials is not None))
         sums += [] if partials is None else [partials]
     return tuple(read), combine_each(sums) if sums else None
 
 
-def _read_source(inputs: JobInputs, orders: Sequence[SourceOrder], keys: Keys, files: Files) -> Partials | None:
-    if not orders:
+def _read_source(inputs: JobInputs, items: Sequence[SourceItem], keys: Keys, files: Files) -> Partials | None:
+    if not items:
         return None
     digest = inputs.intent_digest(keys)
-    add = digest.worker(fetch_source(files, (seen for order in orders for seen in order.frozen)))
-    with source_readable():
-        for order in orders:
-            add(order.file)
+    add = digest.worker(source_fetcher(files, (seen for item in items for seen in item.frozen)))
+    with translate_read_errors():
+        for item in items:
+            add(item.file)
     return digest.partials()

@@ -9,13 +9,13 @@ use parquet::schema::types::Type as Element;
 
 /// Refuses an annotation of the root or of the group inside a list, because PyArrow, Polars and Trino do not read such
 /// a file. Refuses text annotated as JSON, because DuckDB and Polars read it as another type.
-pub fn require_plain_annotations(wanted: &[Field], root: &Element) -> Result<()> {
+pub fn require_plain_annotations(table_fields: &[Field], root: &Element) -> Result<()> {
     require_none("", root)?;
-    require_in_fields("", wanted, root)
+    require_in_fields("", table_fields, root)
 }
 
-fn require_in_fields(path: &str, wanted: &[Field], group: &Element) -> Result<()> {
-    for (field, child) in fields_of_table(wanted, group) {
+fn require_in_fields(path: &str, table_fields: &[Field], group: &Element) -> Result<()> {
+    for (field, child) in fields_of_table(table_fields, group) {
         require_inside(&join_path(path, &field.name), &field.slot, child)?;
     }
     Ok(())

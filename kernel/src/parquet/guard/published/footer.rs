@@ -196,9 +196,9 @@ pub fn require_no_geo_key(metadata: &ParquetMetaData) -> Result<()> {
 }
 
 /// Refuses columns that an engine filters by another type than the table's.
-pub fn require_filterable(wanted: &[Field], metadata: &ParquetMetaData) -> Result<()> {
+pub fn require_filterable(table_fields: &[Field], metadata: &ParquetMetaData) -> Result<()> {
     let mut types = HashMap::new();
-    wanted.iter().for_each(|field| collect_types(&field.name, &field.slot, &mut types));
+    table_fields.iter().for_each(|field| collect_types(&field.name, &field.slot, &mut types));
     for (at, column) in metadata.file_metadata().schema_descr().columns().iter().enumerate() {
         let info = column.self_type().get_basic_info();
         let Some((path, kind)) = info.has_id().then(|| types.get(&info.id())).flatten() else { continue };

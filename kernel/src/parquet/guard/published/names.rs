@@ -9,13 +9,13 @@ use std::collections::HashSet;
 const CODE: &str = "field_renamed";
 /// The names of a list's element that all engines read; Arrow writes `item`.
 const ELEMENTS: [&str; 2] = ["element", "item"];
-/// The group between a map and its entries.
+/// The names of the group of a map's entries, whose children are key and value.
 const ENTRIES: [&str; 3] = ["key_value", "entries", "map"];
 
 /// Refuses names that are not the table's, and names that an engine may confuse with another column.
-pub fn require_table_names(wanted: &[Field], root: &Element) -> Result<()> {
+pub fn require_table_names(table_fields: &[Field], root: &Element) -> Result<()> {
     require_distinct_paths("", root, &mut HashSet::new())?;
-    require_field_names("", wanted, root)
+    require_field_names("", table_fields, root)
 }
 
 /// Refuses paths that are equal in lower case. Trino lower-cases names, and some engines join a path with dots.
@@ -33,11 +33,13 @@ fn require_distinct_paths(path: &str, group: &Element, seen: &mut HashSet<String
     Ok(())
 }
 
-fn require_field_names(path: &str, wanted: &[Field], group: &Element) -> Result<()> {
-    for (field, child) in fields_of_table(wanted, group) {
+fn require_field_names(path: &str, table_fields: &[Field], group: &Element) -> Result<()> {
+    for (field, child) in fields_of_table(table_fields, group) {
         let place = join_path(path, &field.name);
-        let is_another = wanted.iter().any(|other| other.slot.id != field.slot.id && other.name == child.name());
-        if is_another || !is_name_of(child.name(), &field.name) {
+        // An escaped name may be the name of another field of the table.
+        let is_name_of_another =
+            table_fields.iter().any(|other| other.slot.id != field.slot.id && other.name == child.name());
+        if is_name_of_another || !is_name_of(child.name(), &field.name) {
             return Err(Fault::new(CODE, &place, field.name.as_str(), child.name()));
         }
         require_names_inside(&place, &field.slot, child)?;
@@ -74,12 +76,15 @@ fn require_names_inside(path: &str, slot: &Slot, element: &Element) -> Result<()
     }
 }
 
-/// The fields of a group that the table has, found by their ids.
-pub fn fields_of_table<'a>(wanted: &'a [Field], group: &'a Element) -> impl Iterator<Item = (&'a Field, &'a Element)> {
+/// The fields of a group that the table has, found by their ids: the table's field and the file's element.
+pub fn fields_of_table<'a>(
+    table_fields: &'a [Field],
+    group: &'a Element,
+) -> impl Iterator<Item = (&'a Field, &'a Element)> {
     children_of(group).iter().filter_map(|child| {
         let info = child.get_basic_info();
         let id = info.has_id().then(|| info.id())?;
-        wanted.iter().find(|field| field.slot.id == Some(id)).map(|field| (field, child.as_ref()))
+        table_fields.iter().find(|field| field.slot.id == Some(id)).map(|field| (field, child.as_ref()))
     })
 }
 
@@ -95,7 +100,7 @@ pub fn only_child(element: &Element) -> Option<&Element> {
     }
 }
 
-/// Two levels of names, for a message.
+/// The names of children and grandchildren, for a message.
 fn list_names(element: &Element) -> String {
     let show = |child: &Element| {
         let names: Vec<_> = children_of(child).iter().map(|each| each.name()).collect();
@@ -119,7 +124,8 @@ fn is_name_of(file: &str, table: &str) -> bool {
     rest.is_empty()
 }
 
-/// The forms of a character. Beyond U+FFFF, Java escapes each UTF-16 unit and Python the whole character.
+/// The forms of a character in Avro names; `first` says that it begins the name. Beyond U+FFFF, Iceberg's Java writers
+/// escape each UTF-16 unit, and its Python writer the whole character.
 fn escapes(character: char, first: bool) -> Vec<String> {
     let itself = character.to_string();
     if character == '_' || character.is_ascii_alphabetic() || character.is_ascii_digit() && !first {
@@ -128,13 +134,16 @@ fn escapes(character: char, first: bool) -> Vec<String> {
     if character.is_ascii_digit() {
         return vec![format!("_{character}")];
     }
-    let python = format!("_x{:X}", u32::from(character));
+    let whole_character = format!("_x{:X}", u32::from(character));
     if character.is_ascii() {
-        return vec![python];
+        return vec![whole_character];
     }
-    let java = character.encode_utf16(&mut [0; 2]).iter().map(|half| format!("_x{half:X}")).collect();
-    let digit = format!("_{character}");
-    if first && character.is_numeric() { vec![itself, java, python, digit] } else { vec![itself, java, python] }
+    let utf16_units = character.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("_x{unit:X}")).collect();
+    let mut forms = vec![itself, utf16_units, whole_character];
+    if first && character.is_numeric() {
+        forms.push(format!("_{character}"));
+    }
+    forms
 }
 
 #[cfg(test)]

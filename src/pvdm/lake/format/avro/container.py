@@ -1,4 +1,4 @@
-"""Avro object container files: read within limits, written reproducibly, and a cache of parsed files."""
+"""Avro object container files: decoded within limits, and encoded reproducibly."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def write_avro(
     codec: str = "deflate",
     sync: bytes | None = None,
 ) -> bytes:
-    """Write a container file. Without `sync` its marker is a hash of its content. Other codecs become deflate."""
+    """Encode a container file. Without `sync` its marker is a hash of its content. Other codecs become deflate."""
     if codec not in {"null", "deflate"}:
         codec = "deflate"
     encoded = encode_records(parse_avro_schema(schema_text), records)

@@ -153,7 +153,7 @@ def _option_reader(read_inner: Reader, null_first: bool) -> Reader:
 def _read_counts(cursor: Cursor, least_size: int, least_values: int) -> Iterator[int]:
     """The number of items in each block up to the empty one; the caller reads the items.
 
-    An item has at least so many bytes and values. Raises if a block's count or size is wrong.
+    An item has at least `least_size` bytes and `least_values` values. Raises if a block's count or size is wrong.
     """
     while (count := read_long(cursor)) != 0:
         size = read_size(cursor) if count < 0 else None
@@ -204,7 +204,7 @@ def _pairs_reader(item: schema.Node) -> Reader | None:
 
     def read(cursor: Cursor) -> Raw:
         pairs: list[Raw] = []
-        for count in _read_counts(cursor, 2, 3):
+        for count in _read_counts(cursor, least_size=2, least_values=3):
             _read_pairs(cursor, count, pairs, has_bytes)
         return tuple(pairs)
 

@@ -61,7 +61,7 @@ class MapNode:
 
 @dataclass(frozen=True, slots=True)
 class OptionNode:
-    """A union of null and one other type; `null_first` is their order."""
+    """A union of null and one other type; `null_first` says whether null is the first of the two."""
 
     inner: Node
     null_first: bool = True

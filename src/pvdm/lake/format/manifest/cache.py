@@ -8,8 +8,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
-PARSED_FILE_MAX_BYTES: Final = 262_144
-PARSED_FILES_MAX_BYTES: Final = 4_194_304
+# A file above this size, or with its content above it, is parsed each time.
+CACHED_FILE_MAX_BYTES: Final = 262_144
+FILE_CACHE_MAX_BYTES: Final = 4_194_304
 
 _T = TypeVar("_T")
 _Key = TypeVar("_Key", bound=Hashable)
@@ -34,11 +35,14 @@ class SizedCache(Generic[_Key, _T]):
             return entry[0]
 
     def put(self, key: _Key, value: _T, size: int) -> None:
-        """Add or replace a value. One that is larger than the whole cache may be is dropped at once."""
+        """Add or replace a value. One that is larger than the whole cache may be is not kept."""
         with self._lock:
             _, replaced_size = self._entries.pop(key, (value, 0))
+            self._size -= replaced_size
+            if size > self._size_max:
+                return
             self._entries[key] = (value, size)
-            self._size += size - replaced_size
+            self._size += size
             while self._size > self._size_max:
                 _, (_, dropped_size) = self._entries.popitem(last=False)
                 self._size -= dropped_size
@@ -47,14 +51,14 @@ class SizedCache(Generic[_Key, _T]):
 class ParsedFiles(Generic[_T]):
     """Parsed files by the hash of their bytes, so that a changed file is parsed again. Callers must not change them."""
 
-    def __init__(self, content_bytes: Callable[[_T], int], max_bytes: int = PARSED_FILES_MAX_BYTES) -> None:
+    def __init__(self, content_bytes: Callable[[_T], int], max_bytes: int = FILE_CACHE_MAX_BYTES) -> None:
         """`content_bytes` returns the decompressed size of a parsed file, which counts for the limits too."""
         self._content_bytes = content_bytes
         self._cache: SizedCache[tuple[bytes, Hashable], _T] = SizedCache(max_bytes)
 
     def get(self, data: bytes, options: Hashable, parse: Callable[[], _T]) -> _T:
-        """The file of these bytes, from the cache if it was parsed with these options. Errors are not cached."""
-        if len(data) > PARSED_FILE_MAX_BYTES:
+        """The parsed file of these bytes, from the cache if it was parsed with these options. Errors are not cached."""
+        if len(data) > CACHED_FILE_MAX_BYTES:
             return parse()
         key = (hashlib.sha256(data).digest(), options)
         cached = self._cache.get(key)
@@ -62,6 +66,6 @@ class ParsedFiles(Generic[_T]):
             return cached
         parsed = parse()
         size = len(data) + self._content_bytes(parsed)
-        if size <= PARSED_FILE_MAX_BYTES:
+        if size <= CACHED_FILE_MAX_BYTES:
             self._cache.put(key, parsed, size)
         return parsed

@@ -1,4 +1,4 @@
-"""Manifest entries and the files that they list, as typed values beside the record that was read."""
+"""Manifest entries and the files that they list, as typed values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.avro.decode import Raw
 from pvdm.lake.format.avro.schema import RecordNode
-from pvdm.lake.format.manifest.fields import DATA_FILE, ENTRY, FILE, PARTITION, locate
+from pvdm.lake.format.manifest.fields import DATA_FILE_FIELD, ENTRY, FILE, PARTITION_FIELD, locate_fields
 from pvdm.lake.format.partition_spec import PartitionSpec
 from pvdm.lake.format.partition_value import from_raw, infer_type, inner_node, require_type
 from pvdm.lake.format.schema.single_value import Value
@@ -140,37 +140,40 @@ class EntryReader:
     """Reads the entries of one manifest. The positions of the known fields are found once, by field id."""
 
     def __init__(self, schema: RecordNode, spec: PartitionSpec, types: tuple[Type | None, ...]) -> None:
-        self._entry = locate(schema, ENTRY)
-        at = schema.position(DATA_FILE)
+        self._entry = {ENTRY[field_id].name: at for field_id, at in locate_fields(schema, ENTRY).items()}
+        at = schema.position(DATA_FILE_FIELD)
         file_node = None if at is None else schema.fields[at].type
         if at is None or not isinstance(file_node, RecordNode):
-            raise _missing("data_file", DATA_FILE)
+            raise _missing("data_file", DATA_FILE_FIELD)
         self._file_at = at
-        self._file = locate(file_node, FILE)
-        for field_id in (100, 101, 103, 104):
-            if field_id not in self._file:
-                raise _missing(FILE[field_id].name, field_id)
-        if 0 not in self._entry:
+        self._file = locate_fields(file_node, FILE)
+        for field_id, declared in FILE.items():
+            if declared.required and field_id not in self._file:
+                raise _missing(declared.name, field_id)
+        if "status" not in self._entry:
             raise _missing("status", 0)
-        self._partition_at, self.partition = _locate_partition(file_node, spec, types)
+        self._partition_at, self.partition_fields = _locate_partition(file_node, spec, types)
         self._void_ids = frozenset(field.field_id for field in spec.fields if field.transform.name == "void")
 
     def read_entry(self, raw: Raw, content: ManifestContent) -> ManifestEntry:
         """The entry of one record."""
-        status = _to_enum(EntryStatus, self._read_number(raw, 0), "status")
+        status = _to_enum(EntryStatus, self._read_number(raw, "status"), "status")
         data_file = self._read_data_file(raw[self._file_at])
         _check_content(data_file, content)
         return ManifestEntry(
             status=status,
             data_file=data_file,
-            snapshot_id=self._read_number(raw, 1),
-            sequence_number=_require_not_negative("sequence_number", self._read_number(raw, 3)),
-            file_sequence_number=_require_not_negative("file_sequence_number", self._read_number(raw, 4)),
+            snapshot_id=self._read_number(raw, "snapshot_id"),
+            sequence_number=self._read_sequence_number(raw, "sequence_number"),
+            file_sequence_number=self._read_sequence_number(raw, "file_sequence_number"),
         )
 
-    def _read_number(self, raw: Raw, field_id: int) -> int | None:
-        at = self._entry.get(field_id)
+    def _read_number(self, raw: Raw, name: str) -> int | None:
+        at = self._entry.get(name)
         return None if at is None else raw[at]
+
+    def _read_sequence_number(self, raw: Raw, name: str) -> int | None:
+        return _require_not_negative(name, self._read_number(raw, name))
 
     def _read_data_file(self, raw: Raw) -> DataFile:
         values: dict[str, Any] = {}
@@ -199,8 +202,10 @@ class EntryReader:
             return IdMap()
         values = raw[self._partition_at]
         if values is None:
-            raise _missing("partition", PARTITION)
-        partition = IdMap((field_id, from_raw(kind, values[at])) for field_id, (at, kind) in self.partition.items())
+            raise _missing("partition", PARTITION_FIELD)
+        partition = IdMap(
+            (field_id, from_raw(kind, values[at])) for field_id, (at, kind) in self.partition_fields.items()
+        )
         for field_id in self._void_ids:
             if partition[field_id] is not None:
                 got = repr(partition[field_id])[:120]
@@ -264,12 +269,12 @@ def _locate_partition(
 
     Raises unless the tuple has exactly the spec's fields. An unpartitioned manifest may have no tuple.
     """
-    at = file_node.position(PARTITION)
+    at = file_node.position(PARTITION_FIELD)
     node = None if at is None else inner_node(file_node.fields[at].type)
     if node is None and not spec.fields:
         return None, {}
     if not isinstance(node, RecordNode):
-        raise _missing("partition", PARTITION)
+        raise _missing("partition", PARTITION_FIELD)
     positions = {field.field_id: position for position, field in enumerate(node.fields)}
     spec_ids = {field.field_id for field in spec.fields}
     if positions.keys() != spec_ids:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pvdm.errors import Code
 from pvdm.lake.format.avro.schema import ArrayNode, Node, PrimitiveNode, RecordNode
 from pvdm.lake.format.partition_spec import INT, UNKNOWN, PartitionSpec
-from pvdm.lake.format.partition_value import avro_type, inner_node
+from pvdm.lake.format.partition_value import avro_value_type, inner_node
 from pvdm.lake.format.schema.logical import DocumentedField, to_iceberg
 from pvdm.model.schema import Field, Inner, Kind, ListType, MapType, PrimitiveType, StructType, Type
 
@@ -102,11 +102,11 @@ FILE: Final = _by_id(
     _field(144, "content_offset", _LONG, False, "The offset in the file where the content starts"),
     _field(145, "content_size_in_bytes", _LONG, False, "The length of referenced content stored in the file"),
 )
-PARTITION: Final = 102
+PARTITION_FIELD: Final = 102
 _STATISTICS: Final = (108, 109, 110, 137, 125, 128, 131, 132)
-_FILE_V1: Final = (100, 101, PARTITION, 103, 104, 105, *_STATISTICS, 140)
-_FILE_V2: Final = (134, 100, 101, PARTITION, 103, 104, *_STATISTICS, 135, 140, 143)
-_FILE_V3: Final = (134, 100, 101, PARTITION, 103, 104, *_STATISTICS, 135, 140, 142, 143, 144, 145)
+_FILE_V1: Final = (100, 101, PARTITION_FIELD, 103, 104, 105, *_STATISTICS, 140)
+_FILE_V2: Final = (134, 100, 101, PARTITION_FIELD, 103, 104, *_STATISTICS, 135, 140, 143)
+_FILE_V3: Final = (134, 100, 101, PARTITION_FIELD, 103, 104, *_STATISTICS, 135, 140, 142, 143, 144, 145)
 _PARTITION_DOC: Final = "Partition data tuple, schema based on the partition spec"
 
 ENTRY: Final = _by_id(
@@ -115,7 +115,7 @@ ENTRY: Final = _by_id(
     _field(3, "sequence_number", _LONG, False),
     _field(4, "file_sequence_number", _LONG, False),
 )
-DATA_FILE: Final = 2
+DATA_FILE_FIELD: Final = 2
 
 
 def list_fields(version: int) -> StructType:
@@ -132,22 +132,22 @@ def list_required(version: int) -> frozenset[int]:
 
 
 def entry_fields(version: int, spec: PartitionSpec, types: Iterable[Type | None]) -> StructType:
-    """The fields of a manifest in the order of the file."""
+    """The fields of a manifest in the order of the file. `types` are those of the partition fields; None is unknown."""
     partition = []
     for field, kind in zip(spec.fields, types, strict=True):
-        avro_type(kind or UNKNOWN, set())  # raises for a type that partition values do not have
+        avro_value_type(kind or UNKNOWN, set())  # raises for a type that partition values do not have
         partition.append(_PartitionTupleField(field.name, kind or UNKNOWN, field_id=field.field_id))
     doc = None if version == 1 else _PARTITION_DOC
     ids = {1: _FILE_V1, 2: _FILE_V2, 3: _FILE_V3}[version]
-    by_id = {**FILE, PARTITION: _field(PARTITION, "partition", StructType(tuple(partition)), True, doc)}
-    # Writers always have content and block size.
+    by_id = {**FILE, PARTITION_FIELD: _field(PARTITION_FIELD, "partition", StructType(tuple(partition)), True, doc)}
+    # Writers always have content (134) and, in format 1, the block size (105).
     file_fields = tuple(replace(by_id[each], required=by_id[each].required or each in (134, 105)) for each in ids)
-    numbers = (ENTRY[0], ENTRY[1]) if version == 1 else tuple(ENTRY.values())
-    return StructType((*numbers, _field(DATA_FILE, "data_file", StructType(file_fields), True)))
+    numbers = (ENTRY[0], ENTRY[1]) if version == 1 else tuple(ENTRY.values())  # status and snapshot_id
+    return StructType((*numbers, _field(DATA_FILE_FIELD, "data_file", StructType(file_fields), True)))
 
 
 def avro_text(struct: StructType, name: str) -> str:
-    """The Avro schema as Iceberg's Java library writes it."""
+    """The JSON of the Avro schema as Iceberg's Java library writes it."""
     return _dump(_avro_record(struct.fields, name, set()))
 
 
@@ -165,7 +165,7 @@ def _avro_record(fields: Iterable[Field], name: str, defined: set[str]) -> dict[
 
 
 def _avro_field(field: Field, defined: set[str]) -> dict[str, Any]:
-    name, kind = avro_name(field.name), _avro_type(field.type, field.field_id, defined)
+    name, kind = avro_name(field.name), _avro_field_type(field.type, field.field_id, defined)
     doc = field.doc if isinstance(field, DocumentedField) else None
     return {
         "name": name,
@@ -177,19 +177,19 @@ def _avro_field(field: Field, defined: set[str]) -> dict[str, Any]:
     }
 
 
-def _avro_type(kind: Type, field_id: int | None, defined: set[str]) -> Any:
+def _avro_field_type(kind: Type, field_id: int | None, defined: set[str]) -> Any:
     match kind:
         case StructType(fields):
             return _avro_record(fields, f"r{field_id}", defined)
         case ListType(element):
-            items = _avro_type(element.type, element.field_id, defined)
+            items = _avro_field_type(element.type, element.field_id, defined)
             return {"type": "array", "items": items, "element-id": element.field_id}
         case MapType(key, value):
             pair = (Field("key", key.type, True, key.field_id), Field("value", value.type, True, value.field_id))
             items = _avro_record(pair, f"k{key.field_id}_v{value.field_id}", defined)
             return {"type": "array", "items": items, "logicalType": "map"}
         case _:
-            return avro_type(kind, defined)
+            return avro_value_type(kind, defined)
 
 
 def avro_name(name: str) -> str:
@@ -207,7 +207,7 @@ def _escape_unit(unit: int, *, is_first: bool) -> str:
     return f"_{text}" if category == "Nd" else f"_x{unit:X}"
 
 
-def locate(record: RecordNode, known: Mapping[int, Field]) -> dict[int, int]:
+def locate_fields(record: RecordNode, known: Mapping[int, Field]) -> dict[int, int]:
     """The position of each known field in a record. Raises if a known id has another type."""
     positions: dict[int, int] = {}
     for position, field in enumerate(record.fields):

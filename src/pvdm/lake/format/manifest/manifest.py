@@ -43,7 +43,7 @@ class ManifestHeader:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A manifest's header and entries as they were written, and the Avro file."""
+    """A manifest's header and entries as they were written, its partition types by field id, and the Avro file."""
 
     header: ManifestHeader
     entries: tuple[ManifestEntry, ...]
@@ -67,7 +67,7 @@ def _parse(data: bytes, defaults: ManifestHeader | None, limits: AvroLimits) -> 
     check_iceberg_schema(file)
     reader = EntryReader(file.schema, header.spec, header.partition_types())
     entries = tuple(reader.read_entry(raw, header.content) for raw in file.records)
-    return Manifest(header, entries, {key: kind for key, (_, kind) in reader.partition.items()}, file)
+    return Manifest(header, entries, {key: kind for key, (_, kind) in reader.partition_fields.items()}, file)
 
 
 def _read_header(file: AvroFile, defaults: ManifestHeader | None) -> ManifestHeader:

@@ -11,7 +11,7 @@ from pvdm.lake.format.avro.decode import Raw
 from pvdm.lake.format.avro.schema import ArrayNode, RecordNode
 from pvdm.lake.format.manifest.cache import ParsedFiles
 from pvdm.lake.format.manifest.entry import LOCATION_MAX_BYTES, ManifestContent, count_entries
-from pvdm.lake.format.manifest.fields import LIST, SUMMARY, list_required, locate
+from pvdm.lake.format.manifest.fields import LIST, SUMMARY, list_required, locate_fields
 from pvdm.lake.format.partition_value import inner_node
 from pvdm.lake.format.schema.logical import check_iceberg_schema
 
@@ -22,6 +22,7 @@ LIST_LIMITS: Final = AvroLimits(file_size_max_bytes=MANIFEST_LIST_MAX_BYTES, rec
 FORMAT_VERSIONS: Final = (1, 2, 3)
 COUNTS: Final = tuple(count_entries(()))
 """The names of the counts in a list."""
+# Field ids.
 _PARTITIONS: Final = 507
 _CONTAINS_NULL: Final = 509
 
@@ -92,7 +93,7 @@ def _parse(data: bytes, format_version: int | None, limits: AvroLimits) -> Manif
     file = read_avro(data, limits)
     header = _read_header(file, format_version)
     check_iceberg_schema(file)
-    positions = locate(file.schema, LIST)
+    positions = locate_fields(file.schema, LIST)
     for field_id in sorted(list_required(header.format_version)):
         if field_id not in positions:
             raise _missing(LIST[field_id].name, field_id)
@@ -150,9 +151,9 @@ def _locate_summary(schema: RecordNode, positions: dict[int, int]) -> dict[int, 
     if _PARTITIONS not in positions:
         return {}
     node = inner_node(schema.fields[positions[_PARTITIONS]].type)
-    assert isinstance(node, ArrayNode)  # noqa: S101  `locate` has checked both
+    assert isinstance(node, ArrayNode)  # noqa: S101  `locate_fields` has checked both
     assert isinstance(node.items, RecordNode)  # noqa: S101
-    summary_positions = locate(node.items, SUMMARY)
+    summary_positions = locate_fields(node.items, SUMMARY)
     if _CONTAINS_NULL not in summary_positions:
         raise _missing("contains_null", _CONTAINS_NULL)
     return summary_positions
@@ -195,7 +196,7 @@ def _read_summary(raw: Raw, positions: dict[int, int]) -> FieldSummary:
 
 
 def _check_against_header(header: ListHeader, manifests: tuple[ManifestFile, ...]) -> None:
-    """Raise if the header and the records disagree about the snapshot."""
+    """Raise if a manifest contradicts the header's format version or sequence number."""
     for each in manifests:
         if each.content is ManifestContent.DELETES and header.format_version == 1:
             raise _conflict("manifest_list_deletes_in_v1", "only data manifests in format 1", each.manifest_path)

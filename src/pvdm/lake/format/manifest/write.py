@@ -1,4 +1,4 @@
-"""Writes manifests and manifest lists as Iceberg's Java library does, with sequence numbers and row ids assigned."""
+"""Encodes manifests and manifest lists as Iceberg's Java library does, and assigns sequence numbers and row ids."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from pvdm.lake.format.manifest.entry import (
     count_entries,
 )
 from pvdm.lake.format.manifest.fields import (
-    DATA_FILE,
-    PARTITION,
+    DATA_FILE_FIELD,
+    PARTITION_FIELD,
     SUMMARY,
     avro_text,
     entry_fields,
@@ -67,7 +67,7 @@ class WrittenManifest:
 def write_manifest(
     header: ManifestHeader, entries: Iterable[ManifestEntry], *, sync: bytes | None = None
 ) -> WrittenManifest:
-    """A manifest of these entries; equal input gives equal bytes. `sync` is the marker after its blocks."""
+    """Encode a manifest of these entries; equal input gives equal bytes. `sync` is the marker after its blocks."""
     all_entries = tuple(entries)
     types = _require_writable_types(header)
     fields = entry_fields(header.format_version, header.spec, types)
@@ -126,7 +126,7 @@ def _check_entry(header: ManifestHeader, entry: ManifestEntry) -> None:
         raise _refused("manifest_write_row_id_on_added", "no first row id on an added file", file.first_row_id)
     if set(file.partition) != {field.field_id for field in header.spec.fields}:
         raise _refused("manifest_write_partition_mismatch", "the spec's partition fields", sorted(file.partition))
-    for name, first_version in _SINCE.items():
+    for name, first_version in _FIRST_VERSIONS.items():
         value = getattr(file, name)
         if version < first_version and value is not None:
             raise _refused("manifest_write_field_too_new", f"no {name} before format {first_version}", value)
@@ -138,7 +138,7 @@ def _check_entry(header: ManifestHeader, entry: ManifestEntry) -> None:
 
 _DEPRECATED: Final = ("block_size_in_bytes", "file_ordinal", "sort_columns", "distinct_counts")
 _DEPRECATED_AS_NONE: Final[dict[str, Any]] = dict.fromkeys(_DEPRECATED)
-_SINCE: Final = {
+_FIRST_VERSIONS: Final = {
     "equality_ids": 2,
     "referenced_data_file": 2,
     "first_row_id": 3,
@@ -153,23 +153,23 @@ def _refused(reason: str, expected: str, got: object, message: str = "an entry c
 
 def _to_record(fields: StructType, entry: ManifestEntry, header: ManifestHeader, types: tuple[Type, ...]) -> Raw:
     """The Avro record of an entry."""
-    values: dict[int | None, Any] = {
-        0: int(entry.status),
-        1: entry.snapshot_id,
-        3: entry.sequence_number,
-        4: entry.file_sequence_number,
+    values: dict[str, Any] = {
+        "status": int(entry.status),
+        "snapshot_id": entry.snapshot_id,
+        "sequence_number": entry.sequence_number,
+        "file_sequence_number": entry.file_sequence_number,
     }
     return tuple(
         tuple(_to_avro_value(each, entry.data_file, header, types) for each in avro_field.type.fields)
-        if avro_field.field_id == DATA_FILE and isinstance(avro_field.type, StructType)
-        else values[avro_field.field_id]
+        if avro_field.field_id == DATA_FILE_FIELD and isinstance(avro_field.type, StructType)
+        else values[avro_field.name]
         for avro_field in fields.fields
     )
 
 
 def _to_avro_value(avro_field: Field, file: DataFile, header: ManifestHeader, types: tuple[Type, ...]) -> Raw:
     """The Avro value of one field of a data file."""
-    if avro_field.field_id == PARTITION:
+    if avro_field.field_id == PARTITION_FIELD:
         for field in header.spec.fields:
             value = file.partition[field.field_id]
             if field.transform.name == "void" and value is not None:
@@ -202,15 +202,15 @@ def _summarize(kind: Type, values: list[Value]) -> FieldSummary:
     )
 
 
-def carry_entry(entry: ManifestEntry, version: int) -> ManifestEntry:
+def as_existing(entry: ManifestEntry, version: int) -> ManifestEntry:
     """An inherited entry as the next manifest has it: EXISTING, without fields that later formats no longer write."""
     file = entry.data_file if version == 1 else replace(entry.data_file, **_DEPRECATED_AS_NONE)
     return replace(entry, status=EntryStatus.EXISTING, data_file=file)
 
 
-def delete_entry(entry: ManifestEntry, snapshot_id: int, version: int) -> ManifestEntry:
+def as_deleted(entry: ManifestEntry, snapshot_id: int, version: int) -> ManifestEntry:
     """An inherited entry as it is written by the snapshot that removes the file: DELETED."""
-    return replace(carry_entry(entry, version), status=EntryStatus.DELETED, snapshot_id=snapshot_id)
+    return replace(as_existing(entry, version), status=EntryStatus.DELETED, snapshot_id=snapshot_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ class WrittenList:
 def write_manifest_list(
     header: ListHeader, manifests: Iterable[ManifestFile], *, extra: Iterable[tuple[str, bytes]] = ()
 ) -> WrittenList:
-    """A manifest list with these `extra` header values; equal input gives equal bytes."""
+    """Encode a manifest list with these `extra` header values; equal input gives equal bytes."""
     _check_list_header(header)
     assigned, next_row_id = _assign_numbers(header, tuple(manifests))
     fields = list_fields(header.format_version)

@@ -53,7 +53,7 @@ class TableSchema:
 
     schema_id: int
     fields: Mapping[int, SchemaField]
-    ids: Mapping[str, int]
+    ids_by_name: Mapping[str, int]
     identifier_field_ids: frozenset[int]
     raw: JsonObject = attribute(repr=False, compare=False)
     place: str = attribute(repr=False, compare=False, default="$")
@@ -65,7 +65,7 @@ class TableSchema:
 
     def find(self, name: str) -> SchemaField | None:
         """The field of a full name, or None. `l.x` finds `l.element.x` if no other field has that name."""
-        field_id = self.ids.get(name)
+        field_id = self.ids_by_name.get(name)
         return None if field_id is None else self.fields[field_id]
 
     def find_enclosing(self, field: SchemaField) -> Iterator[SchemaField]:

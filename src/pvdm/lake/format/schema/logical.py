@@ -36,7 +36,7 @@ class DocumentedField(Field):
 
 
 def to_model(schema: TableSchema) -> Schema:
-    """The model's schema of a table schema, which has no defaults and no docs."""
+    """The table schema in the model's types, without defaults and docs."""
     struct = type_from_iceberg(schema.raw)
     assert isinstance(struct, StructType)  # noqa: S101  `parse_schema` has checked it
     return Schema(struct.fields)
@@ -48,7 +48,7 @@ def to_iceberg(schema: Schema | StructType) -> dict[str, Json]:
     return {"type": "struct", "schema-id": 0, "fields": fields}
 
 
-def primitive(name: type_names.TypeName) -> Type:
+def to_primitive_type(name: type_names.TypeName) -> Type:
     """The model's type of a primitive type's name."""
     match name.base, name.parameters:
         case "decimal", (int(precision), int(scale)):
@@ -126,7 +126,7 @@ def schema_from_text(text: str) -> tuple[Schema, int | None]:
 
 
 def check_iceberg_schema(file: AvroFile) -> None:
-    """Raise if `iceberg.schema` in the file's header has other fields than its Avro schema."""
+    """Raise if `iceberg.schema` in the file's header has other top-level field ids than its Avro schema."""
     text = file.text("iceberg.schema")
     if text is None:
         return
@@ -147,7 +147,7 @@ def type_from_iceberg(value: Any, depth: int = 0) -> Type:
         expected = f"at most {NESTING_DEPTH_MAX} levels"
         raise Code.ICEBERG_SCHEMA_INVALID(reason="iceberg_schema_too_deep", expected=expected, got="more")
     if isinstance(value, str):
-        return primitive(type_names.parse_type_name(value, "the schema"))
+        return to_primitive_type(type_names.parse_type_name(value, "the schema"))
     match value:
         case {"type": "struct", "fields": list(fields)}:
             return StructType(tuple(_field_from_json(field, depth + 1) for field in fields))

@@ -13,7 +13,7 @@ from pvdm.model.schema import DecimalType, FixedType, GeoType, Kind, PrimitiveTy
 
 SINGLE_VALUE_MAX_BYTES: Final = 16_777_216
 
-# Numbers, dates and times are int; float is float; text is str; uuid is UUID; decimal is Decimal; the rest is bytes.
+# Integers, dates and times are int; floats float; booleans bool; text str; uuid UUID; decimal Decimal; the rest bytes.
 Value: TypeAlias = Any
 
 _FLOAT: Final = struct.Struct("<f")

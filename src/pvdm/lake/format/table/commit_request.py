@@ -62,7 +62,7 @@ def apply_updates(
     If nothing changes, the result is `base`, or with `write_if_unchanged` a new document.
 
     With `shared_numbers` a new snapshot's sequence number must only be above its parent's: another branch may have the
-    same number and row ids. Without it, as in Iceberg, it must be above every number of the table.
+    same number and row ids. Without it, as in Iceberg, it is above the table's last number, or equal without a parent.
     """
     draft = Draft(base, now_ms=now_ms, shared_numbers=shared_numbers)
     for node, apply in _read_updates(updates):
@@ -127,7 +127,7 @@ REQUIREMENTS_MAX: Final = 1_000
 ASSERT_CREATE: Final = "assert-create"
 
 # By requirement: its field, the attribute of the table metadata that must be equal, and its name in messages.
-_COUNTERS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
+_REQUIRED_IDS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
     {
         "assert-last-assigned-field-id": ("last-assigned-field-id", "last_column_id", "last assigned field id"),
         "assert-current-schema-id": ("current-schema-id", "current_schema_id", "current schema"),
@@ -141,7 +141,7 @@ _COUNTERS: Final[Mapping[str, tuple[str, str, str]]] = MappingProxyType(
     }
 )
 _RELOAD: Final = "load the table again and commit on its new state"
-REQUIREMENTS: Final = frozenset({ASSERT_CREATE, "assert-table-uuid", "assert-ref-snapshot-id", *_COUNTERS})
+REQUIREMENTS: Final = frozenset({ASSERT_CREATE, "assert-table-uuid", "assert-ref-snapshot-id", *_REQUIRED_IDS})
 
 
 def is_create(requirements: Sequence[Json]) -> bool:
@@ -169,7 +169,7 @@ def check_requirements(base: TableMetadata | None, requirements: Sequence[Json])
         elif kind == "assert-ref-snapshot-id":
             _check_ref(base, node)
         else:
-            key, attribute, name = _COUNTERS[kind]
+            key, attribute, name = _REQUIRED_IDS[kind]
             required, present = node.integer(key), getattr(base, attribute)
             if required != present:
                 raise _failed("requirement_id_changed", f"{name} changed", f"id {required}", f"id {present}", node)
@@ -188,9 +188,9 @@ def _check_ref(base: TableMetadata, node: Node) -> None:
             words = f"branch or tag {name[:64]!r} is missing"
             raise _failed("requirement_ref_missing", words, expected, "no ref", node)
     elif ref.snapshot_id != snapshot_id:
-        exists = snapshot_id is None
-        reason = "requirement_ref_exists" if exists else "requirement_ref_moved"
-        words = f"{ref.type.value} {name[:64]!r} {'was created concurrently' if exists else 'has changed'}"
+        must_be_new = snapshot_id is None
+        reason = "requirement_ref_exists" if must_be_new else "requirement_ref_moved"
+        words = f"{ref.type.value} {name[:64]!r} {'was created concurrently' if must_be_new else 'has changed'}"
         raise _failed(reason, words, expected, f"snapshot {ref.snapshot_id}", node)
 
 

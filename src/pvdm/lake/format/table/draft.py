@@ -105,7 +105,8 @@ class Draft:
         self.refs: dict[str, SnapshotRef] = dict(base.refs) if base else {}
         self.statistics = _by_snapshot(base.statistics if base else ())
         self.partition_statistics = _by_snapshot(base.partition_statistics if base else ())
-        self.keys: dict[str, EncryptedKey] = {key.key_id: key for key in base.encryption_keys} if base else {}
+        keys: tuple[EncryptedKey, ...] = base.encryption_keys if base else ()
+        self.encryption_keys = {key.key_id: key for key in keys}
         self.snapshot_log: list[JsonObject] = read_objects(base.raw.get("snapshot-log")) if base else []
         # What the updates of this commit have done so far.
         self.last_updated_ms: int | None = None
@@ -150,8 +151,8 @@ class Draft:
         raw["current-snapshot-id"] = no_snapshot if self.current_snapshot_id is None else self.current_snapshot_id
         if self.format_version >= 3:
             raw["next-row-id"] = self.next_row_id
-        if self.keys:
-            raw["encryption-keys"] = [key.raw for key in self.keys.values()]
+        if self.encryption_keys:
+            raw["encryption-keys"] = [key.raw for key in self.encryption_keys.values()]
         else:
             raw.pop("encryption-keys", None)
         raw["refs"] = {name: ref.raw for name, ref in self.refs.items()}
@@ -203,12 +204,12 @@ class Draft:
         log = read_objects(self.base.raw.get("metadata-log")) if self.base else []
         if self.base is None or previous_location is None:
             return log
-        most = max(1, whole_property(self.properties, PREVIOUS_VERSIONS_PROPERTY, PREVIOUS_VERSIONS_DEFAULT))
+        most = max(1, integer_property(self.properties, PREVIOUS_VERSIONS_PROPERTY, PREVIOUS_VERSIONS_DEFAULT))
         entry: JsonObject = {"timestamp-ms": self.base.last_updated_ms, "metadata-file": previous_location}
         return [*log[max(0, len(log) - most + 1) :], entry]
 
 
-def whole_property(properties: Mapping[str, str], name: str, default: int) -> int:
+def integer_property(properties: Mapping[str, str], name: str, default: int) -> int:
     """A property that must be a whole number of 32 bits if it is set. Raises if it is not."""
     text = properties.get(name)
     if text is None:

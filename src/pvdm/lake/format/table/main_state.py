@@ -127,7 +127,7 @@ _NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
 
 
 def structure_of(metadata: TableMetadata) -> dict[str, Json]:
-    """The document without snapshots, refs, statistics and logs, in one spelling for all writers."""
+    """The document without UUID, counters, snapshots, refs, statistics and logs, in one spelling for all writers."""
     structure: dict[str, Json] = {
         "format-version": metadata.format_version,
         "location": metadata.location,
@@ -160,8 +160,8 @@ def structure_sha256(metadata: TableMetadata) -> str:
     return hashlib.sha256(dump_json(structure_of(metadata), sort_keys=True)).hexdigest()
 
 
-def without_data(structure: Json) -> TableMetadata:
-    """A table of this structure without snapshots, to apply updates of the structure to."""
+def empty_table(structure: Json) -> TableMetadata:
+    """A table of this structure without snapshots and UUID, to apply updates of the structure to."""
     raw = dict(Node(structure, "$").raw)
     raw.update({"table-uuid": _NO_UUID, "last-updated-ms": 0, "last-sequence-number": 0, "next-row-id": 0})
     return TableMetadata.from_json(raw)

@@ -16,11 +16,11 @@ from pvdm.lake.format.json_document import (
     Node,
     abbreviate,
     comparison_text,
+    decompress_gzip,
     dump_json,
     invalid_value,
     parse_json,
     require_size,
-    unzip,
 )
 from pvdm.lake.format.schema.document import TableSchema, parse_schema
 from pvdm.lake.format.table import validity
@@ -90,7 +90,7 @@ class TableMetadata:
     @classmethod
     def parse(cls, data: bytes) -> TableMetadata:
         """Read a metadata file, plain or gzip. Raises if it is not valid."""
-        return cls.from_json(parse_json(unzip(data)))
+        return cls.from_json(parse_json(decompress_gzip(data)))
 
     @classmethod
     def from_json(cls, value: Json, *, known: TableMetadata | None = None) -> TableMetadata:

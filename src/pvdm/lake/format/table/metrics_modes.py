@@ -58,7 +58,7 @@ def _read_inferred_max(properties: Mapping[str, str]) -> int:
 
 
 def _count_columns(kind: Type) -> int:
-    """The columns that count for the limit: structs, plain columns, and elements, keys and values of plain types."""
+    """Columns that count for the limit: structs, plain columns and elements, and both parts of maps to plain types."""
     match kind:
         case StructType(fields):
             return sum(_count_columns(each.type) + (not isinstance(each.type, ListType | MapType)) for each in fields)

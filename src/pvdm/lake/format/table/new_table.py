@@ -11,7 +11,7 @@ from pvdm.lake.format.json_document import Json, Node, abbreviate, read_objects
 from pvdm.lake.format.schema.document import TableSchema, parse_schema
 from pvdm.lake.format.table import specs
 from pvdm.lake.format.table import update_structure as structure
-from pvdm.lake.format.table.draft import Draft, whole_property
+from pvdm.lake.format.table.draft import Draft, integer_property
 from pvdm.lake.format.table.metadata import TableMetadata, check_uuid, require_format_version, strip_location
 
 DEFAULT_FORMAT_VERSION: Final = 2
@@ -44,17 +44,15 @@ def new_table(request: Json, *, location: str, table_uuid: str, now_ms: int) -> 
     """The first state of a new or staged table; columns, partitions and sort order get new ids."""
     node, no_fields = Node(request, "$"), Node({"fields": []}, "$")
     requested = parse_schema(node.node("schema"))
-    spec = specs.parse_spec(
-        node.node("partition-spec") if node.has_not_null("partition-spec") else no_fields, needs_id=False
-    )
-    order = specs.parse_order(
-        node.node("write-order") if node.has_not_null("write-order") else no_fields, needs_id=False
-    )
+    spec_node = node.node("partition-spec") if node.has_not_null("partition-spec") else no_fields
+    spec = specs.parse_spec(spec_node, needs_id=False)
+    order_node = node.node("write-order") if node.has_not_null("write-order") else no_fields
+    order = specs.parse_order(order_node, needs_id=False)
     all_properties = node.string_map("properties") if node.has_not_null("properties") else {}
     specs.judge_spec_names(spec, requested)
     specs.judge_spec(spec, requested)
     specs.judge_order(order, requested)
-    version = whole_property(all_properties, "format-version", DEFAULT_FORMAT_VERSION)
+    version = integer_property(all_properties, "format-version", DEFAULT_FORMAT_VERSION)
     require_format_version(version, "$.properties['format-version']")
     # Reserved properties say how the table is created and are not stored.
     stored = {name: value for name, value in all_properties.items() if name not in RESERVED_PROPERTIES}
@@ -77,7 +75,7 @@ def new_table(request: Json, *, location: str, table_uuid: str, now_ms: int) -> 
     return draft.finish(None)
 
 
-def register_table(data: bytes) -> TableMetadata:
+def read_registered_table(data: bytes) -> TableMetadata:
     """Read the metadata file of a table to be registered. Raises if it has no table UUID."""
     metadata = TableMetadata.parse(data)
     if metadata.table_uuid is None:
@@ -97,7 +95,7 @@ def _new_source_id(ids: Mapping[Json, int], field: specs.SpecField) -> int:
 def _judge_properties(properties: Mapping[str, str], schema: TableSchema, version: int) -> None:
     """Refuse properties with which every commit or write to the new table would fail."""
     for name in _COMMIT_PROPERTIES:
-        if whole_property(properties, name, 0) < 0:
+        if integer_property(properties, name, 0) < 0:
             words = f"the property {name} cannot be accepted"
             raise Code.PROPERTY_INVALID(words, reason="property_negative", got=abbreviate(properties[name]))
     if version < 3 and (names := sorted(_ENCRYPTION_PROPERTIES & properties.keys())):

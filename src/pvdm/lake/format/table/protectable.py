@@ -61,7 +61,7 @@ def _list_paths(kind: Type) -> Iterator[tuple[tuple[str, str], ...]]:
 def _require_partitions(metadata: TableMetadata) -> None:
     """Raise if a partition of any spec is the value of a column of type `fixed`.
 
-    Iceberg's Java library has a length before such values in manifests (apache/iceberg#17501). The specification has
+    Iceberg's Java library writes a length before such values in manifests (apache/iceberg#17501). The specification has
     none, so that Spark would show other values than readers that follow it.
     """
     fixed_column_ids = {

@@ -20,7 +20,7 @@ from pvdm.lake.format.json_document import (
 )
 from pvdm.lake.format.partition_spec import Transform
 from pvdm.lake.format.schema.document import SchemaField, TableSchema
-from pvdm.lake.format.schema.logical import primitive
+from pvdm.lake.format.schema.logical import to_primitive_type
 from pvdm.lake.format.schema.type_names import TypeName
 
 PARTITION_ID_FIRST: Final = 1_000
@@ -178,7 +178,7 @@ def judge_spec_types(spec: TableSpec, schema: TableSchema) -> None:
 
 
 def judge_spec(spec: TableSpec, schema: TableSchema) -> None:
-    """Raise unless each source is a primitive column, inside structs only, of a type that the transform accepts."""
+    """Raise unless each source, except of `void`, is a primitive column in structs only that the transform accepts."""
     for field in spec.fields:
         if field.transform == "void":
             continue
@@ -222,7 +222,7 @@ def _accepts(text: str, column: SchemaField) -> bool:
     transform = Transform.parse(text)
     if not isinstance(column.type, TypeName):
         return not transform.is_known or transform.name in ("identity", "void")
-    return not transform.is_known or transform.accepts(primitive(column.type))
+    return not transform.is_known or transform.accepts(to_primitive_type(column.type))
 
 
 def _read_source_id(node: Node) -> int:
@@ -249,7 +249,7 @@ def _unknown_fields(raw: JsonObject, known: frozenset[str]) -> str:
 
 
 def spec_raw(spec_id: int, fields: tuple[SpecField, ...], like: JsonObject) -> dict[str, Json]:
-    """The JSON of a spec with these ids; everything else is taken from `like`."""
+    """The JSON of a spec with this id, and its fields' ids and names; everything else is taken from `like`."""
     field_raws: list[Json] = []
     for field, old in zip(fields, read_objects(like.get("fields")), strict=True):
         ids: dict[str, Json] = {"source-id": field.source_id, "field-id": field.field_id, "name": field.name}
@@ -258,7 +258,7 @@ def spec_raw(spec_id: int, fields: tuple[SpecField, ...], like: JsonObject) -> d
 
 
 def order_raw(order_id: int, fields: tuple[SortField, ...], like: JsonObject) -> dict[str, Json]:
-    """The JSON of a sort order with these ids; everything else is taken from `like`."""
+    """The JSON of a sort order with this id and its fields' source ids; everything else is taken from `like`."""
     pairs = zip(fields, read_objects(like.get("fields")), strict=True)
     field_raws: list[Json] = [{**old, "source-id": field.source_id} for field, old in pairs]
     return {**like, "order-id": order_id, "fields": field_raws}

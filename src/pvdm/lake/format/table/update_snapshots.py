@@ -14,7 +14,7 @@ _UPDATE_KEYS = _REF_KEYS | {"action", "ref-name"}
 
 
 def add_snapshot(draft: Draft, node: Node) -> None:
-    """add-snapshot: with a new id, a sequence number above the last, and from format 3 on new row ids."""
+    """add-snapshot: with a new id, from format 2 on a new sequence number, and from format 3 on new row ids."""
     snapshot_node = node.node("snapshot")
     snapshot_node.text("manifest-list")
     snapshot_node.node("summary").text("operation")
@@ -30,7 +30,7 @@ def add_snapshot(draft: Draft, node: Node) -> None:
         _require_sequence_number(draft, snapshot)
     draft.last_sequence_number = max(draft.last_sequence_number, snapshot.sequence_number)
     if draft.format_version >= 3:
-        _assign_row_ids(draft, snapshot)
+        _advance_row_ids(draft, snapshot)
     draft.snapshots[snapshot.snapshot_id] = snapshot
     draft.added_snapshots.add(snapshot.snapshot_id)
     draft.changed = True
@@ -53,8 +53,8 @@ def _require_sequence_number(draft: Draft, snapshot: snapshots.Snapshot) -> None
         raise Code.SNAPSHOT_STALE(reason=reason, expected=expected, got=got, place=snapshot.place)
 
 
-def _assign_row_ids(draft: Draft, snapshot: snapshots.Snapshot) -> None:
-    """Raise unless the row ids begin at the table's next one, or with `shared_numbers` before it."""
+def _advance_row_ids(draft: Draft, snapshot: snapshots.Snapshot) -> None:
+    """Advance the table's next row id. Raises unless the snapshot's begin there, or with `shared_numbers` before."""
     first, next_id, place = snapshot.first_row_id, draft.next_row_id, snapshot.place
     expected, got = f"first-row-id {next_id}", "none" if first is None else str(first)
     if first is None:
@@ -79,7 +79,7 @@ def remove_snapshots(draft: Draft, node: Node) -> None:
 
 
 def set_snapshot_ref(draft: Draft, node: Node) -> None:
-    """set-snapshot-ref. `main` must be a branch, and a move of it also changes the current snapshot and the log."""
+    """set-snapshot-ref. `main` must be a branch, and a move of it also changes current snapshot and snapshot log."""
     name = node.text("ref-name")
     if not name:
         raise invalid_value(node.at("ref-name"), "a name", "an empty string")
@@ -167,9 +167,8 @@ def remove_statistics(draft: Draft, node: Node) -> None:
 
 def set_partition_statistics(draft: Draft, node: Node) -> None:
     """set-partition-statistics: one file for each snapshot."""
-    _put_statistics(
-        draft, draft.partition_statistics, snapshots.parse_partition_statistics(node.node("partition-statistics"))
-    )
+    file = snapshots.parse_partition_statistics(node.node("partition-statistics"))
+    _put_statistics(draft, draft.partition_statistics, file)
 
 
 def remove_partition_statistics(draft: Draft, node: Node) -> None:
@@ -188,11 +187,11 @@ def _put_statistics(
 def add_encryption_key(draft: Draft, node: Node) -> None:
     """add-encryption-key, unless the table has one of this id."""
     key = snapshots.parse_key(node.node("encryption-key"))
-    if key.key_id not in draft.keys:
-        draft.keys[key.key_id] = key
+    if key.key_id not in draft.encryption_keys:
+        draft.encryption_keys[key.key_id] = key
         draft.changed = True
 
 
 def remove_encryption_key(draft: Draft, node: Node) -> None:
     """remove-encryption-key, if the table has it."""
-    draft.changed |= draft.keys.pop(node.text("key-id"), None) is not None
+    draft.changed |= draft.encryption_keys.pop(node.text("key-id"), None) is not None

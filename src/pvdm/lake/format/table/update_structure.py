@@ -14,7 +14,7 @@ from pvdm.lake.format.table.metadata import check_uuid, require_format_version, 
 from pvdm.lake.format.table.validity import require_part
 
 
-class Described(Protocol):
+class DraftWithProperties(Protocol):
     """A draft with a location and properties: of a table or a view."""
 
     location: str | None
@@ -30,7 +30,7 @@ def assign_uuid(draft: Draft, node: Node) -> None:
 
 
 def upgrade_format_version(draft: Draft, node: Node) -> None:
-    """upgrade-format-version: to a later supported version only."""
+    """upgrade-format-version: to the same or a later supported version."""
     version, place = node.integer("format-version"), node.at("format-version")
     require_format_version(version, place)
     if version < draft.format_version:
@@ -179,21 +179,21 @@ def set_default_sort_order(draft: Draft, node: Node) -> None:
     draft.default_order_id = order_id
 
 
-def set_location(draft: Described, node: Node) -> None:
+def set_location(draft: DraftWithProperties, node: Node) -> None:
     """set-location."""
     location = strip_location(node.text("location"), node.at("location"))
     draft.changed |= location != draft.location
     draft.location = location
 
 
-def set_properties(draft: Described, node: Node) -> None:
+def set_properties(draft: DraftWithProperties, node: Node) -> None:
     """set-properties; early clients send `updated`."""
     updates = node.string_map("updates" if "updates" in node.raw or "updated" not in node.raw else "updated")
     draft.properties.update(updates)
     draft.changed |= bool(updates)
 
 
-def remove_properties(draft: Described, node: Node) -> None:
+def remove_properties(draft: DraftWithProperties, node: Node) -> None:
     """remove-properties; early clients send `removed`. Unknown names are ignored."""
     removals = node.string_list("removals" if "removals" in node.raw or "removed" not in node.raw else "removed")
     for name in removals:

@@ -22,7 +22,7 @@ IDEMPOTENCY_LIFETIME: Final = f"PT{REQUEST_KEPT_MAX_SECONDS // 3_600}H"
 
 _V1: Final = "/catalog/v1"
 _NAMESPACE: Final = "/catalog/v1/namespaces/{namespace}"
-# Iceberg's specification has neither the configuration nor OAuth2 among them.
+# What the configuration lists as endpoints; as in Iceberg's specification, neither itself nor OAuth2.
 _ENDPOINTS: Final[tuple[Json, ...]] = tuple(
     f"{method} /v1/{{prefix}}/{path.removeprefix(f'{_V1}/')}"
     for method, path in RULES
@@ -34,7 +34,7 @@ router = APIRouter(tags=["catalog"], include_in_schema=False)
 
 @router.get(f"{_V1}/config")
 def config(catalog: CatalogPart, warehouse: Annotated[str | None, Query(max_length=4_096)] = None) -> Response:
-    """The client's configuration; it keeps Java's client from exchanging tokens, which the Steward does not serve."""
+    """The client's configuration; it keeps Java's client from token exchange (RFC 8693), which is not served."""
     if warehouse not in (None, "", catalog.name, catalog.warehouse):
         raise Code.WAREHOUSE_UNKNOWN(expected=catalog.name, got="another")
     overrides: Json = {"token-exchange-enabled": "false"}
@@ -56,10 +56,10 @@ def namespaces(
     token: PageToken = None,
     size: PageSize = None,
 ) -> Response:
-    """The namespaces inside one, or at the top."""
+    """The namespaces directly inside `parent`, or at the top level."""
     count = shared.page_size(token, size)
     levels = parse_levels(parent) if parent else ()
-    one_more = None if count is None else count + 1  # to see whether there is another page
+    one_more = None if count is None else count + 1  # to find out whether there is another page
     found = catalog.namespaces.page(grant, levels, after=shared.after_levels(token), count=one_more)
     body: dict[str, Json] = {"namespaces": [list(each.levels) for each in found[:count]]}
     if count is not None and len(found) > count:
@@ -77,7 +77,7 @@ def create(once: OncePart, body: BodyPart) -> Response:
         namespaces = once.catalog.namespaces
         return _namespace_response(namespaces.create(once.grant, levels, properties, key=key))
 
-    return once.respond(work, _repeat)
+    return once.respond(work, _respond_again)
 
 
 @router.get(_NAMESPACE)
@@ -110,12 +110,12 @@ def change(once: OncePart, levels: LevelsPart, body: BodyPart) -> Response:
         response: dict[str, Json] = {**changed}
         return shared.json_response(response)
 
-    return once.respond(work, _repeat)
+    return once.respond(work, _respond_again)
 
 
 def _namespace_response(found: Namespace) -> Response:
     return shared.json_response({"namespace": list(found.levels), "properties": dict(found.properties)})
 
 
-def _repeat(facts: Mapping[str, object]) -> Response:
-    return shared.json_response(facts)  # type: ignore[arg-type]  # it was JSON when it was stored
+def _respond_again(facts: Mapping[str, object]) -> Response:
+    return shared.json_response(facts)  # type: ignore[arg-type]  # the facts were stored as JSON

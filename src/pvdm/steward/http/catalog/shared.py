@@ -26,13 +26,14 @@ from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.ledger.record.tokens import Grant
 from pvdm.steward.http.body import invalid_request
 from pvdm.steward.http.dependencies import Caller, NotaryPart, notary_of
-from pvdm.steward.http.request import context_of, grant_of, header, name_in
+from pvdm.steward.http.request import context_of, decode_name, grant_of, header
 
 PAGE_TOKEN_MAX_CHARACTERS: Final = 16_384
-BODY_READ_AT_ONCE_MAX_BYTES: Final = 8_192
+BODY_PARSED_INLINE_MAX_BYTES: Final = 8_192
 JSON_TYPE: Final = "application/json"
 
-RepeatResponse: TypeAlias = Callable[[Mapping[str, object]], Response]
+# Makes the response to a repetition from the facts that the first request stored.
+RespondAgain: TypeAlias = Callable[[Mapping[str, object]], Response]
 
 PageToken: TypeAlias = Annotated[str | None, Query(alias="pageToken", max_length=PAGE_TOKEN_MAX_CHARACTERS)]
 PageSize: TypeAlias = Annotated[int | None, Query(alias="pageSize", ge=1)]
@@ -43,29 +44,29 @@ async def _catalog(notary: NotaryPart) -> Catalog:
 
 
 async def _levels(namespace: Annotated[str, Path()]) -> Levels:
-    return parse_levels(name_in(namespace))
+    return parse_levels(decode_name(namespace))
 
 
 async def _table(table: Annotated[str, Path()]) -> str:
-    return require_name(name_in(table), "the table's name")
+    return require_name(decode_name(table), "the table's name")
 
 
 async def _body(request: Request) -> Node:
     # A small body is parsed in less time than it takes to start a thread.
-    small = len(context_of(request.scope).body) <= BODY_READ_AT_ONCE_MAX_BYTES
+    small = len(context_of(request.scope).body) <= BODY_PARSED_INLINE_MAX_BYTES
     return json_body(request) if small else await run_sync(json_body, request)
 
 
 def json_body(request: Request) -> Node:
-    """The request's body, which is one JSON object."""
+    """The request's body. Raises unless it is a JSON object."""
     return Node(parse_json(context_of(request.scope).body), "$")
 
 
 def requested_table(request: Request) -> tuple[Catalog, Grant, Levels, str]:
-    """The catalog, grant and table of a request on the fast path."""
+    """The catalog, the caller's grant, and namespace and name of the table, of a request on the fast path."""
     notary, grant = notary_of(request), grant_of(request)
-    levels = parse_levels(name_in(request.path_params["namespace"]))
-    return notary.catalog, grant, levels, require_name(name_in(request.path_params["table"]), "the table's name")
+    levels = parse_levels(decode_name(request.path_params["namespace"]))
+    return notary.catalog, grant, levels, require_name(decode_name(request.path_params["table"]), "the table's name")
 
 
 def requested_snapshots(request: Request) -> SnapshotMode:
@@ -113,10 +114,10 @@ class Once:
     catalog: Catalog
     grant: Grant
 
-    def respond(self, work: Callable[[RequestKey | None], Response], repeat: RepeatResponse) -> Response:
-        """Do the work; `repeat` makes the response to a repetition, even if both requests run at the same time."""
-        key = self._key()
-        response = work(None) if key is None else self._work_once(key, work, repeat)
+    def respond(self, work: Callable[[RequestKey | None], Response], respond_again: RespondAgain) -> Response:
+        """Do the work, or for a repetition only `respond_again`, even if both requests run at the same time."""
+        key = self._idempotency_key()
+        response = work(None) if key is None else self._work_once(key, work, respond_again)
         with failures_mean_state_unknown():
             fault.point("catalog.before_answer")
         return response
@@ -130,8 +131,8 @@ class Once:
 
         return self.respond(work_without_response, lambda _: empty_response())
 
-    def _key(self) -> RequestKey | None:
-        """The request's key, if it has one; a key is valid for one method, path, query and body."""
+    def _idempotency_key(self) -> RequestKey | None:
+        """The request's idempotency key, if it has one; it is valid for one method, path, query and body."""
         scope = self.request.scope
         key = header(scope, b"idempotency-key")
         if key is None:
@@ -140,9 +141,9 @@ class Once:
         return self.catalog.requests.identify(self.grant, key, line + context_of(scope).body)
 
     def _work_once(
-        self, key: RequestKey, work: Callable[[RequestKey | None], Response], repeat: RepeatResponse
+        self, key: RequestKey, work: Callable[[RequestKey | None], Response], respond_again: RespondAgain
     ) -> Response:
-        earlier = self.catalog.requests.earlier(key)
+        earlier = self.catalog.requests.find_earlier(key)
         if earlier is None:
             try:
                 return work(key)
@@ -150,11 +151,11 @@ class Once:
                 raise  # a second look at the ledger does not make it known
             except PvdmError:
                 # A repetition may have done the work meanwhile, which made this request fail.
-                earlier = self.catalog.requests.earlier(key)
+                earlier = self.catalog.requests.find_earlier(key)
                 if earlier is None:
                     raise
         with failures_mean_state_unknown():  # the change was made, but the table may be renamed or dropped by now
-            return repeat(earlier)
+            return respond_again(earlier)
 
 
 async def _once(request: Request, catalog: CatalogPart, grant: Caller) -> Once:
@@ -164,20 +165,20 @@ async def _once(request: Request, catalog: CatalogPart, grant: Caller) -> Once:
 OncePart: TypeAlias = Annotated[Once, Depends(_once)]
 
 
-def repeat_from_pointer(respond: Callable[[Sequence[Json]], Response]) -> RepeatResponse:
-    """Make the response to a repetition from the one metadata pointer that the first request stored."""
+def responder_from_pointer(respond: Callable[[Sequence[Json]], Response]) -> RespondAgain:
+    """A function that responds to a repetition from the one metadata pointer that the first request stored."""
 
-    def repeat(facts: Mapping[str, object]) -> Response:
+    def respond_again(facts: Mapping[str, object]) -> Response:
         pointers = facts.get("pointers")
         if not isinstance(pointers, list) or len(pointers) != 1:
-            raise AssertionError("the request of a table or view keeps one pointer")
+            raise AssertionError("a change of one table or view stores one pointer")
         return respond(pointers[0])
 
-    return repeat
+    return respond_again
 
 
 def read_change(kind: str, levels: Levels, name: str, body: Node) -> Change:
-    """The change of one table or view. Raises if the body names another one than the path."""
+    """The requested change of one table or view. Raises if the body names another one than the path."""
     if body.has_not_null("identifier") and identifier(body.node("identifier")) != (levels, name):
         message = f"path and body name different {kind}s"
         raise Code.REQUEST_INVALID(message, reason="identifier_differs", expected=f"one {kind}")
@@ -186,21 +187,21 @@ def read_change(kind: str, levels: Levels, name: str, body: Node) -> Change:
 
 
 def page_size(token: str | None, size: int | None) -> int | None:
-    """The rows of one page; None for all rows, if the caller uses no pages."""
+    """How many rows one page has; None if the caller uses no pages and gets all rows."""
     if token is None and size is None:
         return None
     return min(size or PAGE_ROWS_MAX, PAGE_ROWS_MAX)
 
 
 def page_token(last: Json) -> str:
-    """The opaque token of the next page."""
+    """The token of the page after the row `last`, opaque to clients."""
     return base64.urlsafe_b64encode(dump_json(last)).decode("ascii").rstrip("=")
 
 
 def names_page(levels: Levels, list_names: Callable[..., list[str]], token: str | None, size: int | None) -> Response:
     """One page of a namespace's tables or views; `list_names` takes `after` and `count`."""
     count = page_size(token, size)
-    # A name beyond the page means that there is another page.
+    # One name more than the page has: if it exists, there is another page.
     names = list_names(after=after_name(token), count=None if count is None else count + 1)
     body: dict[str, Json] = {"identifiers": [{"namespace": list(levels), "name": name} for name in names[:count]]}
     if count is not None and len(names) > count:
@@ -209,7 +210,7 @@ def names_page(levels: Levels, list_names: Callable[..., list[str]], token: str 
 
 
 def _page_start(token: str | None) -> Json:
-    """The last row of the page before, which the page token holds; None for the first page."""
+    """The last row of the previous page, which the page token holds; None for the first page."""
     if not token:
         return None
     try:
@@ -241,4 +242,4 @@ def after_levels(token: str | None) -> Levels | None:
 
 def identifier(node: Node) -> tuple[Levels, str]:
     """The namespace and name of a table or view in a body."""
-    return require_levels(list(node.string_list("namespace"))), require_name(node.text("name"), "the table's name")
+    return require_levels(list(node.string_list("namespace"))), require_name(node.text("name"), "the name")

@@ -44,14 +44,14 @@ def create(once: OncePart, levels: LevelsPart, body: BodyPart) -> Response:
     """Create a table. With `stage-create` only return the metadata document that the table would begin with."""
     catalog, grant, delegated = once.catalog, once.grant, _wants_credentials(once.request)
     if body.has_not_null("stage-create") and body.flag("stage-create"):
-        staged = catalog.tables.staged(grant, levels, body.raw)
-        return _table_response(catalog.responses.staged(grant, staged, delegated=delegated))
+        staged = catalog.tables.stage_create(grant, levels, body.raw)
+        return _table_response(catalog.responses.stage_create(grant, staged, delegated=delegated))
 
     def work(key: RequestKey | None) -> Response:
         state = catalog.tables.create(grant, levels, body.raw, key=key)
         return _changed_response(once, state, delegated=delegated)
 
-    return once.respond(work, _repeat(once, levels, body.text("name")))
+    return once.respond(work, _responder(once, levels, body.text("name")))
 
 
 @router.post("/catalog/v1/namespaces/{namespace}/register")
@@ -65,7 +65,7 @@ def register(once: OncePart, levels: LevelsPart, body: BodyPart) -> Response:
         state = tables.register(once.grant, levels, name, location, overwrite=overwrite, key=key)
         return _changed_response(once, state)
 
-    return once.respond(work, _repeat(once, levels, name))
+    return once.respond(work, _responder(once, levels, name))
 
 
 @router.get(_TABLE)
@@ -95,7 +95,7 @@ def credentials(catalog: CatalogPart, grant: Caller, levels: LevelsPart, table: 
 def exists(request: Request) -> Response:
     """Whether the table exists."""
     catalog, grant, levels, table = shared.requested_table(request)
-    catalog.tables.require(grant, levels, table)
+    catalog.tables.require_exists(grant, levels, table)
     return shared.empty_response()
 
 
@@ -111,13 +111,13 @@ def commit(request: Request) -> Response:
         (state,) = catalog.tables.commit(grant, [change], key=key)
         return _changed_response(once, state)
 
-    return once.respond(work, _repeat(once, levels, table))
+    return once.respond(work, _responder(once, levels, table))
 
 
 @router.post(f"{_V1}/transactions/commit")
 def transaction(once: OncePart, body: BodyPart) -> Response:
     """Change several tables, all or none."""
-    body.array("table-changes")
+    body.array("table-changes")  # raises if it is missing, while `nodes` would find no changes
     nodes = body.nodes("table-changes")
     changes = [shared.read_change("table", *shared.identifier(node.node("identifier")), node) for node in nodes]
     return once.change(lambda key: once.catalog.tables.commit(once.grant, changes, key=key))
@@ -136,17 +136,17 @@ def drop(
     def work(key: RequestKey | None) -> Response:
         return _purge_response(table, tables.drop(once.grant, levels, table, purge=purge, key=key))
 
-    def repeat(facts: Mapping[str, object]) -> Response:
+    def respond_again(facts: Mapping[str, object]) -> Response:
         match facts.get("purge"):
             case [str(location), str(domain)]:
                 return _purge_response(table, tables.purge(location, domain))
         return shared.empty_response()
 
-    return once.respond(work, repeat)
+    return once.respond(work, respond_again)
 
 
 def _purge_response(table: str, left: Leftover | None) -> Response:
-    """Success only if no file is left. The table is dropped either way, so this is a response and no raised error."""
+    """An empty response, or the error `purge_incomplete` as one: not raised, since the table is dropped either way."""
     if left is None:
         return shared.empty_response()
     log_warning("purge_left", place=left.place, why=left.why)
@@ -167,7 +167,7 @@ def rename(once: OncePart, body: BodyPart) -> Response:
 def metrics(catalog: CatalogPart, grant: Caller, levels: LevelsPart, table: TablePart, body: BodyPart) -> Response:
     """Accept a client's report of a scan or a commit; it is not stored."""
     body.text("report-type")
-    catalog.tables.require(grant, levels, table)
+    catalog.tables.require_exists(grant, levels, table)
     return shared.empty_response()
 
 
@@ -176,7 +176,7 @@ def _wants_credentials(request: Request) -> bool:
 
 
 def _changed_response(once: shared.Once, state: TableState, *, delegated: bool = False) -> Response:
-    """The response to a change that was made; a failure here means that the caller does not know the state."""
+    """The response to a change that was made; an error here becomes `StateUnknownError`, since nothing is undone."""
     with failures_mean_state_unknown():
         return _table_response(once.catalog.responses.table(once.grant, state, delegated=delegated))
 
@@ -185,9 +185,9 @@ def _table_response(response: TableResponse) -> Response:
     return shared.bytes_response(response.body, etag=response.etag)
 
 
-def _repeat(once: shared.Once, levels: Levels, name: str) -> shared.RepeatResponse:
+def _responder(once: shared.Once, levels: Levels, name: str) -> shared.RespondAgain:
     def respond(pointer: Sequence[Json]) -> Response:
         state = once.catalog.tables.state_of_repeated_request(once.grant, pointer, levels, name)
         return _table_response(once.catalog.responses.table(once.grant, state))
 
-    return shared.repeat_from_pointer(respond)
+    return shared.responder_from_pointer(respond)

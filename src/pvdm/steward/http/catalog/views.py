@@ -16,7 +16,7 @@ from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.steward.http.catalog import shared
 from pvdm.steward.http.catalog.shared import BodyPart, CatalogPart, LevelsPart, OncePart, PageSize, PageToken
 from pvdm.steward.http.dependencies import Caller
-from pvdm.steward.http.request import name_in
+from pvdm.steward.http.request import decode_name
 
 _VIEWS: Final = "/catalog/v1/namespaces/{namespace}/views"
 _VIEW: Final = "/catalog/v1/namespaces/{namespace}/views/{view}"
@@ -25,7 +25,7 @@ router = APIRouter(tags=["catalog"], include_in_schema=False)
 
 
 async def _view(view: Annotated[str, Path()]) -> str:
-    return require_name(name_in(view), "the view's name")
+    return require_name(decode_name(view), "the view's name")
 
 
 ViewPart: TypeAlias = Annotated[str, Depends(_view)]
@@ -45,7 +45,7 @@ def create(once: OncePart, levels: LevelsPart, body: BodyPart) -> Response:
     views = once.catalog.views
     return once.respond(
         lambda key: _changed_response(views.create(once.grant, levels, body.raw, key=key)),
-        _repeat(once, levels, body.text("name")),
+        _responder(once, levels, body.text("name")),
     )
 
 
@@ -55,7 +55,7 @@ def register(once: OncePart, levels: LevelsPart, body: BodyPart) -> Response:
     views, name, location = once.catalog.views, body.text("name"), body.text("metadata-location")
     return once.respond(
         lambda key: _changed_response(views.register(once.grant, levels, name, location, key=key)),
-        _repeat(once, levels, name),
+        _responder(once, levels, name),
     )
 
 
@@ -67,15 +67,15 @@ def load(
     view: ViewPart,
     referenced_by: Annotated[str | None, Query(alias="referenced-by", max_length=16_384)] = None,
 ) -> Response:
-    """The view's definition; the reader's own token decides which of its tables the reader may read."""
-    del referenced_by  # names the views through which the client came here; that gives no rights
+    """The view's definition; it gives no rights on the tables that the view reads."""
+    del referenced_by  # the views through which the client came to this one, which give no rights either
     return _view_response(catalog.views.load(grant, levels, view))
 
 
 @router.head(_VIEW)
 def exists(catalog: CatalogPart, grant: Caller, levels: LevelsPart, view: ViewPart) -> Response:
     """Whether the view exists."""
-    catalog.views.require(grant, levels, view)
+    catalog.views.require_exists(grant, levels, view)
     return shared.empty_response()
 
 
@@ -85,7 +85,7 @@ def replace(once: OncePart, levels: LevelsPart, view: ViewPart, body: BodyPart) 
     change = shared.read_change("view", levels, view, body)
     return once.respond(
         lambda key: _changed_response(once.catalog.views.commit(once.grant, change, key=key)),
-        _repeat(once, levels, view),
+        _responder(once, levels, view),
     )
 
 
@@ -110,11 +110,11 @@ def _view_response(state: ViewState) -> Response:
 
 
 def _changed_response(state: ViewState) -> Response:
-    """The response to a change that was made; a failure here means that the caller does not know the state."""
+    """The response to a change that was made; an error here becomes `StateUnknownError`, since nothing is undone."""
     with failures_mean_state_unknown():
         return _view_response(state)
 
 
-def _repeat(once: shared.Once, levels: Levels, name: str) -> shared.RepeatResponse:
-    state = once.catalog.views.state_of_repeated_request
-    return shared.repeat_from_pointer(lambda pointer: _view_response(state(once.grant, pointer, levels, name)))
+def _responder(once: shared.Once, levels: Levels, name: str) -> shared.RespondAgain:
+    load_state = once.catalog.views.state_of_repeated_request
+    return shared.responder_from_pointer(lambda pointer: _view_response(load_state(once.grant, pointer, levels, name)))

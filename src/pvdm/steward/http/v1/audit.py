@@ -24,13 +24,13 @@ _AUDIT: Final = "/v1/tables/{table}/audit"
 
 router = APIRouter()
 
-Size = Annotated[int, Query(ge=1, le=LONG_MAX)]
-TreeSize = Annotated[int, Query(ge=0, le=LONG_MAX)]
-Name = Annotated[str, Path(min_length=1, max_length=TABLE_NAME_MAX_CHARACTERS)]
+LogSize = Annotated[int, Query(ge=1, le=LONG_MAX)]
+LogSizeOrZero = Annotated[int, Query(ge=0, le=LONG_MAX)]
+FullName = Annotated[str, Path(min_length=1, max_length=TABLE_NAME_MAX_CHARACTERS)]
 
 
 @router.get(_AUDIT, tags=["audit"])
-def evidence(notary: NotaryPart, grant: Caller, table: Name) -> AuditView:
+def evidence(notary: NotaryPart, grant: Caller, table: FullName) -> AuditView:
     """The table's document, the newest checkpoint, and the approvals about the table, with which an audit begins."""
     found = notary.audits.evidence(grant, *_split_name(table))
     document = found.metadata
@@ -48,8 +48,8 @@ def evidence(notary: NotaryPart, grant: Caller, table: Name) -> AuditView:
 def receipts(
     notary: NotaryPart,
     grant: Caller,
-    table: Name,
-    size: Size,
+    table: FullName,
+    size: LogSize,
     after: Annotated[int | None, Query(ge=0, le=LONG_MAX)] = None,
     limit: Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)] = 100,
 ) -> LoggedList:
@@ -60,9 +60,9 @@ def receipts(
 
 @router.get(f"{_AUDIT}/statements", tags=["audit"])
 def statements(
-    notary: NotaryPart, grant: Caller, table: Name, size: Size, ids: Annotated[str, Query(pattern=_IDS)]
+    notary: NotaryPart, grant: Caller, table: FullName, size: LogSize, ids: Annotated[str, Query(pattern=_IDS)]
 ) -> LoggedList:
-    """Proofs and overrides about the table by comma-separated ids: as many of the first ones as fit, at least one."""
+    """Proofs and overrides about the table by comma-separated ids, up to the limit of a response, at least one."""
     found = notary.audits.statements(grant, *_split_name(table), ids.split(","), size=size)
     return LoggedList(statements=tuple(map(_logged_view, found)))
 
@@ -71,11 +71,11 @@ def statements(
 def file(
     notary: NotaryPart,
     grant: Caller,
-    table: Name,
+    table: FullName,
     snapshot_id: Annotated[int, Query(ge=0, le=LONG_MAX)],
     manifest: Annotated[str | None, Query(min_length=1, max_length=LOCATION_MAX_BYTES)] = None,
 ) -> Response:
-    """The manifest list of a snapshot that `main` shows or showed, or a manifest that the list names."""
+    """The manifest list of `main`'s snapshot or one of its ancestors, or a manifest that the list names."""
     return Response(notary.audits.file(grant, *_split_name(table), snapshot_id, manifest), media_type=OCTETS_TYPE)
 
 
@@ -98,7 +98,7 @@ def log_proof(notary: NotaryPart, index: Annotated[int, Path(ge=0, le=LONG_MAX)]
 
 
 @router.get("/v1/log/consistency", tags=["log"])
-def consistency(notary: NotaryPart, old: TreeSize, new: TreeSize) -> ConsistencyView:
+def consistency(notary: NotaryPart, old: LogSizeOrZero, new: LogSizeOrZero) -> ConsistencyView:
     """The proof that the tree of size `new` begins with the tree of size `old`."""
     return ConsistencyView(hashes=notary.log.consistency(old, new).hashes)
 

@@ -17,7 +17,7 @@ from pvdm.ledger.record.tokens import Grant
 from pvdm.model.fields import LONG_MAX
 from pvdm.steward.http.body import ReasonBody, body_of
 from pvdm.steward.http.dependencies import Caller, LookupPart, MetricsPart, NotaryPart, ReadinessPart
-from pvdm.steward.http.door import bearer
+from pvdm.steward.http.door import bearer_token
 from pvdm.steward.http.errors import RETRY_AFTER_SECONDS, error_document
 from pvdm.steward.http.limits import peer_of
 from pvdm.steward.http.openapi import raw_response
@@ -31,7 +31,7 @@ METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 router = APIRouter()
 
 TrustRootBody = Annotated[api.TrustRootRequest, body_of(api.TrustRootRequest)]
-Number = Annotated[int, Path(ge=1, le=LONG_MAX)]
+EpochNumber = Annotated[int, Path(ge=1, le=LONG_MAX)]
 
 
 @router.get("/healthz", tags=["service"])
@@ -44,7 +44,8 @@ async def health() -> api.Health:
 async def ready(request: Request, readiness: ReadinessPart, lookup: LookupPart) -> Response:
     """Whether the Steward accepts work. A 503 gives every reason why not, with details for operators and auditors."""
     reasons = await readiness.reasons()
-    visible = reasons if reasons and await _may_see_details(request, lookup) else [_brief(each) for each in reasons]
+    may_see_details = bool(reasons) and await _may_see_details(request, lookup)
+    visible = reasons if may_see_details else [_without_details(each) for each in reasons]
     request_id = context_of(request.scope).request_id
     body = {"ready": not reasons, "reasons": [error_document(reason, request_id) for reason in visible]}
     if not reasons:
@@ -62,9 +63,9 @@ def openapi(request: Request) -> Response:
 
 
 @router.get("/metrics", responses=raw_response("text/plain"), tags=["service"])
-def metrics(counters: MetricsPart) -> Response:
-    """The counters in Prometheus' text format."""
-    return Response(counters.exposed(), media_type=METRICS_TYPE)
+def metrics(found: MetricsPart) -> Response:
+    """The metrics in Prometheus' text format."""
+    return Response(found.render(), media_type=METRICS_TYPE)
 
 
 @router.get("/v1/identity", tags=["service"])
@@ -92,14 +93,14 @@ def steward(notary: NotaryPart) -> api.StewardInfo:
 async def _may_see_details(request: Request, lookup: LookupPart) -> bool:
     """Whether the caller has a token that may read /metrics."""
     try:
-        grant = await lookup(bearer(request.scope), peer_of(request.scope))
+        grant = await lookup(bearer_token(request.scope), peer_of(request.scope))
         require_allowed(RULES["GET", "/metrics"], grant, {})
     except PvdmError:
         return False
     return True
 
 
-def _brief(reason: PvdmError) -> PvdmError:
+def _without_details(reason: PvdmError) -> PvdmError:
     """The reason without paths, addresses and numbers, which only operators and auditors may see."""
     return type(reason)(
         reason.reason, "the Steward is not ready", hint="an operator's or auditor's token of every domain shows more"
@@ -149,19 +150,19 @@ def create_epoch(notary: NotaryPart, body: ReasonBody) -> api.EpochChangeList:
 
 
 @router.post("/v1/epochs/{number}/activate", tags=["epochs"])
-def activate_epoch(notary: NotaryPart, number: Number, body: ReasonBody) -> api.EpochChangeList:
+def activate_epoch(notary: NotaryPart, number: EpochNumber, body: ReasonBody) -> api.EpochChangeList:
     """Activate the epoch: new workloads open under it, and the epoch that was active is retired."""
     return _change_list(notary.epochs.activate(number, body.reason))
 
 
 @router.post("/v1/epochs/{number}/retire", tags=["epochs"])
-def retire_epoch(notary: NotaryPart, number: Number, body: ReasonBody) -> api.EpochChangeList:
+def retire_epoch(notary: NotaryPart, number: EpochNumber, body: ReasonBody) -> api.EpochChangeList:
     """Retire the epoch: no new workload opens under it."""
     return _change_list(notary.epochs.retire(number, body.reason))
 
 
 @router.post("/v1/epochs/{number}/revoke", tags=["epochs"])
-def revoke_epoch(notary: NotaryPart, number: Number, body: ReasonBody) -> api.EpochChangeList:
+def revoke_epoch(notary: NotaryPart, number: EpochNumber, body: ReasonBody) -> api.EpochChangeList:
     """Revoke the epoch: its keys are not used again."""
     return _change_list(notary.epochs.revoke(number, body.reason))
 
@@ -178,9 +179,9 @@ def step_log(
     notary: NotaryPart,
     after: Annotated[int, Query(ge=0, le=LONG_MAX)] = 0,
     limit: Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)] = 100,
-    about: Annotated[str | None, Query(min_length=1, max_length=api.EVENTS_ABOUT_MAX_CHARS)] = None,
+    about: Annotated[str | None, Query(min_length=1, max_length=api.EVENTS_ABOUT_MAX_CHARACTERS)] = None,
 ) -> api.EventList:
-    """Steps of the step log after an id, oldest first; with `about`, only those that name this id or person."""
+    """Events of the step log after the id `after`, oldest first; with `about`, those that name this id or person."""
     with notary.ledger.read() as unit:
         page = events.page(unit, after=after, count=limit, about=about)
     views = [

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Path, Query, Response
 
 from pvdm.api import proofs as api
 from pvdm.api import protection as approvals
-from pvdm.api.base import HEX16, HEX32, PAGE_ROWS_MAX, TABLE_NAME_MAX_CHARACTERS, UUID, WORKLOAD_ID
+from pvdm.api.base import HEX_16_BYTES, HEX_32_BYTES, PAGE_ROWS_MAX, TABLE_NAME_MAX_CHARACTERS, UUID, WORKLOAD_ID
 from pvdm.api.work import AttemptView
 from pvdm.catalog.names import full_name, parse_full_name
 from pvdm.digest.plan import Mode
@@ -22,15 +22,13 @@ from pvdm.steward.http.openapi import raw_response
 from pvdm.steward.record.attestations import ChallengeRequest
 
 JSON_TYPE: Final = "application/json"
+_YAML: Final = "application/yaml"
 
 router = APIRouter()
 
 EnvelopeBody = Annotated[api.EnvelopeRequest, body_of(api.EnvelopeRequest)]
-Hash = Annotated[str, Path(pattern=HEX32)]
-
-_YAML: Final = "application/yaml"
-
-Name = Annotated[str, Query(min_length=1, max_length=TABLE_NAME_MAX_CHARACTERS)]
+Hash = Annotated[str, Path(pattern=HEX_32_BYTES)]
+FullName = Annotated[str, Query(min_length=1, max_length=TABLE_NAME_MAX_CHARACTERS)]
 
 
 @router.get("/v1/proofs", tags=["proofs"])
@@ -38,7 +36,7 @@ def proofs(
     notary: NotaryPart,
     grant: Caller,
     workload_id: Annotated[str | None, Query(pattern=WORKLOAD_ID)] = None,
-    attempt_id: Annotated[str | None, Query(pattern=HEX16)] = None,
+    attempt_id: Annotated[str | None, Query(pattern=HEX_16_BYTES)] = None,
     after: Annotated[int | None, Query(ge=0, le=LONG_MAX)] = None,
     limit: Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)] = 100,
 ) -> api.ProofList:
@@ -94,7 +92,7 @@ def publish_override(notary: NotaryPart, grant: Caller, override_id: Hash) -> At
 
     The same request again returns the same attempt; nothing is published twice.
     """
-    return notary.work.views(grant, [notary.override_publisher.stage_override(grant, override_id)])[0]
+    return notary.work.views(grant, [notary.override_staging.stage_override(grant, override_id)])[0]
 
 
 @router.post("/v1/attestations/challenges", tags=["attestations"])
@@ -131,7 +129,7 @@ def attestations(
     table_uuid: Annotated[str | None, Query(pattern=UUID)] = None,
     snapshot_id: Annotated[int | None, Query(ge=0, le=LONG_MAX)] = None,
 ) -> api.AttestationList:
-    """The newest attestations of one table or snapshot; an attestor sees only its own."""
+    """The newest attestations, of one table or snapshot if given; an attestor sees only its own."""
     attestor = grant.name if grant.role is Role.ATTESTOR else None
     found = notary.attestations.listed(attestor=attestor, table_uuid=table_uuid, snapshot_id=snapshot_id)
     return api.AttestationList(attestations=tuple(found))
@@ -148,7 +146,7 @@ def redeem(
 
 
 @router.get("/v1/targets/{kind}", tags=["protection"])
-def target(notary: NotaryPart, grant: Caller, kind: approvals.TargetKind, name: Name) -> approvals.TargetView:
+def target(notary: NotaryPart, grant: Caller, kind: approvals.TargetKind, name: FullName) -> approvals.TargetView:
     """A table or a namespace as it is now, for an operator who is about to sign an approval."""
     parts = parse_full_name(name)
     if kind == "namespace":
@@ -161,15 +159,15 @@ def protected(
     notary: NotaryPart,
     grant: Caller,
     kind: approvals.TargetKind = "table",
-    namespace: Name | None = None,
-    name: Name | None = None,
-    after: Name | None = None,
+    namespace: FullName | None = None,
+    name: FullName | None = None,
+    after: FullName | None = None,
     limit: Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)] = PAGE_ROWS_MAX,
 ) -> approvals.ProtectedList:
-    """What is protected now in the token's domain, by name, after the name `after`."""
+    """What is protected now in the token's domain, in order of name, after the name `after`."""
     start = None if after is None else parse_full_name(after)
-    above = name or namespace if kind == "namespace" else namespace
-    levels = None if above is None else parse_full_name(above)
+    namespace_name = name or namespace if kind == "namespace" else namespace
+    levels = None if namespace_name is None else parse_full_name(namespace_name)
     table_name: str | None = None
     if kind == "table" and name is not None:
         *parents, table_name = parse_full_name(name)

@@ -7,7 +7,7 @@ from typing import Annotated, Final, TypeVar
 from fastapi import APIRouter, Depends, Path, Query
 
 from pvdm.api import work as api
-from pvdm.api.base import HEX16, PAGE_ROWS_MAX, TABLE_NAME_MAX_CHARACTERS, WORKLOAD_ID
+from pvdm.api.base import HEX_16_BYTES, PAGE_ROWS_MAX, TABLE_NAME_MAX_CHARACTERS, WORKLOAD_ID
 from pvdm.api.service import AttemptTokenRequest, IssuedToken
 from pvdm.ledger.work.chunks import CHUNKS_MAX
 from pvdm.steward.http.body import ReasonBody, body_of, require_empty
@@ -21,11 +21,11 @@ _View = TypeVar("_View", bound=api.WorkloadView)
 
 router = APIRouter(tags=["work"])
 
-AttemptId = Annotated[str, Path(pattern=HEX16)]
+AttemptId = Annotated[str, Path(pattern=HEX_16_BYTES)]
 WorkloadId = Annotated[str, Path(pattern=WORKLOAD_ID)]
 ChunkCount = Annotated[int, Query(ge=0, le=CHUNKS_MAX)]
-Page = Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)]
-Table = Annotated[str, Query(min_length=1, max_length=TABLE_NAME_MAX_CHARACTERS)]
+PageRows = Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)]
+TableName = Annotated[str, Query(min_length=1, max_length=TABLE_NAME_MAX_CHARACTERS)]
 
 
 @router.get("/v1/workloads")
@@ -33,14 +33,14 @@ def workloads(
     notary: NotaryPart,
     grant: Caller,
     after: Annotated[str | None, Query(pattern=WORKLOAD_ID)] = None,
-    limit: Page = 100,
+    limit: PageRows = 100,
 ) -> api.WorkloadList:
-    """The next workloads of the token's domain after an id."""
+    """Workloads of the token's domain in order of id, after the id `after`."""
     return api.WorkloadList(workloads=tuple(notary.work.workloads(grant, after=after, count=limit)))
 
 
 @router.get("/v1/newest-workloads")
-def newest_workloads(notary: NotaryPart, grant: Caller, limit: Page = 100) -> api.NewestWorkloads:
+def newest_workloads(notary: NotaryPart, grant: Caller, limit: PageRows = 100) -> api.NewestWorkloads:
     """The workloads of the token's domain that were opened or ended last, the latest first."""
     views, total = notary.work.newest_workloads(grant, count=limit)
     return api.NewestWorkloads(workloads=tuple(views), total=total)
@@ -56,17 +56,17 @@ def open_workload(
 
 
 @router.get("/v1/jobs")
-def jobs(notary: NotaryPart, limit: Page = 100) -> api.JobList:
+def jobs(notary: NotaryPart, limit: PageRows = 100) -> api.JobList:
     """The jobs of this Steward that are not done; a failed job runs again at the next start."""
-    order = (api.JobState.FAILED, api.JobState.WAITING, api.JobState.RUNNING, api.JobState.QUEUED)
-    listed = sorted(notary.jobs.listed(), key=lambda job: order.index(job.state))[:limit]
-    owners = tables_and_workloads(notary.ledger, [job.subject for job in listed])
+    states = (api.JobState.FAILED, api.JobState.WAITING, api.JobState.RUNNING, api.JobState.QUEUED)
+    listed = sorted(notary.jobs.listed(), key=lambda job: states.index(job.state))[:limit]
+    subjects = tables_and_workloads(notary.ledger, [job.subject for job in listed])
     return api.JobList(
         jobs=tuple(
             api.ListedJob(
                 **dict(job_view(job)), kind=job.kind.value, subject=job.subject, table=table, workload_id=workload_id
             )
-            for job, (table, workload_id) in zip(listed, owners, strict=True)
+            for job, (table, workload_id) in zip(listed, subjects, strict=True)
         )
     )
 
@@ -77,7 +77,7 @@ def workload(
     grant: Caller,
     workload_id: WorkloadId,
     chunks_after: ChunkCount = 0,
-    limit: Page = PAGE_ROWS_MAX,
+    limit: PageRows = PAGE_ROWS_MAX,
     newest: bool = True,
 ) -> api.WorkloadDetail:
     """One workload with a page of its plan, the attempts at those chunks and what is published of them.
@@ -90,7 +90,7 @@ def workload(
 
 @router.get("/v1/workloads/{workload_id}/chunks")
 def chunks(
-    notary: NotaryPart, grant: Caller, workload_id: WorkloadId, after: ChunkCount = 0, limit: Page = PAGE_ROWS_MAX
+    notary: NotaryPart, grant: Caller, workload_id: WorkloadId, after: ChunkCount = 0, limit: PageRows = PAGE_ROWS_MAX
 ) -> api.ChunkList:
     """The chunks of the plan after the first `after` ones, each with the last attempt at it."""
     found = notary.workloads.chunks(grant, workload_id, after=after, count=limit)
@@ -149,7 +149,7 @@ def staged(notary: NotaryPart, grant: Caller, attempt_id: AttemptId) -> api.Atte
 
 @router.post("/v1/attempts/{attempt_id}/abort")
 def abort(notary: NotaryPart, grant: Caller, attempt_id: AttemptId, body: ReasonBody) -> api.AttemptView:
-    """Abort the attempt: its branch and its files are removed. A repetition changes nothing."""
+    """Abort a STAGING attempt: its branch and its files are removed. A repetition changes nothing."""
     return notary.work.abort(grant, attempt_id, body.reason)
 
 
@@ -161,7 +161,7 @@ def attempt_token(
     body: Annotated[AttemptTokenRequest, body_of(AttemptTokenRequest)],
 ) -> IssuedToken:
     """Issue a short-lived token for this attempt only; the bearer draws its text, so the request may be repeated."""
-    return IssuedToken(identity=identity_of(notary.access.attempt_token(grant, attempt_id, body.secret_sha256)))
+    return IssuedToken(identity=identity_of(notary.access.issue_attempt_token(grant, attempt_id, body.secret_sha256)))
 
 
 @router.post("/v1/publications")
@@ -179,9 +179,9 @@ def _with_newest_source(notary: NotaryPart, view: _View) -> _View:
 
 
 @router.get("/v1/orphans")
-def orphans(notary: NotaryPart, grant: Caller, table: Table) -> api.OrphanList:
-    """The files that ended attempts at the table left behind, and that nothing refers to."""
-    return api.OrphanList(orphans=tuple(notary.leftovers.orphans(grant, table)))
+def orphans(notary: NotaryPart, grant: Caller, table: TableName) -> api.OrphanList:
+    """The files that ended attempts and published branches left in the table, and that nothing refers to."""
+    return api.OrphanList(orphans=tuple(notary.orphans.find(grant, table)))
 
 
 @router.post("/v1/orphans/remove")
@@ -189,15 +189,15 @@ def remove_orphans(
     notary: NotaryPart, grant: Caller, body: Annotated[api.RemoveOrphansRequest, body_of(api.RemoveOrphansRequest)]
 ) -> api.OrphanList:
     """Remove the orphans of a table; returns those that were removed."""
-    return api.OrphanList(orphans=tuple(notary.leftovers.remove(grant, body.table)))
+    return api.OrphanList(orphans=tuple(notary.orphans.remove(grant, body.table)))
 
 
 @router.get("/v1/quarantine")
 def quarantine(
     notary: NotaryPart,
     grant: Caller,
-    table: Table | None = None,
-    after: Annotated[str | None, Query(pattern=HEX16)] = None,
+    table: TableName | None = None,
+    after: Annotated[str | None, Query(pattern=HEX_16_BYTES)] = None,
 ) -> api.QuarantinedList:
     """Failed attempts whose files are kept, oldest first, after the attempt `after`.
 
