@@ -15,7 +15,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 REPORTS := build/test
-# Makes the Java processes of the tests start in half the time.
+# The classes that Spark loads: with them the Java processes of the tests start in half the processor time.
 SPARK_ARCHIVE := $(REPORTS)/spark.jsa
 CHECKED := $(wildcard src tests tools bench)
 KERNEL_SOURCES := $(wildcard kernel/Cargo.* kernel/*.toml kernel/*.pyi kernel/*.rs) $(shell find kernel/src -name '*.rs')

@@ -150,9 +150,10 @@ def measure(scale_factor: float, sizes: Sizes, spark: SparkSession, folder: Path
             for number in range(rounds):
                 found = {name: [took] for name, took in lineitem.repetition(number).items()}
                 found |= _committed(commits, sizes, number)
-                note_repetition(taken, found, warm_up=number < warm_ups)
-                warm = " (warm-up)" if number < warm_ups else ""
-                print(f"scale factor {scale_factor:g}: repetition {number + 1} of {rounds}{warm}", flush=True)
+                warm_up = number < warm_ups
+                note_repetition(taken, found, warm_up=warm_up)
+                suffix = " (warm-up)" if warm_up else ""
+                print(f"scale factor {scale_factor:g}: repetition {number + 1} of {rounds}{suffix}", flush=True)
             attempt_id, config = lineitem.staged(), house.shop.steward.config
             if whole and sizes.on_spark:
                 with application_of(house, folder) as tools:

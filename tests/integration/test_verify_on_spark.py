@@ -96,16 +96,16 @@ def direct(job: VerifyJob) -> VerifyJob:
 
 
 @pytest.fixture(scope="module")
-def seen(lab: Lab) -> tuple[str, VerificationResult]:
+def verified_attempt(lab: Lab) -> tuple[str, VerificationResult]:
     """An attempt, and what the application found of it."""
     attempt, _ = lab.bench.staged(ROWS[:25], ROWS[25:])
     return attempt.attempt_id, lab.verified(attempt, lab.on_spark())
 
 
 def test_rows_by_sparks_reader_and_files_by_its_workers_have_the_digests_of_threads(
-    lab: Lab, seen: tuple[str, VerificationResult]
+    lab: Lab, verified_attempt: tuple[str, VerificationResult]
 ) -> None:
-    attempt_id, found = seen
+    attempt_id, found = verified_attempt
     by_threads = verify(direct(lab.bench.verification.load_job(attempt_id)), lab.tools)
     assert found.core.verdict.passed
     assert found.commitments == by_threads.commitments, "under one key: the digests are equal"
@@ -117,13 +117,15 @@ def test_rows_by_sparks_reader_and_files_by_its_workers_have_the_digests_of_thre
     assert facts(verify(plain, lab.on_spark())) == facts(by_threads), "and so it is without Spark's reader"
 
 
-def test_a_planted_key_is_found_where_the_attempts_keys_are_not(lab: Lab, seen: tuple[str, VerificationResult]) -> None:
+def test_a_planted_key_is_found_where_the_attempts_keys_are_not(
+    lab: Lab, verified_attempt: tuple[str, VerificationResult]
+) -> None:
     shown = places(lab)
     folders = [lab.settings.scratch, lab.settings.scratch.parent / "events"]
     assert traces_in(PLANTED, folders[1]), "the event log"
     for kind in ("UI environment/", "UI api/v1/applications/", "command of"):
         assert any(traces(PLANTED, text) for place, text in shown.items() if place.startswith(kind)), kind
-    for name, secret in keys_of(lab, seen[1]).items():
+    for name, secret in keys_of(lab, verified_attempt[1]).items():
         assert [place for folder in folders for place in traces_in(secret, folder)] == [], name
         assert [place for place, text in shown.items() if traces(secret, text)] == [], name
 

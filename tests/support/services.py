@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 _ARCHIVE = Path(__file__).parents[2] / "build" / "test" / "spark.jsa"
+# An archive that does not fit the Java at hand is not used; what Java says about that is left out of Spark's output.
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 SHORT_LIVED = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {_QUIET}"
 """Options of Java for a Spark that lives for seconds: one quick compiler, one thread to collect garbage."""

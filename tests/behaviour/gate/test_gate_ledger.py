@@ -160,11 +160,11 @@ class SlyTarget:
         in_transaction: Callable[[Unit, TableRow], LedgerChanges],
         then: Callable[[PublishedSnapshot], None],
     ) -> None:
-        def made(base: Base) -> NextCommit:
+        def make_more(base: Base) -> NextCommit:
             found = make(base)
             return replace(found, updates=[*found.updates, self.more])
 
-        self.inner.publish(made, in_transaction, then)
+        self.inner.publish(make_more, in_transaction, then)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def code_of(call: Callable[[], object]) -> str:
     return caught.value.reason
 
 
-def said(stand: Stand) -> list[VerifiedStatement[EpochStatement]]:
+def list_epoch_statements(stand: Stand) -> list[VerifiedStatement[EpochStatement]]:
     """Every epoch statement in the log's order, each verified under the newest trust root."""
     with stand.notary.ledger.read() as unit:
         stored = statements.of_kind(unit, StatementKind.EPOCH)
@@ -47,7 +47,9 @@ def said(stand: Stand) -> list[VerifiedStatement[EpochStatement]]:
 
 
 def steps(stand: Stand) -> list[tuple[int, EpochStage | None, EpochStage]]:
-    return [(each.predicate.epoch, each.predicate.before, each.predicate.after) for each in said(stand)]
+    return [
+        (each.predicate.epoch, each.predicate.before, each.predicate.after) for each in list_epoch_statements(stand)
+    ]
 
 
 def name_all(stand: Stand) -> None:
@@ -94,7 +96,7 @@ def test_a_retirement_is_one_step(stand: Stand) -> None:
 
 def test_a_step_says_why_and_which_keys(stand: Stand) -> None:
     stand.notary.epochs.retire(1, "the yearly pause")
-    last = said(stand)[-1].predicate
+    last = list_epoch_statements(stand)[-1].predicate
     keys = stand.notary.keys
     wanted = {role.value: keys.public_key(role, 1).key_id for role in (KeyRole.SIGNING, KeyRole.LOG)}
     assert (last.reason, dict(last.key_ids), last.issued_at) == ("the yearly pause", wanted, stand.time.wall)
@@ -159,7 +161,7 @@ def test_a_retired_epoch_still_speaks_for_a_steward_without_an_active_one(stand:
     stand.notary.epochs.retire(1, "pause")
     stand.reopen()
     stand.notary.epochs.create("the end of the pause")
-    assert said(stand)[-1].key.public == stand.notary.keys.public_key(KeyRole.SIGNING, 1)
+    assert list_epoch_statements(stand)[-1].key.public == stand.notary.keys.public_key(KeyRole.SIGNING, 1)
 
 
 def test_after_a_rotation_the_new_epoch_signs_the_log(stand: Stand) -> None:
@@ -203,7 +205,7 @@ def test_two_stewards_that_find_the_same_step_missing_log_it_once(stand: Stand) 
     stand.notary.epochs.log_missing("found by the first")
     other.close()
     assert steps(stand)[2:] == [(2, None, CREATED)]
-    assert said(stand)[-1].predicate.reason == "found by the other"
+    assert list_epoch_statements(stand)[-1].predicate.reason == "found by the other"
 
 
 def test_the_steps_that_are_missing_are_all_between_log_and_book(stand: Stand) -> None:

@@ -100,7 +100,7 @@ class Yard:
         for row in self.rows():
             self.document(row)
 
-    def shown(self, row: TableRow) -> list[Pointer]:
+    def list_pointers(self, row: TableRow) -> list[Pointer]:
         """Every metadata file that the table ever pointed to, by the ledger's own history."""
         with self.stand.notary.ledger.read() as unit:
             steps = [step.new for step in events.history(unit, "tables", row.table_id) if step.new is not None]

@@ -187,7 +187,7 @@ def _ancestry(snapshots: dict[int, dict[str, Any]], head: int) -> Iterator[int]:
 def _require_line(yard: Yard, table: str, commits: int) -> None:
     """The ledger's history of pointers is a line of documents, each of which logs the one before."""
     row = yard.row(table)
-    shown = [each.location for each in yard.shown(row)]
+    shown = [each.location for each in yard.list_pointers(row)]
     documents = [json.loads(path_of(location).read_bytes()) for location in shown]
     for before, document in zip(shown, documents[1:], strict=False):
         assert document["metadata-log"][-1]["metadata-file"] == before

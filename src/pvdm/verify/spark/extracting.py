@@ -148,7 +148,7 @@ def _tasks(spark: SparkExtraction) -> int:
 def _reports(
     spark: SparkExtraction, inputs: JobInputs, rows: RowSelection, table: SparkTable, job_keys: JobKeys
 ) -> list[Report]:
-    common = Common.of(inputs, spark.endpoint_of(job_keys.job_id, job_keys.handle)).to_bytes()
+    common = Common.for_tasks(inputs, spark.endpoint_of(job_keys.job_id, job_keys.handle)).to_bytes()
     selection = rows.to_bytes()
     refused, sealed = spark.application.extract(job_keys.job_id, common, selection, table)
     return open_reports(refused, sealed, [hash_task(common, selection)] * len(sealed), job_keys)

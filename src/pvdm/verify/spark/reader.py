@@ -115,7 +115,7 @@ class SparkReader:
         if not tasks:
             return []
         sealed_store = None if store is None else JobSeal(job_keys.keys, job_keys.job_id).encrypt_store(store)
-        common = Common.of(inputs, self.endpoint_of(job_keys.job_id, job_keys.handle), sealed_store).to_bytes()
+        common = Common.for_tasks(inputs, self.endpoint_of(job_keys.job_id, job_keys.handle), sealed_store).to_bytes()
         messages = [task.to_bytes() for task in tasks]
         refused, sealed = self.application.run(job_keys.job_id, common, messages)
         if not len(refused) == len(sealed) == len(messages):

@@ -74,7 +74,7 @@ class Common(Message):
     store: bytes | None = None
 
     @classmethod
-    def of(cls, inputs: JobInputs, endpoint: KeyEndpoint, store: bytes | None = None) -> Common:
+    def for_tasks(cls, inputs: JobInputs, endpoint: KeyEndpoint, store: bytes | None = None) -> Common:
         """The inputs of a job, without the source's files, which are in the tasks, and without its metadata."""
         scan = replace(inputs.source.scan, files=(), defaults=dict(inputs.source.scan.defaults))
         source = replace(inputs.source, scan=scan, metadata=None, newer_columns=())
