@@ -244,12 +244,15 @@ def _certificates(ca_file: Path) -> list[Certificate]:
 
     try:
         with ca_file.open("rb") as file:
-            return x509.load_pem_x509_certificates(file.read(CA_FILE_MAX_BYTES))
+            pem = file.read(CA_FILE_MAX_BYTES + 1)
+        if len(pem) > CA_FILE_MAX_BYTES:
+            raise ValueError
+        return x509.load_pem_x509_certificates(pem)
     except (OSError, ValueError):
         words = "the file of certificate authorities cannot be used"
-        raise Code.CLIENT_SETTING_INVALID(
-            words, reason="ca_file_invalid", expected="certificates in PEM form", got=ascii(str(ca_file))[:200]
-        ) from None
+        expected = f"certificates in PEM form, at most {CA_FILE_MAX_BYTES:,} bytes"
+        got = ascii(str(ca_file))[:200]
+        raise Code.CLIENT_SETTING_INVALID(words, reason="ca_file_invalid", expected=expected, got=got) from None
 
 
 def _system_certificates() -> list[Certificate]:

@@ -307,6 +307,9 @@ def _open_postgresql(url: URL, limits: Timeouts, poolclass: type[Pool], **pool_o
 def _require_server_settings(connection: Connection) -> None:
     names = ("fsync", "full_page_writes", "server_encoding")
     row = connection.execute(text(f"SELECT {', '.join(f'current_setting({name!r})' for name in names)}")).one()
-    if tuple(row) != ("on", "on", "UTF8"):
-        expected = "fsync on, full_page_writes on, encoding UTF8"
-        raise Code.LEDGER_UNAVAILABLE(reason="ledger_not_durable", expected=expected, got=", ".join(row))
+    fsync, full_page_writes, encoding = row
+    if (fsync, full_page_writes) != ("on", "on"):
+        got = f"fsync {fsync}, full_page_writes {full_page_writes}"
+        raise Code.LEDGER_UNAVAILABLE(reason="ledger_not_durable", expected="fsync on, full_page_writes on", got=got)
+    if encoding != "UTF8":
+        raise Code.LEDGER_UNAVAILABLE(reason="ledger_encoding_wrong", expected="UTF8", got=encoding)

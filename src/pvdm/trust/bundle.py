@@ -113,8 +113,10 @@ def _list_proved(proof: VerifiedProof) -> tuple[str, ...]:
 
 
 def _list_not_proved(proof: VerifiedProof) -> tuple[str, ...]:
+    passed = proof.core.verdict.passed
+    finding = "the digests of intent and staged are equal" if passed else "the staged data is wrong as the verdict says"
     sentences: tuple[str, ...] = (
-        "that the digests of intent and staged are equal: only the notary signed that, and the commitments cannot be"
+        f"that {finding}: only the notary signed that, and the commitments cannot be"
         " compared with the data without the attempt's keys (`pvdm proof open`)",
         "whether anything was published: the receipt shows that",
         "whether other readers get the same log: a monitor compares that",

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pvdm.errors import InputError, NotAllowedError
+from pvdm.ledger.record import protections
 from pvdm.ledger.record.tokens import Grant
 from pvdm.metadata.audit.audit import AuditTrust, audit
 from pvdm.metadata.audit.evidence import Evidence
@@ -82,6 +83,16 @@ def test_a_page_holds_so_many_bytes_and_at_least_one_statement(
     desk, grant = desk_of(audited), auditor(audited)
     size = read_unverified(before.checkpoint).checkpoint.size
     assert len(desk.receipts(grant, *PLACE, size=size, after=None, count=100)) == 1
+
+
+def test_more_approvals_than_an_audit_accepts_are_an_error_and_not_cut(
+    audited: Audited, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = len(whole(audited).approvals)
+    monkeypatch.setattr(protections, "AUDIT_APPROVALS_MAX", count - 1)
+    assert code_of(lambda: whole(audited)) == "audit_too_large"
+    monkeypatch.setattr(protections, "AUDIT_APPROVALS_MAX", count)
+    assert len(whole(audited).approvals) == count
 
 
 def test_an_audit_that_comes_between_commit_and_receipt_waits_for_it(

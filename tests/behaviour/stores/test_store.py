@@ -70,6 +70,25 @@ def test_putting_replaces(store: Store, root: Location) -> None:
     assert read(store, root.child("a"), 100) == b"second"
 
 
+def test_an_object_that_another_process_removes_meanwhile_is_written_again(
+    s3_server: S3Server, stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = parse_location(f"{s3_server.bucket().root}/a")
+    store = stores.for_writing(place)
+    assert isinstance(store, S3Store)
+    store.put(place, b"first", NONE)
+    read_tagged = S3Store.read_tagged
+
+    def remove_first(self: S3Store, place: Location, most: int) -> tuple[bytes, str]:
+        monkeypatch.undo()
+        self.remove(place)
+        return read_tagged(self, place, most)
+
+    monkeypatch.setattr(S3Store, "read_tagged", remove_first)
+    store.put(place, b"second", NONE)
+    assert read(store, place, 100) == b"second"
+
+
 def test_files_and_folders_are_told_apart(store: Store, root: Location) -> None:
     for name in (("b",), ("a",), ("c", "d"), ("c", "e", "f")):
         store.put(root.child(*name), b"x", NONE)

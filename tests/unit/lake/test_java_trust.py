@@ -9,6 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, pkcs12
 
 from pvdm.errors import InputError
+from pvdm.lake import spark
 from pvdm.lake.spark import trust_store, with_trust_store
 from tests.support.servers.certificates import Authority
 
@@ -42,4 +43,13 @@ def test_a_file_without_a_certificate_is_refused(tmp_path: Path, text: str) -> N
     (tmp_path / "ca.pem").write_text(text)
     with pytest.raises(InputError) as caught:
         trust_store(tmp_path / "ca.pem")
+    assert caught.value.reason == "ca_file_invalid"
+
+
+def test_a_file_over_its_limit_is_refused_and_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pem = Authority.create(tmp_path).certificate.read_bytes()
+    (tmp_path / "two.pem").write_bytes(pem + pem)
+    monkeypatch.setattr(spark, "CA_FILE_MAX_BYTES", len(pem))
+    with pytest.raises(InputError) as caught:
+        trust_store(tmp_path / "two.pem")
     assert caught.value.reason == "ca_file_invalid"

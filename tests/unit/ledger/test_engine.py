@@ -147,6 +147,12 @@ def test_a_server_that_does_not_sync_is_refused() -> None:
     assert caught.value.reason == "ledger_not_durable"
 
 
+def test_a_database_of_another_encoding_is_refused(postgresql: Postgresql) -> None:
+    with pytest.raises(UnavailableError) as caught:
+        open_ledger(postgresql.fresh("template0 ENCODING 'SQL_ASCII'"))
+    assert (caught.value.reason, caught.value.got) == ("ledger_encoding_wrong", "SQL_ASCII")
+
+
 def test_a_server_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError) as caught:
         open_ledger(f"postgresql://pvdm@/x?host={tmp_path}", timeouts=QUICK)

@@ -93,7 +93,11 @@ class S3Store:
                 self._write(place, data, IfNoneMatch="*")
                 break
             except FileExistsError:
+                pass
+            try:
                 found, tag = self.read_tagged(place, len(data))
+            except FileNotFoundError:
+                continue  # deleted since: there is nothing to replace
             if found == data or self.swap(place, data, tag):
                 break
         else:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Select, Table, and_, or_, select
 
+from pvdm.errors import Code
 from pvdm.ledger import ids
 from pvdm.ledger.catalog.namespaces import Levels, levels_key, levels_of_key
 from pvdm.ledger.connection import Row, read_record
@@ -172,14 +173,20 @@ def current_contract(unit: Unit, table_uuid: str) -> str | None:
 
 
 def approval_ids(unit: Unit, table_uuid: str, namespace_id: str) -> list[str]:
-    """The protections and migrations of a table, and the protections of its namespace, oldest first."""
+    """The protections and migrations of a table, and the protections of its namespace, oldest first.
+
+    Raises where there are more than an audit accepts: without all of them an audit would report false violations.
+    """
     protection_ids = select(protections.c.protection_id).where(
         or_(protections.c.table_uuid == table_uuid, protections.c.namespace_id == namespace_id)
     )
     migration_ids = select(table_migrations.c.migration_id).where(table_migrations.c.table_uuid == table_uuid)
     statement_id = statement_table.c.statement_id
     wanted = select(statement_id).where(or_(statement_id.in_(protection_ids), statement_id.in_(migration_ids)))
-    rows = unit.rows(wanted.order_by(statement_table.c.log_index).limit(AUDIT_APPROVALS_MAX))
+    rows = unit.rows(wanted.order_by(statement_table.c.log_index).limit(AUDIT_APPROVALS_MAX + 1))
+    if len(rows) > AUDIT_APPROVALS_MAX:
+        message = "the table and its namespace have more protections and migrations than an audit accepts"
+        raise Code.AUDIT_FAILED(message, reason="audit_too_large", expected=f"at most {AUDIT_APPROVALS_MAX:,}", got="more")
     return [row["statement_id"] for row in rows]
 
 
