@@ -72,7 +72,7 @@ kernel: $(STAMPS)/python
 	fi
 
 $(STAMPS)/kernel: $(KERNEL_SOURCES) $(STAMPS)/python
-	@echo "setup: the native kernel (about a minute and a half the first time)"
+	@echo "setup: the native kernel (some minutes the first time)"
 	@rm -rf build/kernel && mkdir -p build/kernel
 	@$(ALONE) $(BIN)/maturin build --quiet --profile $(KERNEL_PROFILE) --compatibility linux --manifest-path kernel/Cargo.toml \
 		--interpreter $(BIN)/python --out build/kernel

@@ -1,1 +1,1 @@
-"""Benchmarks: each prints its figures and writes them as JSON; none is a test."""
+"""Benchmarks. Each prints its figures and writes them as JSON."""

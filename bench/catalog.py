@@ -1,4 +1,4 @@
-"""Commit latency of the catalog beside PyIceberg's SqlCatalog and Iceberg's Java reference server, in one run."""
+"""Compares the commit latency of the Steward's catalog, PyIceberg's SqlCatalog and Iceberg's Java reference server."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from bench import steward_ledger
 from bench.catalog_systems import JAVA_JAR, JAVA_VERSION, RestSystem, SqlSystem, java, steward
 from bench.catalog_work import Figure, Run, Shape, System, run
 from pvdm.evaluation.record import machine, require_writable, versions, write_json
-from tests.support.ledger.databases import server
+from tests.support.ledger.databases import running_postgresql
 
 SEED = 0
 PACKAGES = ("pyiceberg", "SQLAlchemy", "psycopg", "fastapi", "uvicorn")
 OURS = ("steward_sqlite", "steward_postgresql")
-# What ours is held to: the same database, and none that keeps the catalog in memory only.
-BETTER = {
+# The catalogs that ours is compared with: on the same kind of database, and none that is in memory only.
+COMPARED_WITH = {
     "steward_sqlite": ("pyiceberg_sqlite", "java_sqlite"),
     "steward_postgresql": ("pyiceberg_postgresql", "java_sqlite"),
 }
@@ -45,7 +45,7 @@ DURABILITY = {
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is done; `commits` are those of one repetition, shared out to its writers."""
+    """How much is done; the writers of one repetition make `commits` commits in all."""
 
     repetitions: int
     commits: int = 64
@@ -58,7 +58,7 @@ TINY = Sizes(repetitions=2, commits=2, writers=(1, 2), warm_ups=1, warm_ups_java
 
 
 def shapes(sizes: Sizes) -> list[Shape]:
-    """Every way in which writers meet."""
+    """Every combination of a number of writers with one table for all, or a table for each."""
     return [
         Shape(f"{'one_table' if shared else 'own_tables'}_{writers}", shared, writers)
         for shared in (False, True)
@@ -68,21 +68,22 @@ def shapes(sizes: Sizes) -> list[Shape]:
 
 @contextlib.contextmanager
 def systems(folder: Path, jar: Path | None, parent: Path | None, left_out: dict[str, str]) -> Iterator[list[System]]:
-    """Every catalog that can be started here, with all its files under the folder."""
+    """Start every catalog that can run here, with all its files in the folder; `left_out` gets the others, with why."""
     with contextlib.ExitStack() as stack:
         found: list[System] = [
             stack.enter_context(steward("steward_sqlite", folder / "steward", None)),
             SqlSystem("pyiceberg_sqlite", f"sqlite:///{folder}/pyiceberg.db", f"file://{folder}/pyiceberg"),
         ]
         try:
-            database = stack.enter_context(server(parent=parent))
+            database = stack.enter_context(running_postgresql(parent=parent))
         except pytest.skip.Exception as error:
             left_out["postgresql"] = str(error)
         except (OSError, subprocess.CalledProcessError) as error:
             left_out["postgresql"] = f"the server did not start: {error}"
         else:
-            found.append(stack.enter_context(steward("steward_postgresql", folder / "steward-pg", database.fresh())))
-            url = database.fresh().replace("postgresql:", "postgresql+psycopg:")
+            url = database.create_database()
+            found.append(stack.enter_context(steward("steward_postgresql", folder / "steward-pg", url)))
+            url = database.create_database().replace("postgresql:", "postgresql+psycopg:")
             found.append(SqlSystem("pyiceberg_postgresql", url, f"file://{folder}/pyiceberg-pg"))
         if jar is None:
             left_out["java"] = f"{JAVA_JAR} is not there, or java is not"
@@ -92,7 +93,7 @@ def systems(folder: Path, jar: Path | None, parent: Path | None, left_out: dict[
 
 
 def _java(stack: contextlib.ExitStack, folder: Path, jar: Path, left_out: dict[str, str]) -> list[RestSystem]:
-    """With a database in a file, and as it comes: with one in memory."""
+    """The Java server twice: with a database in a file, and with its default, a database in memory."""
     try:
         return [
             stack.enter_context(java("java_sqlite", folder / "java", jar, f"jdbc:sqlite:{folder}/java.db")),
@@ -104,7 +105,7 @@ def _java(stack: contextlib.ExitStack, folder: Path, jar: Path, left_out: dict[s
 
 
 def measure(found: Sequence[System], sizes: Sizes, random: Random) -> dict[str, Figure]:
-    """Every shape on every system in turn, as often as wanted, after a warm-up that does not count."""
+    """Run every shape on all systems in turn, as often as `sizes` says, after warm-ups that do not count."""
     number = 0
     for system in found:
         warm_ups = sizes.warm_ups_java if system.name.startswith("java") else sizes.warm_ups
@@ -123,31 +124,37 @@ def measure(found: Sequence[System], sizes: Sizes, random: Random) -> dict[str, 
 
 
 def ratios(figures: Mapping[str, Figure], sizes: Sizes) -> dict[str, dict[str, object]]:
-    """Ours over the better of the two others: medians, means, which no lucky writer improves, and commits a second."""
-    made: dict[str, dict[str, object]] = {}
+    """Our figures divided by those of the better of the two others: median, mean, and commits a second.
+
+    The mean is compared too, since it counts writers that waited long.
+    """
+    compared: dict[str, dict[str, object]] = {}
     for ours in OURS:
         for shape in shapes(sizes):
-            mine = figures.get(f"{ours}_{shape.name}")
-            others = {name: figures.get(f"{name}_{shape.name}") for name in BETTER[ours]}
-            there = {name: figure for name, figure in others.items() if figure is not None}
-            if mine is None or not there:
+            own = figures.get(f"{ours}_{shape.name}")
+            named = {name: figures.get(f"{name}_{shape.name}") for name in COMPARED_WITH[ours]}
+            others = {name: figure for name, figure in named.items() if figure is not None}
+            if own is None or not others:
                 continue
-            median = min(there, key=lambda name: there[name].median_ms)
-            mean = min(there, key=lambda name: there[name].mean_ms)
-            fastest = max(there, key=lambda name: there[name].per_second)
-            made[f"{ours}_{shape.name}"] = {
+            median = min(others, key=lambda name: others[name].median_ms)
+            mean = min(others, key=lambda name: others[name].mean_ms)
+            fastest = max(others, key=lambda name: others[name].per_second)
+            compared[f"{ours}_{shape.name}"] = {
                 "better_median": median,
-                "median": mine.median_ms / there[median].median_ms,
+                "median": own.median_ms / others[median].median_ms,
                 "better_mean": mean,
-                "mean": mine.mean_ms / there[mean].mean_ms,
+                "mean": own.mean_ms / others[mean].mean_ms,
                 "better_per_second": fastest,
-                "per_second": mine.per_second / there[fastest].per_second,
+                "per_second": own.per_second / others[fastest].per_second,
             }
-    return made
+    return compared
 
 
-def at(parent: Path | None, memory: Path | None, sizes: Sizes, jar: Path | None) -> dict[str, object]:
-    """All figures of one place: a disk, or memory, where a sync costs nothing."""
+def measure_place(parent: Path | None, memory: Path | None, sizes: Sizes, jar: Path | None) -> dict[str, object]:
+    """All figures with the files in `parent`: on a disk, or in memory, where a sync costs nothing.
+
+    `memory` is the folder for PostgreSQL's files; None means its default.
+    """
     left_out: dict[str, str] = {}
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="catalog-", dir=parent) as name:
@@ -176,13 +183,13 @@ def _versions(jar: Path | None) -> dict[str, str | None]:
         except metadata.PackageNotFoundError:
             found[package] = None
     if jar is not None:
-        said = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True).stderr
-        found |= {"iceberg-open-api": JAVA_VERSION, "java": said.splitlines()[0]}
+        output = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True).stderr
+        found |= {"iceberg-open-api": JAVA_VERSION, "java": output.splitlines()[0]}
     return found
 
 
 def show(record: Mapping[str, object], places: Mapping[str, dict[str, object]]) -> None:
-    """The figures for people."""
+    """Print the figures as text."""
     print(f"commit latency in ms: median of {record['repetitions']} repetitions in turn, their range in brackets")
     for place, found in places.items():
         print(f"\n{place} ({found['file_system']}; one 4 KiB write and sync takes {found['sync_ms']:.2f} ms)")
@@ -211,12 +218,12 @@ def show(record: Mapping[str, object], places: Mapping[str, dict[str, object]]) 
 
 
 def report(sizes: Sizes, out: Path, jar: Path | None, *, memory: bool) -> None:
-    """Measure, print, write."""
+    """Measure, then print and write the figures."""
     require_writable(out)
-    places = {"disk": at(out.parent, None, sizes, jar)}
+    places = {"disk": measure_place(out.parent, None, sizes, jar)}
     shared = Path("/dev/shm")  # noqa: S108 - a folder of its own is made in it
     if memory and shared.is_dir() and os.access(shared, os.W_OK):
-        places["memory"] = at(shared, shared, sizes, jar)
+        places["memory"] = measure_place(shared, shared, sizes, jar)
     record: dict[str, object] = {
         "places": places,
         "durability": DURABILITY,
@@ -231,8 +238,8 @@ def report(sizes: Sizes, out: Path, jar: Path | None, *, memory: bool) -> None:
     print(f"written to {out}")
 
 
-def fetched(folder: Path, *, fetch: bool) -> Path | None:
-    """The reference server's jar, brought by Maven where it may be; None where there is no way to run it."""
+def fetch_jar(folder: Path, *, fetch: bool) -> Path | None:
+    """The reference server's jar in the folder; with `fetch`, Maven gets a missing one. None if it cannot be run."""
     jar = folder / JAVA_JAR
     if shutil.which("java") is None:
         return None
@@ -244,15 +251,15 @@ def fetched(folder: Path, *, fetch: bool) -> Path | None:
 
 
 def main() -> None:
-    """Command line."""
+    """Run the benchmark as the command line says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("build/bench/catalog.json"), help="where the figures go")
     parser.add_argument("--jars", type=Path, default=Path("build/bench-jars"), help="where the server's jar is kept")
-    parser.add_argument("--repetitions", type=int, default=5, help="times each case is measured, all taking turns")
-    parser.add_argument("--tiny", action="store_true", help="a few of everything: whether it runs, not how fast")
-    parser.add_argument("--no-fetch", action="store_true", help="do not bring the jar if it is not there")
+    parser.add_argument("--repetitions", type=int, default=5, help="how often each case is measured, all in turn")
+    parser.add_argument("--tiny", action="store_true", help="very small sizes, to test whether the benchmark runs")
+    parser.add_argument("--no-fetch", action="store_true", help="do not fetch a missing jar")
     options = parser.parse_args()
-    jar = fetched(options.jars.resolve(), fetch=not options.no_fetch)
+    jar = fetch_jar(options.jars.resolve(), fetch=not options.no_fetch)
     sizes = TINY if options.tiny else Sizes(repetitions=options.repetitions)
     report(sizes, options.out, jar, memory=not options.tiny)
 

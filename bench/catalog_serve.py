@@ -1,4 +1,4 @@
-"""The Steward of the catalog's benchmark, in a process of its own: tables named on standard input are protected."""
+"""Runs the Steward of the catalog's benchmark in its own process, and protects each table named on standard input."""
 
 from __future__ import annotations
 

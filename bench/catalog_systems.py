@@ -25,7 +25,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV1
 from sqlalchemy.exc import OperationalError
 
-from bench.catalog_work import SCHEMA, ConflictError, Door, Facts, Json, UnsureError
+from bench.catalog_work import SCHEMA, ConflictError, Connection, Facts, Json, StateUnknownError
 
 JAVA_VERSION = "1.10.1"
 JAVA_JAR = f"iceberg-open-api-{JAVA_VERSION}.jar"
@@ -34,8 +34,8 @@ NAMESPACE = "bench"
 START_SECONDS = 60
 
 
-class RestDoor:
-    """One connection to a server of the Iceberg REST protocol; the same for whoever serves it."""
+class RestConnection:
+    """One connection to a server of the Iceberg REST protocol, the Steward or the Java server."""
 
     def __init__(self, url: str, token: str | None) -> None:
         parts = urlsplit(url)
@@ -45,28 +45,28 @@ class RestDoor:
         if token is not None:
             self._headers["authorization"] = f"Bearer {token}"
 
-    def make(self, table: str) -> None:
-        """A new, empty table."""
-        self._ask("POST", self._path, {"name": table, "schema": SCHEMA, "properties": {"format-version": "2"}})
+    def create_table(self, table: str) -> None:
+        """Create an empty table."""
+        self._request("POST", self._path, {"name": table, "schema": SCHEMA, "properties": {"format-version": "2"}})
 
     def load(self, table: str) -> Facts:
-        """The table as it is."""
-        return _facts(self._ask("GET", f"{self._path}/{table}", None)["metadata"])
+        """Load the table."""
+        return _facts(self._request("GET", f"{self._path}/{table}", None)["metadata"])
 
     def commit(self, table: str, requirements: list[Json], updates: list[Json]) -> Facts:
-        """Change the table; gives it as it is afterwards."""
+        """Commit to the table; returns its new facts."""
         body = {"requirements": requirements, "updates": updates}
-        return _facts(self._ask("POST", f"{self._path}/{table}", body)["metadata"])
+        return _facts(self._request("POST", f"{self._path}/{table}", body)["metadata"])
 
-    def _ask(self, method: str, path: str, body: Json | None) -> Any:
+    def _request(self, method: str, path: str, body: Json | None) -> Any:
         self._http.request(method, path, None if body is None else json.dumps(body), self._headers)
         answer = self._http.getresponse()
         data = answer.read()
-        # The Java server calls a sequence number that was given to somebody else meanwhile a bad request.
+        # The Java server answers 400 if another commit has taken the sequence number meanwhile.
         if answer.status == http.HTTPStatus.CONFLICT or b"older than last sequence number" in data[:300]:
             raise ConflictError(data[:300])
         if answer.status >= http.HTTPStatus.INTERNAL_SERVER_ERROR:
-            raise UnsureError(data[:300])
+            raise StateUnknownError(data[:300])
         assert answer.status == http.HTTPStatus.OK, (answer.status, data[:500])
         return json.loads(data)
 
@@ -84,28 +84,28 @@ def _facts(metadata: Json) -> Facts:
 
 @dataclass(slots=True)
 class RestSystem:
-    """A server in a process of its own."""
+    """A server in its own process; `after_create` is called for each new table."""
 
     name: str
     url: str
     token: str | None = None
-    after_make: Callable[[str], None] = field(default=lambda _table: None)
+    after_create: Callable[[str], None] = field(default=lambda _table: None)
 
-    def door(self) -> Door:
+    def connect(self) -> Connection:
         """A connection for one writer."""
-        return RestDoor(self.url, self.token)
+        return RestConnection(self.url, self.token)
 
-    def make(self, table: str) -> None:
-        """A new, empty table."""
-        RestDoor(self.url, self.token).make(table)
+    def create_table(self, table: str) -> None:
+        """Create an empty table."""
+        RestConnection(self.url, self.token).create_table(table)
 
-    def ready(self, table: str) -> None:
-        """Protected, where the server can do that."""
-        self.after_make(table)
+    def finish_table(self, table: str) -> None:
+        """Protect the table, if the server can."""
+        self.after_create(table)
 
 
-class SqlDoor:
-    """A SqlCatalog of one writer's own, called without any server; PyIceberg's defaults throughout."""
+class SqlConnection:
+    """A SqlCatalog for one writer, in its own process and with PyIceberg's defaults; there is no server."""
 
     def __init__(self, uri: str, warehouse: str) -> None:
         self._catalog = SqlCatalog("bench", uri=uri, warehouse=warehouse)
@@ -113,18 +113,18 @@ class SqlDoor:
         self._updates: TypeAdapter[Any] = TypeAdapter(tuple[iceberg_updates.TableUpdate, ...])
         self._requirements: TypeAdapter[Any] = TypeAdapter(tuple[iceberg_updates.TableRequirement, ...])
 
-    def make(self, table: str) -> None:
-        """A new, empty table."""
+    def create_table(self, table: str) -> None:
+        """Create an empty table."""
         self._catalog.create_namespace_if_not_exists(NAMESPACE)
         self._catalog.create_table((NAMESPACE, table), Schema.model_validate(SCHEMA))
 
     def load(self, table: str) -> Facts:
-        """The table as it is."""
+        """Load the table."""
         found = self._tables[table] = self._catalog.load_table((NAMESPACE, table))
-        return _read(found.metadata)
+        return _facts_of(found.metadata)
 
     def commit(self, table: str, requirements: list[Json], updates: list[Json]) -> Facts:
-        """Change the table; gives it as it is afterwards."""
+        """Commit to the table; returns its new facts."""
         try:
             done = self._catalog.commit_table(
                 self._tables[table],
@@ -134,16 +134,16 @@ class SqlDoor:
         except CommitFailedException as error:
             raise ConflictError(str(error)) from error
         except ValueError as error:
-            # PyIceberg has no other word for a sequence number that was given to somebody else meanwhile.
+            # PyIceberg raises ValueError if another commit has taken the sequence number meanwhile.
             if "sequence number" not in str(error):
                 raise
             raise ConflictError(str(error)) from error
         except OperationalError as error:
-            raise UnsureError(str(error)) from error  # "database is locked"
-        return _read(done.metadata)
+            raise StateUnknownError(str(error)) from error  # "database is locked"
+        return _facts_of(done.metadata)
 
 
-def _read(metadata: TableMetadata) -> Facts:
+def _facts_of(metadata: TableMetadata) -> Facts:
     assert not isinstance(metadata, TableMetadataV1)  # which has no sequence numbers
     return Facts(
         metadata.location,
@@ -157,54 +157,54 @@ def _read(metadata: TableMetadata) -> Facts:
 
 @dataclass(slots=True)
 class SqlSystem:
-    """PyIceberg in the writers' own process, a catalog for each."""
+    """PyIceberg in the benchmark's process, with a catalog for each writer."""
 
     name: str
     uri: str
     warehouse: str
 
-    def door(self) -> Door:
+    def connect(self) -> Connection:
         """A catalog for one writer."""
-        return SqlDoor(self.uri, self.warehouse)
+        return SqlConnection(self.uri, self.warehouse)
 
-    def make(self, table: str) -> None:
-        """A new, empty table."""
-        SqlDoor(self.uri, self.warehouse).make(table)
+    def create_table(self, table: str) -> None:
+        """Create an empty table."""
+        SqlConnection(self.uri, self.warehouse).create_table(table)
 
-    def ready(self, _table: str) -> None:
-        """Nothing more: it knows no protection."""
+    def finish_table(self, _table: str) -> None:
+        """Do nothing: SqlCatalog has no protection."""
 
 
 @contextlib.contextmanager
 def steward(name: str, folder: Path, ledger_url: str | None) -> Iterator[RestSystem]:
-    """The Steward in a process of its own, its tables protected, its writers producers."""
+    """Run the Steward in its own process. Its tables are protected, and the writers have a producer's token."""
     folder.mkdir()
     command = [sys.executable, "-m", "bench.catalog_serve", str(folder), *([ledger_url] if ledger_url else [])]
     with _process(command, folder.with_suffix(".log"), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        told = json.loads(_line(process.stdout, folder.with_suffix(".log")))
+        service = json.loads(_read_line(process.stdout, folder.with_suffix(".log")))
 
         def protect(table: str) -> None:
             assert process.stdin is not None
             process.stdin.write(f"{table}\n".encode())
             process.stdin.flush()
-            assert _line(process.stdout, folder.with_suffix(".log")) == "protected"
+            assert _read_line(process.stdout, folder.with_suffix(".log")) == "protected"
 
-        yield RestSystem(name, told["url"], told["token"], protect)
+        yield RestSystem(name, service["url"], service["token"], protect)
 
 
 @contextlib.contextmanager
 def java(name: str, folder: Path, jar: Path, database: str | None) -> Iterator[RestSystem]:
-    """Iceberg's reference server; without a database of ours it takes its own default, in memory."""
+    """Run Iceberg's reference server; without `database` it uses its default, a database in memory."""
     folder.mkdir()
     port = _free_port()
     settings = {"CATALOG_REST_PORT": str(port), "CATALOG_WAREHOUSE": f"{folder}/warehouse"}
-    # Each connection to a database in memory has a database of its own, so that there can be only one.
+    # Each connection to SQLite in memory has its own database, so only one connection is allowed.
     settings |= {"CATALOG_CLIENTS": "1"} if database is None else {"CATALOG_URI": database}
     log = folder.with_suffix(".log")
     command = ["java", "-Xmx1g", "-cp", str(jar), JAVA_SERVER]
     with _process(command, log, env={**os.environ, **settings}) as process:
         url = f"http://127.0.0.1:{port}"
-        _until_answers(url, process, log)
+        _wait_until_reachable(url, process, log)
         connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
         with contextlib.closing(connection):
             connection.request(
@@ -216,7 +216,7 @@ def java(name: str, folder: Path, jar: Path, database: str | None) -> Iterator[R
 
 @contextlib.contextmanager
 def _process(command: list[str], log: Path, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """A process with its words in a file; it ends with the block."""
+    """Run a process for the block, with its output in a file."""
     with log.open("wb") as errors:
         options = {"stdout": errors, "stderr": errors, **options}
         process = subprocess.Popen(command, **options)
@@ -232,27 +232,27 @@ def _process(command: list[str], log: Path, **options: Any) -> Iterator[subproce
                 process.stdout.close()
 
 
-def _line(stream: IO[bytes] | None, log: Path) -> str:
+def _read_line(stream: IO[bytes] | None, log: Path) -> str:
     assert stream is not None
     line = stream.readline().decode().strip()
     if not line:
-        raise OSError(f"the server did not answer: {_last_words(log)}")
+        raise OSError(f"the server did not answer: {_last_line(log)}")
     return line
 
 
-def _until_answers(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_until_reachable(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
     address = urlsplit(url)
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until and process.poll() is None:
         with contextlib.suppress(OSError), socket.create_connection((address.hostname, address.port), timeout=1):
             return
         time.sleep(0.1)
-    raise OSError(f"the server did not start: {_last_words(log)}")
+    raise OSError(f"the server did not start: {_last_line(log)}")
 
 
-def _last_words(log: Path) -> str:
-    said = log.read_text(errors="replace").strip().splitlines()
-    return said[-1][:300] if said else "silence"
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1][:300] if lines else "its log is empty"
 
 
 def _free_port() -> int:

@@ -27,13 +27,13 @@ class ConflictError(Exception):
     """Nothing happened: the writer loads the table and commits on its new state."""
 
 
-class UnsureError(Exception):
-    """It may have happened: the writer loads the table and sees."""
+class StateUnknownError(Exception):
+    """The commit may have happened: the writer loads the table to find out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a writer must know of a table to commit to it."""
+    """The facts about a table that a writer needs for a commit; `heads` are the snapshots of its branches."""
 
     location: str
     sequence_number: int
@@ -43,14 +43,14 @@ class Facts:
     snapshots: int
 
 
-class Door(Protocol):
-    """One writer's way into a catalog."""
+class Connection(Protocol):
+    """One writer's connection to a catalog."""
 
     def load(self, table: str) -> Facts:
-        """The table as it is."""
+        """Load the table."""
 
     def commit(self, table: str, requirements: list[Json], updates: list[Json]) -> Facts:
-        """Change the table; gives it as it is afterwards."""
+        """Commit to the table; returns its new facts."""
 
 
 class System(Protocol):
@@ -58,19 +58,19 @@ class System(Protocol):
 
     name: str
 
-    def door(self) -> Door:
-        """A way in for one writer alone."""
+    def connect(self) -> Connection:
+        """A new connection, for one writer."""
 
-    def make(self, table: str) -> None:
-        """A new, empty table."""
+    def create_table(self, table: str) -> None:
+        """Create an empty table."""
 
-    def ready(self, table: str) -> None:
-        """Whatever else the system does to a table before writers come."""
+    def finish_table(self, table: str) -> None:
+        """Do what the system needs before writers use the table, such as protecting it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How writers meet: all on branches of one table, or each on a table of its own."""
+    """How many writers commit, and where: all to branches of one shared table, or each to its own table."""
 
     name: str
     shared: bool
@@ -86,7 +86,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One repetition: how long each commit took, the whole of it, and how often writers had to begin again."""
+    """One repetition: the seconds of each commit and of all together, and how often writers had to try again."""
 
     latencies: tuple[float, ...]
     seconds: float
@@ -96,7 +96,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Commit latency over all repetitions: the median of their medians, and how far those lie apart."""
+    """Commit latency over all repetitions: the median of their medians, and the smallest and largest of these."""
 
     commits: int
     writers: int
@@ -136,8 +136,8 @@ class Figure:
 
 
 def snapshot_of(facts: Facts, snapshot_id: int, parent: int | None) -> Json:
-    """The next snapshot of a branch; its manifest list is named and never read, so no file is written for it."""
-    made: Json = {
+    """The next snapshot of a branch. Nothing reads its manifest list, so that file is not written."""
+    snapshot: Json = {
         "snapshot-id": snapshot_id,
         "sequence-number": facts.sequence_number + 1,
         "timestamp-ms": max(time.time_ns() // 1_000_000, facts.updated_ms),
@@ -145,7 +145,7 @@ def snapshot_of(facts: Facts, snapshot_id: int, parent: int | None) -> Json:
         "summary": {"operation": "append", "added-data-files": "1", "added-records": "1000", "total-records": "1000"},
         "schema-id": facts.schema_id,
     }
-    return made if parent is None else made | {"parent-snapshot-id": parent}
+    return snapshot if parent is None else snapshot | {"parent-snapshot-id": parent}
 
 
 def set_branch(name: str, snapshot_id: int) -> Json:
@@ -154,34 +154,34 @@ def set_branch(name: str, snapshot_id: int) -> Json:
 
 
 def prepare(system: System, places: Sequence[tuple[str, str]], random: Random) -> None:
-    """New tables that show one snapshot, on which all of their branches begin."""
+    """Create the tables, each with one snapshot, from which all its branches start."""
     branches: dict[str, list[str]] = {}
     for table, branch in places:
         branches.setdefault(table, []).append(branch)
-    door = system.door()
+    connection = system.connect()
     for table, names in branches.items():
-        system.make(table)
+        system.create_table(table)
         first = random.getrandbits(62)
-        added = {"action": "add-snapshot", "snapshot": snapshot_of(door.load(table), first, None)}
-        door.commit(table, [], [added, *(set_branch(name, first) for name in ("main", *names))])
-        system.ready(table)
+        added = {"action": "add-snapshot", "snapshot": snapshot_of(connection.load(table), first, None)}
+        connection.commit(table, [], [added, *(set_branch(name, first) for name in ("main", *names))])
+        system.finish_table(table)
 
 
 class Writer:
-    """Commits to one branch, each time on the state that the last answer showed."""
+    """Commits to one branch, each time on the table's state in the last response."""
 
-    def __init__(self, door: Door, table: str, branch: str, snapshot_ids: Sequence[int]) -> None:
-        self._door = door
+    def __init__(self, connection: Connection, table: str, branch: str, snapshot_ids: Sequence[int]) -> None:
+        self._connection = connection
         self._table = table
         self._branch = branch
         self._snapshot_ids = snapshot_ids
-        self._known = door.load(table)
+        self._known = connection.load(table)
         self.latencies: list[float] = []
         self.conflicts = 0
         self.unsure = 0
 
     def work(self) -> None:
-        """All of its commits, timed one by one, with whatever had to be tried again."""
+        """Make all commits, and time each, retries included."""
         for snapshot_id in self._snapshot_ids:
             start = time.perf_counter()
             self._commit(snapshot_id)
@@ -193,10 +193,11 @@ class Writer:
             added = {"action": "add-snapshot", "snapshot": snapshot_of(self._known, snapshot_id, head)}
             required = {"type": "assert-ref-snapshot-id", "ref": self._branch, "snapshot-id": head}
             try:
-                self._known = self._door.commit(self._table, [required], [added, set_branch(self._branch, snapshot_id)])
+                updates = [added, set_branch(self._branch, snapshot_id)]
+                self._known = self._connection.commit(self._table, [required], updates)
             except ConflictError:
                 self.conflicts += 1
-            except UnsureError:
+            except StateUnknownError:
                 self.unsure += 1
             else:
                 return
@@ -208,25 +209,26 @@ class Writer:
     def _load(self) -> Facts:
         for _ in range(TRIES_MAX):
             try:
-                return self._door.load(self._table)
-            except UnsureError:
+                return self._connection.load(self._table)
+            except StateUnknownError:
                 self.unsure += 1
         raise AssertionError(f"no answer in {TRIES_MAX} tries")
 
 
 def run(system: System, shape: Shape, commits: int, prefix: str, random: Random) -> Run:
-    """One repetition on tables of its own; a commit that is lost or doubled is an error."""
+    """One repetition on new tables. Raises if a commit was lost or made twice."""
     places = shape.places(prefix)
     prepare(system, places, random)
     each = commits // shape.writers
-    writers = [
-        Writer(system.door(), table, branch, [random.getrandbits(62) for _ in range(each)]) for table, branch in places
-    ]
-    seconds = together([writer.work for writer in writers])
-    door = system.door()
+    writers = []
+    for table, branch in places:
+        snapshot_ids = [random.getrandbits(62) for _ in range(each)]
+        writers.append(Writer(system.connect(), table, branch, snapshot_ids))
+    seconds = run_together([writer.work for writer in writers])
+    connection = system.connect()
     per_table = each * (shape.writers if shape.shared else 1)
     for table in {table for table, _ in places}:
-        found = door.load(table).snapshots
+        found = connection.load(table).snapshots
         assert found == per_table + 1, (system.name, table, found, per_table + 1)
     latencies = tuple(latency for writer in writers for latency in writer.latencies)
     return Run(
@@ -234,8 +236,8 @@ def run(system: System, shape: Shape, commits: int, prefix: str, random: Random)
     )
 
 
-def together(works: Sequence[Callable[[], None]]) -> float:
-    """All at once, each in a thread; the seconds until the last is through."""
+def run_together(works: Sequence[Callable[[], None]]) -> float:
+    """Start all functions at once, each in a thread; returns the seconds until the last has ended."""
     ready = threading.Barrier(len(works) + 1)
 
     def begin(work: Callable[[], None]) -> None:

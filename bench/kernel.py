@@ -1,4 +1,4 @@
-"""How fast the digest is: the kernel, the reference and the paper's two constructions over one table in one run."""
+"""Measures the speed of the digest: the kernel, the reference and two constructions of the paper, on one table."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SEED = 0
 
 
 def plans(schema: pa.Schema) -> dict[str, Plan]:
-    """Identity, content, and both at once."""
+    """Plans for the identity projection, the content projection, and both at once."""
     target = schema_from_arrow(schema)
     keys, everything = identity(target, IDENTITY), content(target)
     return {
@@ -53,7 +53,7 @@ def run(plan: Plan, data: pa.Table, engine: Engine, threads: int = 1) -> None:
 
 
 def hash_only(plan: Plan, data: pa.Table) -> float:
-    """Seconds that the plain sha2 crate needs for the rows of both projections, which are encoded already."""
+    """Seconds that the plain sha2 crate needs to hash the encoded rows of both projections, without encoding them."""
     keys = [KEYS[projection.name].reveal() for projection in plan.projections]
     digester = pvdm_kernel.Digester(plan_json(plan), keys, "portable")
     for batch in data.to_batches(max_chunksize=BATCH_ROWS):
@@ -71,7 +71,7 @@ def paper_hmac_json(rows: list[tuple[object, ...]], names: list[str]) -> int:
 
 
 def paper_blake2b(rows: list[tuple[object, ...]], names: list[str]) -> int:
-    """The paper's fastest on one core: keyed BLAKE2b over delimited text, content projection only."""
+    """The paper's fastest construction on one core: keyed BLAKE2b over delimited text, content projection only."""
     order = sorted(range(len(names)), key=names.__getitem__)
     total = 0
     for row in rows:
@@ -113,13 +113,13 @@ def measure(table: pa.Table, repetitions: int) -> tuple[dict[str, list[float]], 
 
 
 def peak_memory_mb(scale_factor: int) -> float:
-    """Peak memory of a process of its own that digests lineitem as a stream."""
+    """Peak memory of a separate process that digests lineitem as a stream."""
     command = [sys.executable, "-m", "bench.kernel", "--stream", str(scale_factor)]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def stream(scale_factor: int) -> None:
-    """Digest lineitem from its files, two threads, and print this process's peak memory in MB."""
+    """Digest lineitem from its files, with two threads, and print this process's peak memory in MB."""
     files = lineitem(scale_factor, parts=1 if scale_factor == 1 else 10)
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -134,7 +134,7 @@ def stream(scale_factor: int) -> None:
 
 
 def report(repetitions: int, out: Path) -> None:
-    """Measure, print, write."""
+    """Measure, then print and write the figures."""
     memory = {scale: peak_memory_mb(scale) for scale in (1, 10)}
     table = pq.read_table(lineitem(1)[0])
     times, counts = measure(table, repetitions)
@@ -168,7 +168,7 @@ def report(repetitions: int, out: Path) -> None:
 
 
 def show(figures: dict[str, object], rates: dict[str, float], times: dict[str, list[float]]) -> None:
-    """The figures for people."""
+    """Print the figures as text."""
     print(f"{figures['table']}; median of {figures['repetitions']}, spread in brackets\n")
     for name, rate in rates.items():
         spread = (max(times[name]) - min(times[name])) / statistics.median(times[name])
@@ -182,14 +182,14 @@ def show(figures: dict[str, object], rates: dict[str, float], times: dict[str, l
 
 
 def main() -> None:
-    """Command line."""
+    """Run the benchmark as the command line says."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         epilog="The first run generates TPC-H lineitem into build/tpch (2.6 GB). CONTRIBUTING.md explains the figures.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--out", type=Path, default=Path("build/bench/kernel.json"), help="where the figures go")
-    parser.add_argument("--repetitions", type=int, default=5, help="times each variant is measured, alternating")
+    parser.add_argument("--repetitions", type=int, default=5, help="how often each variant is measured, all in turn")
     parser.add_argument("--stream", type=int, choices=sorted(ROWS_AT_SCALE_FACTOR), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.stream is not None:

@@ -1,4 +1,4 @@
-"""What locating wrong rows costs beside the verification that found them: time of both in one run, and peak memory."""
+"""Compares the time for locating wrong rows with the verification that finds them, and measures the peak memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.support.gate.approvals import scene_at
 from tests.support.verify.attempts import RAW, SALES, Bench, contract
 from tools.proof_kit import SECOND
 
-MOST = 2.0
+RATIO_MAX = 2.0  # seconds for locating, divided by those of the verification
 MEMORY_MAX_MB = 1_500
 ROWS_OF_A_FILE = 500_000
 COLUMNS: tuple[tuple[str, Any, str], ...] = (
@@ -51,7 +51,7 @@ COLUMNS: tuple[tuple[str, Any, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """So many rows, and how many of them are left out, written twice and changed."""
+    """How many rows there are, and how many of them are left out, written twice and changed."""
 
     rows: int = 6_000_000
     missing: int = 2_000
@@ -59,8 +59,8 @@ class Faults:
     modified: int = 20
     seed: int = 7
 
-    def chosen(self) -> dict[str, np.ndarray[Any, Any]]:
-        """The keys of each kind; no key is of two."""
+    def choose_keys(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The keys of the rows with each kind of fault; no row has two."""
         count = self.missing + self.doubled + self.modified
         keys = np.random.default_rng(self.seed).choice(self.rows, size=count, replace=False)
         return {
@@ -72,7 +72,7 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one run took; `verify_seconds` is the whole verification of both sides without the locating."""
+    """The figures of one run; `verify_seconds` is the whole verification of both sides, without the locating."""
 
     rows: int
     verify_seconds: float
@@ -82,7 +82,7 @@ class Figures:
 
 
 def rows_from(first: int, count: int) -> pa.Table:
-    """Orders by their keys; the same key gives the same row, whoever asks."""
+    """Orders with these keys; a row depends on its key alone."""
     keys = np.arange(first, first + count, dtype=np.int64)
     mixed = (keys * 2_654_435_761) % 1_000_003
     states = np.array(["open", "paid", "sent", "back"], dtype=object)
@@ -103,8 +103,8 @@ def rows_from(first: int, count: int) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
-def spoiled(table: pa.Table, chosen: dict[str, np.ndarray[Any, Any]]) -> pa.Table:
-    """The rows as a bad job writes them: the note of a modified row is another one."""
+def apply_faults(table: pa.Table, chosen: dict[str, np.ndarray[Any, Any]]) -> pa.Table:
+    """The rows as a wrong job writes them; a modified row has another note."""
     keys = table.column("id").to_numpy()
     notes = table.column("note").to_numpy(zero_copy_only=False).copy()
     notes[np.isin(keys, chosen["modified"])] = "changed"
@@ -114,8 +114,8 @@ def spoiled(table: pa.Table, chosen: dict[str, np.ndarray[Any, Any]]) -> pa.Tabl
     return pa.concat_tables([table.filter(~np.isin(keys, chosen["missing"])), doubled])
 
 
-def written(path: Path, table: pa.Table) -> DataFile:
-    """A file, and an entry that claims no more than it must."""
+def write_file(path: Path, table: pa.Table) -> DataFile:
+    """Write the table to a file; returns its manifest entry, without statistics."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, path)
     return DataFile(
@@ -127,8 +127,8 @@ def written(path: Path, table: pa.Table) -> DataFile:
 
 
 @contextlib.contextmanager
-def furnished(folder: Path) -> Iterator[Bench]:
-    """A Steward with the source and the protected target, both empty."""
+def start_steward(folder: Path) -> Iterator[Bench]:
+    """Run a Steward with the source and target tables, both empty."""
     listed = [
         {"id": at, "name": name, "required": at == 1, "type": kind} for at, (name, _, kind) in enumerate(COLUMNS, 1)
     ]
@@ -138,22 +138,25 @@ def furnished(folder: Path) -> Iterator[Bench]:
     }
     with scene_at(folder) as scene:
         catalog, operator = scene.notary.catalog, scene.grant()
-        catalog.tables.drop(operator, RAW, "orders")  # one with these columns takes its place
+        catalog.tables.drop(operator, RAW, "orders")  # replaced by one with these columns
         catalog.tables.create(operator, RAW, {"name": "orders", **body})
         catalog.tables.create(operator, SALES, {"name": "sums", **body})
         yield Bench(scene, folder.resolve())
 
 
 def stage(bench: Bench, faults: Faults) -> str:
-    """Source and staged files; a staged file without faults is the source's own, linked."""
-    chosen = faults.chosen()
+    """Write the source's files, protect the target, and stage the files of an attempt; returns the attempt's id.
+
+    A staged file without faults is a hard link to the source's file.
+    """
+    chosen = faults.choose_keys()
     wrong = np.concatenate(list(chosen.values()))
     home = parse_location(bench.state("orders", RAW).metadata.location).local
     firsts = range(0, faults.rows, ROWS_OF_A_FILE)
     source = []
     for at, first in enumerate(firsts):
         count = min(ROWS_OF_A_FILE, faults.rows - first)
-        source.append(written(home / "data" / f"{at:05}.parquet", rows_from(first, count)))
+        source.append(write_file(home / "data" / f"{at:05}.parquet", rows_from(first, count)))
     bench.write_snapshot("orders", RAW, "main", source)
     bench.scene.protect(bench.scene.protection("sums", contract=contract()))
     bench.scene.stand.time.pass_by(SECOND)
@@ -167,25 +170,25 @@ def stage(bench: Bench, faults: Faults) -> str:
             os.link(parse_location(entry.file_path).local, path)
             staged.append(dataclasses.replace(entry, file_path=f"file://{path}"))
             continue
-        staged.append(written(path, spoiled(rows_from(first, entry.record_count), chosen)))
+        staged.append(write_file(path, apply_faults(rows_from(first, entry.record_count), chosen)))
     bench.write_snapshot("sums", SALES, attempt.branch, staged, home=prefix / "metadata", role=Role.PRODUCER)
     bench.hand_in(attempt)
     return attempt.attempt_id
 
 
-def measured(bench: Bench, attempt_id: str, faults: Faults) -> Figures:
-    """One verification of both sides, with the time of the locating in it apart."""
+def measure(bench: Bench, attempt_id: str, faults: Faults) -> Figures:
+    """Verify both sides once; the locating in it is timed separately."""
     notary, times = bench.scene.notary, {}
     samples = max(1, faults.missing + faults.doubled + faults.modified)
     tools = Tools(
         bench.files, notary.handles, notary.keys, bench.vault, threads=2, locate_limits=LocateLimits(samples=samples)
     )
     job = bench.verification.load_job(attempt_id)
-    _forget_peak()
+    _reset_peak_memory()
     with contextlib.ExitStack() as stack:
         for point in ("verify.after_digests", "verify.after_locate"):
-            noted = fault.Call(lambda name=point: times.update({name: time.perf_counter()}))  # type: ignore[misc]
-            stack.enter_context(fault.armed(point, noted))
+            note_time = fault.Call(lambda name=point: times.update({name: time.perf_counter()}))  # type: ignore[misc]
+            stack.enter_context(fault.armed(point, note_time))
         begun = time.perf_counter()
         found = verify(job, tools)
         whole = time.perf_counter() - begun
@@ -196,8 +199,8 @@ def measured(bench: Bench, attempt_id: str, faults: Faults) -> Figures:
 
 
 def require_exact(found: VerificationResult, faults: Faults) -> None:
-    """Every wrong key, and no other, with the field that differs: a figure about wrong answers is none."""
-    located, chosen = found.located, faults.chosen()
+    """Raise unless exactly the wrong keys were located, with the field that differs: else the figures mean nothing."""
+    located, chosen = found.located, faults.choose_keys()
     assert located is not None
     assert located.problem_code is None, located
     for failure, kind in (
@@ -218,41 +221,42 @@ def keys_of(located: WrongRows, failure: FailureClass) -> list[int]:
     return sorted(int(str(sample.key[0][1])) for sample in samples)
 
 
-def _forget_peak() -> None:
-    """What making the rows took is not what verifying them takes."""
+def _reset_peak_memory() -> None:
+    """Let Linux count this process's peak memory from here on, without the making of the rows."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
-def in_a_fresh_process(faults: Faults, folder: Path) -> Figures:
-    """The measurement, in another process."""
+def measure_in_new_process(faults: Faults, folder: Path) -> Figures:
+    """Run the measurement in another process."""
     command = [sys.executable, "-m", "bench.locate", "--once", json.dumps(asdict(faults)), "--folder", str(folder)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return Figures(**json.loads(done.stdout.splitlines()[-1]))
 
 
 def main() -> None:
-    """Print the figures of one run, and write them where they are wanted."""
+    """Print the figures of one run, and with --out write them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=Faults().rows)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--once", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.once:
-        faults = Faults(**json.loads(asked.once))
-        with furnished(asked.folder) as bench:
-            print(json.dumps(asdict(measured(bench, stage(bench, faults), faults))))
+    options = parser.parse_args()
+    if options.once:
+        faults = Faults(**json.loads(options.once))
+        with start_steward(options.folder) as bench:
+            print(json.dumps(asdict(measure(bench, stage(bench, faults), faults))))
         return
-    if asked.out is not None:
-        require_writable(asked.out)
-    with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
-        figures = in_a_fresh_process(Faults(rows=asked.rows), Path(folder))
+    if options.out is not None:
+        require_writable(options.out)
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        figures = measure_in_new_process(Faults(rows=options.rows), Path(folder))
     print(f"{figures.rows:,} rows a side: verify of both sides {figures.verify_seconds:.1f} s")
-    print(f"locate {figures.locate_seconds:.1f} s, {figures.ratio:.2f} times that (at most {MOST})")
+    print(f"locate {figures.locate_seconds:.1f} s, {figures.ratio:.2f} times that (at most {RATIO_MAX})")
     print(f"peak memory {figures.peak_memory_mb:,.0f} MB (at most {MEMORY_MAX_MB:,})")
-    if asked.out is not None:
-        write_json(asked.out, {"machine": machine(), "versions": versions(), "seed": Faults().seed, **asdict(figures)})
+    if options.out is not None:
+        record = {"machine": machine(), "versions": versions(), "seed": Faults().seed, **asdict(figures)}
+        write_json(options.out, record)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Tables of many files, made at once: one file, hard links to it, and manifests written by `lake.format` alone."""
+"""Makes tables of many files quickly: one file with hard links to it, and manifests written with `lake.format`."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from pvdm.ledger.record.tokens import Grant
 FIRST_SNAPSHOT = 77
 
 
-def linked(first: DataFile, count: int) -> list[DataFile]:
-    """So many files that are one: the first, whose name is `0.parquet`, and links to it."""
+def link_files(first: DataFile, count: int) -> list[DataFile]:
+    """Make hard links to the first file, `0.parquet`; returns the entries of all `count` files."""
     origin = parse_location(first.file_path).local
     for at in range(1, count):
         os.link(origin, origin.with_name(f"{at}.parquet"))
     return [replace(first, file_path=first.file_path.replace("/0.parquet", f"/{at}.parquet")) for at in range(count)]
 
 
-def show(
+def commit_first_snapshot(
     catalog: Catalog,
     grant: Grant,
     table: tuple[Levels, str],
@@ -37,7 +37,7 @@ def show(
     of_a_manifest: int,
     now_ms: int,
 ) -> None:
-    """The first snapshot of `main`: all these files, in manifests of so many each."""
+    """Commit the first snapshot of `main`: all these files, with `of_a_manifest` files in each manifest."""
     levels, name = table
     metadata = catalog.tables.load(grant, levels, name).metadata
     home = Path(parse_location(metadata.location).local) / "metadata"

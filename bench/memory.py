@@ -1,4 +1,4 @@
-"""How much memory this process has needed at most."""
+"""Reads the peak memory of this process."""
 
 from __future__ import annotations
 

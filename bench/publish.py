@@ -1,7 +1,7 @@
-"""What publishing one chunk costs on a table with few files and on one with many: CPU time, part by part.
+"""Measures the CPU time of publishing one chunk, part by part, on a table with few files and on one with many.
 
-`many` is a table as Iceberg's writers leave it, with thousands of files in a manifest. `scattered` came with a manifest
-for each file, which the gate leaves as they are: a list is read and written whole, so its length is paid for.
+`many` is a table as Iceberg's writers leave it, with thousands of files in a manifest. `scattered` has a manifest for
+each file. The gate keeps these manifests, and reads and writes the whole manifest list, so a long list costs time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench.many_files import linked, show
+from bench.many_files import commit_first_snapshot, link_files
 from pvdm.evaluation.record import machine, require_writable, versions, write_json
 from pvdm.lake.paths import parse_location
 from pvdm.ledger.work.attempts import Attempt
@@ -31,12 +31,12 @@ from tools.proof_kit import SECOND
 
 ROWS_OF_A_CHUNK = 100
 PARTS = ("verify", "gate", "dispose", "whole")
-MOST = 1.2
+RATIO_MAX = 1.2  # the gate's time with many files, divided by that with few
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A table before the measurement: so many files, in manifests of so many each."""
+    """A table before the measurement: its number of files, and how many of them are in each manifest."""
 
     name: str
     files: int
@@ -45,7 +45,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is done: each shape takes turns with few files on a Steward of their own; the first turn is none."""
+    """How much is done. Each shape has its own Steward, and takes turns with `FEW`; the first turn does not count."""
 
     repetitions: int
     shapes: tuple[Shape, ...]
@@ -58,14 +58,14 @@ TINY = Sizes(2, (Shape("many", 20, 10), Shape("scattered", 20, 1)))
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """CPU time of one part in milliseconds, of this process with all its threads."""
+    """CPU time of one part, in milliseconds, of this process with all its threads."""
 
     median_ms: float
     times_ms: tuple[float, ...]
 
 
 def contract(name: str) -> str:
-    """Each workload has its own range of ids, so that one table takes many."""
+    """The contract of a target: each workload publishes its own range of ids, so that there can be many."""
     return (
         "apiVersion: pvdm/v1\nkind: DataProduct\n"
         f"metadata:\n  domain: sales\n  product: {name}\n  owner: sales\n"
@@ -83,30 +83,31 @@ def chunk_rows(number: int) -> list[Row]:
     return [(at, f"town {at % 3}", at / 4) for at in range(first, first + ROWS_OF_A_CHUNK)]
 
 
-class Measured:
-    """One Steward with a table of every shape, protected."""
+class MeasuredSteward:
+    """One Steward with a protected table of each shape."""
 
     def __init__(self, bench: Bench, shapes: Sequence[Shape]) -> None:
         self._bench = bench
         self._scene = bench.scene
         self._publishing: Publishing = House(bench.scene.stand, bench.scene).publishing()
         for shape in shapes:
-            self._make(shape)
+            self._create_table(shape)
 
-    def _make(self, shape: Shape) -> None:
+    def _create_table(self, shape: Shape) -> None:
         scene, bench = self._scene, self._bench
         body: dict[str, Any] = {"name": shape.name, "schema": SCHEMA, "properties": {"format-version": "2"}}
         scene.notary.catalog.tables.create(scene.grant(), SALES, body)
         place = Path(parse_location(bench.state(shape.name).metadata.location).local)
-        files = linked(write(place / "data" / "0.parquet", [(-1, "old", None)]), shape.files)
-        show(scene.notary.catalog, scene.grant(), (SALES, shape.name), files, shape.of_a_manifest, scene.now // 1_000)
+        files = link_files(write(place / "data" / "0.parquet", [(-1, "old", None)]), shape.files)
+        table, now_ms = (SALES, shape.name), scene.now // 1_000
+        commit_first_snapshot(scene.notary.catalog, scene.grant(), table, files, shape.of_a_manifest, now_ms)
         scene.protect(scene.protection(shape.name, contract=contract(shape.name)))
         scene.stand.time.pass_by(SECOND)
 
     def publish(self, name: str, number: int) -> dict[str, float]:
-        """One chunk the whole way; gives what each part took."""
+        """Stage, verify and publish one chunk; returns the milliseconds of each part."""
         bench, scene = self._bench, self._scene
-        attempt = self._staged(name, number)
+        attempt = self._stage(name, number)
         took: dict[str, float] = {}
         with _timed(took, "verify"):
             bench.verification.verify(attempt.attempt_id)
@@ -117,7 +118,7 @@ class Measured:
         scene.stand.time.pass_by(SECOND)
         return took | {"whole": sum(took.values())}
 
-    def _staged(self, name: str, number: int) -> Attempt:
+    def _stage(self, name: str, number: int) -> Attempt:
         bench, scene = self._bench, self._scene
         producer = scene.grant(Role.PRODUCER, "sales")
         first = number * ROWS_OF_A_CHUNK
@@ -132,25 +133,26 @@ class Measured:
 
 @contextmanager
 def _timed(into: dict[str, float], name: str) -> Iterator[None]:
-    gc.collect()  # what others left is not this part's to clear away
+    """Add the CPU time of the block, in milliseconds, under this name."""
+    gc.collect()  # so that garbage of earlier work does not count
     begun = time.process_time()
     yield
     into[name] = (time.process_time() - begun) * 1_000
 
 
-def measure(shape: Shape, repetitions: int, folder: Path, tell: Callable[[str], None]) -> dict[str, dict[str, Figure]]:
-    """The shape and few files in turn, so that a busy machine is busy for both of them."""
+def measure(shape: Shape, repetitions: int, folder: Path, say: Callable[[str], None]) -> dict[str, dict[str, Figure]]:
+    """Publish to the shape's table and to the one with few files in turn, so that a busy machine slows both."""
     rows = [row for number in range(repetitions + 1) for row in chunk_rows(number)]
     shapes = (FEW, shape)
     taken: dict[str, list[dict[str, float]]] = {each.name: [] for each in shapes}
     with verify_bench(folder, source=[rows]) as bench:
-        measured = Measured(bench, shapes)
+        measured = MeasuredSteward(bench, shapes)
         for number in range(repetitions + 1):
             for each in shapes if number % 2 else reversed(shapes):
                 took = measured.publish(each.name, number)
                 if number:
                     taken[each.name].append(took)
-            tell(f"{shape.name}: repetition {number} of {repetitions}")
+            say(f"{shape.name}: repetition {number} of {repetitions}")
     return {name: {part: _figure([each[part] for each in took]) for part in PARTS} for name, took in taken.items()}
 
 
@@ -159,7 +161,7 @@ def _figure(times: Sequence[float]) -> Figure:
 
 
 def ratios(figures: Mapping[str, Mapping[str, Mapping[str, Figure]]]) -> dict[str, dict[str, float]]:
-    """Each shape beside the table with few files that it took turns with."""
+    """The figures of each shape, divided by those of the table with few files that it took turns with."""
     return {
         name: {part: found[name][part].median_ms / found[FEW.name][part].median_ms for part in PARTS}
         for name, found in figures.items()
@@ -172,16 +174,14 @@ def report(sizes: Sizes, out: Path) -> None:
     figures: dict[str, dict[str, dict[str, Figure]]] = {}
     for shape in sizes.shapes:
         with tempfile.TemporaryDirectory(prefix="pvdm-bench-") as folder:
-            figures[shape.name] = measure(
-                shape, sizes.repetitions, Path(folder), lambda words: print(words, flush=True)
-            )
+            figures[shape.name] = measure(shape, sizes.repetitions, Path(folder), lambda line: print(line, flush=True))
     compared = ratios(figures)
     for name, pair in figures.items():
         for each, found in pair.items():
             print(f"{each}: " + ", ".join(f"{part} {found[part].median_ms:.1f} ms" for part in PARTS))
         print(f"{name} / few: " + ", ".join(f"{part} {compared[name][part]:.2f}" for part in PARTS))
-    held = "holds" if compared["many"]["gate"] <= MOST else "does not hold"
-    print(f"many / few of the gate at most {MOST}: {held}")
+    verdict = "holds" if compared["many"]["gate"] <= RATIO_MAX else "does not hold"
+    print(f"many / few of the gate at most {RATIO_MAX}: {verdict}")
     record: dict[str, object] = {
         "machine": machine(),
         "versions": versions(),
@@ -193,19 +193,19 @@ def report(sizes: Sizes, out: Path) -> None:
             for name, pair in figures.items()
         },
         "ratios": compared,
-        "most": MOST,
+        "most": RATIO_MAX,
     }
     write_json(out, record)
 
 
 def main() -> None:
-    """The command line."""
+    """Run the benchmark as the command line says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("build/bench/publish.json"), help="where the figures go")
     parser.add_argument("--repetitions", type=int, default=WHOLE.repetitions, help="chunks published on each table")
-    parser.add_argument("--tiny", action="store_true", help="a few of everything: whether it runs, not how fast")
-    asked = parser.parse_args()
-    report(TINY if asked.tiny else replace(WHOLE, repetitions=asked.repetitions), asked.out)
+    parser.add_argument("--tiny", action="store_true", help="very small sizes, to test whether the benchmark runs")
+    options = parser.parse_args()
+    report(TINY if options.tiny else replace(WHOLE, repetitions=options.repetitions), options.out)
 
 
 if __name__ == "__main__":

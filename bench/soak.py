@@ -1,4 +1,4 @@
-"""What a publication costs on a table with a long history, and how many writers on one table get on together."""
+"""Measures the cost of publications while a table's history grows, and the throughput of many writers on one table."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from bench.soak_steward import TABLE, Served, Use, day_of, rows_of, served
+from bench.soak_steward import TABLE, ProcessUsage, RunningSteward, day_of, rows_of, run_steward
 from bench.stolen import Moment
 from pvdm import Chunk, Committed, Coordinator
 from pvdm.client import StewardClient
 from pvdm.errors import PvdmError
 from pvdm.evaluation.record import machine, require_writable, versions, write_json
-from tests.support.ledger.databases import server
+from tests.support.ledger.databases import running_postgresql
 
-MOST: Final = 1.5
-"""How many times the second window's cost the last window's may be."""
-LONGEST_WAIT_MOST: Final = 2.0
-"""How many times the mean wait the longest may be."""
-STOLEN_MOST: Final = 0.02
-"""The largest share of the processors that others may have while a pair of few and many writers is measured."""
+RATIO_MAX: Final = 1.5
+"""The bound for the last window's cost, divided by the second window's."""
+LONGEST_WAIT_RATIO_MAX: Final = 2.0
+"""The bound for the longest wait, divided by the mean wait."""
+STOLEN_MAX: Final = 0.02
+"""A pair of measurements, with few and many writers, is quiet if at most this share of the processors is stolen."""
 _MB: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is done; a window is so many publications that are measured together."""
+    """How much is done; a `window` is the number of publications that are measured together."""
 
     publications: int = 2_000
     window: int = 100
     few_writers: int = 8
     many_writers: int = 32
     workloads_each: int = 4
-    """Of the many writers; the few publish as many workloads in all, so that both tables get equal histories."""
+    """For each of the many writers. The few publish as many in all, so that both tables get equal histories."""
     repetitions: int = 7
-    """How many pairs of few and many writers are wanted of which others had no processors (`STOLEN_MOST`)."""
+    """How many quiet pairs (`STOLEN_MAX`) of few and many writers are wanted."""
     pairs_max: int = 21
-    """How many pairs are measured at most to get them."""
+    """How many pairs are measured at most to get the quiet ones."""
     snapshots_kept: int | None = 100
     """How many snapshots of `main` the table keeps; None: all of them."""
     seed: int = 18
@@ -59,7 +59,7 @@ TINY: Final = Sizes(
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What one publication cost, over a window of them; bytes are those that the Steward wrote to files."""
+    """The mean cost of one publication in a window; bytes are those that the Steward wrote to files."""
 
     cpu_ms: float
     client_cpu_ms: float
@@ -68,12 +68,12 @@ class Window:
     kept_metadata_bytes: int
     rss_mb: float
     reference_ms: float
-    """The processor time of a fixed piece of work in between: where it differs, so do the machine's processors."""
+    """The processor time of a fixed calculation in between. If it differs, the speed of the processors changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Writers:
-    """So many producers at once on one table, each with its workloads one after the other."""
+    """The figures of several producers at once on one table, each with its workloads one after the other."""
 
     writers: int
     per_second: float
@@ -83,16 +83,16 @@ class Writers:
     longest_wait_seconds: float
     cpu_ms: float
     stolen: float | None
-    """The share of the processors that others had; None where the system does not tell."""
+    """The share of the processors that other guests of the host used; None if the system does not report it."""
 
     @property
     def longest_wait_by_mean(self) -> float:
-        """How many times the mean wait the longest was."""
+        """The longest wait, divided by the mean."""
         return self.longest_wait_seconds / self.mean_wait_seconds if self.mean_wait_seconds else 0.0
 
 
 def publish(client: StewardClient, workload: int) -> str | None:
-    """One workload of six rows, staged as Parquet, verified and published; the error's code, if it failed."""
+    """Stage, verify and publish one workload of six rows; returns the error if that failed."""
 
     def build(_spark: object, _chunk: Chunk) -> pa.Table:
         return rows_of(workload)
@@ -105,12 +105,12 @@ def publish(client: StewardClient, workload: int) -> str | None:
     return None if isinstance(outcome, Committed) else str(outcome)
 
 
-def soak(steward: Served, sizes: Sizes, tell: Callable[[str], None]) -> list[Window]:
-    """One publication after the other, window by window."""
+def soak(steward: RunningSteward, sizes: Sizes, say: Callable[[str], None]) -> list[Window]:
+    """Publish one workload after the other; returns the figures of each window."""
     found: list[Window] = []
     with steward.client() as client:
         for first in range(0, sizes.publications, sizes.window):
-            before, own, kept = steward.use(), Use.read(), steward.metadata_bytes()
+            before, own, kept = steward.usage(), ProcessUsage.read(), steward.metadata_bytes()
             took, references = [], []
             for workload in range(first, first + sizes.window):
                 references.append(_reference_seconds())
@@ -119,7 +119,7 @@ def soak(steward: Served, sizes: Sizes, tell: Callable[[str], None]) -> list[Win
                 took.append(time.perf_counter() - begun)
                 if failed is not None:
                     raise AssertionError(f"publication {workload} failed: {failed}")
-            after, own_after = steward.use(), Use.read()
+            after, own_after = steward.usage(), ProcessUsage.read()
             own_seconds = own_after.cpu_seconds - own.cpu_seconds - sum(references)
             window = Window(
                 1e3 * (after.cpu_seconds - before.cpu_seconds) / sizes.window,
@@ -131,7 +131,7 @@ def soak(steward: Served, sizes: Sizes, tell: Callable[[str], None]) -> list[Win
                 1e3 * statistics.median(references),
             )
             found.append(window)
-            tell(
+            say(
                 f"{first + sizes.window:,} published: {window.cpu_ms:.0f} ms CPU, p50 {window.p50_ms:.0f} ms,"
                 f" {window.written_bytes:,} bytes written, {window.kept_metadata_bytes:,} kept, {window.rss_mb:.0f} MB,"
                 f" reference {window.reference_ms:.1f} ms, client {window.client_cpu_ms:.0f} ms"
@@ -145,8 +145,8 @@ def _reference_seconds() -> float:
     return time.thread_time() - begun
 
 
-def contend(steward: Served, writers: int, each: int) -> Writers:
-    """All of the writers begin at the same moment."""
+def contend(steward: RunningSteward, writers: int, each: int) -> Writers:
+    """Let all writers start at the same moment, and publish `each` workloads."""
     ready = threading.Barrier(writers)
 
     def work(writer: int) -> list[tuple[float, str | None]]:
@@ -159,10 +159,10 @@ def contend(steward: Served, writers: int, each: int) -> Writers:
                 took.append((time.perf_counter() - begun, failed))
         return took
 
-    before, begun, moment = steward.use(), time.perf_counter(), Moment.now()
+    before, begun, moment = steward.usage(), time.perf_counter(), Moment.now()
     with ThreadPoolExecutor(writers) as pool:
         done = [one for took in pool.map(work, range(writers)) for one in took]
-    seconds, after = time.perf_counter() - begun, steward.use()
+    seconds, after = time.perf_counter() - begun, steward.usage()
     waits = [took for took, failed in done if failed is None]
     failures = tuple(sorted(failed for _, failed in done if failed is not None))
     return Writers(
@@ -177,16 +177,16 @@ def contend(steward: Served, writers: int, each: int) -> Writers:
     )
 
 
-def compete(sizes: Sizes, folder: Path, ledgers: Callable[[], str], tell: Callable[[str], None]) -> dict[str, Any]:
-    """Pairs of few and many writers, the order changing, each time on a table without a history.
+def compete(sizes: Sizes, folder: Path, ledgers: Callable[[], str], say: Callable[[str], None]) -> dict[str, Any]:
+    """Measure pairs of few and many writers, in alternating order, each on a table without a history.
 
-    Pairs are added until enough are quiet, or the most are made. Throughput is that of the quiet pairs, or of all where
-    none is quiet; failures and waits are those of all pairs.
+    Pairs are added until enough are quiet, or there are `pairs_max`. Throughput is that of the quiet pairs, or of all
+    if none is quiet; failures and waits are those of all pairs.
     """
     pairs: list[tuple[Writers, Writers]] = []
     quiet: list[tuple[Writers, Writers]] = []
     while len(quiet) < sizes.repetitions and len(pairs) < sizes.pairs_max:
-        pair = _measure_pair(sizes, len(pairs), folder, ledgers, tell)
+        pair = _measure_pair(sizes, len(pairs), folder, ledgers, say)
         pairs.append(pair)
         if is_quiet(pair):
             quiet.append(pair)
@@ -206,19 +206,19 @@ def compete(sizes: Sizes, folder: Path, ledgers: Callable[[], str], tell: Callab
 
 
 def _measure_pair(
-    sizes: Sizes, number: int, folder: Path, ledgers: Callable[[], str], tell: Callable[[str], None]
+    sizes: Sizes, number: int, folder: Path, ledgers: Callable[[], str], say: Callable[[str], None]
 ) -> tuple[Writers, Writers]:
-    """Few and many writers, one after the other; the many are first in every second pair."""
+    """Measure few and many writers, one after the other; in every second pair the many come first."""
     in_all = sizes.many_writers * sizes.workloads_each
     done: dict[int, Writers] = {}
     order = (sizes.few_writers, sizes.many_writers)
     for writers in order if number % 2 == 0 else reversed(order):
         place = folder / f"pair-{number}-writers-{writers}"
         place.mkdir()
-        with served(place, workloads=in_all, producers=writers, ledger=ledgers()) as steward:
+        with run_steward(place, workloads=in_all, producers=writers, ledger=ledgers()) as steward:
             done[writers] = found = contend(steward, writers, in_all // writers)
         stolen = "an unknown share" if found.stolen is None else f"{found.stolen:.1%}"
-        tell(
+        say(
             f"{writers} writers: {found.per_second:.2f} publications a second, {found.failed} failed,"
             f" wait {found.mean_wait_seconds:.1f} s on average, {found.longest_wait_seconds:.1f} s at most,"
             f" {found.cpu_ms:.0f} ms CPU, others had {stolen} of the processors"
@@ -227,19 +227,19 @@ def _measure_pair(
 
 
 def is_quiet(pair: tuple[Writers, Writers]) -> bool:
-    """Whether others had almost nothing of the processors during both halves; unknown shares count as nothing."""
-    return all((each.stolen or 0.0) <= STOLEN_MOST for each in pair)
+    """Whether other guests used almost nothing of the processors in both measurements; an unknown share counts as 0."""
+    return all((each.stolen or 0.0) <= STOLEN_MAX for each in pair)
 
 
-def measure(sizes: Sizes, folder: Path, ledgers: Callable[[], str], tell: Callable[[str], None]) -> dict[str, Any]:
-    """The long history first, then few and many writers, each on a table without one."""
+def measure(sizes: Sizes, folder: Path, ledgers: Callable[[], str], say: Callable[[str], None]) -> dict[str, Any]:
+    """Measure the long history first, then few and many writers, each on a table without a history."""
     moment = Moment.now()
     (folder / "soak").mkdir()
     kept = sizes.snapshots_kept
-    with served(folder / "soak", workloads=sizes.publications, ledger=ledgers(), snapshots_kept=kept) as steward:
-        windows = soak(steward, sizes, tell)
+    with run_steward(folder / "soak", workloads=sizes.publications, ledger=ledgers(), snapshots_kept=kept) as steward:
+        windows = soak(steward, sizes, say)
         metadata_bytes = steward.metadata_bytes()
-    found = compete(sizes, folder, ledgers, tell)
+    found = compete(sizes, folder, ledgers, say)
     early, late = windows[1], windows[-1]
     return {
         **{f"early_{key}": value for key, value in asdict(early).items()},
@@ -253,35 +253,35 @@ def measure(sizes: Sizes, folder: Path, ledgers: Callable[[], str], tell: Callab
 
 
 def check_bounds(figures: dict[str, Any], sizes: Sizes) -> dict[str, bool]:
-    """Compare the figures with every bound; gives for each whether it holds."""
+    """For each bound, whether it holds."""
     bounds = {
-        f"late {key} at most {MOST} times early": figures[f"late_{key}"] <= MOST * figures[f"early_{key}"]
+        f"late {key} at most {RATIO_MAX} times early": figures[f"late_{key}"] <= RATIO_MAX * figures[f"early_{key}"]
         for key in ("cpu_ms", "p50_ms", "written_bytes", "kept_metadata_bytes", "rss_mb")
     }
     return bounds | {
         "no writer failed": figures["writers_8_failed"] == figures["writers_32_failed"] == 0,
         "enough pairs of writers were quiet": figures["quiet_pairs"] >= sizes.repetitions,
         "many writers are as fast as few": figures["writers_32_per_second"] >= figures["writers_8_per_second"],
-        f"the longest wait is at most {LONGEST_WAIT_MOST:g} times the mean": (
-            figures["writers_32_longest_wait_by_mean"] <= LONGEST_WAIT_MOST
+        f"the longest wait is at most {LONGEST_WAIT_RATIO_MAX:g} times the mean": (
+            figures["writers_32_longest_wait_by_mean"] <= LONGEST_WAIT_RATIO_MAX
         ),
     }
 
 
 @contextlib.contextmanager
-def _ledgers(*, postgresql: bool) -> Iterator[Callable[[], str]]:
-    """Gives the address of a new ledger each time: SQLite in the Steward's folder, or a PostgreSQL server."""
+def _new_ledgers(*, postgresql: bool) -> Iterator[Callable[[], str]]:
+    """A function that returns the URL of a new ledger: SQLite in the Steward's folder, or a PostgreSQL database."""
     if not postgresql:
         yield lambda: "sqlite:///ledger.sqlite"
         return
-    with server() as database:
-        yield lambda: database.fresh("template0")
+    with running_postgresql() as database:
+        yield lambda: database.create_database("template0")
 
 
 def report(sizes: Sizes, out: Path, *, postgresql: bool) -> None:
     """Measure, print and write the record."""
     require_writable(out)
-    with tempfile.TemporaryDirectory(prefix="pvdm-soak-") as folder, _ledgers(postgresql=postgresql) as ledgers:
+    with tempfile.TemporaryDirectory(prefix="pvdm-soak-") as folder, _new_ledgers(postgresql=postgresql) as ledgers:
         figures = measure(sizes, Path(folder), ledgers, lambda line: print(line, flush=True))
     bounds = check_bounds(figures, sizes)
     for bound, holds in bounds.items():
@@ -299,18 +299,18 @@ def report(sizes: Sizes, out: Path, *, postgresql: bool) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line."""
+    """Run the benchmark as the command line says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("build/bench/soak.json"), help="where the figures go")
     parser.add_argument("--publications", type=int, default=Sizes().publications, help="on the table with a history")
-    parser.add_argument("--postgresql", action="store_true", help="ledgers on a PostgreSQL server of its own")
+    parser.add_argument("--postgresql", action="store_true", help="ledgers on a new PostgreSQL server, not on SQLite")
     parser.add_argument("--all-history", action="store_true", help="let the table keep every snapshot of main")
-    parser.add_argument("--tiny", action="store_true", help="a few publications: whether it runs, not how fast")
-    asked = parser.parse_args(arguments)
-    sizes = TINY if asked.tiny else replace(Sizes(), publications=asked.publications)
-    if asked.all_history:
+    parser.add_argument("--tiny", action="store_true", help="very small sizes, to test whether the benchmark runs")
+    options = parser.parse_args(arguments)
+    sizes = TINY if options.tiny else replace(Sizes(), publications=options.publications)
+    if options.all_history:
         sizes = replace(sizes, snapshots_kept=None)
-    report(sizes, asked.out, postgresql=asked.postgresql)
+    report(sizes, options.out, postgresql=options.postgresql)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A Steward for the soak benchmark: made in a folder, then served by `pvdm steward serve` as a process of its own."""
+"""A Steward for the soak benchmark: created in a folder, then run by `pvdm steward serve` as a separate process."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ _TOWNS: Final = ("Ulm", "Bonn", None, "Kiel", "Jena", "Trier")
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    """What a process has used up to now: processor seconds, bytes that it wrote to files, memory."""
+class ProcessUsage:
+    """What a process has used up to now: processor seconds, bytes written to files, and its memory at the moment."""
 
     cpu_seconds: float
     written_bytes: int
     rss_bytes: int
 
     @classmethod
-    def read(cls, process: int | str = "self") -> Use:
+    def read(cls, process: int | str = "self") -> ProcessUsage:
         """Read the figures of a process from `/proc`."""
         place = Path("/proc") / str(process)
         fields = (place / "stat").read_text().rpartition(")")[2].split()
@@ -57,8 +57,8 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """A Steward that runs, and what its clients need."""
+class RunningSteward:
+    """A Steward that runs, and the tokens of its producers."""
 
     folder: Path
     url: str
@@ -69,14 +69,14 @@ class Served:
         """The client of one of the producers."""
         return StewardClient(self.url, self.tokens[producer])
 
-    def use(self) -> Use:
-        """What the Steward's process has used."""
-        return Use.read(self.process)
+    def usage(self) -> ProcessUsage:
+        """What the Steward's process has used up to now."""
+        return ProcessUsage.read(self.process)
 
     def metadata_bytes(self) -> int:
-        """Everything that is kept beside data files: metadata files, manifest lists and manifests."""
+        """The size of all metadata files, manifest lists and manifests."""
         found = 0
-        for folder, _, names in os.walk(self.folder):  # what the Steward removes meanwhile is passed over
+        for folder, _, names in os.walk(self.folder):  # files that the Steward removes meanwhile are ignored
             for name in names:
                 if name.endswith((".json", ".avro")):
                     with contextlib.suppress(FileNotFoundError):
@@ -85,7 +85,7 @@ class Served:
 
 
 def rows_of(workload: int) -> pa.Table:
-    """The rows of one workload: a day of its own."""
+    """The rows of one workload, which are all of one day."""
     first = workload * ROWS_A_WORKLOAD
     day = _FIRST_DAY + timedelta(days=workload)
     columns: list[Any] = [
@@ -117,7 +117,7 @@ def _contract() -> str:
 
 
 def _config(ledger: str, home: Path) -> str:
-    """A Steward on local files, with the limits that it has by default."""
+    """The configuration of a Steward on local files, with the default limits."""
     return (
         f'notary = "soak"\norigin = "soak/log"\nledger = {json.dumps(ledger)}\n'
         'outside = "outside/soak.checkpoint"\nisolation = "process"\n\n'
@@ -127,10 +127,10 @@ def _config(ledger: str, home: Path) -> str:
     )
 
 
-def _make(
+def _create_steward(
     folder: Path, ledger: str, workloads: int, producers: int, snapshots_kept: int | None
 ) -> tuple[AccessToken, ...]:
-    """Source and protected target; gives the producers' tokens, which outlive the making."""
+    """Create the Steward, the source with its rows, and the protected target; returns the producers' tokens."""
     home = folder / "steward"
     home.mkdir(mode=0o700)
     (home / "steward.toml").write_text(_config(ledger, home))
@@ -158,21 +158,21 @@ def _make(
 
 
 @contextlib.contextmanager
-def served(
+def run_steward(
     folder: Path,
     *,
     workloads: int,
     producers: int = 1,
     ledger: str = "sqlite:///ledger.sqlite",
     snapshots_kept: int | None = None,
-) -> Iterator[Served]:
-    """A Steward whose source has the rows of so many workloads, and whose target keeps so many snapshots, or all."""
-    tokens = _make(folder, ledger, workloads, producers, snapshots_kept)
+) -> Iterator[RunningSteward]:
+    """Run a new Steward for the block; its target keeps `snapshots_kept` snapshots of `main` (None: all)."""
+    tokens = _create_steward(folder, ledger, workloads, producers, snapshots_kept)
     home, lines = folder / "steward", folder / "steward.log"
     command = [sys.executable, "-c", _COMMAND, "steward", "serve", "--config", str(home / "steward.toml")]
     with lines.open("wb") as out, subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=out) as process:
         try:
-            yield Served(home, wait_for_address(lines, process), process.pid, tokens)
+            yield RunningSteward(home, wait_for_address(lines, process), process.pid, tokens)
         finally:
             process.send_signal(signal.SIGTERM)
             try:

@@ -1,7 +1,7 @@
-"""What proof costs on Spark: TPC-H lineitem written, staged, frozen, verified and published, all in one run.
+"""Measures what a proof costs on Spark: TPC-H lineitem is written, staged, frozen, verified and published in one run.
 
-Spark's plain write is the baseline; other ways to compare two tables are measured in the same run. CONTRIBUTING.md says
-what each figure means.
+Spark's plain write is the baseline. Other ways to compare two tables are measured in the same run. CONTRIBUTING.md
+explains each figure.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from bench.publish import FEW, Shape
 from bench.spark_application import application_of, on_spark
 from bench.spark_commits import Commits
 from bench.spark_lineitem import Lineitem
-from bench.spark_memory import Fresh, in_a_fresh_process
-from bench.spark_steward import house_at
+from bench.spark_memory import NewProcess, measure_in_new_process
+from bench.spark_steward import start_bench_steward
 from bench.steward_measure import Ratio
 from bench.stolen import Moment
 from pvdm.evaluation.record import machine, require_writable, versions, write_json
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 SEED = 0
 MANY = Shape("many", 10_000, 1_000)
-WHOLE_MOST = 1.0
-"""Above this scale factor HMAC from built-ins, the multiset difference and the Steward's own Spark application are left
-out: they would take hours."""
+SLOW_STEPS_MAX = 1.0
+"""Above this scale factor HMAC from SQL functions, the multiset difference and the Steward's own Spark application are
+left out: they would take hours."""
 SPARK = {"spark.driver.memory": "4g", "spark.sql.shuffle.partitions": "8"}
-TOLD = ("spark.master", *SPARK, "spark.sql.adaptive.enabled", "spark.sql.files.maxPartitionBytes")
+RECORDED_SETTINGS = ("spark.master", *SPARK, "spark.sql.adaptive.enabled", "spark.sql.files.maxPartitionBytes")
 STEPS = (
     "write",
     "stage",
@@ -52,7 +52,7 @@ STEPS = (
     "except_all",
 )
 ON_SPARK = ("verify_spark", "verify_spark_extraction")
-"""By the Steward's own Spark application: measured once, after the repetitions and after a run that does not count."""
+"""Steps of the Steward's own Spark application, measured once: after the repetitions, and after a warm-up."""
 COMMITS = ("plain_commit", "gate_commit", "gate_commit_10000_files")
 RATIOS = (
     ("stage", "write"),
@@ -74,9 +74,9 @@ RATIOS = (
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is done: `commits` of each kind in every repetition, and `many` files in the larger of the tables.
+    """How much is done: `commits` of each kind in every repetition; `many` is the shape of the larger table.
 
-    The warm-ups come before the smallest scale factor: after it everything is warm.
+    Warm-ups are made only before the smallest scale factor, which comes first.
     """
 
     scale_factors: tuple[float, ...] = (1.0,)
@@ -92,19 +92,19 @@ TINIEST = replace(TINY, warm_ups=0, on_spark=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """One scale factor: every single time in seconds, in the order of the repetitions."""
+class Measurements:
+    """The measurements of one scale factor: every single time in seconds, in the order of the repetitions."""
 
     scale_factor: float
     rows: int
     seconds: Mapping[str, Sequence[float]]
-    fresh: Sequence[Fresh]
+    fresh: Sequence[NewProcess]
     file_system: str
     load_before_and_after: tuple[float, float]
     stolen: float | None
 
     def run(self) -> dict[str, float | None]:
-        """The medians, as the record promises them."""
+        """The medians, under the names that CONTRIBUTING.md lists."""
         found: dict[str, float | None] = {f"{name}_seconds": self.median(name) for name in (*STEPS, *ON_SPARK)}
         for name, key in zip(COMMITS, ("plain_commit_ms", "gate_commit_ms", "gate_commit_ms_10000_files"), strict=True):
             took = self.median(name)
@@ -112,58 +112,59 @@ class Measured:
         return found | {"verify_peak_memory_mb": max(each.peak_memory_mb for each in self.fresh)}
 
     def median(self, name: str) -> float | None:
-        """None for what was left out."""
+        """The median of a step; None if it was left out."""
         taken = self.seconds[name]
         return statistics.median(taken) if taken else None
 
     def ratios(self) -> dict[str, Ratio]:
-        """Of times that were taken side by side: repetition by repetition, then their median and how far they lie."""
-        made = {}
+        """Ratios of two times of one repetition: their median, minimum and maximum."""
+        ratios = {}
         for over, under in RATIOS:
             pairs = list(zip(self.seconds[over], self.seconds[under], strict=False))
             if pairs:
-                found = [mine / other for mine, other in pairs]
-                made[f"{over} / {under}"] = Ratio(statistics.median(found), min(found), max(found))
+                found = [numerator / denominator for numerator, denominator in pairs]
+                ratios[f"{over} / {under}"] = Ratio(statistics.median(found), min(found), max(found))
         for name, took in self._after_the_repetitions():
-            found = [mine / write for mine in took for write in self.seconds["write"]]
-            made[f"{name} / write"] = Ratio(statistics.median(found), min(found), max(found))
-        return made
+            found = [seconds / write for seconds in took for write in self.seconds["write"]]
+            ratios[f"{name} / write"] = Ratio(statistics.median(found), min(found), max(found))
+        return ratios
 
     def _after_the_repetitions(self) -> Iterator[tuple[str, Sequence[float]]]:
-        """What has no write of its own beside it, and is held to that of every repetition."""
+        """Times that were measured after the repetitions; each is compared with the writes of all repetitions."""
         yield "verify_both in a fresh process", [each.seconds for each in self.fresh]
         yield from ((name, self.seconds[name]) for name in ON_SPARK if self.seconds[name])
 
 
-def measure(scale_factor: float, sizes: Sizes, spark: SparkSession, folder: Path, home: Path) -> Measured:
-    """All repetitions at one scale factor, on a Steward of their own, after the warm-ups."""
+def measure(scale_factor: float, sizes: Sizes, spark: SparkSession, folder: Path, home: Path) -> Measurements:
+    """Make the warm-ups and all repetitions at one scale factor, on a new Steward."""
     warm_ups = sizes.warm_ups if scale_factor == min(sizes.scale_factors) else 0
     load, begun, rounds = os.getloadavg()[0], Moment.now(), warm_ups + sizes.repetitions
-    whole = scale_factor <= WHOLE_MOST
+    with_slow_steps = scale_factor <= SLOW_STEPS_MAX
     taken: dict[str, list[float]] = {name: [] for name in (*STEPS, *ON_SPARK, "gate", *COMMITS)}
-    with house_at(folder) as house:
-        lineitem = Lineitem(house, spark, SEED, whole)
-        commits = Commits(house, sizes.many)
+    with start_bench_steward(folder) as steward:
+        lineitem = Lineitem(steward, spark, SEED, with_slow_steps)
+        commits = Commits(steward, sizes.many)
         try:
-            lineitem.make(tpch.lineitem(scale_factor, home=home))
-            commits.make(rounds * sizes.commits)
+            lineitem.create_source(tpch.lineitem(scale_factor, home=home))
+            commits.create_tables(rounds * sizes.commits)
             for number in range(rounds):
                 found = {name: [took] for name, took in lineitem.repetition(number).items()}
-                found |= _committed(commits, sizes, number)
+                found |= _time_commits(commits, sizes, number)
                 warm_up = number < warm_ups
                 note_repetition(taken, found, warm_up=warm_up)
                 suffix = " (warm-up)" if warm_up else ""
                 print(f"scale factor {scale_factor:g}: repetition {number + 1} of {rounds}{suffix}", flush=True)
-            attempt_id, config = lineitem.staged(), house.shop.steward.config
-            if whole and sizes.on_spark:
-                with application_of(house, folder) as tools:
-                    taken |= {name: [took] for name, took in on_spark(house, tools, attempt_id).items()}
+            attempt_id, config = lineitem.stage_attempt(), steward.shop.steward.config
+            if with_slow_steps and sizes.on_spark:
+                with application_of(steward, folder) as tools:
+                    taken |= {name: [took] for name, took in on_spark(steward, tools, attempt_id).items()}
         finally:
             lineitem.close()
-    # The Steward is closed by now: the processes that are measured take its folder over, one after the other.
-    fresh = [in_a_fresh_process(config, attempt_id) for _ in range(sizes.repetitions)]
+    # The Steward is closed now, so that the measured processes can use its folder, one after the other.
+    fresh = [measure_in_new_process(config, attempt_id) for _ in range(sizes.repetitions)]
     loads = (load, os.getloadavg()[0])
-    return Measured(scale_factor, lineitem.rows, taken, fresh, steward_ledger.filesystem(folder), loads, begun.share())
+    file_system = steward_ledger.filesystem(folder)
+    return Measurements(scale_factor, lineitem.rows, taken, fresh, file_system, loads, begun.share())
 
 
 def note_repetition(taken: dict[str, list[float]], found: Mapping[str, Sequence[float]], *, warm_up: bool) -> None:
@@ -173,8 +174,8 @@ def note_repetition(taken: dict[str, list[float]], found: Mapping[str, Sequence[
             taken[name] += took
 
 
-def _committed(commits: Commits, sizes: Sizes, number: int) -> dict[str, list[float]]:
-    """The commits of one repetition, each kind in turn and each time another one first."""
+def _time_commits(commits: Commits, sizes: Sizes, number: int) -> dict[str, list[float]]:
+    """The seconds of one repetition's commits; the kinds take turns, each time with another kind first."""
     found: dict[str, list[float]] = {name: [] for name in COMMITS}
     for at in range(number * sizes.commits, (number + 1) * sizes.commits):
         work = {
@@ -189,26 +190,26 @@ def _committed(commits: Commits, sizes: Sizes, number: int) -> dict[str, list[fl
 
 
 def report(sizes: Sizes, out: Path, home: Path = tpch.HOME) -> None:
-    """Measure, print, write; each scale factor as soon as it is done, for the next one may take an hour."""
+    """Measure, then print and write the figures after each scale factor, since the next may take an hour."""
     require_writable(out)
     with tempfile.TemporaryDirectory(prefix="spark-", dir=out.parent) as name:
         folder = Path(name).resolve()
         with open_session(folder, app_name="pvdm bench", config=SPARK) as spark:
-            told = _circumstances(spark, sizes)
+            circumstances = _circumstances(spark, sizes)
             found = []
             for scale_factor in sorted(sizes.scale_factors):
                 place = folder / f"sf{scale_factor:g}"
                 place.mkdir()
                 found.append(measure(scale_factor, sizes, spark, place, home))
                 _show(found[-1], sizes)
-                write_json(out, _results(found) | told)
+                write_json(out, _results(found) | circumstances)
     print()
     for name in ("machine", "versions", "spark", "seed", "repetitions", "sizes"):
-        print(f"{name}: {json.dumps(told[name])}")
+        print(f"{name}: {json.dumps(circumstances[name])}")
     print(f"written to {out}")
 
 
-def _results(found: Sequence[Measured]) -> dict[str, object]:
+def _results(found: Sequence[Measurements]) -> dict[str, object]:
     return {
         "runs": [each.run() for each in found],
         "measured": [
@@ -223,7 +224,7 @@ def _circumstances(spark: SparkSession, sizes: Sizes) -> dict[str, object]:
         "seed": SEED,
         "repetitions": sizes.repetitions,
         "sizes": asdict(sizes),
-        "spark": {key: spark.conf.get(key) for key in TOLD},
+        "spark": {key: spark.conf.get(key) for key in RECORDED_SETTINGS},
         "machine": machine(),
         "versions": _versions(spark),
     }
@@ -246,8 +247,8 @@ def _line(name: str, taken: Sequence[float]) -> str:
     return f"{name:<26} {scale * statistics.median(taken):>9.{digits}f} {unit:<2} {spread:<20} {len(taken)} times"
 
 
-def _show(each: Measured, sizes: Sizes) -> None:
-    """The figures for people."""
+def _show(each: Measurements, sizes: Sizes) -> None:
+    """Print the figures as text."""
     print(
         f"\nTPC-H lineitem, scale factor {each.scale_factor:g}, {each.rows:,} rows, local[2]: median of"
         f" {sizes.repetitions} repetitions in turn after {sizes.warm_ups} that did not count; range in brackets"
@@ -269,7 +270,7 @@ def _show(each: Measured, sizes: Sizes) -> None:
 
 
 def main() -> None:
-    """Command line."""
+    """Run the benchmark as the command line says."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         epilog="The first run generates lineitem into build/tpch. CONTRIBUTING.md explains the figures.",
@@ -277,17 +278,17 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("build/bench/spark.json"), help="where the figures go")
     parser.add_argument("--scale-factors", type=float, nargs="+", default=[1.0], help="sizes of lineitem")
-    parser.add_argument("--repetitions", type=int, default=5, help="times each step is measured, all taking turns")
+    parser.add_argument("--repetitions", type=int, default=5, help="how often each step is measured, all in turn")
     parser.add_argument("--warm-ups", type=int, default=1, help="repetitions before these, which do not count")
-    parser.add_argument("--tiny", action="store_true", help="a few of everything: whether it runs, not how fast")
-    asked = parser.parse_args()
+    parser.add_argument("--tiny", action="store_true", help="very small sizes, to test whether the benchmark runs")
+    options = parser.parse_args()
     sizes = replace(
         Sizes(),
-        scale_factors=tuple(asked.scale_factors),
-        repetitions=asked.repetitions,
-        warm_ups=asked.warm_ups,
+        scale_factors=tuple(options.scale_factors),
+        repetitions=options.repetitions,
+        warm_ups=options.warm_ups,
     )
-    report(TINY if asked.tiny else sizes, asked.out)
+    report(TINY if options.tiny else sizes, options.out)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The Steward's own Spark application beside the session that writes: a driver of its own, on as many cores."""
+"""Measures verification by the Steward's own Spark application, which has its own driver beside the writing session."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from bench.spark_steward import House, seconds
+from bench.spark_steward import BenchSteward, seconds
 from pvdm.model.statements.core import ExtractionPath
 from pvdm.steward.pipeline.spark import SparkVerifier
 from pvdm.verify.job import Tools, VerifyJob, verify
@@ -19,34 +19,35 @@ MEMORY = "2g"
 
 
 @contextlib.contextmanager
-def application_of(house: House, folder: Path) -> Iterator[Tools]:
-    """The house's tools with an application that every chunk is left to; its driver starts with the first one."""
+def application_of(steward: BenchSteward, folder: Path) -> Iterator[Tools]:
+    """The Steward's tools with a Spark application that reads every chunk; its driver starts with the first chunk."""
     settings = SparkSettings(MASTER, folder / "application", memory=MEMORY, bytes_least=0)
-    desk = SparkVerifier(settings, house.notary.access, house.tools.files, StoreAccess())
-    desk.set_service_address(house.shop.steward.url)
+    verifier = SparkVerifier(settings, steward.notary.access, steward.tools.files, StoreAccess())
+    verifier.set_service_address(steward.shop.steward.url)
     try:
-        yield replace(house.tools, large=desk.reader, extraction=desk.extraction)
+        yield replace(steward.tools, large=verifier.reader, extraction=verifier.extraction)
     finally:
-        desk.close()
+        verifier.close()
 
 
-def on_spark(house: House, tools: Tools, attempt_id: str) -> dict[str, float]:
-    """Both sides of an attempt by the application, and once more by Spark's own reader after threads have read them."""
+def on_spark(steward: BenchSteward, tools: Tools, attempt_id: str) -> dict[str, float]:
+    """Seconds for both sides of an attempt: read by the application, and with `extraction: spark`."""
 
-    def verified(changed: Callable[[VerifyJob], VerifyJob], own: Tools) -> float:
-        def both() -> None:
-            assert verify(changed(house.desks.verification.load_job(attempt_id)), own).core.verdict.passed
+    def time_verification(change: Callable[[VerifyJob], VerifyJob], with_tools: Tools) -> float:
+        def verify_both() -> None:
+            job = change(steward.services.verification.load_job(attempt_id))
+            assert verify(job, with_tools).core.verdict.passed
 
-        both()  # the first one starts the driver, and is a warm-up
-        return seconds(both)
+        verify_both()  # a warm-up, which starts the driver
+        return seconds(verify_both)
 
     return {
-        "verify_spark": verified(lambda job: job, tools),
-        "verify_spark_extraction": verified(_by_sparks_reader, replace(tools, large=None)),
+        "verify_spark": time_verification(lambda job: job, tools),
+        "verify_spark_extraction": time_verification(_with_spark_extraction, replace(tools, large=None)),
     }
 
 
-def _by_sparks_reader(job: VerifyJob) -> VerifyJob:
-    """The same job under a contract that leaves rows to Spark's reader."""
+def _with_spark_extraction(job: VerifyJob) -> VerifyJob:
+    """The same job under a contract with `extraction: spark`."""
     contract = replace(job.bound.contract, extraction=ExtractionPath.SPARK)
     return replace(job, bound=replace(job.bound, contract=contract))

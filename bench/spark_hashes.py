@@ -1,4 +1,4 @@
-"""Other ways to compare two tables on Spark: a fast sum of hashes, HMAC from built-ins, a multiset difference."""
+"""Other ways to compare two tables on Spark: a fast sum of hashes, HMAC from SQL functions, a multiset difference."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-BLOCK = 64
-LIMBS = 8
+BLOCK = 64  # bytes in a block of SHA-256
+LIMBS = 8  # parts of 32 bits, so that Spark's 64-bit sums do not overflow
 _ANSI = "spark.sql.ansi.enabled"
 
 
 def sum_xxhash64(frame: DataFrame) -> int:
-    """The paper's fast native hash: the sum of all rows' hashes, which may run over."""
+    """The paper's fast native hash: the sum of all rows' hashes, which may overflow."""
     from pyspark.sql import functions as f
 
-    with _running_over(frame.sparkSession):
+    with _overflow_allowed(frame.sparkSession):
         found = frame.select(f.sum(f.xxhash64(*frame.columns))).collect()[0][0]
     return int(found or 0)
 
 
 def sum_hmac(frame: DataFrame, key: bytes) -> int:
-    """HMAC-SHA256 of every row, summed mod 2^256, from nothing but SQL functions; one projection, all columns.
+    """HMAC-SHA256 of every row, summed mod 2^256, with SQL functions only; one projection, all columns.
 
-    The key stands in the query's plan: fit for a benchmark, and for nothing else.
+    The query's plan contains the key, so this is only for a benchmark.
     """
     from pyspark.sql import functions as f
 
@@ -43,7 +43,7 @@ def sum_hmac(frame: DataFrame, key: bytes) -> int:
 
 
 def framed(columns: Sequence[str]) -> Column:
-    """A row as one text that can be read in one way only: each value with its length before it, null as a dash."""
+    """A row as one unambiguous text: each value with its length before it, null as a dash."""
     from pyspark.sql import functions as f
 
     texts = [f.col(name).cast("string") for name in columns]
@@ -53,13 +53,13 @@ def framed(columns: Sequence[str]) -> Column:
 
 
 def differing_rows(left: DataFrame, right: DataFrame) -> int:
-    """How many rows one has and the other has not, each counted as often as it is there."""
+    """How many rows are in one frame and not in the other; duplicates count."""
     return left.exceptAll(right).count() + right.exceptAll(left).count()
 
 
 @contextlib.contextmanager
-def _running_over(spark: SparkSession) -> Iterator[None]:
-    """Sums that are too large begin again at the other end, instead of being refused."""
+def _overflow_allowed(spark: SparkSession) -> Iterator[None]:
+    """Let integer sums wrap around in the block; in ANSI mode Spark raises an error instead."""
     before = spark.conf.get(_ANSI)
     spark.conf.set(_ANSI, "false")
     try:

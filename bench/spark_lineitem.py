@@ -1,4 +1,4 @@
-"""TPC-H lineitem on its way through Spark and the Steward: every step timed alone, beside what else could be done."""
+"""Times TPC-H lineitem through Spark and the Steward step by step, and other ways to compare the same two tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 
 from bench.spark_hashes import differing_rows, sum_hmac, sum_xxhash64
-from bench.spark_steward import House, Opened, seconds
+from bench.spark_steward import BenchSteward, OpenAttempt, seconds
 from pvdm.durable.chunk import Chunk, Source
 from pvdm.lake.paths import parse_location
 from pvdm.lake.read.entries import live_entries
@@ -43,13 +43,14 @@ boundary:
 projections:
   identity: [l_orderkey, l_linenumber]
 """
-Taken = dict[str, float]
+SecondsByStep = dict[str, float]
 Work = tuple[str, Callable[[], float]]
+"""A step's name, and the function that runs it and returns its seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Where one repetition writes to: a table that anyone may write to, and a protected one, both new and empty."""
+    """The tables of one repetition: an unprotected one and a protected one, both new and empty."""
 
     plain: str
     target: str
@@ -57,32 +58,32 @@ class Tables:
 
 @dataclass(slots=True)
 class Lineitem:
-    """The source in the Steward's catalog, read and written by Spark; each repetition has tables of its own.
+    """The source in the Steward's catalog, read and written by Spark; each repetition has new tables.
 
-    `whole` leaves nothing out; without it there is no HMAC and no multiset difference, which take longest.
+    `with_slow_steps`: HMAC and the multiset difference, which take longest, are measured too.
     """
 
-    house: House
+    steward: BenchSteward
     spark: SparkSession
     seed: int
-    whole: bool
+    with_slow_steps: bool
     catalog: SparkCatalog = field(init=False)
     columns: str = field(init=False)
     rows: int = field(init=False)
 
     def __post_init__(self) -> None:
-        steward = self.house.shop.steward
+        steward = self.steward.shop.steward
         lent = steward.lend(Role.PRODUCER)
         name = f"bench_{steward.url.rpartition(':')[2]}"
         self.catalog = SparkCatalog(name, f"{steward.url}/catalog", lent.token, lent.token_id)
         add_catalog(self.spark, self.catalog)
 
     def close(self) -> None:
-        """Take the catalog out of the session."""
+        """Remove the catalog from the session."""
         remove_catalog(self.spark, self.catalog)
 
-    def make(self, files: Sequence[Path]) -> None:
-        """The source, written by Spark from generated files."""
+    def create_source(self, files: Sequence[Path]) -> None:
+        """Create the source, and let Spark write the generated files to it."""
         frame = self.spark.read.parquet(*(str(file.resolve()) for file in files))
         self.columns = ", ".join(f"{each.name} {each.dataType.simpleString()}" for each in frame.schema)
         self.rows = sum(pq.read_metadata(file).num_rows for file in files)
@@ -90,10 +91,10 @@ class Lineitem:
         frame.writeTo(self._named(SOURCE)).append()
         assert self._count(SOURCE) == self.rows
 
-    def repetition(self, number: int) -> Taken:
-        """Everything once; who comes first changes from one repetition to the next."""
+    def repetition(self, number: int) -> SecondsByStep:
+        """Run every step once, in an order that alternates between repetitions; returns the seconds of each step."""
         tables = self._tables(number)
-        opened = self.house.open(f"lineitem-{number}", tables.target, {})
+        opened = self.steward.open(f"lineitem-{number}", tables.target, {})
         taken = _in_turn(
             number,
             [
@@ -101,24 +102,24 @@ class Lineitem:
                 ("stage", lambda: self._stage(opened)),
             ],
         )
-        attempt_id = self.house.producer.staged(opened.to.attempt_id).attempt_id
+        attempt_id = self.steward.producer.staged(opened.to.attempt_id).attempt_id
         taken |= _in_turn(number, [*self._verifying(attempt_id), *self._hashing(tables.plain)])
         taken["publish"], taken["gate"] = self._publish(opened, attempt_id)
         assert self._count(tables.target) == self._count(tables.plain) == self.rows
         for name in (tables.plain, tables.target):
-            shutil.rmtree(self._place(name))  # nobody reads it again, and many repetitions would fill the disk
+            shutil.rmtree(self._folder_of(name))  # not needed any more, and many repetitions would fill the disk
         return taken
 
-    def staged(self) -> str:
-        """One more attempt, staged and waiting for its verification."""
+    def stage_attempt(self) -> str:
+        """Stage one more attempt, which is not verified; returns its id."""
         tables = self._tables(-1)
-        opened = self.house.open("lineitem-fresh", tables.target, {})
+        opened = self.steward.open("lineitem-fresh", tables.target, {})
         self._stage(opened)
-        return self.house.producer.staged(opened.to.attempt_id).attempt_id
+        return self.steward.producer.staged(opened.to.attempt_id).attempt_id
 
     def _verifying(self, attempt_id: str) -> list[Work]:
-        """Freeze and verification; the job is made anew each time, since it is good for one run."""
-        job_of, tools = self.house.desks.verification.load_job, self.house.tools
+        """Freeze and verification; a job can be verified once only, so each call loads a new one."""
+        job_of, tools = self.steward.services.verification.load_job, self.steward.tools
 
         def both() -> None:
             found = verify(job_of(attempt_id), tools)
@@ -126,9 +127,9 @@ class Lineitem:
             assert found.core.rows.staged == found.core.rows.intent == self.rows
 
         def staged_alone() -> None:
-            """The same job against a source without files: everything is read, digested and checked on one side.
+            """Verify against a source without files, so that only the staged side is read, digested and checked.
 
-            The rows are too many then, and nobody is to look for them.
+            All staged rows are wrong then; the time limit of 0 prevents that they are located.
             """
             job = job_of(attempt_id)
             alone = replace(job, source=replace(job.source, scan=replace(job.source.scan, files=())))
@@ -137,7 +138,7 @@ class Lineitem:
             assert found.located is not None
             assert found.located.problem_code == "locate_too_slow"
 
-        frozen = _frozen(job_of(attempt_id), tools.files)
+        frozen = _files_to_freeze(job_of(attempt_id), tools.files)
         return [
             ("freeze", lambda: seconds(lambda: freeze(frozen, tools.files, threads=tools.threads))),
             ("verify", lambda: seconds(staged_alone)),
@@ -145,34 +146,34 @@ class Lineitem:
         ]
 
     def _hashing(self, plain: str) -> list[Work]:
-        """What others would compute over the same rows; the multiset difference has both sides to read."""
+        """Other computations over the same rows; the multiset difference reads the source too."""
         frame, key = self._frame(plain), self.seed.to_bytes(32, "big")
 
         def differ() -> None:
             assert differing_rows(self._frame(SOURCE), frame) == 0
 
         work: list[Work] = [("xxhash64", lambda: seconds(lambda: sum_xxhash64(frame)))]
-        if self.whole:
+        if self.with_slow_steps:
             work.append(("hmac_builtin", lambda: seconds(lambda: sum_hmac(frame, key))))
             work.append(("except_all", lambda: seconds(differ)))
         return work
 
-    def _publish(self, opened: Opened, attempt_id: str) -> tuple[float, float]:
-        """From freeze to read-back and receipt; and what the gate had of it, which reads every file once more."""
-        desks = self.house.desks
-        verified = seconds(lambda: desks.verification.verify(attempt_id))
-        gate = seconds(lambda: desks.publishing.publish(opened.to.workload_id, [attempt_id]))
-        assert self.house.producer.attempt(attempt_id).state is AttemptState.COMMITTED
-        desks.disposal.dispose(attempt_id)
+    def _publish(self, opened: OpenAttempt, attempt_id: str) -> tuple[float, float]:
+        """Seconds from freeze to receipt, and those of the gate alone, which reads every file once more."""
+        services = self.steward.services
+        verified = seconds(lambda: services.verification.verify(attempt_id))
+        gate = seconds(lambda: services.publishing.publish(opened.to.workload_id, [attempt_id]))
+        assert self.steward.producer.attempt(attempt_id).state is AttemptState.COMMITTED
+        services.disposal.dispose(attempt_id)
         return verified + gate, gate
 
     def _write(self, plain: str) -> float:
         return seconds(lambda: self._frame(SOURCE).writeTo(self._named(plain)).append())
 
-    def _stage(self, opened: Opened) -> float:
-        source = Source(self.house.producer, lambda: self.spark, opened.workload, opened.bound)
+    def _stage(self, opened: OpenAttempt) -> float:
+        source = Source(self.steward.producer, lambda: self.spark, opened.workload, opened.bound)
         chunk = Chunk.of(opened.workload, opened.chunk, source)
-        stager = SparkStager(self.house.producer, self.spark)
+        stager = SparkStager(self.steward.producer, self.spark)
         return seconds(lambda: stager.stage(chunk.rows, opened.to))
 
     def _tables(self, number: int) -> Tables:
@@ -180,7 +181,7 @@ class Lineitem:
         tables = Tables(f"sales.plain_{mark}", f"sales.lineitem_{mark}")
         for name in (tables.plain, tables.target):
             self._create(name)
-        self.house.shop.protect(CONTRACT.format(name=f"lineitem_{mark}"))
+        self.steward.shop.protect(CONTRACT.format(name=f"lineitem_{mark}"))
         return tables
 
     def _create(self, name: str) -> None:
@@ -195,18 +196,18 @@ class Lineitem:
     def _count(self, table: str) -> int:
         return self._frame(table).count()
 
-    def _place(self, table: str) -> Path:
-        catalog, name = self.house.notary.catalog, table.rpartition(".")[2]
-        return Path(parse_location(catalog.tables.load(self.house.operator, SALES, name).metadata.location).local)
+    def _folder_of(self, table: str) -> Path:
+        catalog, name = self.steward.notary.catalog, table.rpartition(".")[2]
+        return Path(parse_location(catalog.tables.load(self.steward.operator, SALES, name).metadata.location).local)
 
 
-def _frozen(job: VerifyJob, files: Files) -> list[str]:
-    """Every file that the freeze of an attempt reads: what was staged on a table that was empty, and its source."""
+def _files_to_freeze(job: VerifyJob, files: Files) -> list[str]:
+    """Every file that the freeze of an attempt reads: the staged ones (the table was empty), and the source's."""
     assert job.head is not None
     staged = [entry.data_file.file_path for entry in live_entries(job.metadata, job.head, files)]
     return [*staged, *job.source.scan.locations()]
 
 
-def _in_turn(number: int, work: Sequence[Work]) -> Taken:
-    """All of it, forwards and backwards by turns, so that none has always the same one before it."""
+def _in_turn(number: int, work: Sequence[Work]) -> SecondsByStep:
+    """Run all steps, forwards or backwards by turns, so that no step always follows the same one."""
     return {name: run() for name, run in (work if number % 2 else reversed(work))}

@@ -1,4 +1,4 @@
-"""An embedded Steward whose jobs stand still: each step of a chunk's way is taken by hand, and can be timed alone."""
+"""An embedded Steward without running jobs: the benchmark calls each step of a chunk itself, and can time it alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pvdm
-from bench.spark_desks import workers_of
+from bench.job_services import job_services_of
 from pvdm.api.work import ChunkView, WorkloadView
 from pvdm.client import StewardClient
 from pvdm.ledger.record.tokens import Grant
@@ -19,7 +19,7 @@ from pvdm.model.role import Role
 from pvdm.physical.stager import Destination
 from pvdm.steward.embedded.embedded import Person
 from pvdm.steward.notary import Notary
-from pvdm.steward.pipeline.assemble import PipelineWorkers
+from pvdm.steward.pipeline.assemble import JobServices
 from pvdm.trust.keys.operator import create_key_pair
 from pvdm.trust.root import RootRole
 from pvdm.verify.job import Tools
@@ -29,8 +29,8 @@ TOKEN_SECONDS = 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """An attempt that waits for its rows."""
+class OpenAttempt:
+    """A new attempt, and the destination of its rows."""
 
     workload: WorkloadView
     chunk: ChunkView
@@ -39,13 +39,13 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class House:
-    """The Steward, an operator's hand for its tables, and the producer who asks it."""
+class BenchSteward:
+    """The Steward with its services, a producer's client, and an operator's grant to create tables."""
 
     shop: Shop
     producer: StewardClient
     operator: Grant
-    desks: PipelineWorkers
+    services: JobServices
     tools: Tools
 
     @property
@@ -53,8 +53,8 @@ class House:
         """The Steward itself."""
         return self.shop.steward.notary
 
-    def open(self, workload_id: str, table: str, parameters: dict[str, str]) -> Opened:
-        """A workload of one chunk, and the first attempt at it."""
+    def open(self, workload_id: str, table: str, parameters: dict[str, str]) -> OpenAttempt:
+        """Open a workload of one chunk, and the first attempt at it."""
         client = self.producer
         workload = client.open_workload(workload_id, table, parameters)
         bound = parse_contract(client.contract(workload.contract_hash)).bind(dict(workload.parameters))
@@ -72,12 +72,12 @@ class House:
             bound.contract.boundary.operation,
             bound.partition,
         )
-        return Opened(workload, chunk, bound, to)
+        return OpenAttempt(workload, chunk, bound, to)
 
 
 @contextlib.contextmanager
-def house_at(folder: Path) -> Iterator[House]:
-    """A Steward in a folder, with the namespaces `raw` and `sales`, and nothing that works behind its answers."""
+def start_bench_steward(folder: Path) -> Iterator[BenchSteward]:
+    """Run a Steward in a folder, with the namespaces `raw` and `sales`; its background jobs are stopped."""
     key = folder / "tom.pem"
     create_key_pair(key)
     tom = Person.from_file("tom", RootRole.OPERATOR, key.with_name("tom.pem.pub"))
@@ -89,12 +89,12 @@ def house_at(folder: Path) -> Iterator[House]:
         shop.space("sales")
         _, operator = notary.access.issue(Role.OPERATOR, domain="*", name="bench", lifetime_seconds=TOKEN_SECONDS)
         with steward.with_token(steward.lend(Role.PRODUCER).token) as producer:
-            yield House(shop, producer, operator, *workers_of(notary))
+            yield BenchSteward(shop, producer, operator, *job_services_of(notary))
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """What one call took, by the wall."""
-    gc.collect()  # what others left is not this one's to clear away
+    """Wall time of one call."""
+    gc.collect()  # so that garbage of earlier work does not count
     begun = time.perf_counter()
     work()
     return time.perf_counter() - begun

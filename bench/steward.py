@@ -1,4 +1,4 @@
-"""How fast the Steward is: reservations, proofs signed, recorded and checked, the log, its proofs and the service."""
+"""Measures the Steward's speed: nonces, proofs (signed, recorded, checked), the log, inclusion proofs, the service."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ TINY = Sizes(
 
 
 class OwnSigner:
-    """A log key that lives as long as the benchmark."""
+    """A log key for this run only."""
 
     def __init__(self) -> None:
         self._key = Ed25519PrivateKey.generate()
@@ -85,8 +85,8 @@ class OwnSigner:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """All that one run found."""
+class Measurements:
+    """The results of one run."""
 
     figures: Mapping[str, Figure]
     inclusion: Sequence[InclusionFigure]
@@ -101,8 +101,8 @@ class Measured:
         return steward_log.growth(self.inclusion)
 
 
-def measure_all(sizes: Sizes, folder: Path) -> Measured:
-    """Every figure, measured in this folder; all cases take turns, so that each ratio is of one time and machine."""
+def measure_all(sizes: Sizes, folder: Path) -> Measurements:
+    """Measure every figure in this folder; all cases take turns, so that a busy machine slows both sides of a ratio."""
     random, left_out, signer = Random(SEED), dict[str, str](), OwnSigner()
     load = os.getloadavg()[0]
     with contextlib.ExitStack() as stack:
@@ -122,19 +122,19 @@ def measure_all(sizes: Sizes, folder: Path) -> Measured:
         if service is not None:
             cases += steward_http.request_cases(service, sizes.requests, random)
         figures, software = measure(cases, sizes.repetitions), _versions(ledgers)
-    with steward_log.desks(folder, sizes.log_sizes, ORIGIN, signer) as (desks, build_seconds):
+    with steward_log.open_logs(folder, sizes.log_sizes, ORIGIN, signer) as (logs, build_seconds):
         inclusion = steward_log.measure_inclusion(
-            desks,
+            logs,
             repetitions=sizes.repetitions,
             samples=sizes.proofs,
             random=random,
             key=NoteKey(ORIGIN, signer.public.der),
         )
-    return Measured(figures, inclusion, build_seconds, left_out, (load, os.getloadavg()[0]), software)
+    return Measurements(figures, inclusion, build_seconds, left_out, (load, os.getloadavg()[0]), software)
 
 
-def record(found: Measured, sizes: Sizes, file_system: str) -> dict[str, object]:
-    """The figures as they are written."""
+def record(found: Measurements, sizes: Sizes, file_system: str) -> dict[str, object]:
+    """The record that is written as JSON."""
     return {
         "figures": {name: figure.to_json() for name, figure in found.figures.items()},
         "ratios": {name: asdict(ratio) for name, ratio in ratios(found.figures).items()},
@@ -153,7 +153,7 @@ def record(found: Measured, sizes: Sizes, file_system: str) -> dict[str, object]
 
 
 def ratios(figures: Mapping[str, Figure]) -> dict[str, Ratio]:
-    """Rates over other rates, repetition by repetition; only those whose both sides were measured."""
+    """Ratios of two rates of one repetition, if both were measured."""
     wanted = {
         "syncs_in_the_time_of_a_reservation_sqlite": ("disk_syncs", "reservations_sqlite_1"),
         "eight_threads_over_one_reservations_sqlite": ("reservations_sqlite_8", "reservations_sqlite_1"),
@@ -195,8 +195,8 @@ def _versions(ledgers: Mapping[str, Ledger]) -> dict[str, str | None]:
     return found
 
 
-def show(found: Measured, written: Mapping[str, object]) -> None:
-    """The figures for people."""
+def show(found: Measurements, written: Mapping[str, object]) -> None:
+    """Print the figures as text."""
     print(f"median of {written['repetitions']} repetitions in turn, smallest and largest in brackets\n")
     print(f"{'':<32} {'a second':>10}  {'':<20} {'ms each':>9}  processor")
     for name, figure in found.figures.items():
@@ -214,8 +214,8 @@ def show(found: Measured, written: Mapping[str, object]) -> None:
         print(f"{name}: {json.dumps(written[name])}")
 
 
-def show_inclusion(found: Measured) -> None:
-    """What an inclusion proof takes, and whether that grows no faster than the logarithm."""
+def show_inclusion(found: Measurements) -> None:
+    """Print the times of inclusion proofs, and whether they grow no faster than the logarithm of the log's size."""
     print(f"\ninclusion proofs; the largest log was built in {found.build_seconds:.0f} s\n")
     for figure in found.inclusion:
         spread = f"[{figure.median_micros_min:,.0f} - {figure.median_micros_max:,.0f}]"
@@ -225,16 +225,16 @@ def show_inclusion(found: Measured) -> None:
         )
     print()
     for each in found.growth:
-        says = "no faster than the logarithm" if each.holds else "FASTER THAN THE LOGARITHM"
+        verdict = "no faster than the logarithm" if each.holds else "FASTER THAN THE LOGARITHM"
         print(
             f"{each.smaller:>11,} to {each.larger:<9,}  time x {each.time_ratio:.2f},"
-            f" log2 x {each.logarithm_ratio:.2f}: {each.over_logarithm:.2f}, {says}"
+            f" log2 x {each.logarithm_ratio:.2f}: {each.over_logarithm:.2f}, {verdict}"
         )
     print()
 
 
 def report(sizes: Sizes, out: Path) -> None:
-    """Measure, print, write."""
+    """Measure, then print and write the figures."""
     require_writable(out)
     with tempfile.TemporaryDirectory(prefix="steward-", dir=out.parent) as name:
         found = measure_all(sizes, Path(name))
@@ -245,15 +245,15 @@ def report(sizes: Sizes, out: Path) -> None:
 
 
 def main() -> None:
-    """Command line."""
+    """Run the benchmark as the command line says."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         epilog="Ledgers and logs are made beside the result, on its disk, and removed again (1 GB at most).",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--out", type=Path, default=Path("build/bench/steward.json"), help="where the figures go")
-    parser.add_argument("--repetitions", type=int, default=5, help="times each case is measured, all taking turns")
-    parser.add_argument("--tiny", action="store_true", help="a few of everything: whether it runs, not how fast")
+    parser.add_argument("--repetitions", type=int, default=5, help="how often each case is measured, all in turn")
+    parser.add_argument("--tiny", action="store_true", help="very small sizes, to test whether the benchmark runs")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve is not None:

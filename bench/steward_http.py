@@ -1,4 +1,4 @@
-"""The service's share of the Steward's benchmark: requests over loopback to the real one in its own process."""
+"""The part of the Steward's benchmark about the service: requests over loopback to a service in its own process."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pathlib import Path
 from random import Random
 from urllib.parse import urlsplit
 
-from bench.steward_measure import Case, Taken, timed_each
+from bench.steward_measure import Case, Elapsed, time_steps
 from pvdm.model.role import Role
 from pvdm.steward.config.steward import Limits, ServiceConfig, StewardConfig
 from tests.support.steward.notary import stand_at
 from tools.proof_kit import SOURCE, fixed
 
-# The door's limits for one caller are there to hold it back; here they must not.
+# The service's limits for one caller would slow the benchmark, so they are very high.
 OPEN_LIMITS = Limits(rate_per_second=100_000, burst=1_000_000, concurrent=1_000)
 
 
@@ -29,10 +29,10 @@ def serve(folder: Path) -> None:
     """Run the service until standard input ends; its address and tokens go to standard output."""
     from pvdm.steward.server import start
 
-    def opened(config: StewardConfig) -> StewardConfig:
+    def with_open_limits(config: StewardConfig) -> StewardConfig:
         return replace(config, service=ServiceConfig(port=0, limits=OPEN_LIMITS))
 
-    with stand_at(folder, changed=opened) as stand, start(stand.notary) as running:
+    with stand_at(folder, changed=with_open_limits) as stand, start(stand.notary) as running:
         reader, _ = stand.token(Role.OPERATOR)
         attestor, _ = stand.token(Role.ATTESTOR, "payments", "source-payments")
         print(json.dumps({"url": running.url, "reader": reader, "attestor": attestor}), flush=True)
@@ -41,7 +41,7 @@ def serve(folder: Path) -> None:
 
 @contextlib.contextmanager
 def service(folder: Path, left_out: dict[str, str]) -> Iterator[dict[str, str] | None]:
-    """The service's address and tokens; None, with the reason, where it does not start."""
+    """Run the service for the block; yields its address and tokens, or None if it does not start (`left_out`: why)."""
     command = [sys.executable, "-m", "bench.steward", "--serve", str(folder)]
     log = folder.with_name("service.log")
     with (
@@ -52,24 +52,24 @@ def service(folder: Path, left_out: dict[str, str]) -> Iterator[dict[str, str] |
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line:
-            said = log.read_text().strip().splitlines()
-            left_out["http"] = f"the service did not start: {said[-1] if said else 'silence'}"
+            lines = log.read_text().strip().splitlines()
+            left_out["http"] = f"the service did not start: {lines[-1] if lines else 'its log is empty'}"
         try:
             yield json.loads(line) if line else None
         finally:
             process.stdin.close()
 
 
-class Visitor:
-    """Keeps one connection for each thread, as a client does."""
+class HttpClient:
+    """Has one connection for each thread."""
 
     def __init__(self, url: str) -> None:
         self._address = urlsplit(url).netloc
         self._own = threading.local()
         self._all: list[http.client.HTTPConnection] = []
 
-    def ask(self, method: str, path: str, token: str | None, body: bytes | None = None) -> bytes:
-        """The answer's body; anything but 200 is an error."""
+    def request(self, method: str, path: str, token: str | None, body: bytes | None = None) -> bytes:
+        """Send a request and return the response's body. Raises unless the status is 200."""
         connection = getattr(self._own, "connection", None)
         if connection is None:
             connection = self._own.connection = http.client.HTTPConnection(self._address, timeout=60)
@@ -78,13 +78,13 @@ class Visitor:
         if body is not None:
             headers["content-type"] = "application/json"
         connection.request(method, path, body, headers)
-        answer = connection.getresponse()
-        data: bytes = answer.read()
-        assert answer.status == http.HTTPStatus.OK, (answer.status, data[:500])
+        response = connection.getresponse()
+        data: bytes = response.read()
+        assert response.status == http.HTTPStatus.OK, (response.status, data[:500])
         return data
 
     def close(self) -> None:
-        """Hang up everywhere."""
+        """Close every connection."""
         for connection in self._all:
             connection.close()
         self._all.clear()
@@ -92,16 +92,16 @@ class Visitor:
 
 
 def request_cases(found: dict[str, str], operations: int, random: Random) -> list[Case]:
-    """The bare door, an answer read from the ledger, and one written to it; over one connection and over eight."""
+    """A request without work, one that reads from the ledger, and one that writes; over one connection and eight."""
 
-    def health(visitor: Visitor) -> bytes:
-        return visitor.ask("GET", "/healthz", None)
+    def health(client: HttpClient) -> bytes:
+        return client.request("GET", "/healthz", None)
 
-    def checkpoint(visitor: Visitor) -> bytes:
-        return visitor.ask("GET", "/v1/log/checkpoint", found["reader"])
+    def checkpoint(client: HttpClient) -> bytes:
+        return client.request("GET", "/v1/log/checkpoint", found["reader"])
 
-    def challenge(visitor: Visitor) -> bytes:
-        asked = {
+    def challenge(client: HttpClient) -> bytes:
+        body = {
             "nonce": random.randbytes(16).hex(),
             "catalog": SOURCE.catalog,
             "table_uuid": SOURCE.uuid,
@@ -109,11 +109,11 @@ def request_cases(found: dict[str, str], operations: int, random: Random) -> lis
             "mode": "stored",
             "fingerprints": {"content": fixed("fingerprint source")},
         }
-        return visitor.ask("POST", "/v1/attestations/challenges", found["attestor"], json.dumps(asked).encode())
+        return client.request("POST", "/v1/attestations/challenges", found["attestor"], json.dumps(body).encode())
 
-    def run(request: Callable[[Visitor], bytes], connections: int) -> Taken:
-        with contextlib.closing(Visitor(found["url"])) as visitor:
-            return timed_each([partial(request, visitor)] * operations, connections)
+    def run(request: Callable[[HttpClient], bytes], connections: int) -> Elapsed:
+        with contextlib.closing(HttpClient(found["url"])) as client:
+            return time_steps([partial(request, client)] * operations, connections)
 
     return [
         Case(f"http_{name}_{connections}", operations, partial(run, request, connections), connections)

@@ -1,4 +1,4 @@
-"""The ledger's share of the Steward's benchmark: nonces reserved and log entries appended, against bare disk syncs."""
+"""The part of the Steward's benchmark about the ledger: reserving nonces and appending log entries; bare disk syncs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from random import Random
 import pytest
 from sqlalchemy import func, select
 
-from bench.steward_measure import Case, Taken, timed, timed_each
+from bench.steward_measure import Case, Elapsed, time_call, time_steps
 from pvdm.ledger import Ledger, Unit
 from pvdm.ledger.record.events import LedgerLog
 from pvdm.ledger.schema.work import NoncePurpose
@@ -24,7 +24,7 @@ from pvdm.steward.record.log import PinnedLogReader
 from pvdm.trust.keys.public import SigningKey
 from pvdm.trust.log.entry import LogEntry
 from pvdm.trust.log.log import Log
-from tests.support.ledger.databases import NOW, ledger_at, server
+from tests.support.ledger.databases import NOW, ledger_at, running_postgresql
 
 BATCH_ENTRIES = 256
 BLOCK_BYTES = 4_096
@@ -32,11 +32,11 @@ BLOCK_BYTES = 4_096
 
 @contextlib.contextmanager
 def ledgers(folder: Path, left_out: dict[str, str]) -> Iterator[dict[str, Ledger]]:
-    """An SQLite ledger in this folder, and one in a PostgreSQL server of the benchmark's own where that starts."""
+    """An SQLite ledger in this folder, and one on a new PostgreSQL server if that starts (`left_out`: why not)."""
     with contextlib.ExitStack() as stack:
         found = {"sqlite": stack.enter_context(ledger_at(f"sqlite:///{folder}/reservations.db"))}
         try:
-            started = stack.enter_context(server())
+            started = stack.enter_context(running_postgresql())
         except pytest.skip.Exception as error:
             left_out["postgresql"] = str(error)
         except (OSError, subprocess.CalledProcessError) as error:
@@ -47,7 +47,7 @@ def ledgers(folder: Path, left_out: dict[str, str]) -> Iterator[dict[str, Ledger
 
 
 def reservation_cases(ledger: Ledger, operations: int, random: Random) -> list[Case]:
-    """One nonce a transaction, in one thread and in eight; every thread has its own connection."""
+    """Reserve nonces, one in each transaction, in one thread and in eight; every thread has its own connection."""
 
     def reserve(nonce: str) -> None:
         def work(unit: Unit) -> None:
@@ -55,10 +55,10 @@ def reservation_cases(ledger: Ledger, operations: int, random: Random) -> list[C
 
         ledger.transact(work, at_micros=NOW)
 
-    def run(threads: int) -> Taken:
+    def run(threads: int) -> Elapsed:
         before = _count(ledger)
         drawn = [random.randbytes(16).hex() for _ in range(operations)]
-        taken = timed_each([partial(reserve, nonce) for nonce in drawn], threads)
+        taken = time_steps([partial(reserve, nonce) for nonce in drawn], threads)
         assert _count(ledger) == before + operations
         return taken
 
@@ -75,13 +75,13 @@ def _count(ledger: Ledger) -> int:
 
 
 def sync_case(folder: Path, operations: int) -> Case:
-    """What one bare sync of one block costs on the ledger's disk: the floor under everything durable."""
+    """Write and sync one block on the ledger's disk: nothing durable can be faster."""
     path = folder / "sync"
 
-    def run() -> Taken:
+    def run() -> Elapsed:
         handle = os.open(path, os.O_RDWR | os.O_CREAT)
         try:
-            return timed_each([partial(_sync, handle, number) for number in range(operations)], 1)
+            return time_steps([partial(_sync, handle, number) for number in range(operations)], 1)
         finally:
             os.close(handle)
 
@@ -94,7 +94,7 @@ def _sync(handle: int, number: int) -> None:
 
 
 def filesystem(folder: Path) -> str:
-    """The kind of file system under a folder; a disk in memory would make every sync look free."""
+    """The type of the folder's file system; in memory, a sync costs nothing."""
     mounts = Path("/proc/mounts")
     if not mounts.exists():
         return "unknown"
@@ -104,12 +104,12 @@ def filesystem(folder: Path) -> str:
 
 
 def entry(number: int) -> LogEntry:
-    """An entry whose hash follows from its number."""
+    """An entry whose hash is derived from its number."""
     return LogEntry(StatementKind.PROOF, number.to_bytes(32, "big").hex(), NOW + number)
 
 
 def append(ledger: Ledger, origin: str, signer: SigningKey, count: int) -> int:
-    """Append entries in one transaction, prepared outside of it as the recorder does; gives the log's new size."""
+    """Append entries in one transaction, prepared outside of it as the Steward does; returns the log's new size."""
     edge = PinnedLogReader.pin_now(ledger)
     entries = [entry(number) for number in range(edge.size(), edge.size() + count)]
     prepared = Log(edge, origin=origin, signer=signer).prepare(entries)
@@ -117,12 +117,12 @@ def append(ledger: Ledger, origin: str, signer: SigningKey, count: int) -> int:
 
 
 def append_cases(ledger: Ledger, origin: str, signer: SigningKey, singles: int, batches: int) -> list[Case]:
-    """Entries appended one a transaction, and in batches; each append signs its own checkpoint."""
+    """Append entries one in a transaction, and in batches; each append signs a checkpoint."""
 
-    def run(count: int, times: int) -> Taken:
+    def run(count: int, times: int) -> Elapsed:
         before = PinnedLogReader.pin_now(ledger).size()
         steps: list[Callable[[], object]] = [partial(append, ledger, origin, signer, count)] * times
-        taken = timed(lambda: [step() for step in steps])
+        taken = time_call(lambda: [step() for step in steps])
         assert PinnedLogReader.pin_now(ledger).size() == before + count * times
         return taken
 

@@ -1,4 +1,4 @@
-"""The log's share of the Steward's benchmark: how long an inclusion proof takes as the log grows."""
+"""The part of the Steward's benchmark about the log: how long an inclusion proof takes as the log grows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 
 from bench.steward_ledger import append, entry
-from bench.steward_measure import quantile, timed
+from bench.steward_measure import quantile, time_call
 from pvdm.steward.record.log import LogQueries
 from pvdm.trust.keys.public import SigningKey
 from pvdm.trust.log.log import APPEND_ENTRIES_MAX
@@ -25,7 +25,7 @@ from tests.support.ledger.databases import ledger_at
 
 @dataclass(frozen=True, slots=True)
 class InclusionFigure:
-    """Microseconds for one proof at random places of a log of this size; the spread is of the repetitions' medians."""
+    """Microseconds for the proof of a random entry in a log of this size; minimum and maximum of the medians."""
 
     size: int
     samples: int
@@ -41,7 +41,7 @@ class InclusionFigure:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How the time grew between two sizes, as a share of how the logarithm grew."""
+    """How much the time grew between two sizes, compared with the logarithm of the size."""
 
     smaller: int
     larger: int
@@ -50,12 +50,12 @@ class Growth:
 
     @property
     def over_logarithm(self) -> float:
-        """At most 1 where the time grows no faster than the logarithm."""
+        """At most 1 if the time grew no faster than the logarithm."""
         return self.time_ratio / self.logarithm_ratio
 
     @property
     def holds(self) -> bool:
-        """Whether it did."""
+        """Whether the time grew no faster than the logarithm."""
         return self.over_logarithm <= 1
 
     def to_json(self) -> dict[str, object]:
@@ -64,10 +64,10 @@ class Growth:
 
 
 @contextlib.contextmanager
-def desks(
+def open_logs(
     folder: Path, sizes: Sequence[int], origin: str, signer: SigningKey
 ) -> Iterator[tuple[dict[int, LogQueries], float]]:
-    """One log of each size, and the seconds it took to build; copied from the largest as that reaches each size."""
+    """One log of each size, and the seconds to build the largest, which is copied whenever it reaches a size."""
     path = folder / "log.db"
     with contextlib.ExitStack() as stack:
         found, seconds, reached = {}, 0.0, 0
@@ -75,33 +75,33 @@ def desks(
             for size in sorted(sizes):
                 while reached < size:
                     count = min(APPEND_ENTRIES_MAX, size - reached)
-                    seconds += timed(partial(append, ledger, origin, signer, count)).seconds
+                    seconds += time_call(partial(append, ledger, origin, signer, count)).seconds
                     reached += count
                 # No transaction is open, so the file alone is the whole database.
                 shutil.copy(path, folder / f"log-{size}.db")
         for size in sizes:
             copy = stack.enter_context(ledger_at(f"sqlite:///{folder}/log-{size}.db"))
-            found[size] = LogQueries(copy, lambda _size: None)  # nothing is kept outside here
+            found[size] = LogQueries(copy, lambda _size: None)  # there is no outside checkpoint here
         yield found, seconds
 
 
 def measure_inclusion(
     found: dict[int, LogQueries], *, repetitions: int, samples: int, random: Random, key: NoteKey
 ) -> list[InclusionFigure]:
-    """Proofs as the service gives them (hashes read from SQLite, checkpoint attached), size by size in turn."""
+    """Time proofs as the service makes them (hashes read from SQLite, with a checkpoint); the sizes take turns."""
     checker = KnownLog(key.name, (key,))
     times: dict[int, list[list[float]]] = {size: [] for size in found}
     for repetition in range(repetitions + 1):
         taken: dict[int, list[float]] = {size: [] for size in found}
-        for _, (size, desk) in itertools.product(range(samples), found.items()):
-            taken[size].append(timed(partial(desk.proof, random.randrange(size))).seconds)
+        for _, (size, queries) in itertools.product(range(samples), found.items()):
+            taken[size].append(time_call(partial(queries.proof, random.randrange(size))).seconds)
         if repetition > 0:  # the first only warms up
             for size, seconds in taken.items():
                 times[size].append(seconds)
-    for size, desk in found.items():
-        assert desk.size() == size
+    for size, queries in found.items():
+        assert queries.size() == size
         for index in (random.randrange(size) for _ in range(samples)):
-            checker.require_included(entry(index).to_bytes(), desk.proof(index))
+            checker.require_included(entry(index).to_bytes(), queries.proof(index))
     return [_figure(size, taken) for size, taken in times.items()]
 
 
@@ -114,7 +114,7 @@ def _figure(size: int, taken: Sequence[Sequence[float]]) -> InclusionFigure:
 
 
 def growth(figures: Sequence[InclusionFigure]) -> list[Growth]:
-    """From every size to every larger one."""
+    """The growth from every size to every larger one."""
     return [
         Growth(
             small.size,

@@ -1,4 +1,4 @@
-"""How the Steward's benchmark takes time: cases that alternate, each with a warm-up, and what their seconds come to."""
+"""Times the cases of the Steward's benchmark: they take turns after a warm-up, and their seconds give the figures."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from time import perf_counter, process_time
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """What one repetition took: wall time, and processor time of this process in all its threads."""
+class Elapsed:
+    """The wall time of one repetition, and the processor time of this process with all its threads."""
 
     seconds: float
     processor_seconds: float
@@ -20,17 +20,17 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Work whose one repetition does `operations`; `run` prepares untimed and gives what the rest took."""
+    """Work whose repetition has `operations` operations; `run` does it and returns its time without the preparation."""
 
     name: str
     operations: int
-    run: Callable[[], Taken]
+    run: Callable[[], Elapsed]
     threads: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Operations a second over all repetitions; `processor_share` is 1 where one core was busy all the time."""
+    """Operations a second over all repetitions; `processor_share` is 1 if one core was busy all the time."""
 
     operations: int
     threads: int
@@ -41,7 +41,7 @@ class Figure:
     seconds: tuple[float, ...]
 
     @classmethod
-    def of(cls, case: Case, taken: Sequence[Taken]) -> Figure:
+    def of(cls, case: Case, taken: Sequence[Elapsed]) -> Figure:
         """The figure of these repetitions."""
         seconds = tuple(each.seconds for each in taken)
         return cls(
@@ -61,7 +61,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """One rate over another: the median of the repetitions' ratios, since both sides took turns on one machine."""
+    """One rate divided by another, repetition by repetition: the median, minimum and maximum of these ratios."""
 
     median: float
     least: float
@@ -69,15 +69,15 @@ class Ratio:
 
     @classmethod
     def of(cls, over: Figure, under: Figure) -> Ratio:
-        """How many times as fast `over` was."""
+        """The rate of `over` divided by that of `under`."""
         pairs = zip(over.seconds, under.seconds, strict=True)
         found = [(over.operations / mine) / (under.operations / other) for mine, other in pairs]
         return cls(statistics.median(found), min(found), max(found))
 
 
 def measure(cases: Sequence[Case], repetitions: int) -> dict[str, Figure]:
-    """Every case `repetitions` times, alternating, after a warm-up of each that does not count."""
-    taken: dict[str, list[Taken]] = {case.name: [] for case in cases}
+    """Run every case `repetitions` times, in turn, after a warm-up of each that does not count."""
+    taken: dict[str, list[Elapsed]] = {case.name: [] for case in cases}
     assert len(taken) == len(cases)
     for case in cases:
         case.run()
@@ -87,17 +87,17 @@ def measure(cases: Sequence[Case], repetitions: int) -> dict[str, Figure]:
     return {case.name: Figure.of(case, taken[case.name]) for case in cases}
 
 
-def timed(work: Callable[[], object]) -> Taken:
-    """What one call took."""
+def time_call(work: Callable[[], object]) -> Elapsed:
+    """The time of one call."""
     processor, start = process_time(), perf_counter()
     work()
-    return Taken(perf_counter() - start, process_time() - processor)
+    return Elapsed(perf_counter() - start, process_time() - processor)
 
 
-def timed_each(steps: Sequence[Callable[[], object]], threads: int) -> Taken:
-    """All steps, shared out evenly to so many threads that start together; until the last of them is through."""
+def time_steps(steps: Sequence[Callable[[], object]], threads: int) -> Elapsed:
+    """The time of all steps, divided among threads that start together, until the last thread has ended."""
     if threads == 1:
-        return timed(lambda: _run(steps))
+        return time_call(lambda: _run(steps))
     ready = threading.Barrier(threads + 1)
 
     def part(number: int) -> None:
@@ -112,7 +112,7 @@ def timed_each(steps: Sequence[Callable[[], object]], threads: int) -> Taken:
             for each in parts:
                 each.result()
 
-        return timed(finish)
+        return time_call(finish)
 
 
 def _run(steps: Sequence[Callable[[], object]]) -> None:
@@ -121,6 +121,6 @@ def _run(steps: Sequence[Callable[[], object]]) -> None:
 
 
 def quantile(samples: Sequence[float], share: float) -> float:
-    """The smallest sample that at least this share of all are not above."""
+    """The smallest sample such that at least this share of all samples is not larger."""
     ordered = sorted(samples)
     return ordered[max(0, -(-len(ordered) * round(share * 1000) // 1000) - 1)]

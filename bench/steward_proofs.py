@@ -1,4 +1,4 @@
-"""The proofs' share of the Steward's benchmark: signed, recorded through the whole Steward, and checked offline."""
+"""The part of the Steward's benchmark about proofs: signing, recording through the whole Steward, checking offline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bench.steward_ledger import append
-from bench.steward_measure import Case, Taken, timed_each
+from bench.steward_measure import Case, Elapsed, time_steps
 from pvdm.ledger import Unit
 from pvdm.ledger.work import attempts, workloads
 from pvdm.ledger.work.attempts import AttemptOpening
@@ -53,7 +53,7 @@ _TOKEN_LIBRARIES = (
 
 
 def with_files(core: ProofCore, count: int) -> ProofCore:
-    """The core as if the attempt had added so many files."""
+    """The core as if the attempt had added this many files."""
     prefix = f"s3://lake/curated/orders/attempts/{core.attempt.attempt_id}"
     added = tuple(
         AddedFile(
@@ -71,7 +71,7 @@ def with_files(core: ProofCore, count: int) -> ProofCore:
 
 @contextlib.contextmanager
 def key_homes(folder: Path, left_out: dict[str, str]) -> Iterator[dict[str, KeyService]]:
-    """Every home that this machine offers, by home and algorithm, each with epoch 1 ACTIVE."""
+    """Every kind of key home that is available here, by home and algorithm, each with epoch 1 ACTIVE."""
     with contextlib.ExitStack() as stack:
         found = {"file_ed25519": create_file_keys(folder / "keystore")}
         library = next((path for path in _TOKEN_LIBRARIES if Path(path).exists()), None)
@@ -81,7 +81,7 @@ def key_homes(folder: Path, left_out: dict[str, str]) -> Iterator[dict[str, KeyS
             left_out["pkcs11"] = "SoftHSM2 is not installed"
         else:
             found |= _token_homes(folder, library)
-        left_out["kms"] = "only moto's server is at hand, and its speed says nothing about AWS"
+        left_out["kms"] = "only moto's server is available, and its speed says nothing about AWS"
         for service in found.values():
             stack.callback(service.close)
             service.create_epoch("bench")
@@ -110,23 +110,23 @@ def _token_homes(folder: Path, library: str) -> dict[str, KeyService]:
 
 
 def signing_cases(homes: dict[str, KeyService], small: int, big: int) -> list[Case]:
-    """A proof built, signed and wrapped, by every home; of many files by the keystore file; and the bare signature."""
+    """Sign a proof with every key home, one of many files with the keystore file, and sign bare bytes."""
     core = core_of("bench")
     part = NotaryPart(NOTARY, 1, commitments(passed=True), Isolation.PROCESS, Storage.OPEN, NOW, NOW + 3_600 * SECOND)
     proof, large = Proof(core, part), Proof(with_files(core, BIG_FILES), part)
 
-    def sign(keys: KeyService, said: Proof) -> None:
-        assert sign_statement(said, keys.signer(KeyRole.SIGNING, 1)).to_bytes()
+    def sign(keys: KeyService, signed: Proof) -> None:
+        assert sign_statement(signed, keys.signer(KeyRole.SIGNING, 1)).to_bytes()
 
-    def run(keys: KeyService, said: Proof, operations: int) -> Taken:
-        return timed_each([partial(sign, keys, said)] * operations, 1)
+    def run(keys: KeyService, signed: Proof, operations: int) -> Elapsed:
+        return time_steps([partial(sign, keys, signed)] * operations, 1)
 
     key, message = Ed25519PrivateKey.generate(), pae(STATEMENT_TYPE, payload_of(proof))
     file = homes["file_ed25519"]
     return [
         *(Case(f"signed_{name}", small, partial(run, keys, proof, small)) for name, keys in homes.items()),
         Case(f"signed_file_ed25519_{BIG_FILES}_files", big, partial(run, file, large, big)),
-        Case("bare_ed25519_signatures", small, lambda: timed_each([partial(key.sign, message)] * small, 1)),
+        Case("bare_ed25519_signatures", small, lambda: time_steps([partial(key.sign, message)] * small, 1)),
     ]
 
 
@@ -137,14 +137,14 @@ def fill(stand: Stand, entries: int) -> None:
 
 
 def checking_cases(stand: Stand, small: int, big: int) -> list[Case]:
-    """A bundle (envelope, inclusion proof, checkpoint) checked against the trust root, nothing else at hand."""
+    """Check a bundle (envelope, inclusion proof, checkpoint) with nothing but the trust root."""
     root = stand.notary.trust.current()
     checker = log_checker(root, origin=LOG_ORIGIN)
     auditor = stand.grant(Role.AUDITOR, name="auditor-bench")
 
     def bundle(files: int) -> bytes:
         core = with_files(core_of(f"checked-{files}"), files)
-        verifying(stand, [core])
+        open_verifying(stand, [core])
         recorded = stand.record(core)
         return stand.notary.proofs.bundle(recorded.statement_id, auditor)
 
@@ -155,22 +155,22 @@ def checking_cases(stand: Stand, small: int, big: int) -> list[Case]:
 
     def case(files: int, operations: int) -> Case:
         steps = [partial(check, bundle(files), files)] * operations
-        return Case(f"checked_{files}_files", operations, lambda: timed_each(steps, 1))
+        return Case(f"checked_{files}_files", operations, lambda: time_steps(steps, 1))
 
     return [case(SMALL_FILES, small), case(BIG_FILES, big)]
 
 
 def recording_cases(stand: Stand, operations: int) -> list[Case]:
-    """A verdict through the whole Steward, in one thread and in eight; each is of a workload of its own."""
+    """Record verdicts through the whole Steward, in one thread and in eight, each for another workload."""
     used = 0
 
-    def run(threads: int) -> Taken:
+    def run(threads: int) -> Elapsed:
         nonlocal used
         cores = [core_of(f"recorded-{used + number}") for number in range(operations)]
         used += operations
-        verifying(stand, cores)
+        open_verifying(stand, cores)
         before = stand.notary.log.size()
-        taken = timed_each([partial(stand.record, core) for core in cores], threads)
+        taken = time_steps([partial(stand.record, core) for core in cores], threads)
         assert stand.notary.log.size() == before + operations
         outside = stand.notary.outside.load()
         assert outside is not None
@@ -180,8 +180,8 @@ def recording_cases(stand: Stand, operations: int) -> list[Case]:
     return [Case(f"recorded_{threads}", operations, partial(run, threads), threads) for threads in (1, 8)]
 
 
-def verifying(stand: Stand, cores: Sequence[ProofCore]) -> None:
-    """Workloads whose one attempt is in VERIFYING, all in one transaction."""
+def open_verifying(stand: Stand, cores: Sequence[ProofCore]) -> None:
+    """Open a workload for each core, with its one attempt in VERIFYING, all in one transaction."""
     epoch = stand.notary.keys.epoch_for(None)
 
     def work(unit: Unit) -> None:

@@ -1,4 +1,7 @@
-"""What the host gave to others: a virtual machine's seconds are only as good as the processors that it had."""
+"""Measures stolen time: processor time that a virtual machine wanted, and that its host gave to other guests.
+
+Times that were measured while much was stolen say little.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,23 @@ from pathlib import Path
 from typing import Final, Self
 
 _STOLEN: Final = 8
-"""The column of `/proc/stat` with the time in which a processor was wanted, and was somebody else's."""
+"""The column of `/proc/stat` with the stolen time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A point in time from which the share is counted."""
+    """A point in time, from which the stolen share is counted."""
 
     at: float
     stolen_seconds: float | None
 
     @classmethod
     def now(cls) -> Self:
-        """From here on."""
+        """The present."""
         return cls(time.monotonic(), _stolen_seconds())
 
     def share(self) -> float | None:
-        """Of all processors' time since then, how much others had; None where the system does not tell."""
+        """The share of all processors' time since then that was stolen; None if the system does not report it."""
         now = type(self).now()
         if self.stolen_seconds is None or now.stolen_seconds is None:
             return None
@@ -33,7 +36,7 @@ class Moment:
 
 
 def _stolen_seconds() -> float | None:
-    told = Path("/proc/stat")
-    if not told.exists():
+    statistics = Path("/proc/stat")
+    if not statistics.exists():
         return None
-    return int(told.read_text().split("\n", 1)[0].split()[_STOLEN]) / os.sysconf("SC_CLK_TCK")
+    return int(statistics.read_text().split("\n", 1)[0].split()[_STOLEN]) / os.sysconf("SC_CLK_TCK")

@@ -1,4 +1,4 @@
-"""What storage `copied` costs beside `open`: lineitem verified and published by turns, and a plain copy of it."""
+"""Compares storage `copied` with `open`: lineitem is verified and published with both in turn, and copied plainly."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from tests.support.gate.protected_tables import House
 from tests.support.verify.attempts import RAW, SALES, Bench
 from tools.proof_kit import SECOND
 
-MOST: Final = 1.25
-"""How many times the whole publication of `open` that of `copied` may take."""
+RATIO_MAX: Final = 1.25
+"""The bound for the time of a whole publication with `copied`, divided by that with `open`."""
 STORAGES: Final = ("open", "copied")
 PARTS: Final = ("verify", "gate", "dispose", "whole")
 COPY: Final = "plain copy"
-_ICEBERG: Final = {"int64": "long", "int32": "int", "date32[day]": "date", "string": "string"}
+_ICEBERG_TYPES: Final = {"int64": "long", "int32": "int", "date32[day]": "date", "string": "string"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ TINY: Final = Sizes(scale_factor=0.001, files=1, repetitions=1)
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Seconds of every repetition by storage and part, and the bytes that were staged and that each published."""
+    """Seconds of every repetition, by storage and part; and the bytes that were staged, and published with each."""
 
     seconds: dict[str, dict[str, list[float]]]
     bytes: dict[str, int]
@@ -59,17 +59,17 @@ class Figures:
     stolen: float | None
 
     def ratios(self) -> dict[str, Ratio]:
-        """`copied` over `open`, repetition by repetition: both were taken side by side."""
-        made = {}
+        """The seconds of `copied` divided by those of `open` in the same repetition."""
+        ratios = {}
         for part in PARTS:
             pairs = zip(self.seconds["copied"][part], self.seconds["open"][part], strict=True)
             found = [copied / opened for copied, opened in pairs]
-            made[part] = Ratio(statistics.median(found), min(found), max(found))
-        return made
+            ratios[part] = Ratio(statistics.median(found), min(found), max(found))
+        return ratios
 
 
 def contract(name: str, storage: str) -> str:
-    """A copy of the whole source."""
+    """The contract of a target that gets the whole source."""
     return (
         "apiVersion: pvdm/v1\nkind: DataProduct\n"
         f"metadata:\n  domain: sales\n  product: {name}\n  owner: sales\n"
@@ -79,17 +79,17 @@ def contract(name: str, storage: str) -> str:
 
 
 def source_files(sizes: Sizes, folder: Path) -> list[DataFile]:
-    """Lineitem with field ids, as a job would write it."""
-    made = []
+    """Write lineitem with field ids, as a job would; returns the manifest entries of its files."""
+    files = []
     for at, path in enumerate(tpch.lineitem(sizes.scale_factor, parts=sizes.files)):
         table = pq.read_table(path)
         fields = [
-            pa.field(each.name, _plain(each.type), metadata={"PARQUET:field_id": str(number)})
+            pa.field(each.name, _without_views(each.type), metadata={"PARQUET:field_id": str(number)})
             for number, each in enumerate(table.schema, 1)
         ]
         place = folder / f"{at:05}.parquet"
         pq.write_table(table.cast(pa.schema(fields)), place, compression="zstd")
-        made.append(
+        files.append(
             DataFile(
                 file_path=f"file://{place}",
                 file_format="PARQUET",
@@ -97,19 +97,19 @@ def source_files(sizes: Sizes, folder: Path) -> list[DataFile]:
                 file_size_in_bytes=place.stat().st_size,
             )
         )
-    return made
+    return files
 
 
-def _plain(kind: Any) -> Any:
+def _without_views(kind: Any) -> Any:
     return pa.string() if kind in (pa.string_view(), pa.large_string()) else kind
 
 
-def _iceberg(kind: Any) -> str:
-    return f"decimal({kind.precision}, {kind.scale})" if pa.types.is_decimal(kind) else _ICEBERG[str(kind)]
+def _iceberg_type(kind: Any) -> str:
+    return f"decimal({kind.precision}, {kind.scale})" if pa.types.is_decimal(kind) else _ICEBERG_TYPES[str(kind)]
 
 
-class Measured:
-    """A Steward with the source, and a target of its own for every publication."""
+class MeasuredSteward:
+    """A Steward with the source, and a new target for every publication."""
 
     def __init__(self, bench: Bench, sizes: Sizes) -> None:
         self._bench = bench
@@ -119,7 +119,7 @@ class Measured:
         self.files = source_files(sizes, folder)
         schema = pq.read_schema(parse_location(self.files[0].file_path).local)
         listed = [
-            {"id": at, "name": each.name, "required": False, "type": _iceberg(each.type)}
+            {"id": at, "name": each.name, "required": False, "type": _iceberg_type(each.type)}
             for at, each in enumerate(schema, 1)
         ]
         self._body: dict[str, Any] = {
@@ -131,9 +131,9 @@ class Measured:
         bench.write_snapshot("lineitem", RAW, "main", self.files)
 
     def publish(self, storage: str, number: int) -> tuple[dict[str, float], int]:
-        """The whole source into a new table; gives what each part took, and how many bytes are published."""
+        """Publish the whole source to a new table; returns the seconds of each part, and the bytes published."""
         bench, name = self._bench, f"{storage}{number}"
-        attempt_id, workload_id = self._staged(name, storage)
+        attempt_id, workload_id = self._stage(name, storage)
         took = {
             "verify": seconds(lambda: bench.verification.verify(attempt_id)),
             "gate": seconds(lambda: self._publishing.publish(workload_id, [attempt_id])),
@@ -144,7 +144,8 @@ class Measured:
         size = int(snapshot.summary["total-files-size"])
         return took | {"whole": sum(took.values())}, size
 
-    def _staged(self, name: str, storage: str) -> tuple[str, str]:
+    def _stage(self, name: str, storage: str) -> tuple[str, str]:
+        """Stage the source's files by hard links; returns the ids of the attempt and of its workload."""
         bench, scene = self._bench, self._bench.scene
         scene.notary.catalog.tables.create(scene.grant(), SALES, {"name": name, **self._body})
         scene.protect(scene.protection(name, contract=contract(name, storage)))
@@ -164,7 +165,7 @@ class Measured:
         return attempt.attempt_id, name
 
     def copy(self, number: int) -> None:
-        """The files once more, synced, by reading and writing all of them."""
+        """Read and write all files once, and sync them."""
         for file in self.files:
             place = self._bench.folder / f"copy-{number}.parquet"
             with place.open("wb") as out:
@@ -175,25 +176,25 @@ class Measured:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """What one call took, by the wall."""
-    gc.collect()  # what others left is not this one's to clear away
+    """Wall time of one call."""
+    gc.collect()  # so that garbage of earlier work does not count
     begun = time.perf_counter()
     work()
     return time.perf_counter() - begun
 
 
 @contextlib.contextmanager
-def furnished(folder: Path, sizes: Sizes) -> Iterator[Measured]:
-    """A Steward in a folder."""
+def start_steward(folder: Path, sizes: Sizes) -> Iterator[MeasuredSteward]:
+    """Run a Steward in the folder."""
     with scene_at(folder) as scene:
-        yield Measured(Bench(scene, folder.resolve()), sizes)
+        yield MeasuredSteward(Bench(scene, folder.resolve()), sizes)
 
 
 def measure(sizes: Sizes, folder: Path) -> Figures:
-    """Both storages and the plain copy by turns, in one run."""
+    """Measure both storages and the plain copy in turn."""
     taken: dict[str, dict[str, list[float]]] = {each: {part: [] for part in PARTS} for each in STORAGES}
     taken[COPY] = {"whole": []}
-    with furnished(folder, sizes) as measured:
+    with start_steward(folder, sizes) as measured:
         sizes_published = {"staged": sum(file.file_size_in_bytes for file in measured.files)}
         moment = Moment.now()
         for number in range(sizes.repetitions + 1):
@@ -222,27 +223,27 @@ def report(sizes: Sizes, out: Path) -> None:
     ratios = figures.ratios()
     for part, ratio in ratios.items():
         print(f"copied / open, {part}: {ratio.median:.2f} [{ratio.least:.2f}-{ratio.most:.2f}]")
-    held = "holds" if ratios["whole"].median <= MOST else "does not hold"
-    print(f"copied / open of the whole publication at most {MOST}: {held}")
+    verdict = "holds" if ratios["whole"].median <= RATIO_MAX else "does not hold"
+    print(f"copied / open of the whole publication at most {RATIO_MAX}: {verdict}")
     record = {
         "machine": machine(),
         "versions": versions(),
         "sizes": asdict(sizes),
         **asdict(figures),
         "ratios": {part: asdict(ratio) for part, ratio in ratios.items()},
-        "most": MOST,
+        "most": RATIO_MAX,
     }
     write_json(out, record)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line."""
+    """Run the benchmark as the command line says."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("build/bench/storage.json"), help="where the figures go")
     parser.add_argument("--repetitions", type=int, default=Sizes().repetitions, help="publications of each storage")
-    parser.add_argument("--tiny", action="store_true", help="a few rows: whether it runs, not how fast")
-    asked = parser.parse_args(arguments)
-    report(TINY if asked.tiny else replace(Sizes(), repetitions=asked.repetitions), asked.out)
+    parser.add_argument("--tiny", action="store_true", help="very small sizes, to test whether the benchmark runs")
+    options = parser.parse_args(arguments)
+    report(TINY if options.tiny else replace(Sizes(), repetitions=options.repetitions), options.out)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ ROWS_AT_SCALE_FACTOR = {1: 6_001_215, 10: 59_986_052}
 
 
 def lineitem(scale_factor: float, *, parts: int = 1, home: Path = HOME) -> list[Path]:
-    """The files of lineitem at a scale factor; made where they are not there yet."""
+    """The files of lineitem at a scale factor, generated if they do not exist."""
     folder = home / f"sf{scale_factor:g}-{parts}"
     if not (folder / "complete").exists():
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,6 +1,7 @@
-"""The native kernel: canonical rows and keyed multiset digests over Arrow data.
+"""The native kernel: canonical rows and keyed multiset digests over Arrow data, and Parquet files.
 
-Batches must have passed `pvdm.digest.exported.judge`, because the C data interface trusts the sizes that it is given.
+Every batch must have passed `pvdm.digest.arrow.check_batch`, because the C data interface trusts the sizes it is
+given. A plan is the JSON of `pvdm.digest.kernel.plan_json`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,8 +13,8 @@ __version__: str
 class KernelError(Exception):
     """A batch, file or plan was refused.
 
-    `args` are code, column, row, expected and got. For a file they are followed by the row group, the claim that does
-    not hold, and its page.
+    `args` are code, column, row, expected, got, row group, claim and page. The last three are for files. `claim` names
+    a statement of the file about its own values that does not hold, for example a statistic.
     """
 
     args: tuple[str, str, int | None, str, str, int | None, str | None, int | None]
@@ -22,7 +23,10 @@ class PanicException(BaseException):
     """A bug in the kernel."""
 
 class Digester:
-    """Sums element hashes, one sum per projection of the plan."""
+    """Sums element hashes (keyed hashes of canonical rows), one sum per projection of the plan.
+
+    There is one key per projection, of 32 bytes. `hash_path` is one of `hash_paths()`, or `auto` for the fastest.
+    """
 
     def __init__(self, plan: str, keys: Sequence[bytes], hash_path: str = "auto") -> None: ...
     def update(self, batch: pa.RecordBatch) -> None:
@@ -36,10 +40,10 @@ class Digester:
         """The time that all updates spent hashing."""
 
 def encode(plan: str, projection: int, batch: pa.RecordBatch) -> list[bytes]:
-    """The canonical rows of one projection, encoded as a digester does."""
+    """The canonical rows of one projection, encoded as a digester does. `projection` is a position in the plan."""
 
 def splice(recipe: bytes, staged: bytes) -> bytes:
-    """Build the file to publish: page bodies of the staged file under the metadata that the recipe holds."""
+    """Build the file to publish: page bodies of the staged file, under the metadata that the recipe holds."""
 
 def hash_paths() -> list[str]:
     """The SHA-256 implementations that this processor can run, fastest first."""
@@ -55,45 +59,51 @@ class ParquetFile:
         """Decode every row and column into the digester, without the GIL. Return the file's exact facts as JSON."""
 
     def read_and_rewrite(self, digester: Digester) -> tuple[str, bytes]:
-        """Read the same. Return the facts, with those of the file to publish, and the recipe for `splice`."""
+        """Read as `read` does. Return the facts, with those of the file to publish, and the recipe for `splice`."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as batches of the schema's columns that the file has. Other columns are not decoded."""
 
 class Sieve:
-    """The first pass of locating: finds the buckets of keys that differ. `plan` has identity, then content."""
+    """The first pass of locating wrong rows: puts rows into buckets by their identity, and finds buckets that differ.
+
+    There are 2^`bits` buckets. The plan has the projections identity and content, in this order.
+    """
 
     def __init__(self, plan: str, key: bytes, bits: int) -> None: ...
     def add(self, batch: pa.RecordBatch, staged: bool) -> None:
-        """Add every row of one side, with the GIL released. After an error the sieve is void."""
+        """Add every row of one side, staged or intended, with the GIL released. After an error the sieve is void."""
 
     def read(self, file: ParquetFile) -> None:
         """Add every row of a staged file."""
 
     def merge(self, other: Sieve) -> None:
-        """Add what another sieve of the same locating job has seen."""
+        """Add the rows of another sieve of the same locating job, which another thread filled."""
 
     def differing(self) -> tuple[int, int]:
-        """The number of buckets that differ, and of the rows of both sides in them."""
+        """The number of buckets that differ, and the number of rows of both sides in them."""
 
     def suspects(self, fields: bool, memory_bytes: int, spool: str, limit_bytes: int) -> Suspects:
-        """Create a collector for these rows. `spool` is a path that must not exist, for rows that exceed the memory."""
+        """Create a collector for the rows of these buckets; with `fields` it hashes every field too.
+
+        Rows that exceed `memory_bytes` go to a file at the path `spool`, which must not exist, up to `limit_bytes`.
+        """
 
 class Suspects:
-    """The second pass: collects the rows of those buckets. It cannot be used after `absorb` or `tally`."""
+    """The second pass: collects the rows of the buckets that differ. Once absorbed or tallied it cannot be used."""
 
     def add(self, batch: pa.RecordBatch, file: int, first_row: int) -> None:
-        """Add intended rows."""
+        """Add intended rows of the file with this number; `first_row` is the number of the batch's first row in it."""
 
     def read(self, file: ParquetFile, number: int) -> None:
-        """Add every row of a staged file."""
+        """Add every row of a staged file, as rows of the file with this number."""
 
     def absorb(self, other: Suspects) -> None:
-        """Take over what another collector of the same locating job has."""
+        """Take over the rows of another collector of the same locating job."""
 
     @property
     def is_spooled(self) -> bool:
-        """Whether the rows exceeded the memory."""
+        """Whether rows went to the spool."""
 
     def tally(self, samples: int) -> str:
-        """Report the differences as JSON: rows by class and file, the first places, and the fields that differ."""
+        """Report the differences as JSON: rows by class and file, `samples` places per class, and differing fields."""

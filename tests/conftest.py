@@ -24,9 +24,9 @@ from pvdm.errors import UnavailableError
 from pvdm.lake.stores import circuit_breaker
 from pvdm.ledger import engine as ledger_engine
 from tests.support.ledger.databases import (
-    in_memory,
     ledger,
     ledger_url,
+    memory_file_system,
     migrated_file,
     migrated_url,
     postgresql,
@@ -74,7 +74,7 @@ def pytest_configure(config: pytest.Config) -> None:
         setattr(DEFAULT_TIMEOUT_CONFIG, each, ANSWER_SECONDS)
     httpx._transports.default.create_ssl_context = _tls_context  # type: ignore[attr-defined]
     ledger_engine.create_engine = create_engine_with_shared_statements  # type: ignore[attr-defined]
-    if (memory := in_memory()) is not None and shutil.disk_usage(memory).free >= MEMORY_BYTES:
+    if (memory := memory_file_system()) is not None and shutil.disk_usage(memory).free >= MEMORY_BYTES:
         # Ledgers and logs wait for the disk at every step; what the tests are about is not how long it takes.
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(memory))
     os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_LIVED)

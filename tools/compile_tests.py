@@ -1,4 +1,4 @@
-"""Compiles the sources and the tests once, as pytest rewrites them: else every worker of a first run does so alone."""
+"""Compiles the sources, and the tests with pytest's rewritten assertions, so that not every test worker has to."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ WORKERS: Final = 2
 def compile_test(path: Path) -> None:
     """Write the rewritten module where pytest's import hook looks for it, unless it is there."""
     config: Any = SimpleNamespace(getini=lambda _: False, trace=None)
-    kept = rewrite.get_cache_dir(path) / f"{path.stem}{rewrite.PYC_TAIL}"
-    if rewrite._read_pyc(path, kept) is not None:
+    compiled = rewrite.get_cache_dir(path) / f"{path.stem}{rewrite.PYC_TAIL}"
+    if rewrite._read_pyc(path, compiled) is not None:
         return
-    kept.parent.mkdir(parents=True, exist_ok=True)
+    compiled.parent.mkdir(parents=True, exist_ok=True)
     stat, code = rewrite._rewrite_test(path, config)
-    rewrite._write_pyc(SimpleNamespace(trace=lambda *_: None), code, stat, kept)  # type: ignore[arg-type]
+    rewrite._write_pyc(SimpleNamespace(trace=lambda *_: None), code, stat, compiled)  # type: ignore[arg-type]
 
 
 def main() -> int:

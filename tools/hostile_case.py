@@ -1,4 +1,8 @@
-"""One hostile asset: its bytes, the door it is brought to, and the code it must be refused with."""
+"""Hostile assets: wrong documents with the place that must refuse them and the error code, and helpers to make them.
+
+A hostile asset is a good document of `tools.proof_kit` that was changed ("spoiled") in one way. `Spoil` functions make
+such changes, in place, in the JSON of a document.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +19,19 @@ from pvdm.trust.envelope import STATEMENT_TYPE, Envelope, Signature, pae, sign_e
 from pvdm.trust.statement import Predicate, payload_of
 from tools.proof_kit import NOW, SIGNERS, ExampleSigner
 
-# JSON that is about to be spoiled has, on purpose, no type.
+# The JSON has no type, since changes may break every rule of the document.
 Json = Any
 Spoil = Callable[[Json], object]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`now` is the time at the door; `used`, whether its nonce was used; `seen`, whether version 2 of the root was."""
+    """An asset and how it is submitted. `spoils` says in words what is wrong with it.
+
+    `door` names where it is submitted: `publish` (the gate), `quorum` (several envelopes), `root`, `override`,
+    `protection`, `migration`, `attestation` or `bundle`. `now` is the time of the submission. `used`: the nonce was
+    used before. `seen`: the reader has seen version 2 of the trust root. `of_pass`: the override is for a PASS proof.
+    """
 
     name: str
     door: str
@@ -50,7 +59,10 @@ class Case:
 
 
 def spoiled(predicate: Predicate, spoil: Spoil, *, resubject: bool = True) -> bytes:
-    """The statement's bytes after the change; the subject follows the change unless it is what is spoiled."""
+    """The statement's bytes after a change of its predicate, with a subject that fits the changed predicate.
+
+    Without `resubject`, `spoil` changes the whole statement, and the subject is not computed again.
+    """
     statement = copy.deepcopy(json.loads(payload_of(predicate)))
     spoil(statement["predicate"] if resubject else statement)
     if resubject:
@@ -59,7 +71,7 @@ def spoiled(predicate: Predicate, spoil: Spoil, *, resubject: bool = True) -> by
 
 
 def subject_of(predicate: Predicate, statement: Json) -> Json:
-    """The subject that a reader derives, without asking whether the predicate makes sense."""
+    """The subject that a reader derives from the predicate, which may be wrong."""
     inner = statement["predicate"]
     if isinstance(predicate, Proof):
         files = inner["core"]["files"]["added"]
@@ -75,22 +87,22 @@ def subject_of(predicate: Predicate, statement: Json) -> Json:
 
 
 def signed(payload: bytes, signer: str, *, payload_type: str = STATEMENT_TYPE) -> bytes:
-    """The payload in an envelope by one of the published test keys."""
+    """The payload in an envelope, signed with one of the published test keys."""
     return sign_envelope(payload, SIGNERS[signer], payload_type=payload_type).to_bytes()
 
 
 def signed_raw(payload: bytes, key_id: str, signature: bytes) -> bytes:
-    """An envelope with any signature."""
+    """The payload in an envelope with this signature, right or wrong."""
     return Envelope(STATEMENT_TYPE, payload, (Signature(key_id, signature),)).to_bytes()
 
 
 def raw_signature(payload: bytes, signer: ExampleSigner) -> bytes:
-    """The signature over the payload's encoding, not judged."""
+    """The signature over the payload in DSSE's encoding, without an envelope."""
     return signer.sign(pae(STATEMENT_TYPE, payload))
 
 
 def put(*path: str | int, value: Json) -> Spoil:
-    """A change of one value."""
+    """The change that sets the value at this path."""
 
     def change(document: Json) -> None:
         for step in path[:-1]:
@@ -100,8 +112,8 @@ def put(*path: str | int, value: Json) -> Spoil:
     return change
 
 
-def both(*changes: Spoil) -> Spoil:
-    """Several changes."""
+def join_changes(*changes: Spoil) -> Spoil:
+    """Several changes as one."""
 
     def change(document: Json) -> None:
         for each in changes:
@@ -116,3 +128,4 @@ def lines(*envelopes: bytes) -> bytes:
 
 
 GZIP_OVER_BYTES: Final = 1_000_000
+"""Larger assets are stored compressed."""

@@ -1,4 +1,4 @@
-"""Hostile trust roots, overrides, attestations and bundles."""
+"""Hostile trust roots, overrides, approvals, attestations and bundles: each is a good document, changed in one way."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from tools.proof_kit import (
     root_of,
 )
 
-# JSON that is about to be spoiled has, on purpose, no type.
+# The JSON has no type, since changes may break every rule of the document.
 Json = Any
 
 _OLD: Final = ("root-one", "root-two")
@@ -61,13 +61,14 @@ def _root(root: TrustRoot, *names: str) -> bytes:
 
 
 def _spoiled_root(change: Spoil) -> bytes:
+    """The second root with a change, signed as it should be."""
     value = copy.deepcopy(json.loads(NEXT_ROOT.to_bytes()))
     change(value)
     value["keys"].sort(key=lambda key: key["key_id"])
-    return _sealed(dump(value))
+    return _sign_root_payload(dump(value))
 
 
-def _sealed(payload: bytes) -> bytes:
+def _sign_root_payload(payload: bytes) -> bytes:
     signatures = [sign_envelope(payload, SIGNERS[name], payload_type=TRUST_ROOT_TYPE).signature for name in _OLD]
     return Envelope(TRUST_ROOT_TYPE, payload, tuple(signatures)).to_bytes()
 
@@ -140,6 +141,7 @@ def root_keys() -> Iterator[Case]:
         loaded = load_der_public_key(b.public.der)
         assert isinstance(loaded, ec.EllipticCurvePublicKey)  # noqa: S101 - the kit's key is one
         point = loaded.public_bytes(Encoding.X962, PublicFormat.CompressedPoint)
+        # The DER header of a public key on P-256 whose point is compressed.
         der = bytes.fromhex("3039301306072a8648ce3d020106082a8648ce3d030107032200") + point
         alias = {"key_id": hashlib.sha256(der).hexdigest(), "public_key": base64.b64encode(der).decode()}
         value["keys"].append({**find(value, b.key_id), **alias, "identity": "notary-c"})
@@ -232,7 +234,7 @@ def overrides() -> Iterator[Case]:
 
 
 def approvals() -> Iterator[Case]:
-    """Protections and migrations that no operator stands for."""
+    """Protections and migrations that are not validly signed by an operator, or contradict themselves."""
 
     def case(name: str, code: str, spoils: str, data: bytes, **facts: bool | int) -> Case:
         door = name.partition("-")[0]
@@ -277,7 +279,7 @@ def approvals() -> Iterator[Case]:
 
 
 def attestations() -> Iterator[Case]:
-    """Attestations that are not the source's word on the pinned snapshot."""
+    """Attestations that are not signed by the source, or not about the pinned snapshot."""
 
     def case(name: str, code: str, spoils: str, data: bytes, now: int = NOW) -> Case:
         return Case(f"attestation-{name}.json", "attestation", code, spoils, data, now=now)
@@ -325,12 +327,12 @@ def bundles() -> Iterator[Case]:
     yield case("empty", "document_value_invalid", "no proof at all", dump({**good, "proofs": []}))
 
 
-def _bundle(said: Proof) -> bytes:
-    """The proof as the third of five entries of a real log."""
-    envelope = sign_statement(said, SIGNERS["notary-a"]).to_bytes()
+def _bundle(proof: Proof) -> bytes:
+    """The bundle of the proof, which is the third of five entries of a real log."""
+    envelope = sign_statement(proof, SIGNERS["notary-a"]).to_bytes()
     log = open_log(MemoryStorage(), SIGNERS["log-keeper"])
-    proof = LogEntry(StatementKind.PROOF, hashlib.sha256(envelope).hexdigest(), NOW)
-    appended = log.append([entry(0), entry(1), proof, entry(3), entry(4)])
+    proof_entry = LogEntry(StatementKind.PROOF, hashlib.sha256(envelope).hexdigest(), NOW)
+    appended = log.append([entry(0), entry(1), proof_entry, entry(3), entry(4)])
     inclusion = log.prove_inclusion(2, appended.size)
     text = LogProof(2, inclusion.hashes, appended.checkpoint.note).to_bytes().decode()
     return ProofBundle((LoggedEnvelope(envelope, NOW, text),)).to_bytes()
@@ -341,6 +343,6 @@ FAIL_BUNDLE: Final = _bundle(FAIL_PROOF)
 
 
 def cases() -> Iterator[Case]:
-    """All of them."""
+    """All hostile documents of this module."""
     for group in (successions, root_keys, overrides, approvals, attestations, bundles):
         yield from group()

@@ -14,7 +14,7 @@ from pvdm.model.statements.proof import PROOF_LIFETIME_MAX_MICROS, Proof
 from pvdm.trust.envelope import ENVELOPE_SIZE_MAX_BYTES, Envelope, Signature, pae
 from pvdm.trust.statement import payload_of
 from pvdm.trust.verify import NOTARY_ENVELOPES_MAX, sign_statement
-from tools.hostile_case import Case, Json, Spoil, both, lines, put, raw_signature, signed, signed_raw, spoiled
+from tools.hostile_case import Case, Json, Spoil, join_changes, lines, put, raw_signature, signed, signed_raw, spoiled
 from tools.proof_kit import (
     CORE,
     DAY,
@@ -43,7 +43,8 @@ def _case(name: str, code: str, spoils: str, data: bytes, **facts: bool | int) -
     return Case(f"proof-{name}.json", "publish", code, spoils, data, **facts)  # type: ignore[arg-type]
 
 
-def _other(name: str, code: str, spoils: str, change: Spoil) -> Case:
+def _changed(name: str, code: str, spoils: str, change: Spoil) -> Case:
+    """The good proof with a change, signed again by its notary."""
     return _case(name, code, spoils, signed(spoiled(PROOF, change), "notary-a"))
 
 
@@ -58,43 +59,43 @@ def verdicts() -> Iterator[Case]:
     )
     fail = sign_statement(FAIL_PROOF, _A).to_bytes()
     yield _case("fail-verdict", "verdict_not_pass", "a genuine FAIL proof is brought to publish", fail)
-    yield _other(
+    yield _changed(
         "pass-with-classes",
         "verdict_invalid",
         "PASS that names a failure",
         put("core", "verdict", "classes", value=["missing"]),
     )
-    yield _other(
+    yield _changed(
         "fail-without-classes",
         "verdict_invalid",
         "FAIL that names none",
         put("core", "verdict", "outcome", value="FAIL"),
     )
-    yield _other(
+    yield _changed(
         "counts-disagree",
         "proof_counts_disagree",
         "PASS with six rows missing",
         put("core", "rows", "staged", value="48204"),
     )
-    yield _other(
+    yield _changed(
         "counts-unknown",
         "proof_counts_disagree",
         "PASS without a row count",
         put("core", "rows", value={"intent": None, "staged": None}),
     )
-    yield _other(
+    yield _changed(
         "commitments-disagree",
         "proof_commitments_disagree",
         "PASS over two different digests",
         put("notary", "commitments", 0, "staged", value=fixed("other")),
     )
-    yield _other(
+    yield _changed(
         "commitment-missing",
         "proof_commitment_missing",
         "PASS without the content digest",
         lambda predicate: predicate["notary"]["commitments"].pop(0),
     )
-    yield _other(
+    yield _changed(
         "commitment-unknown",
         "proof_commitment_unknown",
         "a commitment to a projection that the core does not describe",
@@ -135,10 +136,10 @@ def targets() -> Iterator[Case]:
             "s3://lake/elsewhere/part-0.parquet",
         ),
     ):
-        yield _other(f"wrong-{name}", code, f"a genuine proof of another {name}", put(core, *path, value=value))
-    append = both(put(core, "target", "operation", value="append"), put(core, "files", "removed", value=[]))
-    yield _other("wrong-operation", "proof_wrong_operation", "a genuine proof of an append", append)
-    yield _other(
+        yield _changed(f"wrong-{name}", code, f"a genuine proof of another {name}", put(core, *path, value=value))
+    append = join_changes(put(core, "target", "operation", value="append"), put(core, "files", "removed", value=[]))
+    yield _changed("wrong-operation", "proof_wrong_operation", "a genuine proof of an append", append)
+    yield _changed(
         "dropped-file",
         "proof_wrong_files",
         "a genuine proof of two of the three files",
@@ -170,16 +171,17 @@ def times() -> Iterator[Case]:
     """Proofs at the wrong time, nonce or epoch."""
     yield _case("reused-nonce", "nonce_reused", "the good proof again, after it published", _BYTES, used=True)
     yield _case("expired", "proof_expired", "the good proof at the microsecond of its expiry", _BYTES, now=EXPIRES)
-    later = both(put("notary", "issued_at", value=NOW + 120 * SECOND), put("notary", "expires_at", value=NOW + DAY))
-    yield _other("future", "statement_from_future", "issued two minutes from now", later)
+    issued = put("notary", "issued_at", value=NOW + 120 * SECOND)
+    later = join_changes(issued, put("notary", "expires_at", value=NOW + DAY))
+    yield _changed("future", "statement_from_future", "issued two minutes from now", later)
     long = put("notary", "expires_at", value=ISSUED + PROOF_LIFETIME_MAX_MICROS + 1)
-    yield _other("lifetime", "proof_lifetime_invalid", "good for more than a week", long)
+    yield _changed("lifetime", "proof_lifetime_invalid", "good for more than a week", long)
     backwards = put("notary", "expires_at", value=ISSUED - 1)
-    yield _other("expires-before-issue", "proof_lifetime_invalid", "expires before it was issued", backwards)
-    yield _other(
+    yield _changed("expires-before-issue", "proof_lifetime_invalid", "expires before it was issued", backwards)
+    yield _changed(
         "other-epoch", "proof_wrong_epoch", "of the epoch before", put("notary", "epoch", value=str(EPOCH - 1))
     )
-    yield _other(
+    yield _changed(
         "key-of-other-epoch", "key_epoch_wrong", "of an epoch that is not the key's", put("notary", "epoch", value="99")
     )
     stale = "the trust root was not renewed"
@@ -187,7 +189,7 @@ def times() -> Iterator[Case]:
 
 
 def signers() -> Iterator[Case]:
-    """Proofs by the wrong hand."""
+    """Proofs signed with a wrong key, or with a wrong signature."""
     for name, signer, identity, code, spoils in (
         ("unknown-key", "rogue", "notary-a", "key_unknown", "signed with a key that nobody trusts"),
         ("revoked-key", "notary-revoked", "notary-revoked", "key_revoked", "signed with a revoked key"),
@@ -236,7 +238,7 @@ def signers() -> Iterator[Case]:
 
 
 def envelopes() -> Iterator[Case]:
-    """Envelopes that are not spelled as they must be."""
+    """Envelopes whose bytes are not one canonical JSON document."""
     whole = json.loads(_BYTES)
     yield _case("truncated", "json_truncated", "cut off in the middle", _BYTES[: len(_BYTES) // 2])
     yield _case("oversized", "json_too_large", "padded over the limit", _BYTES + b" " * ENVELOPE_SIZE_MAX_BYTES)
@@ -265,7 +267,12 @@ def envelope_parts() -> Iterator[Case]:
     yield _case("other-payload-type", "payload_type_wrong", "signed as text/plain", text.to_bytes())
     offered: list[tuple[str, str, str, Json]] = [
         ("unsigned", "envelope_unsigned", "no signature", {**whole, "signatures": []}),
-        ("two-signatures", "envelope_signatures_many", "notary-b's too", {**whole, "signatures": [signature, _by_b()]}),
+        (
+            "two-signatures",
+            "envelope_signatures_many",
+            "notary-b's too",
+            {**whole, "signatures": [signature, _signature_by_b()]},
+        ),
         ("names-algorithm", "document_key_unknown", "the envelope names an algorithm", {**whole, "alg": "none"}),
         (
             "signature-names-algorithm",
@@ -284,14 +291,14 @@ def envelope_parts() -> Iterator[Case]:
             "key-id-in-capitals",
             "document_value_invalid",
             "another spelling of the key id",
-            _with(keyid=signature["keyid"].upper()),
+            _with_signature(keyid=signature["keyid"].upper()),
         ),
-        ("empty-signature", "signature_size", "a signature of no bytes", _with(sig="")),
+        ("empty-signature", "signature_size", "a signature of no bytes", _with_signature(sig="")),
         (
             "long-signature",
             "signature_size",
             "a signature of 300 bytes",
-            _with(sig=base64.b64encode(bytes(300)).decode()),
+            _with_signature(sig=base64.b64encode(bytes(300)).decode()),
         ),
         (
             "url-safe-base64",
@@ -309,25 +316,27 @@ def envelope_parts() -> Iterator[Case]:
             "base64-loose-bits",
             "envelope_base64_invalid",
             "bits that belong to no byte",
-            _with(sig=_loose(signature["sig"])),
+            _with_signature(sig=_with_loose_bits(signature["sig"])),
         ),
     ]
     for name, code, spoils, value in offered:
         yield _case(name, code, spoils, dump(value))
 
 
-def _by_b() -> dict[str, str]:
+def _signature_by_b() -> dict[str, str]:
     key_id = SIGNERS["notary-b"].public.key_id
     return {"keyid": key_id, "sig": base64.b64encode(raw_signature(_GOOD, SIGNERS["notary-b"])).decode()}
 
 
-def _with(**changed: str) -> Json:
+def _with_signature(**changed: str) -> Json:
+    """The good envelope with a changed signature."""
     whole = json.loads(_BYTES)
     return {**whole, "signatures": [{**whole["signatures"][0], **changed}]}
 
 
 def _url_safe() -> tuple[str, dict[str, str]]:
-    # A space, a question mark and a tilde in the reason give + and / in base64.
+    """Payload and signature in the URL-safe alphabet of base64."""
+    # Tildes, question marks and angle brackets in the reason give + and / in base64, where the alphabets differ.
     payload = spoiled(
         PROOF, put("core", "projections", 0, "excluded", 0, "reason", value="~~~???>>> set by the writer")
     )
@@ -336,7 +345,8 @@ def _url_safe() -> tuple[str, dict[str, str]]:
     return text, {"keyid": _A.public.key_id, "sig": base64.urlsafe_b64encode(signature).decode()}
 
 
-def _loose(text: str) -> str:
+def _with_loose_bits(text: str) -> str:
+    """The base64 text with a bit set that belongs to no byte, in its last character."""
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
     last = text.rstrip("=")[-1]
     return text.rstrip("=")[:-1] + alphabet[alphabet.index(last) | 1] + "=" * (len(text) - len(text.rstrip("=")))
@@ -366,35 +376,35 @@ def statements() -> Iterator[Case]:
         ("extra-statement-key", "document_key_unknown", "a key beside the predicate", put("note", value="trust me")),
     ):
         yield _case(name, code, spoils, signed(spoiled(PROOF, change, resubject=False), "notary-a"))
-    yield _other(
+    yield _changed(
         "extra-core-key", "document_key_unknown", "a key that means nothing", put("core", "waived", value=True)
     )
-    yield _other(
+    yield _changed(
         "missing-plan",
         "document_key_missing",
         "no plan hash",
         lambda predicate: predicate["core"]["attempt"].pop("plan_sha256"),
     )
-    yield _other(
+    yield _changed(
         "attempt-zero",
         "document_value_invalid",
         "the attempt before the first",
         put("core", "attempt", "number", value=0),
     )
-    yield _other(
+    yield _changed(
         "snapshot-as-number",
         "document_value_invalid",
         "a 64-bit number as JSON number",
         put("core", "staged", "snapshot_id", value=2),
     )
-    yield _other("file-twice", "document_value_invalid", "a file is listed twice", _twice)
-    yield _other(
+    yield _changed("file-twice", "document_value_invalid", "a file is listed twice", _twice)
+    yield _changed(
         "unsorted-files",
         "document_value_invalid",
         "the files in another order",
         lambda predicate: predicate["core"]["files"]["added"].reverse(),
     )
-    yield _other(
+    yield _changed(
         "append-that-removes",
         "document_value_invalid",
         "an append with removed files",
@@ -415,7 +425,7 @@ def _twice(predicate: dict[str, dict[str, dict[str, list[object]]]]) -> None:
 
 
 def quorums() -> Iterator[Case]:
-    """Several envelopes of which too few count."""
+    """Several envelopes for a threshold of two notaries, of which too few count."""
     b = SIGNERS["notary-b"]
     by_b = sign_statement(Proof(CORE, notary_part("notary-b")), b).to_bytes()
     second = signed(_GOOD, "notary-a-second")
@@ -445,14 +455,14 @@ def quorums() -> Iterator[Case]:
         )
     fail = sign_statement(Proof(FAIL_PROOF.core, notary_part("notary-b")), b).to_bytes()
     yield case("one-says-fail", "cores_differ", "notary-b says FAIL", _BYTES, fail)
-    yield case("second-unsigned", "envelope_unsigned", "notary-b did not sign", _BYTES, _stripped(by_b))
+    yield case("second-unsigned", "envelope_unsigned", "notary-b did not sign", _BYTES, _without_signatures(by_b))
 
 
-def _stripped(data: bytes) -> bytes:
+def _without_signatures(data: bytes) -> bytes:
     return dump({**json.loads(data), "signatures": []})
 
 
 def cases() -> Iterator[Case]:
-    """All of them."""
+    """All hostile proofs."""
     for group in (verdicts, targets, times, signers, envelopes, envelope_parts, statements, quorums):
         yield from group()

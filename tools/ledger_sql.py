@@ -2,9 +2,13 @@
 
 The triggers are generated from the tables and the state machines. The views have the layout of PyIceberg's
 SqlCatalog, for operators and auditors who read the ledger directly. That layout joins the levels of a namespace by
-dots, so `("a", "b")` and `("a.b",)` would be one. Namespaces with a dot in a level are therefore left out of the two
-views; `iceberg_left_out` lists them with their numbers of tables and views. A table's name has a column of its own,
-so a dot in it does no harm. Tables of upstream catalogs are left out, because the ledger does not have their pointers.
+dots, so the namespaces `("a", "b")` and `("a.b",)` would have one name. Namespaces with a dot in a level are therefore
+left out of the two views; `iceberg_left_out` lists them with their numbers of tables and views. A table's name has a
+column of its own, so a dot in it does no harm. Tables of upstream catalogs are left out, because the ledger does not
+have their pointers.
+
+`table.info` (`pvdm.ledger.schema`) has the facts for the triggers: `changes`, the columns that may change; `deletable`;
+and `unlogged`, the columns that events omit, or None for a table without events.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ _COMMITTED_PUBLICATION: Final = """SELECT 1 FROM published p JOIN nonces n ON n.
     WHERE p.workload_id = NEW.workload_id AND p.chunk_id = NEW.chunk_id AND p.attempt_id = NEW.attempt_id
       AND n.state = 'COMMITTED'"""
 _NEXT_INDEX: Final = "SELECT coalesce(max(entry_index) + 1, 0) FROM log_entries"
-# Checks of more than one row: name, event, condition and message.
+# Checks that compare a row with other rows. Each is: name, event, condition of the refusal, message.
 _CHECKS: Final = (
     ("claims_overlap", "BEFORE INSERT ON claims", f"EXISTS ({_OVERLAP})", "claims overlap"),
     (
@@ -60,7 +64,8 @@ _HEX: Final = {"sqlite": "CASE WHEN {0} IS NOT NULL THEN lower(hex({0})) END", "
 LAYOUT_CATALOG: Final = "pvdm"
 """The layout's `catalog_name`: one ledger holds one catalog."""
 LAYOUT_VIEWS: Final = ("iceberg_tables", "iceberg_namespace_properties", "iceberg_left_out")
-# Dialect-specific SQL: a namespace's levels joined, whether one has a dot, and its properties as rows.
+# For each database, SQL about a namespace `n`: its levels joined by dots, whether a level has a dot, and its properties
+# as rows.
 _JOINED: Final = {
     "sqlite": "(SELECT group_concat(value, '.') FROM (SELECT value FROM json_each(n.levels) ORDER BY key))",
     "postgresql": "(SELECT string_agg(level, '.' ORDER BY at)"
@@ -79,7 +84,7 @@ _NO_PROPERTIES: Final = "'{}'"
 
 
 def statements(dialect: DialectName) -> list[str]:
-    """Every statement that makes an empty database a ledger, in order."""
+    """Every statement that turns an empty database into a ledger, in order."""
     compiler = _DIALECT_CLASSES[dialect]()
     created = []
     for table in metadata.sorted_tables:
@@ -105,7 +110,10 @@ def _json_arguments(table: Table, row: str, dialect: DialectName) -> str:
 
 
 def _refusals(table: Table, distinct: str) -> Iterator[tuple[str, str, str | None, str]]:
-    """(name, event, condition, message) of every trigger that refuses a change by the changed row alone."""
+    """(name, event, condition, message) of every trigger that refuses a change by the changed row alone.
+
+    `distinct` is the database's operator for "differs", which treats null as a value.
+    """
     if not table.info["deletable"]:
         yield "no_delete", "DELETE", None, f"rows of {table.name} are never deleted"
     if not table.info["changes"]:

@@ -1,4 +1,4 @@
-"""Writes the contract's JSON Schema and its reference page from the one schema in the code."""
+"""Writes the contract's JSON Schema and its reference page from `pvdm.model.contract.document`."""
 
 from __future__ import annotations
 
@@ -40,57 +40,61 @@ def page_text() -> str:
 
 
 def _section(lines: list[str], path: str, part: dict[str, Any], defs: dict[str, Any]) -> None:
+    """Append the table of the mapping at this path, then the sections of the mappings inside it."""
     title = f"### `{path}`" if path else "### The document"
-    lines += [title, "", _words(part), "", "| key | value | default | meaning |", "| --- | --- | --- | --- |"]
+    lines += [title, "", _description(part), "", "| key | value | default | meaning |", "| --- | --- | --- | --- |"]
     inner: list[tuple[str, dict[str, Any]]] = []
     for key, value in part["properties"].items():
-        needed = key in part.get("required", ())
-        default = "**required**" if needed else _default(value)
-        meaning = _words(value) or _words(_resolved(value, defs))
-        lines.append(f"| `{key}` | {_kind(value, defs)} | {default} | {meaning} |")
-        inner += [(_join(path, key, suffix), found) for suffix, found in _objects(value, defs)]
+        is_required = key in part.get("required", ())
+        default = "**required**" if is_required else _default(value)
+        meaning = _description(value) or _description(_resolve_ref(value, defs))
+        lines.append(f"| `{key}` | {_value_text(value, defs)} | {default} | {meaning} |")
+        inner += [(_join(path, key, suffix), mapping) for suffix, mapping in _inner_mappings(value, defs)]
     lines.append("")
-    for name, found in inner:
-        _section(lines, name, found, defs)
+    for inner_path, mapping in inner:
+        _section(lines, inner_path, mapping, defs)
 
 
 def _join(path: str, key: str, suffix: str) -> str:
     return f"{path}.{key}{suffix}" if path else f"{key}{suffix}"
 
 
-def _resolved(value: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
+def _resolve_ref(value: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
+    """The schema that a `$ref` names, or the value itself."""
     name = str(value.get("$ref", "")).rpartition("/")[2]
     return dict(defs[name]) if name else value
 
 
-def _members(value: dict[str, Any]) -> list[dict[str, Any]]:
+def _alternatives(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """The schemas of a union, or the value itself."""
     parts = value.get("anyOf") or value.get("oneOf")
-    return [inner for part in parts for inner in _members(part)] if parts else [value]
+    return [inner for part in parts for inner in _alternatives(part)] if parts else [value]
 
 
-def _objects(value: dict[str, Any], defs: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """The mappings with keys of their own inside a value, and how their path goes on."""
+def _inner_mappings(value: dict[str, Any], defs: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """The mappings with keys of their own inside a value, each with what its path adds to the value's."""
     found: list[tuple[str, dict[str, Any]]] = []
-    for member in (_resolved(each, defs) for each in _members(value)):
-        if "properties" in member:
-            found.append(("", member))
+    for schema in (_resolve_ref(each, defs) for each in _alternatives(value)):
+        if "properties" in schema:
+            found.append(("", schema))
         for part, suffix in (
-            (member.get("items"), "[]"),
-            (member.get("additionalProperties"), ".NAME"),
-            *((each, ".NAME") for each in member.get("patternProperties", {}).values()),
+            (schema.get("items"), "[]"),
+            (schema.get("additionalProperties"), ".NAME"),
+            *((each, ".NAME") for each in schema.get("patternProperties", {}).values()),
         ):
             if isinstance(part, dict):
-                found += [(suffix + more, inner) for more, inner in _objects(part, defs)]
+                found += [(suffix + inner_suffix, inner) for inner_suffix, inner in _inner_mappings(part, defs)]
     return found
 
 
-def _kind(value: dict[str, Any], defs: dict[str, Any]) -> str:
-    kinds = [_one(_resolved(each, defs), defs) for each in _members(value)]
+def _value_text(value: dict[str, Any], defs: dict[str, Any]) -> str:
+    """The column "value": all alternatives. A size is one phrase, although it is a number or a text."""
+    texts = [_alternative_text(_resolve_ref(each, defs), defs) for each in _alternatives(value)]
     size = PATTERNS[SIZE]
-    return size if size in kinds else " or ".join(each for each in kinds if each != "null")
+    return size if size in texts else " or ".join(each for each in texts if each != "null")
 
 
-def _one(value: dict[str, Any], defs: dict[str, Any]) -> str:
+def _alternative_text(value: dict[str, Any], defs: dict[str, Any]) -> str:
     if "const" in value:
         return f"`{'true' if value['const'] is True else value['const']}`"
     if "enum" in value:
@@ -104,10 +108,10 @@ def _one(value: dict[str, Any], defs: dict[str, Any]) -> str:
             top = value.get("maximum", value.get("exclusiveMaximum", 0) - 1)
             return f"{value['minimum']:,} to {top:,}" if "minimum" in value else "whole number"
         case "array":
-            return f"list of {_kind(value['items'], defs)}"
+            return f"list of {_value_text(value['items'], defs)}"
         case "object":
             inner = value.get("additionalProperties")
-            return f"mapping of {_kind(inner, defs)}" if isinstance(inner, dict) else "mapping"
+            return f"mapping of {_value_text(inner, defs)}" if isinstance(inner, dict) else "mapping"
         case "boolean":
             return "true or false"
         case kind:
@@ -121,7 +125,7 @@ def _default(value: dict[str, Any]) -> str:
     return f"`{json.dumps(given, ensure_ascii=False)}`" if isinstance(given, list) else f"`{given}`"
 
 
-def _words(value: dict[str, Any]) -> str:
+def _description(value: dict[str, Any]) -> str:
     return " ".join(str(value.get("description", "")).split())
 
 

@@ -50,7 +50,7 @@ def load(name: str) -> bytes:
 
 
 def stale() -> Iterator[str]:
-    """A sentence for each committed file that is not what this tool writes."""
+    """A sentence for each committed file that is missing, differs, or is not made by this tool."""
     made = files()
     for name, data in made.items():
         if not (ASSETS / name).exists():
@@ -65,7 +65,7 @@ def stale() -> Iterator[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the assets, or compare them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where a file differs")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file differs")
     if parser.parse_args(arguments).check:
         wrong = list(stale())
         print("\n".join(wrong) or f"{len(files())} files are as this tool writes them")

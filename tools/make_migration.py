@@ -1,4 +1,4 @@
-"""Write the SQL of the whole schema as migration 1. The files are frozen at the first release."""
+"""Writes the SQL of the ledger's whole schema as migration 1. The files are frozen at the first release."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parents[1] / "src" / "pvdm" / "ledger" / "migrations"
 
 
 def main() -> int:
-    """Write both files."""
+    """Write one file for each database."""
     for dialect in DIALECTS:
         path = FOLDER / f"0001_ledger.{dialect}.sql"
         path.write_text(HEADER + SEPARATOR.join(statements(dialect)) + "\n")

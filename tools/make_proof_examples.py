@@ -1,4 +1,4 @@
-"""Writes spec/examples: one real envelope of every kind, the trust root, bundles, by published test keys.
+"""Writes spec/examples: a real envelope of every kind, trust roots and bundles, signed with published test keys.
 
 Run it from the root of the repository: `python -m tools.make_proof_examples`; `--check` compares only.
 """
@@ -62,7 +62,7 @@ def envelopes() -> dict[str, Envelope]:
 
 
 def files() -> dict[str, bytes]:
-    """The bytes of each file; `payloads/` holds the same payloads laid out for people."""
+    """The bytes of each file by its name; `payloads/` has the envelopes' payloads as indented JSON."""
     made: dict[str, bytes] = {}
     for name, envelope in envelopes().items():
         made[name] = envelope.to_bytes()
@@ -77,7 +77,7 @@ def files() -> dict[str, bytes]:
 
 
 def stale() -> Iterator[str]:
-    """A sentence for each committed file that is not what this tool writes."""
+    """A sentence for each committed file that is missing, differs, or is not made by this tool."""
     made = files()
     for name, data in made.items():
         if not (EXAMPLES / name).exists():
@@ -92,7 +92,7 @@ def stale() -> Iterator[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the examples, or compare them."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where a file differs")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file differs")
     if parser.parse_args(arguments).check:
         wrong = list(stale())
         print("\n".join(wrong) or f"{len(files())} files are as this tool writes them")

@@ -11,11 +11,30 @@ PAGE = Path(__file__).parents[1] / "spec" / "states.md"
 
 HEAD = """# States
 
-Made by `python -m tools.make_states` from `src/pvdm/model/states.py`; a test compares. The same table becomes the
-database's constraints (`tools/ledger_sql.py`) and the code's own check. Every step is one row update in one
-transaction and leaves an event with the old and the new row. A state that no arrow leaves is terminal. A crash leaves
-an attempt in the state it had.
+Attempts, nonces, workloads and announced publications are rows of the ledger, the Steward's database. Their states
+change by fixed steps. This page lists every state and every permitted step between two states. (The states of a handle
+are not listed here.) It is for operators who look up a state that `pvdm status` shows, and for people who change the
+code. [`docs/concepts.md`](../docs/concepts.md) explains the words. A *restore* brings the ledger back from a backup
+([`docs/restore.md`](../docs/restore.md)).
+
+- Every step is one row update in one transaction. It leaves an event in the step log, with the old and the new row.
+- A step that is not listed is refused, by the code and by triggers of the database.
+- A state without a further step is terminal.
+- A crash changes no state: an attempt stays in the state that it had.
+
+`python -m tools.make_states` writes this page from `src/pvdm/model/states.py`, and a test compares the two.
+`tools/ledger_sql.py` makes the triggers of the database from the same file.
 """
+
+ABOUT = {
+    "attempt": "An attempt is one try at a chunk, on its own branch. It begins when the ledger gets its row.",
+    "nonce": "A nonce is 128 random bits, valid for one publication, override, attestation or approval.",
+    "workload": "A workload is one publication run of a contract, with all its chunks.",
+    "announced publication": (
+        "A publication to an upstream catalog is announced in the ledger before the request is sent\n"
+        "([`docs/upstreams.md`](../docs/upstreams.md))."
+    ),
+}
 
 
 def page() -> str:
@@ -24,11 +43,13 @@ def page() -> str:
 
 
 def section(machine: Machine) -> str:
-    """One machine: table, then diagram."""
+    """One machine: what has these states, table, diagram."""
     rows = [f"| {step.old} | {step.new} | {step.when} |" for step in machine.transitions]
     rows += [f"| {state} | – (terminal) | |" for state in machine.terminal()]
     lines = [
         f"## States of {_article(machine.name)} {machine.name}",
+        "",
+        ABOUT[machine.name],
         "",
         "| from | to | when |",
         "| --- | --- | --- |",

@@ -67,7 +67,7 @@ pub static UNASSIGNED: &[(u32, u32)] = &[
 
 
 def main() -> int:
-    """Write both files, or say why this Python cannot."""
+    """Write both files; print an error if this Python has another version of Unicode."""
     if unicodedata.unidata_version != VERSION:
         print(f"error: needs Unicode {VERSION}, this Python has {unicodedata.unidata_version}; use Python 3.11")
         return 1

@@ -43,16 +43,17 @@ def _text(note: str, spec: str, entries: Iterable[Json]) -> str:
 
 
 def stale() -> Iterator[str]:
-    """A sentence for each committed file that is not what this tool writes."""
+    """A sentence for each committed file that is missing, or differs from what this tool writes."""
     for name, text in files().items():
         path = VECTORS / name
         if not path.exists():
             yield f"vectors/{name} is not there"
             continue
-        held, made = path.read_text("utf-8").splitlines(), text.splitlines()
-        if held != made:
-            line = next((at for at, (old, new) in enumerate(zip(held, made, strict=False)) if old != new), None)
-            where = f"line {line + 1} differs" if line is not None else f"{len(made)} lines expected, got {len(held)}"
+        stored, made = path.read_text("utf-8").splitlines(), text.splitlines()
+        if stored != made:
+            pairs = enumerate(zip(stored, made, strict=False), 1)
+            line = next((number for number, (old, new) in pairs if old != new), None)
+            where = f"line {line} differs" if line is not None else f"{len(made)} lines expected, got {len(stored)}"
             yield f"vectors/{name} is not what this tool writes: {where}"
 
 

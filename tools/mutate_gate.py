@@ -1,8 +1,8 @@
-"""Takes the checks of the gate and of protection out one by one, in a copy, and prints which tests then go red.
+"""Removes the checks of the gate and of protection one at a time, in a copy, and prints which tests then fail.
 
     python -m tools.mutate_gate [CHECK …]
 
-A check that can be taken out without any test noticing ends the script with 1.
+The exit code is 1 if a check can be removed and no test fails.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "protectable": (f"{_GATE}/test_protectable_tables.py", f"{_GATE}/test_reader_settings.py"),
     "sealed": ("tests/behaviour/stores/test_sealed.py",),
 }
-"""The tests of each part, which are run when a check of that part is taken out."""
-RED_TESTS_MAX: Final = 8
-"""Of a check that many tests need, so many are enough to be named."""
-ROOM: Final = "src/pvdm"
+"""The tests of each part, which are run when a check of that part is removed."""
+FAILING_TESTS_MAX: Final = 8
+"""A run stops after this many failures."""
+SOURCES: Final = "src/pvdm"
 _FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """A function whose body is replaced; `inside` takes out only the calls to it in that function.
+    """A function whose body is replaced. With `inside`, only the calls to it in that other function are removed.
 
-    `part` names the tests that are run.
+    `check` is the mutation's name, and `part` names the tests that are run.
     """
 
     check: str
@@ -52,7 +52,7 @@ class Mutation:
     part: str = "words"
 
 
-# Where later checks need what a check gives, the body gives it without checking.
+# Bodies for checks whose results later checks need: they return the result without checking anything.
 LENIENT_ENVELOPES: Final = """
 import base64, json
 from pvdm.trust.envelope import Signature
@@ -94,9 +94,9 @@ chunks = [
 return SignedProposal(proposal, tuple(chunks), statements.workload, trust)
 """
 
-UNSTEADY: Final = """
-data = self._inner.read(location, most=most)
-self.seen[location] = hashlib.sha256(data).hexdigest()
+READ_WITHOUT_COMPARING: Final = """
+data = self._inner.read(location, max_bytes=max_bytes)
+self.hashes[location] = hashlib.sha256(data).hexdigest()
 return data
 """
 _GATE_FILE: Final = "metadata/gate/gate.py"
@@ -146,7 +146,7 @@ MUTATIONS: Final = (
     Mutation("found row ids given away", _FOUND, "require_row_ids", part="found"),
     Mutation("found list", _FOUND, "require_list_of", part="found"),
     Mutation("found headers", _FOUND, "require_header", part="found"),
-    Mutation("found files read twice", _FOUND, "read", UNSTEADY, part="found"),
+    Mutation("found files read twice", _FOUND, "read", READ_WITHOUT_COMPARING, part="found"),
     Mutation("found at the first publication", "metadata/gate/publication.py", "require_as_found", part="found"),
     Mutation("column names", _PROTECTABLE, "_require_names", part="protectable"),
     Mutation("reader settings", _PROTECTABLE, "require_no_reader_settings", part="protectable"),
@@ -154,15 +154,15 @@ MUTATIONS: Final = (
 )
 
 
-class _Emptied(ast.NodeTransformer):
-    """Gives the function another body."""
+class _BodyReplacer(ast.NodeTransformer):
+    """Replaces the body of the mutation's function."""
 
     def __init__(self, mutation: Mutation) -> None:
         self.mutation = mutation
         self.hits = 0
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        """The function itself; others are looked through."""
+        """Replace the body of the function itself; search others for it."""
         self.generic_visit(node)
         if node.name == self.mutation.function:
             self.hits += 1
@@ -170,8 +170,8 @@ class _Emptied(ast.NodeTransformer):
         return node
 
 
-class _Uncalled(ast.NodeTransformer):
-    """Takes out calls that stand alone, in one function."""
+class _CallRemover(ast.NodeTransformer):
+    """Removes the calls in one function that are statements of their own."""
 
     def __init__(self, mutation: Mutation) -> None:
         self.mutation = mutation
@@ -179,14 +179,14 @@ class _Uncalled(ast.NodeTransformer):
         self.hits = 0
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        """Only inside of the one function."""
+        """Note whether the visited code lies in the one function."""
         outer, self.within = self.within, self.within or node.name == self.mutation.inside
         self.generic_visit(node)
         self.within = outer
         return node
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
-        """A statement that is a call to the function becomes nothing."""
+        """Replace a statement that is a call to the mutation's function by `pass`."""
         called = node.value.func if isinstance(node.value, ast.Call) else None
         name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", None)
         if self.within and name == self.mutation.function:
@@ -195,20 +195,20 @@ class _Uncalled(ast.NodeTransformer):
         return node
 
 
-def mutated(source: str, mutation: Mutation) -> str:
-    """The source without the check; a check that is not found is an error."""
+def mutate(source: str, mutation: Mutation) -> str:
+    """The source without the check. Raises unless the check is found exactly once."""
     tree = ast.parse(source)
-    transformer = _Emptied(mutation) if mutation.inside is None else _Uncalled(mutation)
+    transformer = _BodyReplacer(mutation) if mutation.inside is None else _CallRemover(mutation)
     changed = ast.fix_missing_locations(transformer.visit(tree))
     if transformer.hits != 1:
         raise LookupError(f"{mutation.function} was found {transformer.hits} times in {mutation.file}")
     return ast.unparse(changed)
 
 
-def red(copy: Path, parts: Sequence[str]) -> list[str]:
-    """The tests of these parts that fail there."""
+def find_failing(copy: Path, parts: Sequence[str]) -> list[str]:
+    """Run the tests of these parts in the copy, and return those that fail."""
     tests = [path for part in parts for path in TESTS[part]]
-    options = ["-q", "-p", "no:cacheprovider", "--tb=no", "-rfE", f"--maxfail={RED_TESTS_MAX}"]
+    options = ["-q", "-p", "no:cacheprovider", "--tb=no", "-rfE", f"--maxfail={FAILING_TESTS_MAX}"]
     paths = f"{copy}/src:{copy}:{ROOT}/build/pykernel"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *tests],
@@ -224,8 +224,8 @@ def red(copy: Path, parts: Sequence[str]) -> list[str]:
 
 
 def run(wanted: Sequence[str], say: Callable[[str], None]) -> int:
-    """Every mutation, or those whose check is named; how many nobody noticed."""
-    unseen = 0
+    """Try every mutation, or those whose check is named; returns how many no test noticed."""
+    unnoticed = 0
     with tempfile.TemporaryDirectory(prefix="pvdm-mutants-") as folder:
         copy = Path(folder)
         for part in ("src", "tests", "tools", "spec", "vectors", "pyproject.toml"):
@@ -234,21 +234,22 @@ def run(wanted: Sequence[str], say: Callable[[str], None]) -> int:
                 shutil.copytree(source, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(source, copy / part)
-        if before := red(copy, tuple(TESTS)):
-            raise RuntimeError(f"the gate's tests are red as they are: {before[:5]}")
+        if failing := find_failing(copy, tuple(TESTS)):
+            raise RuntimeError(f"the gate's tests fail without a mutation: {failing[:5]}")
         for mutation in MUTATIONS:
             if wanted and mutation.check.split()[0] not in wanted:
                 continue
-            path = copy / ROOM / mutation.file
-            whole = path.read_text()
-            path.write_text(mutated(whole, mutation))
-            found = red(copy, [mutation.part])
-            path.write_text(whole)
-            unseen += not found
-            say(f"{mutation.check} ({mutation.function}): {'NOT NOTICED' if not found else f'{len(found)} tests'}")
-            for name in found:
+            path = copy / SOURCES / mutation.file
+            original = path.read_text()
+            path.write_text(mutate(original, mutation))
+            failing = find_failing(copy, [mutation.part])
+            path.write_text(original)
+            unnoticed += not failing
+            result = f"{len(failing)} tests fail" if failing else "NOT NOTICED"
+            say(f"{mutation.check} ({mutation.function}): {result}")
+            for name in failing:
                 say(f"    {name.partition('::')[2]}")
-    return unseen
+    return unnoticed
 
 
 if __name__ == "__main__":

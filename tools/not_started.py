@@ -1,4 +1,4 @@
-"""Says in one line what a test run could not start and why; with PVDM_REQUIRE_SERVICES=1 that is a failure."""
+"""Prints in one line what a test run could not start and why; with PVDM_REQUIRE_SERVICES=1 that is a failure."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def notices(pairs: list[str]) -> list[str]:
 
 
 def summary(parts: list[str]) -> str:
-    """The one line."""
+    """The line for these parts."""
     return "not started: " + "; ".join(parts) if parts else "not started: nothing, every part was tested"
 
 
 def main(arguments: list[str]) -> int:
-    """Print the summary; 1 where something that is required was not started."""
+    """Print the summary; returns 1 if something that is required was not started."""
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--notice", action="append", default=[], metavar="NAME=FILE")
     parser.add_argument("reports", nargs="*", type=Path)

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Says which prerequisites of a checkout are missing or too old, and the exact package to install. Plain POSIX shell with builtins
-# only: it must work where Python is the thing that is missing.
+# Prints which prerequisites of a checkout are missing or too old, and the package to install. This is plain POSIX shell, with
+# builtins only, since Python may be what is missing.
 #
 #   sh tools/prerequisites.sh [python] [java] [cargo] [cc]      (all four when none is named)
 #
-# Exit 0: all that were asked for are there. Exit 1: at least one is not. PYTHON and CARGO name the programs to look at.
+# Exit code 0: all named prerequisites are there. 1: at least one is not. PYTHON and CARGO name the programs to check.
 set -u
 
 PYTHON=${PYTHON:-python3}
@@ -13,7 +13,7 @@ PYTHON_MIN_MINOR=11
 JAVA_MIN=17
 missing=0
 
-# The kernel's manifest owns the version of Rust it needs.
+# Prints the lowest version of Rust that the kernel's manifest accepts.
 rust_min() {
     case $0 in */*) root=${0%/*}/.. ;; *) root=.. ;; esac
     while IFS= read -r line; do
@@ -23,7 +23,7 @@ rust_min() {
     done < "$root/kernel/Cargo.toml"
 }
 
-# say WHAT DEBIAN FEDORA MACOS
+# say WHAT DEBIAN FEDORA MACOS: reports a missing prerequisite, and how to install it on each system
 say() {
     missing=1
     echo "$1"
@@ -41,6 +41,7 @@ at_least() {
     [ "$major" -gt "$2" ] || { [ "$major" -eq "$2" ] && [ "${minor:-0}" -ge "$3" ]; }
 }
 
+# Prints a newer Python that is installed under another name, if there is one.
 newer_python() {
     for name in python3.14 python3.13 python3.12 python3.11; do
         if "$name" -c '' > /dev/null 2>&1; then
@@ -69,7 +70,7 @@ check_python() {
 }
 
 check_java() {
-    # `java -version` answers on the standard error: openjdk version "17.0.15" 2025-04-15
+    # `java -version` prints to standard error, for example: openjdk version "17.0.15" 2025-04-15
     version=$(java -version 2>&1) || version=
     case $version in
         *\"*) version=${version#*\"}; version=${version%%\"*} ;;

@@ -1,6 +1,6 @@
 """Published test keys and one good instance of every signed document; hostile assets and examples are made from these.
 
-The private keys follow from their names. They protect nothing and must not be used.
+The private keys are derived from their names. They protect nothing and must not be used. Times are in microseconds.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ ORIGIN: Final = "log.example/orders"  # as in tests/support/ledger/log_storage.p
 
 
 def fixed(name: str, size: int = 32) -> str:
-    """Hex that follows from a name: a hash, id or nonce of the examples."""
+    """Hexadecimal digits derived from a name: a hash, id or nonce of the examples, of `size` bytes."""
     return hashlib.sha256(f"pvdm example {name}".encode()).hexdigest()[: 2 * size]
 
 
@@ -154,7 +154,7 @@ KEYS: Final = {
 
 
 def root_of(keys: list[TrustedKey], *, version: int = 1, previous: str | None = None, notaries: int = 1) -> TrustRoot:
-    """A trust root over these keys, signed by two."""
+    """A trust root with these keys, which needs two root signers and this many notaries."""
     ordered = tuple(sorted(keys, key=lambda key: key.key_id))
     return TrustRoot(version, previous, NOW - 30 * DAY, NOW + 60 * DAY, ordered, Thresholds(notaries, 2))
 
@@ -283,7 +283,7 @@ CORE: Final = ProofCore(
 
 
 def notary_part(notary: str = "notary-a") -> NotaryPart:
-    """What a notary says beside the core; commitments are under its own keys."""
+    """The part of a proof beside the core, which differs by notary; commitments are under the notary's own keys."""
     commitments = tuple(
         Commitments(name, fixed(f"{notary} {name.value}"), fixed(f"{notary} {name.value}"))
         for name in (ProjectionName.CONTENT, ProjectionName.IDENTITY)
@@ -292,7 +292,7 @@ def notary_part(notary: str = "notary-a") -> NotaryPart:
 
 
 def failed_part(notary: str = "notary-a") -> NotaryPart:
-    """The same with another content digest on the staged side."""
+    """As `notary_part`, with another commitment to the content digest on the staged side."""
     content, identity = notary_part(notary).commitments
     changed = Commitments(content.projection, content.intent, fixed(f"{notary} staged content"))
     return NotaryPart(notary, EPOCH, (changed, identity), Isolation.PROCESS, Storage.COPIED, ISSUED, EXPIRES)

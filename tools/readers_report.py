@@ -1,4 +1,7 @@
-"""Joins the reports of the differential reading suite to build/readers.json and prints its figures."""
+"""Joins the reports of the differential reading suite (tests/readers) into build/readers.json and prints its figures.
+
+The suite lets several engines read the same Parquet files. A report is about one kind of table, a lane.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ OUT: Final = Path("build/readers.json")
 
 
 def join(reports: list[dict[str, Any]]) -> dict[str, Any]:
-    """One report of all tables."""
+    """One report of all kinds of tables."""
     writers: Counter[str] = Counter()
     queries: Counter[str] = Counter()
     unreadable: Counter[str] = Counter()

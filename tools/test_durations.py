@@ -1,4 +1,4 @@
-"""Keeps where the time of a test run went: the slowest tests and modules, from the report that pytest writes."""
+"""Records which tests and modules of a test run took longest, from the report that pytest writes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from xml.etree import ElementTree
 
 SLOWEST: Final = 100
 LEAST_SECONDS: Final = 4.0
-"""Modules below this are not worth an order of their own."""
+"""Modules that took less are left out of durations.json: they need no place in the order of the next run."""
 
 
 def module_of(classname: str) -> str:
-    """The path of the module whose tests have this class name."""
+    """The path of the module whose tests have this class name in the report, such as `tests.unit.test_x.TestY`."""
     parts = classname.split(".")
-    found = next((at for at, part in enumerate(parts) if part.startswith("test_")), len(parts) - 1)
-    return "/".join(parts[: found + 1]) + ".py"
+    module = next((at for at, part in enumerate(parts) if part.startswith("test_")), len(parts) - 1)
+    return "/".join(parts[: module + 1]) + ".py"
 
 
 def durations(report: Path) -> tuple[dict[str, float], dict[str, float]]:
@@ -42,8 +42,8 @@ def main(report: Path) -> int:
     if not report.is_file():
         return 0
     tests, modules = durations(report)
-    kept = {name: round(seconds, 1) for name, seconds in modules.items() if seconds >= LEAST_SECONDS}
-    report.with_name("durations.json").write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
+    slow_modules = {name: round(seconds, 1) for name, seconds in modules.items() if seconds >= LEAST_SECONDS}
+    report.with_name("durations.json").write_text(json.dumps(slow_modules, indent=1) + "\n", "utf-8")
     lines = [f"{sum(modules.values()):8.1f} s  of {len(tests)} tests in {len(modules)} modules, by all workers"]
     for listed in (modules, tests):
         lines += [f"{seconds:8.1f} s  {name}" for name, seconds in islice(listed.items(), SLOWEST)]

@@ -23,7 +23,7 @@ from pvdm.model.schema import (
 )
 from tools.vector_variant import Content, write
 
-# Notation is JSON, as deep as its type says.
+# A type or a value in the notation of vectors/README.md, which is JSON.
 Json: TypeAlias = Any
 _Item = TypeVar("_Item")
 
@@ -42,6 +42,7 @@ RANGES: Final = {
     Kind.TIMESTAMP_NS: _INT64,
     Kind.TIMESTAMPTZ_NS: _INT64,
 }
+# Bit patterns: zeros, ones, subnormal and largest numbers, infinities and NaNs.
 FLOATS: Final = {
     Kind.FLOAT: (
         "00000000", "80000000", "3f800000", "bf800000", "00000001", "80000001", "007fffff", "00800000", "7f7fffff",
@@ -54,7 +55,7 @@ FLOATS: Final = {
         "3fb999999999999a", "4340000000000000", "7ff8000000000001",
     ),
 }  # fmt: skip
-# Every code point is assigned in Unicode 14, so that portable mode takes all of them.
+# Every code point is assigned in Unicode 14, so portable mode accepts all of them.
 TEXTS: Final = (
     "", "a", " ", "\0", "a\0b", "\x7f", "\u0080", "\u07ff", "\u0800", "\ud7fb", "\ue000", "\ufffd", "\U00010000",
     "\U0001f600", "\U0010fffd", "\u00e9", "e\u0301", "\u00c5", "A\u030a", "\u212b", "\u1e69", "s\u0323\u0307",
@@ -71,18 +72,18 @@ _SCALARS: Final = (
     "decimal", "decimal", "fixed(1)", "fixed(5)", "string", "variant",
 )  # fmt: skip
 _NOT_PORTABLE: Final = frozenset({"float", "double"})
-WKB_POINT: Final = "0101000000000000000000f03f0000000000000040"
+WKB_POINT: Final = "0101000000000000000000f03f0000000000000040"  # POINT (1 2) in well-known binary
 
 
 class Draw:
-    """Numbers that follow from the seed alone, the same in every version of Python."""
+    """Random numbers that depend on the seed alone, and are the same in every version of Python."""
 
     def __init__(self, seed: str) -> None:
         self._seed = seed
         self._drawn = 0
 
     def below(self, bound: int) -> int:
-        """A number from 0 to `bound` - 1; `bound` is at most some 2^400, so that every number is about as likely."""
+        """A number from 0 to `bound` - 1, all about equally likely if `bound` is at most about 2^400."""
         self._drawn += 1
         return int.from_bytes(hashlib.sha512(f"{self._seed}/{self._drawn}".encode()).digest(), "big") % bound
 
@@ -95,7 +96,7 @@ class Draw:
         return items[self.below(len(items))]
 
     def chance(self, percent: int) -> bool:
-        """True that often."""
+        """True with this probability."""
         return self.below(100) < percent
 
     def shuffled(self, items: Sequence[_Item]) -> list[_Item]:
@@ -104,15 +105,15 @@ class Draw:
         return [left.pop(self.below(len(left))) for _ in items]
 
     def hex(self, length: int) -> str:
-        """So many bytes."""
+        """This many bytes, as hexadecimal digits."""
         return "".join(f"{self.below(256):02x}" for _ in range(length))
 
 
-# Types, as JSON, so that the order of struct fields is that of the source.
+# Types, in the notation: JSON keeps the order of struct fields.
 
 
 def draw_type(draw: Draw, *, portable: bool, depth: int) -> Json:
-    """A type with exactly `depth` values inside one another; a variant counts one here."""
+    """A type that nests exactly `depth` values inside one another; a variant counts as one."""
     if depth == 1:
         return _scalar(draw, portable=portable)
     match draw.below(5):
@@ -161,7 +162,7 @@ def _key_type(draw: Draw, portable: bool, depth: int) -> Json:
 
 
 def draw_value(draw: Draw, kind: Type, *, portable: bool) -> Json:
-    """A value of that type that is not null, `unknown` apart."""
+    """A value of that type, never null except for the type `unknown`."""
     match kind:
         case PrimitiveType(name):
             return _primitive(draw, name, portable=portable)
@@ -180,7 +181,7 @@ def draw_value(draw: Draw, kind: Type, *, portable: bool) -> Json:
 
 
 def draw_slot(draw: Draw, slot: Field | Inner, *, portable: bool) -> Json:
-    """A value for a column, field, element or map value; sometimes null where it may be."""
+    """A value for a column, field, element or map value; sometimes null if it is not required."""
     if not slot.required and draw.chance(15):
         return None
     return draw_value(draw, slot.type, portable=portable)
@@ -190,7 +191,7 @@ def _pairs(draw: Draw, kind: MapType, *, portable: bool) -> Json:
     pairs: dict[str, Json] = {}
     for _ in range(draw.below(4)):
         key = draw_value(draw, kind.key.type, portable=portable)
-        # What is one key in portable mode is one key here; -0.0 and 0.0 are two.
+        # Keys that are equal in portable mode count as one key here; -0.0 and 0.0 count as two.
         same = unicodedata.normalize("NFC", json.dumps(key, ensure_ascii=False))
         pairs.setdefault(same, [key, draw_slot(draw, kind.value, portable=portable)])
     return list(pairs.values())
@@ -217,7 +218,7 @@ def _primitive(draw: Draw, kind: Kind, *, portable: bool) -> Json:
 
 
 def draw_integer(draw: Draw, low: int, high: int) -> int:
-    """A number of any length, now and then at an edge."""
+    """A number of any length between `low` and `high`, in 15 % of the draws a bound or zero."""
     if draw.chance(15):
         return draw.pick((low, high, max(low, 0)))
     number = draw.below(10 ** draw.between(1, 19))
@@ -230,7 +231,7 @@ def draw_text(draw: Draw) -> str:
 
 
 def _decimal(draw: Draw, kind: DecimalType) -> Json:
-    # A value that has a form at the declared scale, too, with no more digits there than the type has.
+    # The value must be exact at the declared scale too, without more digits there than the type has.
     coarse = kind.scale if kind.declared_scale is None else min(kind.scale, kind.declared_scale)
     fine = kind.scale if kind.declared_scale is None else max(kind.scale, kind.declared_scale)
     digits = kind.precision - fine + coarse
@@ -239,7 +240,7 @@ def _decimal(draw: Draw, kind: DecimalType) -> Json:
 
 
 def draw_content(draw: Draw, *, portable: bool, depth: int) -> Content:
-    """What a variant holds, with at most `depth` values inside one another."""
+    """The content of a variant, with at most `depth` values inside one another."""
     scalars: list[Callable[[], Content]] = [
         lambda: ("null", None),
         lambda: ("boolean", draw.chance(50)),

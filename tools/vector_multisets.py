@@ -1,4 +1,4 @@
-"""The entries of vectors/multisets.json: rows, test keys and the digests that follow from them."""
+"""The entries of vectors/multisets.json: rows, test keys, and the digests of the rows under these keys."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ _EPOCH_LAST: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A multiset without its digests; it is taken under every construction."""
+    """A multiset of rows; its digests are computed under every construction.
+
+    `rule` is the section of the specification that the case tests. `equals` names another case that must have the same
+    digest. `parts` are lists of row indexes, for each of which a partial digest is computed too.
+    """
 
     name: str
     schema: Json
@@ -32,13 +36,12 @@ class Case:
     projection: Json = None
     key: str = COUNTING_KEY
     epoch: int = 1
-    # Another case with the same rows to the specification.
     equals: str | None = None
     parts: Sequence[Sequence[int]] = field(default=())
 
 
 def published_key(name: str) -> str:
-    """A published key, in hex."""
+    """The published test key of this name, in hex."""
     return hashlib.sha256(f"pvdm test key {name}".encode()).hexdigest()
 
 
@@ -93,7 +96,7 @@ def _field(name: str, kind: Json, *, required: bool = False) -> Json:
 
 
 def _with_ids(value: Json, first: int) -> Json:
-    """The same type or schema with an id on every field and inner, in the order of the notation."""
+    """The same type or schema with ids for all fields, elements, keys and values, in the order of the notation."""
     numbers = iter(range(first, first + 10_000))
 
     def number(part: Json) -> Json:
@@ -144,7 +147,7 @@ def _payments() -> Iterator[Case]:
     yield replace(ten, name="ten rows, another key", key=published_key("1"), rule="digest 2")
     yield replace(ten, name="ten rows, key of zeros", key="00" * 32, rule="digest 2")
     yield replace(ten, name="ten rows, key of ff", key="ff" * 32, rule="digest 2")
-    # The epoch is told in the partial; the digest does not depend on it.
+    # The partial contains the epoch; the digest does not depend on it.
     yield replace(ten, name="ten rows, epoch 0", epoch=0, rule="digest 4", equals=ten.name)
     yield replace(ten, name="ten rows, last epoch", epoch=_EPOCH_LAST, rule="digest 4", equals=ten.name)
     swapped = [_payment(1, 2, "x"), _payment(3, 4, "y")]

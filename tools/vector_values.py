@@ -1,4 +1,4 @@
-"""The entries of vectors/values.json: edges of every type, then drawn values that nest up to four deep."""
+"""The entries of vectors/values.json: edge values of every type, then random values, nested up to four deep."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ _LENGTHS: Final = (1, 2, 127, 128, 129)
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A value without its cell; without modes it is taken in both."""
+    """A value; its canonical cell is computed in each of `modes`.
+
+    `rule` is the section of the specification that the case tests. `arrow` is the Arrow type that holds the value, if
+    not the usual one.
+    """
 
     name: str
     rule: str
@@ -73,7 +77,7 @@ def _simple() -> Iterator[Case]:
     for kind, (low, high) in RANGES.items():
         numbers = {low, low + 1, high - 1, high, *(number for number in _SMALL if low <= number <= high)}
         rule = "canonical 5.1" if kind in {Kind.INT, Kind.LONG} else "canonical 5.5"
-        # Between the modes nothing differs for integers, so each number is in one of them, and the bounds in both.
+        # Both modes encode integers alike, so most numbers are in one mode only; the bounds and zero are in both.
         for number in sorted(numbers):
             modes = MODES if number in {low, high, 0} else (MODES[number % 2],)
             yield Case(f"{kind.value} {number}", rule, kind.value, str(number), modes)
@@ -103,7 +107,7 @@ def _at(unscaled: int, scale: int) -> Json:
 
 
 def _exact(precision: int, scale: int, declared: int) -> list[int]:
-    """Zero and the largest numbers that have a form at the declared scale."""
+    """Zero, and the largest and smallest unscaled values that are exact at the declared scale."""
     most = 10 ** (precision - abs(scale - declared)) - 1
     shift = max(scale - declared, 0)
     return sorted({0, most * 10**shift, -most * 10**shift})

@@ -9,11 +9,12 @@ Content: TypeAlias = tuple[str, Any]
 """The kind of a value and the value: numbers, text, bytes, a list of contents or a dictionary from name to content."""
 
 Below: TypeAlias = Callable[[int], int]
-"""Which of so many equivalent layouts to take, from 0."""
+"""Chooses one of several equivalent layouts: called with their number, it returns an index."""
 
+# Type codes of the encoding with their sizes in bytes; for decimals also the most digits.
 _INTEGERS: Final = ((3, 1), (4, 2), (5, 4), (6, 8))
 _DECIMALS: Final = ((8, 4, 9), (9, 8, 18), (10, 16, 38))
-_COUNTS: Final = {
+_TIMES: Final = {
     "date": (11, 4),
     "timestamptz": (12, 8),
     "timestamp": (13, 8),
@@ -25,14 +26,14 @@ _SHORT_STRING_MAX_BYTES: Final = 63
 
 
 def plain(_bound: int) -> int:
-    """The smallest layout everywhere."""
+    """Always choose the first layout, which is the smallest."""
     return 0
 
 
 def write(content: Content, below: Below) -> dict[str, str]:
-    """The two byte strings of a variant, in hex."""
+    """The metadata and the value of a variant, in hex."""
     names = sorted(set(_names(content)))
-    if below(3) == 1:
+    if below(3) == 1:  # an unused name, and names that are not sorted, are valid too
         names.append("unused")
         names = names[::-1]
     ids = {name: index for index, name in enumerate(names)}
@@ -57,11 +58,13 @@ def _signed(number: int, width: int) -> bytes:
 
 
 def _width(largest: int, below: Below) -> int:
+    """Bytes for numbers up to `largest`: as many as needed, or more, up to 4."""
     needed = max(1, (largest.bit_length() + 7) // 8)
     return needed + below(5 - needed)
 
 
 def _ends(parts: Sequence[bytes]) -> list[int]:
+    """Where each part ends if the parts follow one another, after a leading 0."""
     ends = [0]
     for part in parts:
         ends.append(ends[-1] + len(part))
@@ -106,7 +109,7 @@ def _value(content: Content, ids: dict[str, int], below: Below) -> bytes:
         case "object":
             return _object(held, ids, below)
         case _:
-            code, size = _COUNTS[kind]
+            code, size = _TIMES[kind]
             return bytes([code << 2]) + _signed(held, size)
 
 

@@ -1,4 +1,4 @@
-//! A digester: takes batches, gives the row count and one sum per projection.
+//! The digester: hashes the rows of batches, and gives the row count and one sum of hashes per projection.
 
 use crate::canonical::batch_column::{BatchColumn, DictionaryCache};
 use crate::canonical::bind::bind_batch;
@@ -15,9 +15,10 @@ pub struct Digester {
     hashers: Vec<Hasher>,
     sums: Vec<Sum>,
     rows: u64,
+    /// The encoded rows that are hashed next.
     tile: Tile,
     cache: DictionaryCache,
-    hashing: Duration,
+    hash_time: Duration,
 }
 
 impl Digester {
@@ -32,7 +33,7 @@ impl Digester {
             rows: 0,
             tile: Tile::default(),
             cache: DictionaryCache::default(),
-            hashing: Duration::ZERO,
+            hash_time: Duration::ZERO,
         }
     }
 
@@ -45,18 +46,20 @@ impl Digester {
             let end = (first + TILE_ROWS).min(batch.len());
             for (at, projection) in projections.iter().enumerate() {
                 let mut next = first;
+                // A tile takes fewer rows if they are large.
                 while next < end {
                     next += self.tile.fill(projection, next, end - next)?;
                     let start = Instant::now();
                     self.hashers[at].add_to(&mut self.sums[at], self.tile.messages(), self.tile.lengths());
-                    self.hashing += start.elapsed();
+                    self.hash_time += start.elapsed();
                 }
             }
         }
         Ok(())
     }
 
-    /// Checks the types and values of the columns that no projection has, without a digest.
+    /// Encodes the columns that no projection has, to check their types and values; the sums stay as they are. The
+    /// rules of portable mode are for projected columns only, so these columns are encoded in stored mode.
     pub fn check_rest(&mut self, batch: &StructArray) -> Result<()> {
         let projected: Vec<usize> = self.plan.projections.iter().flatten().copied().collect();
         let rest: Vec<usize> = (0..self.plan.fields.len()).filter(|at| !projected.contains(at)).collect();
@@ -83,7 +86,7 @@ impl Digester {
 
     /// The time that all updates spent hashing.
     pub fn hash_time(&self) -> Duration {
-        self.hashing
+        self.hash_time
     }
 }
 
@@ -99,22 +102,25 @@ pub fn encode(plan: &Plan, projection: usize, batch: &StructArray) -> Result<Vec
     Ok(rows)
 }
 
-/// Binds a batch, with dictionary cells from the cache.
+/// Binds the batch's columns to the plan's fields, with the encoded cells of their dictionaries from the cache. A field
+/// that no projection has is `None`.
 fn bind_with_cache(plan: &Plan, batch: &StructArray, cache: &mut DictionaryCache) -> Result<Vec<Option<BatchColumn>>> {
     let bound = bind_batch(plan, batch)?.into_iter().zip(&plan.fields).enumerate();
-    let made = bound.map(|(at, (column, field))| {
+    let batch_columns = bound.map(|(at, (column, field))| {
         Some(match batch.column_by_name(&field.name) {
             Some(array) => cache.batch_column(at, column?, array),
             None => BatchColumn::new(column?),
         })
     });
-    Ok(made.collect())
+    Ok(batch_columns.collect())
 }
 
+/// Binds the batch's columns to the plan's fields, without a cache.
 pub(crate) fn bind(plan: &Plan, batch: &StructArray) -> Result<Vec<Option<BatchColumn>>> {
     Ok(bind_batch(plan, batch)?.into_iter().map(|column| column.map(BatchColumn::new)).collect())
 }
 
+/// The bound columns at these positions of the plan's fields.
 pub(crate) fn pick<'a>(columns: &'a [Option<BatchColumn>], positions: &[usize]) -> Vec<&'a BatchColumn> {
     positions.iter().filter_map(|position| columns[*position].as_ref()).collect()
 }

@@ -12,14 +12,15 @@ pub struct Fault {
     pub row: Option<usize>,
     /// The row group of a file, if one is at fault.
     pub group: Option<usize>,
-    /// Boxed, because every result of the kernel is as large as a fault.
+    /// The claim of a file that does not hold. It is boxed, because every `Result` of the kernel is as large as a
+    /// fault.
     pub claim: Option<Box<Claim>>,
     pub expected: String,
     pub got: String,
 }
 
-/// A claim of a Parquet file about its own values that does not hold: its name in the format, and its page if it is
-/// about one.
+/// A claim that a Parquet file makes about its own values, for example a statistic: its name in the format, and the
+/// page if it is about a single page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     pub name: String,
@@ -33,13 +34,13 @@ impl Fault {
         Fault { code, column, row: None, group: None, claim: None, expected, got }
     }
 
-    /// Adds the row at fault.
+    /// Adds the row at fault, unless the fault already has one.
     pub fn at(mut self, row: usize) -> Self {
         self.row.get_or_insert(row);
         self
     }
 
-    /// Adds the row group at fault.
+    /// Adds the row group at fault, unless the fault already has one.
     pub fn in_group(mut self, group: usize) -> Self {
         self.group.get_or_insert(group);
         self

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use zeroize::Zeroize;
 
-/// The largest block that glibc's dynamic threshold adapts to.
+/// 32 MiB: glibc's allocator never raises its dynamic mmap threshold above this size (`learn_large_blocks`).
 const LEARNED_MAX_BYTES: usize = 33_554_432;
 
 pyo3::create_exception!(
@@ -43,11 +43,12 @@ impl From<Fault> for PyErr {
 /// Imports a record batch through the Arrow C data interface, without copying values.
 #[allow(unsafe_code)]
 fn import_batch(batch: &Bound<'_, PyAny>) -> PyResult<StructArray> {
-    // SAFETY: the checked import validates every value, which would cost as much as a digest, and refuses bytes under a
-    // null. `pvdm.digest.exported` has checked what the unchecked import relies on: pyarrow's `validate` for buffer
-    // sizes, which the interface infers from the last offsets, and what that does not check (offsets of empty arrays,
-    // children of fixed-size lists, depth). After that `bind` and `column` read values only through slices and checked
-    // ranges. A batch that `pvdm.digest.exported` has not checked must not be given to this module.
+    // SAFETY: the unchecked import infers the sizes of buffers from the last offsets. So the caller must have checked
+    // the batch with `check_batch` of `pvdm.digest.arrow`. That function calls pyarrow's `validate`, which checks these
+    // sizes, and then checks what `validate` does not: offsets of empty arrays, children of fixed-size lists, and
+    // depth. Afterwards `canonical::bind` and `canonical::column` read values only through slices and checked ranges.
+    // The checked import is not used because it validates every value, which would cost as much as a digest, and
+    // refuses invalid bytes under a null, which are never read.
     let data = unsafe { ArrayData::from_pyarrow_bound_unchecked(batch)? };
     match data.data_type() {
         arrow_schema::DataType::Struct(_) => Ok(StructArray::from(data)),
@@ -55,6 +56,7 @@ fn import_batch(batch: &Bound<'_, PyAny>) -> PyResult<StructArray> {
     }
 }
 
+/// Finds a SHA-256 implementation by name; `auto` is the fastest one. Refuses a name that this processor lacks.
 fn find_hash_path(name: &str) -> PyResult<HashPath> {
     let available = HashPath::available();
     match name {
@@ -75,16 +77,17 @@ impl PyDigester {
     #[pyo3(signature = (plan, keys, hash_path = "auto"))]
     fn new(plan: &str, keys: Vec<Vec<u8>>, hash_path: &str) -> PyResult<Self> {
         let plan = Plan::parse(plan)?;
-        let mut fixed = Vec::with_capacity(keys.len());
+        let mut element_keys = Vec::with_capacity(keys.len());
         for mut key in keys {
-            fixed.push(<[u8; 32]>::try_from(&key[..]).map_err(|_| PyValueError::new_err("a key has 32 bytes"))?);
+            let element_key = <[u8; 32]>::try_from(&key[..]);
+            element_keys.push(element_key.map_err(|_| PyValueError::new_err("a key has 32 bytes"))?);
             key.zeroize();
         }
-        if fixed.len() != plan.projections.len() {
+        if element_keys.len() != plan.projections.len() {
             return Err(PyValueError::new_err("one key per projection is needed"));
         }
-        let digester = Digester::new(plan, &fixed, find_hash_path(hash_path)?);
-        fixed.iter_mut().for_each(Zeroize::zeroize);
+        let digester = Digester::new(plan, &element_keys, find_hash_path(hash_path)?);
+        element_keys.iter_mut().for_each(Zeroize::zeroize);
         Ok(PyDigester(digester))
     }
 
@@ -119,14 +122,15 @@ impl PyParquetFile {
         Ok(py.detach(|| self.0.read(&mut digester.0))?.to_string())
     }
 
-    /// Reads the same; returns the recipe of the file to publish as well.
+    /// Reads every row into the digester; returns the facts as JSON, and the recipe from which `splice` builds the file
+    /// to publish.
     fn read_and_rewrite<'py>(
         &self,
         py: Python<'py>,
         digester: &mut PyDigester,
     ) -> PyResult<(String, Bound<'py, PyBytes>)> {
-        let (facts, made) = py.detach(|| self.0.read_and_rewrite(&mut digester.0))?;
-        Ok((facts.to_string(), PyBytes::new(py, &made.recipe)))
+        let (facts, rewritten) = py.detach(|| self.0.read_and_rewrite(&mut digester.0))?;
+        Ok((facts.to_string(), PyBytes::new(py, &rewritten.recipe)))
     }
 
     fn batches(&self) -> PyResult<PyBatches> {
@@ -134,7 +138,7 @@ impl PyParquetFile {
     }
 }
 
-/// The first pass of locating: finds the buckets of keys that differ between two sides.
+/// The first pass of locating wrong rows: finds the hash buckets in which intended and staged rows differ.
 #[pyclass(name = "Sieve", module = "pvdm_kernel")]
 struct PySieve(Sieve);
 
@@ -165,11 +169,12 @@ impl PySieve {
 
     fn suspects(&self, fields: bool, memory_bytes: usize, spool: PathBuf, limit_bytes: u64) -> PySuspects {
         let spool = Spool { path: spool, limit_bytes };
-        PySuspects(Some(self.0.suspects(fields, |names| Records::new(names, memory_bytes, spool))))
+        PySuspects(Some(self.0.suspects(fields, |field_count| Records::new(field_count, memory_bytes, spool))))
     }
 }
 
-/// The second pass: collects the rows of those buckets. It cannot be used after `absorb` or `tally`.
+/// The second pass of locating: collects the rows of the buckets that differ. It is `None` after it was absorbed or
+/// tallied.
 #[pyclass(name = "Suspects", module = "pvdm_kernel")]
 struct PySuspects(Option<Suspects>);
 
@@ -186,7 +191,7 @@ impl PySuspects {
         Ok(py.detach(|| suspects.add(&batch, Place { staged: false, file, row: first_row }))?)
     }
 
-    /// Adds every row of a staged file.
+    /// Adds every row of a staged file, as rows of the file with this number.
     fn read(&mut self, py: Python<'_>, file: &PyParquetFile, number: u32) -> PyResult<()> {
         let suspects = self.get()?;
         Ok(py.detach(|| {
@@ -200,6 +205,7 @@ impl PySuspects {
         })?)
     }
 
+    /// Takes over the rows of another thread, which cannot be used afterwards.
     fn absorb(&mut self, other: &mut PySuspects) -> PyResult<()> {
         let other =
             other.0.take().ok_or_else(|| PyValueError::new_err("the suspects were already absorbed or tallied"))?;
@@ -219,6 +225,7 @@ impl PySuspects {
     }
 }
 
+/// The iterator that `ParquetFile.batches` returns.
 #[pyclass(name = "Batches", module = "pvdm_kernel", frozen)]
 struct PyBatches(Mutex<Batches>);
 
@@ -237,6 +244,7 @@ impl PyBatches {
     }
 }
 
+/// The canonical rows of one projection, given by its position in the plan.
 #[pyfunction]
 fn encode<'py>(
     py: Python<'py>,
@@ -252,7 +260,7 @@ fn encode<'py>(
     Ok(rows.iter().map(|row| PyBytes::new(py, row)).collect())
 }
 
-/// Builds the file to publish from the staged file, as the recipe says.
+/// Builds the file to publish from the staged file and the recipe of `read_and_rewrite`.
 #[pyfunction]
 fn splice<'py>(py: Python<'py>, recipe: PyBackedBytes, staged: PyBackedBytes) -> PyResult<Bound<'py, PyBytes>> {
     let size = recipe::spliced_size(&recipe, &staged)?;
@@ -264,8 +272,9 @@ fn hash_paths() -> Vec<&'static str> {
     HashPath::available().into_iter().map(HashPath::name).collect()
 }
 
-/// Frees one large block at import, which raises glibc's dynamic mmap threshold. Blocks of this size are then reused
-/// for the next batch, instead of being returned to the system. Thresholds set in the environment switch this off.
+/// Frees one block just below `LEARNED_MAX_BYTES` at import. This raises glibc's dynamic mmap threshold to its size.
+/// Freed blocks up to that size are then reused for the next batch, instead of being returned to the system. A
+/// threshold that is set in the environment switches this off.
 fn learn_large_blocks() {
     drop(std::hint::black_box(Vec::<u8>::with_capacity(LEARNED_MAX_BYTES - 65_536)));
 }

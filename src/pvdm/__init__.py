@@ -89,8 +89,8 @@ class Steward:
     ) -> EmbeddedSteward:
         """Start the Steward of a folder in this process, or create one. It protects against mistakes, not attackers.
 
-        `outside` is a folder, best on another disk, for the outside checkpoint. Its trust root names the `people`.
-        `store` is a file with the tables [catalog] and [s3] of its `steward.toml`, for tables in an object store.
+        `outside` is a folder for the log's newest checkpoint, best on another disk. The trust root names the `people`.
+        `store` is a file with [catalog] and [s3] as in a `steward.toml`, for tables in an object store.
         """
         from pvdm.steward.embedded.embedded import start
 
@@ -108,13 +108,13 @@ class Steward:
         retries: Retries | None = None,
     ) -> StewardClient:
         """A client for the Steward at that address; nothing is sent before its first call."""
-        # A traceback may show this frame, so the token's text must not be in it.
-        given, token = [token], None
+        # A traceback can show a frame's local variables, so none may hold the token while the client is created.
+        holder, token = [token], None
         from pvdm.client import StewardClient
 
         return StewardClient(
             url,
-            given.pop(),
+            holder.pop(),
             token_file=token_file,
             ca_file=ca_file,
             insecure=insecure,
@@ -135,8 +135,8 @@ def spark_session(
 ) -> SparkSession:
     """A Spark session with the Steward's catalog as `name`; the catalog is added to a session that runs already.
 
-    With an embedded Steward the session can have any role. With another one it has the role and domain of the
-    client's token.
+    With an embedded Steward the session can have any role. With a Steward at an address it has the role and domain
+    of the client's token.
     """
     from pvdm.client.table import uses_object_store
     from pvdm.errors import Code
@@ -179,10 +179,11 @@ def check_proof(
     threshold: int | None = None,
     now: int | None = None,
 ) -> CheckedBundle:
-    """Check a bundle offline; the result lists what is proved and what is not. Raises if the proof does not hold.
+    """Check a bundle (a proof with its place in the log) offline: returns what is proved and what is not, or raises.
 
     `trust_root` is a verified trust root, or the chain of its envelopes together with the `pin`: the SHA-256 of the
-    first one, from another channel than the chain.
+    first one, from another channel. `origin` is the log's name, `now` a time in microseconds since 1970. `threshold`
+    is the number of notaries that must have signed; by default the trust root says how many.
     """
     import time
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bench.catalog import TINY, ratios, shapes
-from bench.catalog_work import ConflictError, Door, Facts, Figure, Json, Run, Shape, UnsureError, run
+from bench.catalog_work import ConflictError, Connection, Facts, Figure, Json, Run, Shape, StateUnknownError, run
 
 ROOT = Path(__file__).parents[2]
 SYSTEMS = {
@@ -81,13 +81,13 @@ class Counting:
         self._loses = loses
         self._facts = Facts("file:/t", 0, 0, 0, {}, 0)
 
-    def door(self) -> Door:
+    def connect(self) -> Connection:
         return self
 
-    def make(self, _table: str) -> None:
+    def create_table(self, _table: str) -> None:
         self._facts = Facts("file:/t", 0, 0, 0, {}, 0)
 
-    def ready(self, _table: str) -> None:
+    def finish_table(self, _table: str) -> None:
         return
 
     def load(self, _table: str) -> Facts:
@@ -114,7 +114,7 @@ def test_a_conflict_is_counted_and_the_commit_made_once_more() -> None:
 
 
 def test_a_commit_that_turns_out_to_have_happened_is_not_made_again() -> None:
-    found = run(Counting([UnsureError()]), ONE, 3, "t", Random(0))
+    found = run(Counting([StateUnknownError()]), ONE, 3, "t", Random(0))
     assert (len(found.latencies), found.conflicts, found.unsure) == (3, 0, 1)
 
 

@@ -18,7 +18,7 @@ import pytest
 from bench.steward import ratios
 from bench.steward_ledger import reservation_cases
 from bench.steward_log import Growth, InclusionFigure, growth
-from bench.steward_measure import Case, Figure, Ratio, Taken, measure, quantile, timed, timed_each
+from bench.steward_measure import Case, Elapsed, Figure, Ratio, measure, quantile, time_call, time_steps
 from pvdm.ledger.work import nonces
 from tests.support.ledger.databases import ledger_at
 
@@ -139,14 +139,14 @@ def test_the_benchmark_leaves_nothing_but_its_record(run: tuple[Record, str, Pat
 
 
 def test_a_rate_is_operations_over_the_clock(clock: Callable[[float], None]) -> None:
-    case = Case("slow", 6, lambda: timed_each([partial(clock, 0.5)] * 6, 1))
+    case = Case("slow", 6, lambda: time_steps([partial(clock, 0.5)] * 6, 1))
     figure = measure([case], 5)["slow"]
     assert (figure.per_second, figure.processor_share) == (2, 0.5)
 
 
 def test_the_middle_repetition_is_the_figure_and_the_warm_up_is_none(clock: Callable[[float], None]) -> None:
     lengths = iter([100.0, 1.0, 8.0, 2.0])
-    figure = measure([Case("one", 8, lambda: timed(lambda: clock(next(lengths))))], 3)["one"]
+    figure = measure([Case("one", 8, lambda: time_call(lambda: clock(next(lengths))))], 3)["one"]
     assert (figure.seconds, figure.per_second) == ((1, 8, 2), 4)
     assert (figure.per_second_min, figure.per_second_max) == (1, 8)
 
@@ -154,9 +154,9 @@ def test_the_middle_repetition_is_the_figure_and_the_warm_up_is_none(clock: Call
 def test_cases_take_turns() -> None:
     order: list[str] = []
 
-    def run(name: str) -> Taken:
+    def run(name: str) -> Elapsed:
         order.append(name)
-        return Taken(1.0, 1.0)
+        return Elapsed(1.0, 1.0)
 
     measure([Case("a", 1, lambda: run("a")), Case("b", 1, lambda: run("b"))], 2)
     assert order == ["a", "b"] * 3
@@ -165,7 +165,7 @@ def test_cases_take_turns() -> None:
 @pytest.mark.parametrize("threads", [1, 8])
 def test_every_step_is_done_once(threads: int) -> None:
     done: list[int] = []
-    timed_each([partial(done.append, number) for number in range(20)], threads)
+    time_steps([partial(done.append, number) for number in range(20)], threads)
     assert sorted(done) == list(range(20))
 
 
@@ -175,7 +175,7 @@ def test_a_step_that_fails_stops_the_measurement(threads: int) -> None:
         raise RuntimeError("refused")
 
     with pytest.raises(RuntimeError, match="refused"):
-        timed_each([fail] * 8, threads)
+        time_steps([fail] * 8, threads)
 
 
 def test_a_reservation_that_is_not_in_the_ledger_is_not_counted(
@@ -197,7 +197,7 @@ def test_growth_with_the_logarithm_holds() -> None:
 
 
 def figure_of(*seconds: float) -> Figure:
-    return Figure.of(Case("any", 8, lambda: Taken(1.0, 1.0)), [Taken(each, each) for each in seconds])
+    return Figure.of(Case("any", 8, lambda: Elapsed(1.0, 1.0)), [Elapsed(each, each) for each in seconds])
 
 
 def test_a_ratio_without_both_sides_is_left_out() -> None:

@@ -18,7 +18,7 @@ from pvdm.trust.refusal import require_equal, require_same
 from pvdm.trust.root import TrustedKey
 from pvdm.trust.verify import sign_statement
 from tests.support.for_each import for_each
-from tests.support.gate.hostile_assets import Asset, bring, manifest
+from tests.support.gate.hostile_assets import Asset, manifest, submit_asset
 from tools.hostile_case import lines
 from tools.hostile_others import BUNDLE, FIRST, SECOND_ROOT
 from tools.make_hostile_proofs import stale
@@ -303,7 +303,7 @@ REMOVALS: Final = {
 
 def refusal(asset: Asset) -> PvdmError:
     with pytest.raises(PvdmError) as caught:
-        bring(asset, asset.data)
+        submit_asset(asset, asset.data)
     return caught.value
 
 
@@ -344,14 +344,14 @@ def test_without_its_check_the_asset_gets_through(code: str, monkeypatch: pytest
     if _FIELDS in removal.also:
         monkeypatch.setattr(_FIELDS, _lenient_fields)
     monkeypatch.setattr(removal.check, removal.instead)
-    bring(asset, asset.data)
+    submit_asset(asset, asset.data)
 
 
 def test_without_its_check_a_snapshot_of_64_bits_gets_through(monkeypatch: pytest.MonkeyPatch) -> None:
     asset = ASSETS["protection-snapshot-too-large.json"]
     assert refusal(asset).reason == "document_value_invalid"
     monkeypatch.setattr("pvdm.model.codec.require_fields", _nothing)
-    bring(asset, asset.data)
+    submit_asset(asset, asset.data)
 
 
 @pytest.mark.parametrize(
@@ -390,7 +390,7 @@ def test_without_its_check_a_snapshot_of_64_bits_gets_through(monkeypatch: pytes
     ],
 )
 def test_the_good_document_that_the_assets_are_made_from_is_accepted(door: str, data: bytes) -> None:
-    bring(Asset("good", door, "none"), data)
+    submit_asset(Asset("good", door, "none"), data)
 
 
 def test_the_assets_are_what_the_tool_writes() -> None:

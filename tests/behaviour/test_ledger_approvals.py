@@ -24,25 +24,25 @@ from pvdm.model.statements.verdict import Outcome
 from pvdm.model.states import AttemptState, HandleState, NonceState
 from tests.support.ledger.databases import NOW
 from tests.support.ledger.rows import (
-    ASKED,
-    ATTESTED,
+    ATTESTATION,
+    CHALLENGE,
     HANDLE,
+    append_entry,
+    attempt_in_state,
     hex32,
     hex64,
-    in_state,
-    logged,
     nonce_of,
-    opened,
-    opening,
+    open_workload,
     override_of,
-    pinned,
+    pinned_workload,
+    workload_opening,
 )
 
 
 @pytest.fixture
 def unit(scratch: Unit) -> Unit:
     """A writing unit with one workload of chunks a and b; nothing of it is committed."""
-    opened(scratch)
+    open_workload(scratch)
     return scratch
 
 
@@ -147,15 +147,15 @@ def test_a_token_of_a_parent_that_was_never_issued_is_refused(unit: Unit) -> Non
 
 
 def failed(unit: Unit) -> ProofRecord:
-    attempt_id = in_state(unit, AttemptState.VERIFYING).attempt_id
+    attempt_id = attempt_in_state(unit, AttemptState.VERIFYING).attempt_id
     record = ProofRecord(hex64("proof"), attempt_id, nonce_of(1, 1), Outcome.FAIL, "notary-1", NOW + 60)
-    proofs.put(unit, record, b"envelope", log_index=logged(unit))
+    proofs.put(unit, record, b"envelope", log_index=append_entry(unit))
     return record
 
 
 def test_an_override_comes_back_with_its_nonce_reserved_and_its_domain(unit: Unit) -> None:
     override = override_of(failed(unit))
-    proofs.put_override(unit, override, b"override", log_index=logged(unit))
+    proofs.put_override(unit, override, b"override", log_index=append_entry(unit))
     found = proofs.find_override(unit, override.override_id)
     assert found is not None
     assert (found.record, found.state, found.domain) == (override, NonceState.RESERVED, "sales")
@@ -163,7 +163,7 @@ def test_an_override_comes_back_with_its_nonce_reserved_and_its_domain(unit: Uni
 
 def test_an_override_shows_that_it_was_used(unit: Unit) -> None:
     override = override_of(failed(unit))
-    proofs.put_override(unit, override, b"override", log_index=logged(unit))
+    proofs.put_override(unit, override, b"override", log_index=append_entry(unit))
     nonces.commit(unit, override.nonce, snapshot_id="900")
     assert [found.state for found in proofs.list_newest_overrides(unit)] == [NonceState.COMMITTED]
 
@@ -171,47 +171,47 @@ def test_an_override_shows_that_it_was_used(unit: Unit) -> None:
 def test_a_second_override_under_one_nonce_is_refused(unit: Unit) -> None:
     record = failed(unit)
     override = override_of(record)
-    proofs.put_override(unit, override, b"override", log_index=logged(unit))
+    proofs.put_override(unit, override, b"override", log_index=append_entry(unit))
     second = replace(override_of(record, "second"), nonce=override.nonce)
-    assert code_of(lambda: proofs.put_override(unit, second, b"second", log_index=logged(unit))) == "nonce_taken"
+    assert code_of(lambda: proofs.put_override(unit, second, b"second", log_index=append_entry(unit))) == "nonce_taken"
 
 
 def test_an_override_of_a_proof_that_is_not_there_is_refused(unit: Unit) -> None:
     override = replace(override_of(failed(unit)), fail_proof_id=hex64("no proof"))
-    assert (
-        code_of(lambda: proofs.put_override(unit, override, b"override", log_index=logged(unit))) == "ledger_constraint"
-    )
+    code = code_of(lambda: proofs.put_override(unit, override, b"override", log_index=append_entry(unit)))
+    assert code == "ledger_constraint"
 
 
 def test_overrides_are_listed_by_domain(unit: Unit) -> None:
     override = override_of(failed(unit))
-    proofs.put_override(unit, override, b"override", log_index=logged(unit))
+    proofs.put_override(unit, override, b"override", log_index=append_entry(unit))
     assert len(proofs.list_newest_overrides(unit, domain="sales")) == 1
     assert proofs.list_newest_overrides(unit, domain="risk") == []
 
 
 def test_the_proofs_that_were_overridden_are_found(unit: Unit) -> None:
     record = failed(unit)
-    proofs.put_override(unit, override_of(record), b"override", log_index=logged(unit))
+    proofs.put_override(unit, override_of(record), b"override", log_index=append_entry(unit))
     found = proofs.find_overrides_of_proofs(unit, [record.proof_id, hex64("other")])
     assert found == {record.proof_id: override_of(record).override_id}
 
 
 def test_the_same_challenge_again_is_the_first_one(unit: Unit) -> None:
-    statements.add_challenge(unit, ASKED)
-    again = replace(ASKED, epoch=ASKED.epoch + 1, expires_micros=ASKED.expires_micros + 1)
-    assert statements.add_challenge(unit, again) == ASKED
+    statements.add_challenge(unit, CHALLENGE)
+    again = replace(CHALLENGE, epoch=CHALLENGE.epoch + 1, expires_micros=CHALLENGE.expires_micros + 1)
+    assert statements.add_challenge(unit, again) == CHALLENGE
 
 
 @pytest.mark.parametrize("change", [{"attestor": "source-other"}, {"request": '{"snapshot_id":"78"}'}])
 def test_a_challenge_for_something_else_under_the_same_nonce_is_refused(unit: Unit, change: dict[str, str]) -> None:
-    statements.add_challenge(unit, ASKED)
-    assert code_of(lambda: statements.add_challenge(unit, replace(ASKED, **change))) == "nonce_taken"  # type: ignore[arg-type]
+    statements.add_challenge(unit, CHALLENGE)
+    changed = replace(CHALLENGE, **change)  # type: ignore[arg-type]
+    assert code_of(lambda: statements.add_challenge(unit, changed)) == "nonce_taken"
 
 
 def test_a_challenge_under_a_nonce_of_another_purpose_is_refused(unit: Unit) -> None:
-    nonces.reserve(unit, ASKED.nonce, purpose=NoncePurpose.BREAK_GLASS, holder="operator-ruth")
-    assert code_of(lambda: statements.add_challenge(unit, ASKED)) == "nonce_taken"
+    nonces.reserve(unit, CHALLENGE.nonce, purpose=NoncePurpose.BREAK_GLASS, holder="operator-ruth")
+    assert code_of(lambda: statements.add_challenge(unit, CHALLENGE)) == "nonce_taken"
 
 
 def test_of_two_same_challenges_at_once_both_get_the_first(ledger: Ledger) -> None:
@@ -221,7 +221,7 @@ def test_of_two_same_challenges_at_once_both_get_the_first(ledger: Ledger) -> No
     def ask() -> None:
         barrier.wait()
         try:
-            found.append(ledger.transact(lambda unit: statements.add_challenge(unit, ASKED), at_micros=NOW))
+            found.append(ledger.transact(lambda unit: statements.add_challenge(unit, CHALLENGE), at_micros=NOW))
         except PvdmError as error:
             found.append(error.reason)
 
@@ -230,25 +230,26 @@ def test_of_two_same_challenges_at_once_both_get_the_first(ledger: Ledger) -> No
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [ASKED, ASKED]
+    assert found == [CHALLENGE, CHALLENGE]
 
 
-def attested(unit: Unit, record: AttestationRecord = ATTESTED) -> None:
-    statements.put_attestation(unit, record, b"attestation " + record.attestation_id.encode(), log_index=logged(unit))
+def attested(unit: Unit, record: AttestationRecord = ATTESTATION) -> None:
+    envelope = b"attestation " + record.attestation_id.encode()
+    statements.put_attestation(unit, record, envelope, log_index=append_entry(unit))
 
 
 def test_an_attestation_uses_the_nonce_of_its_challenge_up(unit: Unit) -> None:
-    statements.add_challenge(unit, ASKED)
+    statements.add_challenge(unit, CHALLENGE)
     attested(unit)
-    nonce = nonces.find(unit, ASKED.nonce)
+    nonce = nonces.find(unit, CHALLENGE.nonce)
     assert nonce is not None
     assert (nonce.state, nonce.purpose) == (NonceState.COMMITTED, NoncePurpose.SOURCE_ATTESTATION)
 
 
 def test_a_challenge_is_answered_once(unit: Unit) -> None:
-    statements.add_challenge(unit, ASKED)
+    statements.add_challenge(unit, CHALLENGE)
     attested(unit)
-    second = replace(ATTESTED, attestation_id=hex64("second"))
+    second = replace(ATTESTATION, attestation_id=hex64("second"))
     assert code_of(lambda: attested(unit, second)) == "nonce_not_reserved"
 
 
@@ -257,12 +258,12 @@ def test_an_attestation_without_a_challenge_is_refused(unit: Unit) -> None:
 
 
 def test_an_attestation_under_a_nonce_of_another_purpose_is_refused(unit: Unit) -> None:
-    nonces.reserve(unit, ASKED.nonce, purpose=NoncePurpose.BREAK_GLASS, holder="operator-ruth")
+    nonces.reserve(unit, CHALLENGE.nonce, purpose=NoncePurpose.BREAK_GLASS, holder="operator-ruth")
     assert code_of(lambda: attested(unit)) == "ledger_constraint"
 
 
 def test_an_unknown_challenge_is_an_error(unit: Unit) -> None:
-    assert code_of(lambda: statements.get_challenge(unit, ASKED.nonce)) == "challenge_unknown"
+    assert code_of(lambda: statements.get_challenge(unit, CHALLENGE.nonce)) == "challenge_unknown"
 
 
 @pytest.mark.parametrize(
@@ -276,10 +277,10 @@ def test_an_unknown_challenge_is_an_error(unit: Unit) -> None:
     ],
 )
 def test_attestations_are_found_by_attestor_and_source(unit: Unit, asked: dict[str, str], count: int) -> None:
-    statements.add_challenge(unit, ASKED)
+    statements.add_challenge(unit, CHALLENGE)
     attested(unit)
-    assert statements.list_newest_attestations(unit, **asked) == [ATTESTED] * count
-    assert statements.find_attestation(unit, ATTESTED.attestation_id) == ATTESTED
+    assert statements.list_newest_attestations(unit, **asked) == [ATTESTATION] * count
+    assert statements.find_attestation(unit, ATTESTATION.attestation_id) == ATTESTATION
 
 
 def test_there_is_no_epoch_book_at_first(unit: Unit) -> None:
@@ -383,7 +384,7 @@ def test_a_workers_redemption_is_not_taken_back(unit: Unit) -> None:
 def test_the_ids_of_a_kind_come_in_the_logs_order(unit: Unit) -> None:
     record = failed(unit)
     for name in ("first", "second"):
-        proofs.put_override(unit, override_of(record, name), name.encode(), log_index=logged(unit))
+        proofs.put_override(unit, override_of(record, name), name.encode(), log_index=append_entry(unit))
     wanted = tuple(override_of(record, name).override_id for name in ("first", "second"))
     assert statements.ids_of_kind(unit, StatementKind.BREAK_GLASS) == wanted
 
@@ -409,8 +410,9 @@ def test_the_domain_of_a_proof_that_is_not_there_is_an_error(unit: Unit) -> None
 
 
 def test_a_workload_that_was_published_in_a_lost_time_is_not_opened_again(unit: Unit) -> None:
-    receipts.put(unit, ReceiptRecord(hex64("receipt"), "orders-1", "t-1", "900"), b"receipt", log_index=logged(unit))
+    receipt = ReceiptRecord(hex64("receipt"), "orders-1", "t-1", "900")
+    receipts.put(unit, receipt, b"receipt", log_index=append_entry(unit))
     restores.put_used_chunk(unit, "lost-1", "a", snapshot_id="900", receipt_id=hex64("receipt"))
     with pytest.raises(VerificationError) as caught:
-        workloads.open_once(unit, opening("lost-1"), pinned())
+        workloads.open_once(unit, workload_opening("lost-1"), pinned_workload())
     assert caught.value.reason == "workload_spent"

@@ -13,7 +13,7 @@ from pvdm.ledger.schema import metadata
 from pvdm.ledger.work import claims
 from pvdm.model.filter.claim import CLAIM_VALUE_MAX_BYTES, Claim, ClaimValue
 from tests.support.ledger.databases import NOW
-from tests.support.ledger.rows import opened
+from tests.support.ledger.rows import open_workload
 
 DAY = Claim.value("day", "date", 20_000)
 WEEK = Claim.between("day", "date", 19_998, 20_005)
@@ -23,7 +23,7 @@ LATER = Claim.between("day", "date", 20_005, 20_012)
 @pytest.fixture
 def unit(scratch: Unit) -> Unit:
     for name in ("one", "two", "three"):
-        opened(scratch, name)
+        open_workload(scratch, name)
     return scratch
 
 
@@ -114,7 +114,7 @@ def test_a_claim_on_a_column_of_the_same_name_and_another_identity_is_refused(un
 def test_a_workload_takes_its_own_claim_again(unit: Unit) -> None:
     take(unit, "one", WEEK)
     take(unit, "one", WEEK)
-    assert claims.overlapping(unit, "two", target="t", claim=DAY) == ("one", WEEK)
+    assert claims.find_overlapping(unit, "two", target="t", claim=DAY) == ("one", WEEK)
 
 
 def test_a_workload_that_claims_otherwise_is_refused(unit: Unit) -> None:
@@ -178,7 +178,7 @@ def test_of_many_workloads_at_once_one_takes_the_claim(ledger: Ledger) -> None:
     names = [f"w{number}" for number in range(8)]
     with ledger.write(at_micros=NOW) as unit:
         for name in names:
-            opened(unit, name)
+            open_workload(unit, name)
         unit.commit()
 
     def attempt(name: str) -> bool:
@@ -197,7 +197,7 @@ def test_of_many_writers_past_the_code_one_takes_the_claim(ledger: Ledger) -> No
     names = [f"w{number}" for number in range(8)]
     with ledger.write(at_micros=NOW) as unit:
         for name in names:
-            opened(unit, name)
+            open_workload(unit, name)
         unit.commit()
 
     def attempt(name: str) -> bool:

@@ -35,16 +35,16 @@ from pvdm.model.statements.verdict import Outcome
 from pvdm.model.states import AnnouncedState, AttemptState, HandleState
 from pvdm.trust.log.log import LogStorage
 from tests.support.ledger.databases import NOW
-from tests.support.ledger.log_storage import ORIGIN, SIGNER, Log, entries, filled
+from tests.support.ledger.log_storage import ORIGIN, SIGNER, Log, entries, filled_log
 from tests.support.ledger.rows import (
-    ASKED,
-    ATTESTED,
+    ATTESTATION,
+    CHALLENGE,
     HANDLE,
+    append_entry,
+    attempt_in_state,
     hex64,
-    in_state,
-    logged,
     nonce_of,
-    opened,
+    open_workload,
     override_of,
     receipts_of,
 )
@@ -55,14 +55,14 @@ PROOF = ProofRecord(hex64("proof"), "", nonce_of(1, 1), Outcome.PASS, "notary-1"
 @pytest.fixture
 def unit(scratch: Unit) -> Unit:
     """A writing unit with one workload of chunks a and b; nothing of it is committed."""
-    opened(scratch)
+    open_workload(scratch)
     return scratch
 
 
 def proved(unit: Unit, **changes: Any) -> ProofRecord:
-    attempt_id = in_state(unit, AttemptState.VERIFYING).attempt_id
+    attempt_id = attempt_in_state(unit, AttemptState.VERIFYING).attempt_id
     record = ProofRecord(**{**{n: getattr(PROOF, n) for n in PROOF.__slots__}, "attempt_id": attempt_id, **changes})
-    proofs.put(unit, record, b"envelope", log_index=logged(unit))
+    proofs.put(unit, record, b"envelope", log_index=append_entry(unit))
     return record
 
 
@@ -76,7 +76,8 @@ def everything(unit: Unit) -> None:
     announced.settle(unit, said.announced_id, AnnouncedState.RELEASED, reason="main can never show it")
     snapshots.add_known(unit, "t-9", {"899": hex64("facts")}, structure_sha256=hex64("structure"))
     attempts.publish(unit, record.attempt_id, nonce=record.nonce, snapshot_id="900")
-    receipts.put(unit, ReceiptRecord(hex64("receipt"), "orders-1", "t-1", "900"), b"receipt", log_index=logged(unit))
+    receipt = ReceiptRecord(hex64("receipt"), "orders-1", "t-1", "900")
+    receipts.put(unit, receipt, b"receipt", log_index=append_entry(unit))
     unit.execute(
         text("INSERT INTO claims VALUES ('orders-1', 't-1', NULL, NULL, :low, NULL, 'everything', 5)"),
         {"low": b""},
@@ -86,9 +87,9 @@ def everything(unit: Unit) -> None:
     _, grant = issued(unit)
     tokens.replace(unit, grant.token_id, issued(unit)[1].token_id, from_micros=NOW)
     tokens.revoke(unit, grant.token_id)
-    proofs.put_override(unit, override_of(record), b"override", log_index=logged(unit))
-    statements.add_challenge(unit, ASKED)
-    statements.put_attestation(unit, ATTESTED, b"attestation", log_index=logged(unit))
+    proofs.put_override(unit, override_of(record), b"override", log_index=append_entry(unit))
+    statements.add_challenge(unit, CHALLENGE)
+    statements.put_attestation(unit, ATTESTATION, b"attestation", log_index=append_entry(unit))
     restores.put_used_chunk(unit, "lost-1", "a", snapshot_id="800", receipt_id=hex64("receipt"))
     restores.put_lost_claim(unit, hex64("receipt"), "lost-1", target="t-1")
     restores.release_lost_claim(unit, hex64("receipt"), operator="operator-tom", reason="compared")
@@ -119,9 +120,9 @@ def approved(unit: Unit) -> None:
     protection = ProtectionRecord(
         hex64("protection"), ProtectionAction.PROTECT, "t-1", None, *said, "operator-tom", nonce_of(7, 1)
     )
-    protections.put(unit, protection, "product: orders", b"protection", log_index=logged(unit))
+    protections.put(unit, protection, "product: orders", b"protection", log_index=append_entry(unit))
     migration = MigrationRecord(hex64("migration"), "t-1", *said, hex64("two"), "operator-tom", nonce_of(7, 2))
-    protections.put(unit, migration, None, b"migration", log_index=logged(unit))
+    protections.put(unit, migration, None, b"migration", log_index=append_entry(unit))
 
 
 def catalogued(unit: Unit) -> None:
@@ -196,7 +197,7 @@ def test_a_column_that_is_fixed_does_not_change(unit: Unit, table: Table) -> Non
     value: Any = b"\x00" * 32 if isinstance(column.type, LargeBinary) else 12345 if fixed.endswith("ordinal") else "x"
     if column.type.python_type is int:
         value = 12345
-    with pytest.raises(NotAllowedError, match="ledger refuses it"):
+    with pytest.raises(NotAllowedError, match="ledger refuses the change"):
         unit.execute(table.update().values({fixed: value}))
 
 
@@ -252,7 +253,7 @@ def test_a_notary_has_one_proof_for_a_nonce(unit: Unit) -> None:
     record = proved(unit)
     second = ProofRecord(hex64("second"), record.attempt_id, record.nonce, Outcome.FAIL, record.notary, NOW)
     with pytest.raises(ConflictError) as caught:
-        proofs.put(unit, second, b"second", log_index=logged(unit))
+        proofs.put(unit, second, b"second", log_index=append_entry(unit))
     assert caught.value.reason == "ledger_constraint"
 
 
@@ -272,14 +273,14 @@ def test_a_statement_that_is_not_in_the_log_is_refused(ledger: Ledger) -> None:
 
 def test_statements_of_a_kind_come_in_the_logs_order(unit: Unit) -> None:
     for name in ("x", "y"):
-        statements.put(unit, StatementKind.BREAK_GLASS, hex64(name), name.encode(), log_index=logged(unit))
+        statements.put(unit, StatementKind.BREAK_GLASS, hex64(name), name.encode(), log_index=append_entry(unit))
     assert [found.envelope for found in statements.of_kind(unit, StatementKind.BREAK_GLASS)] == [b"x", b"y"]
 
 
 def test_a_snapshot_has_one_receipt(unit: Unit) -> None:
     everything(unit)
     with pytest.raises(ConflictError) as caught:
-        receipts.put(unit, ReceiptRecord(hex64("two"), "orders-1", "t-1", "900"), b"two", log_index=logged(unit))
+        receipts.put(unit, ReceiptRecord(hex64("two"), "orders-1", "t-1", "900"), b"two", log_index=append_entry(unit))
     assert caught.value.reason == "ledger_constraint"
 
 
@@ -292,7 +293,7 @@ def test_a_receipt_is_found_by_its_snapshot(unit: Unit) -> None:
 
 def test_the_ledgers_log_is_what_the_log_asks_for(unit: Unit) -> None:
     storage: LogStorage = LedgerLog(unit)
-    _, reference = filled(300)
+    _, reference = filled_log(300)
     log = Log(storage, origin=ORIGIN, signer=SIGNER)
     for start, end in ((0, 1), (1, 130), (130, 300)):
         log.append(entries(start, end))
@@ -314,14 +315,14 @@ def test_the_database_refuses_a_gap_in_the_log(unit: Unit) -> None:
 
 
 def test_a_hash_that_is_missing_is_an_error(unit: Unit) -> None:
-    logged(unit)
+    append_entry(unit)
     with pytest.raises(VerificationError) as caught:
         LedgerLog(unit).read_hashes([(0, 0), (0, 1)])
     assert caught.value.reason == "log_incomplete"
 
 
 def test_an_entry_that_is_missing_is_an_error(unit: Unit) -> None:
-    logged(unit)
+    append_entry(unit)
     with pytest.raises(VerificationError) as caught:
         LedgerLog(unit).read_entries(0, 2)
     assert caught.value.reason == "log_incomplete"

@@ -386,7 +386,7 @@ def test_when_a_table_was_first_protected_is_never_forgotten(unit: Unit) -> None
 @pytest.mark.parametrize("column", ["domain", "table_uuid"])
 def test_a_tables_domain_and_uuid_are_fixed(unit: Unit, column: str) -> None:
     put(unit, made(unit))
-    with pytest.raises(NotAllowedError, match="ledger refuses it"):
+    with pytest.raises(NotAllowedError, match="ledger refuses the change"):
         unit.execute(text(f"UPDATE tables SET {column} = 'x'"))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pvdm.trust.log.export import export
-from tests.support.ledger.log_storage import KEY, EcdsaSigner, MemoryStorage, entries, grown, open_log
+from tests.support.ledger.log_storage import KEY, EcdsaSigner, MemoryStorage, entries, log_grown_to, open_log
 from tests.support.services import require
 
 MODULE = Path(__file__).parents[1] / "go" / "tlogcheck"
@@ -44,7 +44,7 @@ def checker(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def question(tmp_path: Path) -> dict[str, Any]:
     """What the Go program is asked: a folder that was exported at every size, and proofs from our own code."""
-    storage, log, checkpoints = grown(SIZES[:1])
+    storage, log, checkpoints = log_grown_to(SIZES[:1])
     folder = tmp_path / "log"
     export(storage, folder)
     for size in SIZES[1:]:

@@ -13,7 +13,7 @@ import pytest
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import tables
 from tests.support import fault
-from tests.support.catalog.http import Lake, lake_at, told
+from tests.support.catalog.http import Lake, lake_at, refusal
 from tests.support.ledger.databases import Postgresql, memory_folder
 
 T = "/namespaces/sales/tables/t"
@@ -23,7 +23,7 @@ UNKNOWN = (500, "CommitStateUnknownException")
 
 @pytest.fixture
 def database(postgresql: Postgresql) -> str:
-    return postgresql.fresh()
+    return postgresql.create_database()
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_a_connection_lost_inside_the_swap_is_told_as_unavailable_or_unknown_and
     ending(monkeypatch, room, step, end_all, after=after)
     answer = caller.commit("t", setting("one"))
     # After the last statement only the commit itself is left to notice it.
-    assert told(answer) == (UNKNOWN if (step, after) == ("_log_request", True) else UNAVAILABLE)
+    assert refusal(answer) == (UNKNOWN if (step, after) == ("_log_request", True) else UNAVAILABLE)
     assert made(lake) == (set(), 0)
     assert answer.status_code == 500 or files(lake) == before
     assert caller.commit("t", setting("two")).status_code == 200
@@ -115,7 +115,7 @@ def test_a_commit_that_was_not_answered_is_unknown_and_a_reload_settles_it(
 ) -> None:
     caller = lake.caller()
     with fault.armed("ledger.before_commit", fault.Call(end_all)):
-        assert told(caller.commit("t", setting("one"))) == UNKNOWN
+        assert refusal(caller.commit("t", setting("one"))) == UNKNOWN
     assert made(lake) == (set(), 0)
     assert caller.commit("t", setting("one")).status_code == 200
     assert made(lake) == ({"one"}, 1)

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.support.catalog.changes import ACTS, deaths, require_settled
+from tests.support.catalog.changes import CHANGES, kill_cases, require_settled
 from tests.support.catalog.killed_stewards import Yard, yard_at
 from tests.support.catalog.processes import Starter, starter
 from tests.support.ledger.databases import Postgresql, memory_folder
 
 # Where the database has a part in it; the other points are on PostgreSQL too in tests/long.
-LEDGER = [each for each in deaths() if each[1].startswith("ledger.")]
+LEDGER = [each for each in kill_cases() if each[1].startswith("ledger.")]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def yard(stewards: Starter) -> Iterator[Yard]:
 
 @pytest.fixture(scope="module")
 def large_yard(stewards: Starter, postgresql: Postgresql) -> Iterator[Yard]:
-    with memory_folder() as folder, yard_at(folder, stewards, ledger_url=postgresql.fresh()) as made:
+    with memory_folder() as folder, yard_at(folder, stewards, ledger_url=postgresql.create_database()) as made:
         yield made
 
 
@@ -40,7 +40,7 @@ def name() -> str:
     return f"t{uuid.uuid4().hex[:12]}"
 
 
-@pytest.mark.parametrize(("act", "point", "passes"), deaths())
+@pytest.mark.parametrize(("act", "point", "passes"), kill_cases())
 def test_a_steward_killed_at_any_step_leaves_all_or_nothing_and_the_same_key_does_it_once(
     yard: Yard, name: str, act: str, point: str, passes: int
 ) -> None:
@@ -68,12 +68,12 @@ def test_a_steward_killed_beside_postgresql_leaves_all_or_nothing_too(
 def test_without_a_key_a_reload_tells_what_a_killed_steward_did(
     yard: Yard, name: str, act: str, loaded: tuple[int, ...]
 ) -> None:
-    ACTS[act].prepare(yard, name)
+    CHANGES[act].prepare(yard, name)
     with yard.serving() as serving, yard.caller(serving) as caller:
         serving.arm("ledger.after_commit")
         with pytest.raises(httpx.TransportError):
-            ACTS[act].send(caller, name, {})
+            CHANGES[act].send(caller, name, {})
     with yard.serving() as serving, yard.caller(serving) as caller:
         asked = [f"/namespaces/sales/tables/{each}" for each in (name, f"{name}-new", f"{name}-one")]
         assert tuple(caller.ask("GET", path).status_code for path in asked) == loaded
-    assert ACTS[act].happened(yard, name)
+    assert CHANGES[act].happened(yard, name)

@@ -31,7 +31,7 @@ KEPT = REQUEST_KEPT_MAX_SECONDS * SECOND
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def yard(request: pytest.FixtureRequest) -> Iterator[Yard]:
-    url = request.getfixturevalue("postgresql").fresh() if request.param == "postgresql" else None
+    url = request.getfixturevalue("postgresql").create_database() if request.param == "postgresql" else None
     with memory_folder() as folder, yard_at(folder, ledger_url=url) as made:
         made.table("t")
         yield made

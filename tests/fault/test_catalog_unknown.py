@@ -14,7 +14,7 @@ from pyiceberg.types import StringType
 from pvdm.errors import ConflictError, InputError, NotAllowedError
 from pvdm.model.role import Role
 from tests.support import fault
-from tests.support.catalog.http import Lake, lake_at, told
+from tests.support.catalog.http import Lake, lake_at, refusal
 from tests.support.ledger.databases import memory_folder
 
 # Errors that would each mean, if they were told, that nothing has happened.
@@ -52,7 +52,7 @@ def has(lake: Lake) -> bool:
 def test_a_failure_after_the_swap_is_told_as_unknown(lake: Lake, point: str, error: Exception) -> None:
     with fault.armed(point, fault.Raise(error)):
         answer = lake.caller().commit("t", UPDATE)
-    assert told(answer) == UNKNOWN
+    assert refusal(answer) == UNKNOWN
     assert has(lake)
 
 
@@ -75,7 +75,7 @@ def test_a_failure_before_the_answer_to_any_change_is_told_as_unknown(
     verb, path, body = asked[method]
     with fault.armed("catalog.before_answer", fault.Raise(error)):
         answer = lake.caller().ask(verb, path, json=body)
-    assert told(answer) == UNKNOWN
+    assert refusal(answer) == UNKNOWN
 
 
 @pytest.mark.parametrize("point", [*AFTER, "ledger.after_commit"])
@@ -109,7 +109,7 @@ def test_pyiceberg_hears_of_a_conflict_only_where_nothing_happened(lake: Lake) -
 def test_a_repeated_key_after_an_unknown_answer_gives_the_first_answer_and_no_second_commit(lake: Lake) -> None:
     caller, key = lake.caller(), {"idempotency-key": str(uuid.uuid4())}
     with fault.armed("catalog.before_answer", fault.Raise(ValueError())):
-        assert told(caller.commit("t", UPDATE, headers=key)) == UNKNOWN
+        assert refusal(caller.commit("t", UPDATE, headers=key)) == UNKNOWN
     answers = [caller.commit("t", UPDATE, headers=key) for _ in range(2)]
     assert [answer.status_code for answer in answers] == [200, 200]
     assert answers[0].content == answers[1].content

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from random import Random
 
-from tests.support.ledger.databases import Postgresql, ledger_at, memory_folder, server
-from tests.support.ledger.nonce_race import Race, found_wrong, started
+from tests.support.ledger.databases import Postgresql, ledger_at, memory_folder, running_postgresql
+from tests.support.ledger.nonce_race import Race, find_violations, run_race
 
 NONCES = 500
 NONCES_WITH_KILLS = 2_000
@@ -17,20 +17,20 @@ SERVER_KILLS = 2
 
 
 def run(race: Race) -> list[str]:
-    with started(race) as process:
+    with run_race(race) as process:
         assert process.wait() == 0
-    return found_wrong(race)
+    return find_violations(race)
 
 
 def run_and_kill_the_server(race: Race, made: Postgresql, *, kills: int) -> list[str]:
     random = Random(race.seed)
-    with started(race) as process:
+    with run_race(race) as process:
         for _ in range(kills):
             time.sleep(random.uniform(2, 4))
             made.kill()
             made.restart()
         assert process.wait() == 0
-    return found_wrong(race)
+    return find_violations(race)
 
 
 def test_each_nonce_is_won_once_on_sqlite(tmp_path: Path) -> None:
@@ -39,7 +39,7 @@ def test_each_nonce_is_won_once_on_sqlite(tmp_path: Path) -> None:
 
 
 def test_each_nonce_is_won_once_on_postgresql(tmp_path: Path, postgresql: Postgresql) -> None:
-    assert run(Race(postgresql.fresh(), str(tmp_path), NONCES)) == []
+    assert run(Race(postgresql.create_database(), str(tmp_path), NONCES)) == []
 
 
 def test_killed_processes_lose_nothing_acknowledged_on_sqlite(tmp_path: Path) -> None:
@@ -48,8 +48,8 @@ def test_killed_processes_lose_nothing_acknowledged_on_sqlite(tmp_path: Path) ->
 
 
 def test_killed_processes_and_servers_lose_nothing_acknowledged_on_postgresql(tmp_path: Path) -> None:
-    with server() as made:
-        url = made.fresh()
+    with running_postgresql() as made:
+        url = made.create_database()
         with ledger_at(url):
             pass
         race = Race(url, str(tmp_path), NONCES_WITH_KILLS, kills=KILLS, seed=1)

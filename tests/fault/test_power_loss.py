@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.ledger.databases import memory_folder
-from tests.support.ledger.power_loss import losses, record
+from tests.support.ledger.power_loss import damage_after_loss, record
 
 SEEDS_A_RECORDING = 10
 
@@ -23,10 +23,10 @@ def folder() -> Iterator[Path]:
 def test_a_power_loss_takes_nothing_that_was_acknowledged(folder: Path, recording: int) -> None:
     calls = record(folder, recording, "EXTRA")
     seeds = range(recording * SEEDS_A_RECORDING, (recording + 1) * SEEDS_A_RECORDING)
-    assert {seed: found for seed in seeds if (found := losses(calls, folder, seed))} == {}
+    assert {seed: found for seed in seeds if (found := damage_after_loss(calls, folder, seed))} == {}
 
 
 @pytest.mark.parametrize("synchronous", ["OFF", "NORMAL", "FULL"])
 def test_the_simulation_finds_the_loss_that_a_weaker_setting_allows(folder: Path, synchronous: str) -> None:
     calls = record(folder, 1, synchronous)
-    assert any(losses(calls, folder, seed) for seed in range(60))
+    assert any(damage_after_loss(calls, folder, seed) for seed in range(60))

@@ -53,7 +53,7 @@ def test_a_power_cut_finds_what_a_steward_acknowledged_without_a_sync(worlds: Wo
         try:
             assert world.ready() is None
             producer = world.start_producer((work,), tmp_path / f"{syncs}.notes")
-            assert producer.ended(60)
+            assert producer.has_ended(60)
             assert "COMMITTED" in (tmp_path / f"{syncs}.notes").read_text()
             world.lose_power([])
             kept[syncs] = _has_rows(world, work)

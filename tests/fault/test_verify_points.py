@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pvdm.lake.stores.store import UNFINISHED
+from pvdm.lake.stores.store import UNFINISHED_PREFIX
 from pvdm.ledger.record import shared_settings
 from pvdm.ledger.schema.work import DisposalOutcome
 from pvdm.ledger.work import nonces
@@ -120,7 +120,7 @@ def test_what_a_crash_left_unfinished_goes_when_the_attempt_is_published(tmp_pat
 
 def unfinished(folder: Path, attempt_id: str) -> list[Path]:
     """What was being written in the attempt's own folders of the vault."""
-    return [path for path in folder.rglob(f"{UNFINISHED}*") if path.parent.name == attempt_id]
+    return [path for path in folder.rglob(f"{UNFINISHED_PREFIX}*") if path.parent.name == attempt_id]
 
 
 def test_what_is_found_again_after_a_crash_before_the_proof_replaces_what_was_found(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_the_handle_of_a_run_that_was_stopped_is_ended_by_the_next(tmp_path: Pat
         # Killed, so that no `finally` ends it: the handle is taken as it stands before the keys are recorded.
         notary = bench.scene.notary
         with notary.ledger.read() as unit:
-            held = nonces.find_held(unit, attempt.attempt_id)
+            held = nonces.find_current(unit, attempt.attempt_id)
         assert held is not None
         notary.handles.issue(f"verify:{held.nonce}:0", redemptions=1)
         bench.verification.verify(attempt.attempt_id)

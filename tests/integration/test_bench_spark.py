@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bench.spark import COMMITS, ON_SPARK, STEPS, TINIEST, Measured, note_repetition, report
+from bench.spark import COMMITS, ON_SPARK, STEPS, TINIEST, Measurements, note_repetition, report
 from bench.spark_hashes import differing_rows, sum_hmac, sum_xxhash64
-from bench.spark_memory import Fresh
+from bench.spark_memory import NewProcess
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,12 +100,12 @@ def test_what_it_is_compared_with_sees_a_missing_copy(spark: SparkSession) -> No
     assert sum_xxhash64(whole) != sum_xxhash64(part)
 
 
-FRESH = Fresh(1.0, 100.0, 50.0)
+FRESH = NewProcess(1.0, 100.0, 50.0)
 
 
-def measured(*fresh: Fresh, **seconds: list[float]) -> Measured:
+def measured(*fresh: NewProcess, **seconds: list[float]) -> Measurements:
     taken = {name: [1.0] for name in (*STEPS, *ON_SPARK, "gate", *COMMITS)} | seconds
-    return Measured(1, 10, taken, fresh, "ext4", (0.0, 0.0), None)
+    return Measurements(1, 10, taken, fresh, "ext4", (0.0, 0.0), None)
 
 
 def test_a_ratio_is_of_times_taken_side_by_side() -> None:
@@ -128,7 +128,7 @@ def test_what_was_left_out_is_null_and_in_no_ratio() -> None:
 
 
 def test_what_was_measured_after_the_repetitions_is_held_to_every_write() -> None:
-    fresh = [Fresh(seconds, memory, 50.0) for seconds, memory in ((1.0, 100.0), (2.0, 300.0), (9.0, 200.0))]
+    fresh = [NewProcess(seconds, memory, 50.0) for seconds, memory in ((1.0, 100.0), (2.0, 300.0), (9.0, 200.0))]
     found = measured(*fresh, verify_spark=[6.0], write=[2.0, 3.0, 6.0])
     on_spark, both = found.ratios()["verify_spark / write"], found.ratios()["verify_both in a fresh process / write"]
     assert (on_spark.median, on_spark.least, on_spark.most) == (2.0, 1.0, 3.0)

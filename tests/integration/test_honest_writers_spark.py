@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.parquet.honest_files import KINDS, with_ids
-from tests.support.verify.staged import seen
+from tests.support.verify.staged import observe_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,7 +64,7 @@ def frames(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Map
 
 def findings(path: Path, name: str) -> list[tuple[str, str, str | None, str | None]]:
     data = with_ids(path.read_bytes(), KINDS[name])
-    found = seen(data, KINDS[name].table, footer_published=True)
+    found = observe_file(data, KINDS[name].table, footer_published=True)
     assert found.findings or (found.data_file is not None and found.data_file.record_count == len(KINDS[name].rows))
     return [(each.code, each.message, each.expected, each.got) for each in found.findings]
 

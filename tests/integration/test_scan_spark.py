@@ -34,7 +34,7 @@ MERGE_ON_READ = ", ".join(f"'write.{each}.mode'='merge-on-read'" for each in ("d
 
 def metadata_of(lake: Served, name: str) -> TableMetadata:
     answer = lake.caller().done("GET", f"/namespaces/sales/tables/{name}")
-    return TableMetadata.parse(Files().read(answer["metadata-location"], most=10**8))
+    return TableMetadata.parse(Files().read(answer["metadata-location"], max_bytes=10**8))
 
 
 def scan_of(metadata: TableMetadata, snapshot_id: int | None = None) -> Scan:

@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
 import pvdm
-from bench.catalog import fetched
+from bench.catalog import fetch_jar
 from bench.catalog_systems import java
 from pvdm import Committed, Coordinator
 from pvdm.model.role import Role
@@ -21,7 +21,7 @@ from pvdm.steward.embedded.embedded import Person
 from pvdm.trust.keys.operator import create_key_pair
 from pvdm.trust.root import RootRole
 from tests.support.catalog.http import Caller
-from tests.support.servers.fault_proxy import FaultProxy, Passing, held, lost_after, proxied
+from tests.support.servers.fault_proxy import FaultProxy, ProxiedRequest, fault_proxy, hold_request, lose_answer
 from tests.support.services import require
 from tests.support.spark.session import rows
 from tests.support.steward.http import bearer
@@ -36,7 +36,7 @@ SORTED = sorted(ROWS, key=repr)
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    jar = fetched(ROOT / "build" / "bench-jars", fetch=True)
+    jar = fetch_jar(ROOT / "build" / "bench-jars", fetch=True)
     require(jar, "Iceberg's reference server cannot be fetched (java, mvn), so that it is not tested as an upstream")
     assert jar is not None
     with java("upstream", tmp_path_factory.mktemp("java") / "server", jar, None) as system:
@@ -69,7 +69,7 @@ def shop_over(folder: Path, url: str) -> Iterator[Shop]:
 
 @pytest.fixture(scope="module")
 def proxy(server: str) -> Iterator[FaultProxy]:
-    with proxied(server) as found:
+    with fault_proxy(server) as found:
         yield found
 
 
@@ -114,8 +114,8 @@ def at_server(spark: SparkSession, server: str, table: str) -> list[Any]:
     return rows(spark.sql(f"select id, cast(day as string), town from there.bench.{table}"))
 
 
-def publishes(passing: Passing) -> bool:
-    return passing.says('"ref-name":"main"')
+def publishes(request: ProxiedRequest) -> bool:
+    return request.body_contains('"ref-name":"main"')
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -126,8 +126,8 @@ def test_what_spark_stages_is_published_to_the_reference_server(
     made(server, name, version)
     shop.protect(contract(f"up.bench.{name}"))
     # Of format 2 the answer is lost; of format 3 the commit itself is late, and comes when it was given up.
-    proxy.picks = publishes
-    proxy.plan.append(lost_after if version == 2 else held)
+    proxy.applies_to = publishes
+    proxy.plan.append(lose_answer if version == 2 else hold_request)
     outcome = run(shop, spark, f"up.bench.{name}")
     assert isinstance(outcome, Committed), outcome
     assert proxy.deliver() == ([] if version == 2 else [409])

@@ -36,7 +36,7 @@ from pvdm.verify.readers import JobInputs, JobKeys, SourceItem, Work
 from pvdm.verify.spark.extracting import extract_intent, job_folder
 from tests.support.lake.scans import Lake, fetch, pinned, table_of, to_doc
 from tests.support.services import SHORT_LIVED, require
-from tests.support.spark.traces import keys_of, places, told, traces_in
+from tests.support.spark.traces import keys_of, places, traces_in, verbose_settings
 from tests.support.spark.verification import Lab, facts, lab_at
 from tests.support.steward.notary import context_of, core_of
 from tests.support.steward.secret_search import traces
@@ -84,7 +84,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     require(importlib.util.find_spec("pandas"), "pandas is not installed, without which Spark hands no batches over")
     contracted = {"storage": "copied", "extraction": "spark"}
     folder = tmp_path_factory.mktemp("local").resolve()
-    settings = told(folder) | {"spark.driver.extraJavaOptions": f"{SHORT_LIVED} -Dplanted={PLANTED.hex()}"}
+    settings = verbose_settings(folder) | {"spark.driver.extraJavaOptions": f"{SHORT_LIVED} -Dplanted={PLANTED.hex()}"}
     with lab_at(folder, source=(ROWS[:40], ROWS[40:]), contracted=contracted, settings=settings) as made:
         yield made
 

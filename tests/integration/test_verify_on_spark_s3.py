@@ -22,7 +22,7 @@ from pvdm.verify.spark.access import StoreAccess
 from pvdm.verify.spark.settings import SparkSettings
 from tests.support.ledger.databases import memory_folder
 from tests.support.services import require
-from tests.support.spark.traces import pages_and_processes, told, traces_in
+from tests.support.spark.traces import pages_and_processes, traces_in, verbose_settings
 from tests.support.steward.pipeline import ROWS, Line, contract, line_at
 from tests.support.steward.secret_search import traces
 from tests.support.stores.s3_server import S3Server, s3_server
@@ -49,7 +49,7 @@ def run(s3_server: S3Server) -> Iterator[Run]:
     bucket = s3_server.bucket()
     vended: list[dict[str, str]] = []
     with memory_folder() as folder, pytest.MonkeyPatch.context() as patch:
-        settings = SparkSettings("local[2]", folder / "spark", bytes_least=0, settings=told(folder))
+        settings = SparkSettings("local[2]", folder / "spark", bytes_least=0, settings=verbose_settings(folder))
 
         def changed(config: StewardConfig) -> StewardConfig:
             return replace(bucket.config()(config), spark=settings)

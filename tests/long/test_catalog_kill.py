@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.catalog.changes import deaths, require_settled
+from tests.support.catalog.changes import kill_cases, require_settled
 from tests.support.catalog.killed_stewards import Yard, yard_at
 from tests.support.catalog.processes import starter
 from tests.support.ledger.databases import Postgresql, memory_folder
@@ -18,11 +18,12 @@ ROUNDS = 5
 
 @pytest.fixture(scope="module")
 def yard(postgresql: Postgresql) -> Iterator[Yard]:
-    with memory_folder() as folder, starter() as made, yard_at(folder, made, ledger_url=postgresql.fresh()) as yard:
+    url = postgresql.create_database()
+    with memory_folder() as folder, starter() as made, yard_at(folder, made, ledger_url=url) as yard:
         yield yard
 
 
-@pytest.mark.parametrize(("act", "point", "passes"), deaths())
+@pytest.mark.parametrize(("act", "point", "passes"), kill_cases())
 def test_a_steward_killed_at_any_step_leaves_all_or_nothing(yard: Yard, act: str, point: str, passes: int) -> None:
     for number in range(ROUNDS):
         require_settled(yard, f"{act}-{point.replace('.', '-')}-{passes}-{number}", act, point, passes)

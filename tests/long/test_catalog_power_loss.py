@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.catalog.power_loss import WORKER, catalog_wrong
+from tests.support.catalog.power_loss import WORKER, find_catalog_damage
 from tests.support.ledger.databases import memory_folder
-from tests.support.ledger.power_loss import losses, losses_at_each_call, record
+from tests.support.ledger.power_loss import damage_after_each_call, damage_after_loss, record
 
 pytestmark = pytest.mark.long
 
@@ -26,5 +26,6 @@ def folder() -> Iterator[Path]:
 def test_a_power_loss_takes_no_file_that_a_pointer_names(folder: Path, recording: int) -> None:
     calls = record(folder, recording, "none", WORKER)
     seeds = range(recording * SEEDS, (recording + 1) * SEEDS)
-    assert {seed: found for seed in seeds if (found := losses(calls, folder, seed, catalog_wrong))} == {}
-    assert list(losses_at_each_call(calls, folder, recording, catalog_wrong)) == []
+    damage = {seed: damage_after_loss(calls, folder, seed, find_catalog_damage) for seed in seeds}
+    assert {seed: found for seed, found in damage.items() if found} == {}
+    assert list(damage_after_each_call(calls, folder, recording, find_catalog_damage)) == []

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.catalog.killed_stewards import Yard, yard_at
-from tests.support.catalog.processes import Starter, Unsteady, starter
+from tests.support.catalog.processes import RestartedSteward, Starter, starter
 from tests.support.catalog.writers import WRITERS, require_exact, write
 from tests.support.ledger.databases import Postgresql, memory_folder
 
@@ -25,7 +25,7 @@ def stewards() -> Iterator[Starter]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def yard(request: pytest.FixtureRequest, stewards: Starter) -> Iterator[Yard]:
-    url = request.getfixturevalue("postgresql").fresh() if request.param == "postgresql" else None
+    url = request.getfixturevalue("postgresql").create_database() if request.param == "postgresql" else None
     with memory_folder() as folder, yard_at(folder, stewards, ledger_url=url) as made:
         yield made
 
@@ -33,7 +33,7 @@ def yard(request: pytest.FixtureRequest, stewards: Starter) -> Iterator[Yard]:
 @pytest.fixture
 def shared(stewards: Starter, postgresql: Postgresql) -> Iterator[Yard]:
     """On PostgreSQL: a ledger in SQLite has one Steward."""
-    with memory_folder() as folder, yard_at(folder, stewards, ledger_url=postgresql.fresh()) as made:
+    with memory_folder() as folder, yard_at(folder, stewards, ledger_url=postgresql.create_database()) as made:
         yield made
 
 
@@ -51,7 +51,7 @@ def test_many_commits_of_many_writers_at_two_stewards_are_exact(shared: Yard, ta
 def test_many_commits_at_a_steward_that_is_killed_again_and_again_are_exact(yard: Yard, stewards: Starter) -> None:
     yard.table("shaken")
     places = [("shaken", f"b{number}") for number in range(WRITERS)]
-    unsteady = Unsteady(stewards, yard.stand.config, kills=KILLS)
+    unsteady = RestartedSteward(stewards, yard.stand.config, kills=KILLS)
     unsteady.start()
     try:
         told, attacks = write(yard, unsteady.urls, places, COMMITS, attacked="shaken")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.locate import MEMORY_MAX_MB, MOST, Faults, in_a_fresh_process
+from bench.locate import MEMORY_MAX_MB, RATIO_MAX, Faults, measure_in_new_process
 
 pytestmark = pytest.mark.long
 pytest.importorskip("pvdm_kernel")
@@ -19,6 +19,6 @@ pytest.importorskip("pvdm_kernel")
 )
 def test_wrong_rows_are_found_by_their_keys_in_bounded_time_and_memory(tmp_path: Path, faults: Faults) -> None:
     """The process that measures holds every key and field to what was done to the rows."""
-    figures = in_a_fresh_process(faults, tmp_path)
+    figures = measure_in_new_process(faults, tmp_path)
     assert figures.peak_memory_mb < MEMORY_MAX_MB, figures
-    assert figures.ratio < MOST, figures
+    assert figures.ratio < RATIO_MAX, figures

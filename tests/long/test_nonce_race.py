@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fault.test_nonce_race import run, run_and_kill_the_server
-from tests.support.ledger.databases import ledger_at, server
+from tests.support.ledger.databases import ledger_at, running_postgresql
 from tests.support.ledger.nonce_race import Race
 
 pytestmark = pytest.mark.long
@@ -25,8 +25,8 @@ def test_each_nonce_is_won_once_on_sqlite(tmp_path: Path, kills: int) -> None:
 
 @pytest.mark.parametrize("kills", [0, 100])
 def test_each_nonce_is_won_once_on_postgresql(tmp_path: Path, kills: int) -> None:
-    with server() as made:
-        url = made.fresh()
+    with running_postgresql() as made:
+        url = made.create_database()
         with ledger_at(url):
             pass
         race = Race(url, str(tmp_path), NONCES, kills=kills, seed=2)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.ledger.databases import memory_folder
-from tests.support.ledger.power_loss import losses, record
+from tests.support.ledger.power_loss import damage_after_loss, record
 
 pytestmark = pytest.mark.long
 
@@ -25,4 +25,4 @@ def folder() -> Iterator[Path]:
 def test_a_power_loss_takes_nothing_that_was_acknowledged(folder: Path, recording: int) -> None:
     calls = record(folder, recording, "EXTRA")
     seeds = range(recording * SEEDS_A_RECORDING, (recording + 1) * SEEDS_A_RECORDING)
-    assert {seed: found for seed in seeds if (found := losses(calls, folder, seed))} == {}
+    assert {seed: found for seed in seeds if (found := damage_after_loss(calls, folder, seed))} == {}

@@ -18,7 +18,7 @@ from pvdm.ledger.work.attempts import Attempt
 from pvdm.verify.job import VerificationResult, verify
 from pvdm.verify.spark.application import DRIVER_LOG
 from tests.support.spark.cluster import Cluster, cluster_at
-from tests.support.spark.traces import keys_of, places, told, traces_in
+from tests.support.spark.traces import keys_of, places, traces_in, verbose_settings
 from tests.support.spark.verification import Lab, facts, lab_at, worker_token
 from tests.support.steward.secret_search import traces
 from tests.support.verify.attempts import ROWS
@@ -49,7 +49,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     folder = tmp_path_factory.mktemp("cluster").resolve()
     planted = secrets.token_bytes(32)
     token = folder / "worker.token"
-    settings = told(folder) | {
+    settings = verbose_settings(folder) | {
         "spark.executor.extraJavaOptions": f"-Dplanted={planted.hex()}",
         "spark.executorEnv.PLANTED": planted.hex(),
     }

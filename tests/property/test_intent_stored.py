@@ -179,7 +179,7 @@ def test_the_intent_of_columns_as_they_are_stored_is_that_of_their_rows(
         given = pinned(source.put(Path(folder)))
         intent = IntentDigest(Intent(bound, given, ALL, plan), plan, KEYS)
         for file in files_of_chunk(bound, given, ALL):
-            intent.worker(fetch)(file)
+            intent.file_adder(fetch)(file)
     whole = digest(table_of(target, wanted), plan, KEYS)
     for name, partial in intent.partials().items():
         assert partial.rows == len(wanted)

@@ -25,7 +25,7 @@ from pvdm.lake.format.partition_spec import PartitionSpec
 from pvdm.lake.format.schema.bounds import compare, decode_bound, lower_bound, upper_bound
 from pvdm.lake.format.schema.single_value import decode_value, encode_value, from_unscaled
 from pvdm.model.schema import DecimalType, FixedType, Kind, PrimitiveType, Type
-from tests.support.lake.manifests import container, entry, header, kept, lies_within, listed, written_again
+from tests.support.lake.manifests import container, entry, header, kept, lies_within, listed, write_again
 
 pytestmark = pytest.mark.property
 
@@ -177,7 +177,7 @@ def test_a_manifest_is_read_as_it_was_written(example: tuple[Any, list[ManifestE
     found = read_manifest(first.data)
     assert found.entries == tuple(written)
     assert (found.header.spec, found.header.schema_text) == (head.spec, head.schema_text)
-    assert read_manifest(written_again(found.file)).file.records == found.file.records
+    assert read_manifest(write_again(found.file)).file.records == found.file.records
     assert write_manifest(head, written).data == first.data
 
 
@@ -294,7 +294,7 @@ def test_files_of_any_schema_are_read_as_fastavro_reads_them(data: st.DataObject
 
 def compressed(data: bytes, codec: str) -> bytes:
     """The same file in another codec."""
-    return written_again(replace(read_avro(data), codec=codec))
+    return write_again(replace(read_avro(data), codec=codec))
 
 
 GOOD = [

@@ -21,7 +21,7 @@ from pvdm.model.filter.claim import Claim
 from pvdm.model.states import ATTEMPT, AttemptState
 from tests.support.claims import overlap
 from tests.support.ledger.databases import NOW, ledger_at
-from tests.support.ledger.rows import attempt_opening, hex32, opened
+from tests.support.ledger.rows import attempt_opening, hex32, open_workload
 
 pytestmark = pytest.mark.property
 
@@ -96,7 +96,7 @@ class Model:
 def real(unit: Unit, operation: str, name: int, chunk: str, nonce: str) -> None:
     opening = attempt_opening(name, chunk_id=chunk)
     attempt = opening.attempt_id
-    held = nonces.find_held(unit, attempt)
+    held = nonces.find_current(unit, attempt)
     using = held.nonce if held else hex32("none")
     match operation:
         case "open":
@@ -132,7 +132,7 @@ def play(ledger: Ledger, sequence: list[tuple[str, int, str, int]]) -> None:
     """Run the sequence on both, comparing after each step; a refused step leaves nothing behind."""
     model = Model()
     # A refusal may abort a transaction on PostgreSQL, so every step is a unit of its own.
-    ledger.transact(opened, at_micros=NOW)
+    ledger.transact(open_workload, at_micros=NOW)
     for operation, name, chunk, number in sequence:
         attempt = attempt_opening(name).attempt_id
         expected = model.step(operation, attempt, chunk, hex32(number))
@@ -155,7 +155,7 @@ def compare(unit: Unit, model: Model) -> None:
             told[event.row_key] = event.new["state"]
     assert told == model.state
     for attempt, state in model.state.items():
-        held = nonces.find_held(unit, attempt)
+        held = nonces.find_current(unit, attempt)
         assert attempts.get(unit, attempt).state == state
         assert (held.nonce if held else None) == model.nonce[attempt]
     found = {one.chunk_id: one.attempt_id for one in chunks.list_publications(unit, "orders-1")}

@@ -18,7 +18,7 @@ from pvdm.model.schema import DecimalType, FixedType, Type
 from tests.property.test_transforms import KINDS, plain, values
 from tests.support.lake.metadata import Doc, column
 from tests.support.lake.scans import table_of
-from tests.support.verify.staged import metadata, parquet, seen
+from tests.support.verify.staged import metadata, observe_file, parquet
 
 FULL = {"write.metadata.metrics.default": "full"}
 Rows = Sequence[Any]
@@ -54,7 +54,7 @@ def expected(kind: Type, found: Sequence[Any]) -> tuple[int, int, int | None, by
 
 
 def facts(table: Any, data: bytes) -> Mapping[int, tuple[Any, ...]]:
-    found = seen(data, table)
+    found = observe_file(data, table)
     assert found.findings == ()
     file = found.data_file
     assert file is not None

@@ -21,7 +21,7 @@ from tests.property.test_transforms import KINDS, plain, values
 from tests.support.lake.metadata import column
 from tests.support.lake.scans import table_of
 from tests.support.parquet.edit import Struct, columns, get, groups, parse, split, told
-from tests.support.verify.staged import metadata, parquet, seen
+from tests.support.verify.staged import metadata, observe_file, parquet
 
 Ends = tuple[bytes, bytes] | None
 LONGEST = 63
@@ -269,7 +269,7 @@ def test_all_that_a_published_file_says_is_exact_or_absent(case: Case) -> None:
     table = metadata(*fields, properties={"write.metadata.metrics.default": case.mode}, version=3)
     made = [{f"c{at}": plain(value) for at, value in enumerate(row)} for row in case.rows]
     staged = parquet(table_of(to_model(table.current_schema), made), **case.options)
-    found = seen(staged, table, rewrite=True)
+    found = observe_file(staged, table, rewrite=True)
     assert found.findings == ()
     assert found.recipe is not None
     assert found.data_file is not None

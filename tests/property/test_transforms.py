@@ -22,7 +22,7 @@ from pvdm.lake.format.schema.single_value import check_value
 from pvdm.model.schema import DecimalType, FixedType, Kind, PrimitiveType, Type
 from tests.support.lake.metadata import column
 from tests.support.lake.scans import table_of
-from tests.support.verify.staged import codes, metadata, parquet, seen
+from tests.support.verify.staged import codes, metadata, observe_file, parquet
 
 INTEGERS = {Kind.INT: 31, Kind.DATE: 31, Kind.LONG: 63, Kind.TIMESTAMP: 63, Kind.TIMESTAMPTZ: 63}
 NANOS = {Kind.TIMESTAMP_NS: 63, Kind.TIMESTAMPTZ_NS: 63}
@@ -162,10 +162,10 @@ def test_the_tuple_of_a_file_is_the_transform_of_every_row(case: tuple[Type, str
         assume(False)
         return
     if len(tuples) > 1:
-        assert codes(seen(data, table, partition=IdMap([(1000, None)])).findings) == ["partition_mixed"]
+        assert codes(observe_file(data, table, partition=IdMap([(1000, None)])).findings) == ["partition_mixed"]
         return
     expected = apply_transform(Transform.parse(text), kind, rows[0])
-    found = seen(data, table, partition=IdMap([(1000, expected)]))
+    found = observe_file(data, table, partition=IdMap([(1000, expected)]))
     assert found.findings == ()
     assert found.data_file is not None
     assert tuple_key(found.data_file.partition) == tuple_key({1000: expected})

@@ -117,8 +117,8 @@ def visible_rows(world: World, table: str) -> Counter[Row]:
 
 
 class _Disk:
-    def read(self, location: str, *, most: int) -> bytes:
-        return parse_location(location).local.read_bytes()[: most + 1]
+    def read(self, location: str, *, max_bytes: int) -> bytes:
+        return parse_location(location).local.read_bytes()[: max_bytes + 1]
 
 
 def _unfinished(world: World) -> Iterator[str]:

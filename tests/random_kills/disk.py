@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.ledger.databases import in_memory
+from tests.support.ledger.databases import memory_file_system
 
 IMAGE_BYTES = 768 * 1024 * 1024
 UMOUNT_SECONDS = 30
@@ -132,7 +132,7 @@ def opened_disk(folder: Path) -> Iterator[ImageDisk | FolderDisk]:
 @contextlib.contextmanager
 def short_folder() -> Iterator[Path]:
     """A folder with a short name, in memory where the system has one: a socket's path has at most 107 bytes."""
-    with tempfile.TemporaryDirectory(prefix="pvdm-kills-", dir=in_memory()) as name:
+    with tempfile.TemporaryDirectory(prefix="pvdm-kills-", dir=memory_file_system()) as name:
         Path(name).chmod(0o755)  # the database's server is another user
         yield Path(name)
 

@@ -84,9 +84,9 @@ class Play:
         """A Steward that was asked to end may still answer; what is checked afterwards is asked of the next one."""
         for steward in self._ending:
             until = time.monotonic() + STEWARD_END_SECONDS
-            while not steward.ended() and time.monotonic() < until:
+            while not steward.has_ended() and time.monotonic() < until:
                 time.sleep(0.05)
-            if not steward.ended():
+            if not steward.has_ended():
                 self._played.stuck.append(f"a Steward did not end within {STEWARD_END_SECONDS} s of SIGTERM")
 
     # Time.
@@ -126,7 +126,7 @@ class Play:
 
     def _signal_steward(self, fault: Fault) -> bool:
         steward = self._world.steward
-        if steward is None or steward.ended():
+        if steward is None or steward.has_ended():
             return False
         self._steward_from = self._now + fault.seconds
         if fault.kind is Kind.KILL_STEWARD:
@@ -138,7 +138,7 @@ class Play:
 
     def _stop_steward(self, fault: Fault) -> bool:
         steward = self._world.steward
-        if steward is None or steward.ended():
+        if steward is None or steward.has_ended():
             return False
         steward.send(signal.SIGSTOP)
         self._later(self._now + fault.seconds, lambda: steward.send(signal.SIGCONT))
@@ -182,7 +182,7 @@ class Play:
 
     def _supervise(self) -> None:
         steward = self._world.steward
-        if (steward is None or steward.ended()) and self._now >= self._steward_from:
+        if (steward is None or steward.has_ended()) and self._now >= self._steward_from:
             self._world.start_steward()
             self._steward_from = self._now + 0.5  # a Steward that ends at once is not started in a circle
 
@@ -200,7 +200,7 @@ class Play:
             self._start_producer(number, left)
 
     def _running_of(self, number: int) -> list[_Producer]:
-        return [each for each in self._producers.get(number, []) if not each.process.ended()]
+        return [each for each in self._producers.get(number, []) if not each.process.has_ended()]
 
     def _running(self) -> bool:
         return any(self._running_of(number) for number in self._producers)
@@ -208,7 +208,7 @@ class Play:
     def _living(self) -> Iterator[Process]:
         for number in self._producers:
             yield from (each.process for each in self._running_of(number))
-        if self._world.steward is not None and not self._world.steward.ended():
+        if self._world.steward is not None and not self._world.steward.has_ended():
             yield self._world.steward
 
     def _give_up_waiting(self) -> None:

@@ -26,7 +26,7 @@ from tests.random_kills.producer import table_of
 from tests.random_kills.schedule import TABLES, Work, source_rows
 from tests.support.catalog.http import Caller
 from tests.support.ledger.databases import Postgresql, require_postgresql
-from tests.support.servers.starter import SERVE, Process, Ran, Starter, opened_starter
+from tests.support.servers.starter import SERVE, CommandResult, Process, Starter, running_starter
 from tests.support.steward.http import bearer
 
 READY_SECONDS = 60
@@ -189,7 +189,7 @@ class World:
         ends = time.monotonic() + seconds
         said = "no answer"
         while time.monotonic() < ends:
-            if self.steward is None or self.steward.ended():
+            if self.steward is None or self.steward.has_ended():
                 self.start_steward()
             try:
                 answer = httpx.get(f"{self.url}/readyz", timeout=5)
@@ -202,10 +202,10 @@ class World:
             time.sleep(0.05)
         return f"{said}: {self.log.read_text()[-2000:]}"
 
-    def pvdm(self, *words: object, role: Role = Role.OPERATOR, seconds: float = 120) -> Ran:
+    def pvdm(self, *words: object, role: Role = Role.OPERATOR, seconds: float = 120) -> CommandResult:
         """A command under a token of this role."""
         env = {"PVDM_URL": self.url, "PVDM_TOKEN_FILE": str(self._token(role.value))}
-        return self.starter.command(*words, env=env, seconds=seconds)
+        return self.starter.run_command(*words, env=env, seconds=seconds)
 
     def client(self, role: Role) -> StewardClient:
         """A client under a token of this role."""
@@ -225,7 +225,7 @@ class World:
             require_postgresql()
             self.postgresql = Postgresql(self.disk.place)
             self.postgresql.start()
-        ledger = "sqlite:///ledger.db" if self.postgresql is None else self.postgresql.fresh("template0")
+        ledger = "sqlite:///ledger.db" if self.postgresql is None else self.postgresql.create_database("template0")
         self._write("steward.toml", _CONFIG.format(ledger=ledger, outside=self.outside, port=self._port), self.home)
         self._trust()
         for role in ("operator", "producer", "consumer", "auditor"):
@@ -290,7 +290,7 @@ class World:
     def _token(self, role: str) -> Path:
         return self.folder / f"{role}.token"
 
-    def _done(self, *words: object) -> Ran:
+    def _done(self, *words: object) -> CommandResult:
         ran = self.pvdm(*words)
         assert ran.code == 0, ran.out
         return ran
@@ -308,7 +308,7 @@ def opened_world(database: str) -> Iterator[World]:
     with (
         short_folder() as folder,
         opened_disk(folder) as disk,
-        opened_starter(folder, "tests.random_kills.producer") as starter,
+        running_starter(folder, "tests.random_kills.producer") as starter,
     ):
         world = World(folder, disk, starter, database)
         try:

@@ -16,7 +16,7 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from tests.readers.mutations import Mutation, leaf_of, mutations
 from tests.readers.rows import ROWS, model, table_metadata
 from tests.readers.writers import Writer
-from tests.support.verify.staged import seen
+from tests.support.verify.staged import observe_file
 
 PAIRS: float = 0.3
 """Of the files so many have two changes."""
@@ -55,7 +55,7 @@ def accepted(data: bytes, table: TableMetadata, storage: str) -> bool:
     """Whether verification takes the file as one of the table's, with this storage."""
     copied = storage == "copied"
     try:
-        return seen(data, table, rewrite=copied, footer_published=not copied, record_count=ROWS).findings == ()
+        return observe_file(data, table, rewrite=copied, footer_published=not copied, record_count=ROWS).findings == ()
     except PvdmError:
         return False
 

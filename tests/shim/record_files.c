@@ -1,4 +1,5 @@
-/* Records every change that a process makes to files under PVDM_RECORD_ROOT, in order, for tests/power_loss.py.
+/* Records every change that a process makes to files under PVDM_RECORD_ROOT, in order, for
+ * tests/support/ledger/power_loss.py.
  *
  * Loaded with LD_PRELOAD. Each record in PVDM_RECORD_TO is: kind (1 byte), descriptor (4), offset (8), length (8), data;
  * numbers are little-endian. The process under test changes those files from one thread at a time. */

@@ -1,4 +1,4 @@
-"""Arms fault points: a test lets the process raise, end or call a function at a point of the source."""
+"""Arms fault points: at a named point of the source, a test makes the process raise, end or call a function."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from pvdm import fault
 
-# What is true when a process stops at each point, in order of names; docs/fault-points.md has the same lines.
+# What is true when a process stops at each point, ordered by name. docs/fault-points.md has the same lines.
 POINTS: Final = MappingProxyType(
     {
         "catalog.after_metadata_file": "the new metadata file is synced, no pointer names it yet",
@@ -88,7 +88,7 @@ Action: TypeAlias = Raise | Exit | Call
 @dataclass(slots=True)
 class _Armed:
     action: Action
-    passes: int
+    passes: int  # how often the point is still passed without effect
 
 
 _armed: dict[str, _Armed] = {}
@@ -96,7 +96,7 @@ _lock = threading.Lock()
 
 
 def _reach(name: str) -> None:
-    """Act as the point is armed, else do nothing."""
+    """Do the action of the point, if it is armed; `fault.point` calls this."""
     if not _armed:
         return
     with _lock:
@@ -119,7 +119,7 @@ fault.hook = _reach
 
 
 def arm(name: str, action: Action, *, passes: int = 0) -> None:
-    """Let the point act, after it has been passed `passes` times without effect."""
+    """Arm the point: it acts each time it is reached, after `passes` times without effect."""
     if name not in POINTS:
         raise LookupError(f"there is no fault point {name}")
     with _lock:

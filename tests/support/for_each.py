@@ -1,4 +1,4 @@
-"""Runs one test for many values in a loop and reports every failure: for values that are checked in a moment."""
+"""Runs one test for many values in a loop and reports every failure, for values that are checked quickly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 SHOWN: Final = 20
-"""So many failures are reported whole; of the others the name alone."""
+"""At most this many failures are reported in full; of the others only the name is reported."""
 Test = Callable[..., None]
 
 
@@ -20,23 +20,23 @@ def for_each(
     *,
     ids: Callable[[Any], str] | Iterable[str] | None = None,
 ) -> Callable[[Test], Test]:
-    """Do what `pytest.mark.parametrize` does in a single test; fixtures are shared by all values.
+    """Call the test with each value, like `pytest.mark.parametrize`, but as a single test for pytest.
 
-    Thousands of values are collected and scheduled as one test. Not for tests that change a function's fixture.
+    All values share the test's fixtures, so this is not for tests that change a fixture.
     """
-    wanted = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
-    named = ids if ids is None or callable(ids) else list(ids)
-    rows = [_row(wanted, value, at, named) for at, value in enumerate(values)]
-    assert rows, f"there is no value for {', '.join(wanted)}"
+    parameters = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+    listed_ids = ids if ids is None or callable(ids) else list(ids)
+    cases = [_case(parameters, value, at, listed_ids) for at, value in enumerate(values)]
+    assert cases, f"there is no value for {', '.join(parameters)}"
 
     def decorate(test: Test) -> Test:
         signature = inspect.signature(test)
-        assert set(wanted) <= set(signature.parameters), f"{test.__name__} does not take {wanted}"
+        assert set(parameters) <= set(signature.parameters), f"{test.__name__} does not take {parameters}"
 
         @functools.wraps(test)
         def run(**fixtures: Any) -> None:
             failed: list[tuple[str, Exception]] = []
-            for name, arguments in rows:
+            for name, arguments in cases:
                 try:
                     test(**fixtures, **arguments)
                 except (Exception, pytest.fail.Exception) as error:
@@ -45,38 +45,40 @@ def for_each(
             if failed:
                 listed = ", ".join(name for name, _ in failed)
                 raise ExceptionGroup(
-                    f"{len(failed)} of {len(rows)} fail: {listed}", [error for _, error in failed[:SHOWN]]
+                    f"{len(failed)} of {len(cases)} fail: {listed}", [error for _, error in failed[:SHOWN]]
                 )
 
         del run.__wrapped__
-        kept = [each for name, each in signature.parameters.items() if name not in wanted]
-        run.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+        fixture_parameters = [each for name, each in signature.parameters.items() if name not in parameters]
+        run.__signature__ = signature.replace(parameters=fixture_parameters)  # type: ignore[attr-defined]
         return run
 
     return decorate
 
 
-def _row(
+def _case(
     names: Sequence[str], value: Any, at: int, ids: Callable[[Any], str] | Sequence[str] | None
 ) -> tuple[str, dict[str, Any]]:
-    """A value's name in reports, and its arguments."""
-    named = None
+    """A value's name in reports, and the test's arguments for it."""
+    case_id = None
     if isinstance(value, type(pytest.param())):
         assert not value.marks, "a value with marks is a test of its own"
-        named, parts = value.id, value.values
+        case_id, parts = value.id, value.values
     else:
         parts = (value,) if len(names) == 1 else tuple(value)
-    if named is None:
+    if case_id is None:
         if callable(ids):
-            named = "-".join(str(ids(part)) for part in parts)
+            case_id = "-".join(str(ids(part)) for part in parts)
+        elif ids is None:
+            case_id = repr(parts if len(parts) > 1 else parts[0])[:200]
         else:
-            named = repr(parts if len(parts) > 1 else parts[0])[:200] if ids is None else ids[at]
-    return str(named), dict(zip(names, parts, strict=True))
+            case_id = ids[at]
+    return str(case_id), dict(zip(names, parts, strict=True))
 
 
 def _assertion(error: BaseException) -> AssertionError:
-    """What `pytest.fail` and `pytest.raises` raise, which is no Exception."""
-    made = AssertionError(str(error)).with_traceback(error.__traceback__)
+    """An AssertionError for an error of `pytest.fail` or `pytest.raises`, which is not an Exception itself."""
+    assertion = AssertionError(str(error)).with_traceback(error.__traceback__)
     for note in error.__notes__:
-        made.add_note(note)
-    return made
+        assertion.add_note(note)
+    return assertion

@@ -1,4 +1,4 @@
-"""How a test says that it needs something this machine may lack, where it is skipped or fails, and how Java starts."""
+"""Skips or fails tests that need a service which this machine lacks, and has Java's options for Spark."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 _ARCHIVE = Path(__file__).parents[2] / "build" / "test" / "spark.jsa"
-# An archive that does not fit the Java at hand is not used; what Java says about that is left out of Spark's output.
+# Java ignores an archive of another Java version. Its warnings about that are kept out of Spark's output.
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 SHORT_LIVED = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {_QUIET}"
-"""Options of Java for a Spark that lives for seconds: one quick compiler, one thread to collect garbage."""
-if _ARCHIVE.exists():  # tools/spark_archive.py made it
+"""Java's options for a Spark that runs for seconds: only the quick compiler, and one thread to collect garbage."""
+if _ARCHIVE.exists():  # an archive of loaded classes, made by tools/spark_archive.py
     SHORT_LIVED += f" -XX:SharedArchiveFile={_ARCHIVE}"
 
 
 def require(condition: object, reason: str) -> None:
-    """Skip the test unless `condition` holds; with PVDM_REQUIRE_SERVICES=1 that is a failure."""
+    """Skip the test unless `condition` holds; with PVDM_REQUIRE_SERVICES=1, fail it instead."""
     if condition:
         return
     if os.environ.get("PVDM_REQUIRE_SERVICES") == "1":

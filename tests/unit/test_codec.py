@@ -107,5 +107,5 @@ class Undeclared(Document, title="an undeclared one"):
 
 
 def test_a_field_without_a_field_type_is_an_error() -> None:
-    with pytest.raises(TypeError, match="needs a field type"):
+    with pytest.raises(TypeError, match="needs a FieldType"):
         Undeclared(1, 2)

@@ -19,8 +19,8 @@ from pvdm.model.located import (
     RowsIn,
     SampleKey,
     WrongRows,
-    count_rows,
     describe,
+    describe_counts,
     explain_hidden_keys,
     explain_more_keys,
     first_keys,
@@ -91,7 +91,7 @@ def test_a_document_that_says_nothing_or_two_things_is_refused() -> None:
 
 
 def test_the_words_name_counts_keys_places_and_fields() -> None:
-    assert count_rows(LOCATED) == "6 rows missing, 1,200 rows modified"
+    assert describe_counts(LOCATED) == "6 rows missing, 1,200 rows modified"
     two = "first missing (id, shop): (0, berlin), (1, berlin), … (2 of the 8 keys that are kept)"
     assert first_keys(MISSING, named=2) == two
     assert list(describe(LOCATED)) == [
@@ -107,7 +107,7 @@ def test_the_words_name_counts_keys_places_and_fields() -> None:
         "    file:///b1.parquet (300)",
         "    file:///b2.parquet (300)",
         "    and 3 more",
-        "fields that differ in 1,000 of 1,200 rows that were compared: amount (1,200), note (3)",
+        "fields that differ (1,000 of 1,200 modified rows were compared): amount (1,200), note (3)",
     ]
     assert list(describe(PROBLEM)) == ["rows were not located (locate_too_slow): it took too long: 'Trier'"]
     assert (

@@ -11,7 +11,16 @@ from pvdm.trust.log.entry import LogEntry, parse_entry
 from pvdm.trust.log.log import APPEND_ENTRIES_MAX
 from pvdm.trust.log.merkle import Node
 from pvdm.trust.log.proof import verify_consistency, verify_inclusion
-from tests.support.ledger.log_storage import KEY, ORIGIN, MemoryStorage, entries, entry, filled, grown, open_log
+from tests.support.ledger.log_storage import (
+    KEY,
+    ORIGIN,
+    MemoryStorage,
+    entries,
+    entry,
+    filled_log,
+    log_grown_to,
+    open_log,
+)
 
 
 def code_of(refused: pytest.ExceptionInfo[PvdmError]) -> str:
@@ -51,13 +60,13 @@ def test_a_leaf_that_is_no_entry_is_refused(data: bytes) -> None:
 
 
 def test_an_append_says_where_the_first_entry_stands() -> None:
-    _, log = filled(3)
+    _, log = filled_log(3)
     appended = log.append(entries(3, 5))
     assert (appended.index, appended.size, appended.checkpoint.checkpoint.size) == (3, 5, 5)
 
 
 def test_the_checkpoint_of_an_append_proves_the_entries() -> None:
-    _, log = filled(300)
+    _, log = filled_log(300)
     appended = log.append([entry(300)])
     newest = open_checkpoint(appended.checkpoint.note, origin=ORIGIN, keys=[KEY]).checkpoint
     proof = log.prove_inclusion(300, newest.size)
@@ -65,7 +74,7 @@ def test_the_checkpoint_of_an_append_proves_the_entries() -> None:
 
 
 def test_every_checkpoint_is_consistent_with_every_later_one() -> None:
-    _, log, checkpoints = grown([1, 2, 3, 7, 64, 65, 255, 256, 257, 600])
+    _, log, checkpoints = log_grown_to([1, 2, 3, 7, 64, 65, 255, 256, 257, 600])
     for at, older in enumerate(checkpoints):
         for newer in checkpoints[at:]:
             old, new = older.checkpoint, newer.checkpoint
@@ -74,7 +83,7 @@ def test_every_checkpoint_is_consistent_with_every_later_one() -> None:
 
 
 def test_an_append_reads_only_the_right_edge() -> None:
-    storage, log = filled(4_095)
+    storage, log = filled_log(4_095)
     storage.hashes_read = 0
     log.append([entry(4_095)])
     assert storage.hashes_read <= 12
@@ -88,7 +97,7 @@ def test_an_append_of_nothing_or_of_too_much_is_refused(count: int) -> None:
 
 
 def test_nothing_is_appended_to_a_tree_whose_edge_has_changed() -> None:
-    storage, log = filled(6)
+    storage, log = filled_log(6)
     storage.hashes[Node(2, 0)] = b"\x00" * 32
     with pytest.raises(VerificationError) as refused:
         log.append([entry(6)])
@@ -96,15 +105,15 @@ def test_nothing_is_appended_to_a_tree_whose_edge_has_changed() -> None:
 
 
 def test_nothing_is_appended_where_the_newest_checkpoint_is_of_another_size() -> None:
-    storage, log = filled(6)
-    storage.note = filled(5)[0].note
+    storage, log = filled_log(6)
+    storage.note = filled_log(5)[0].note
     with pytest.raises(VerificationError) as refused:
         log.append([entry(6)])
     assert code_of(refused) == "log_storage_broken"
 
 
 def test_a_log_with_entries_but_no_checkpoint_is_broken() -> None:
-    storage, log = filled(6)
+    storage, log = filled_log(6)
     storage.note = None
     with pytest.raises(VerificationError) as refused:
         log.checkpoint()
@@ -112,7 +121,7 @@ def test_a_log_with_entries_but_no_checkpoint_is_broken() -> None:
 
 
 def test_storage_that_gives_a_short_hash_is_not_believed() -> None:
-    storage, log = filled(6)
+    storage, log = filled_log(6)
     storage.hashes[Node(1, 2)] = b"\x00" * 31
     with pytest.raises(VerificationError) as refused:
         log.prove_inclusion(0, 6)
@@ -120,14 +129,14 @@ def test_storage_that_gives_a_short_hash_is_not_believed() -> None:
 
 
 def test_nothing_is_proved_beyond_the_log() -> None:
-    _, log = filled(6)
+    _, log = filled_log(6)
     with pytest.raises(InputError) as refused:
         log.prove_inclusion(6, 7)
     assert code_of(refused) == "log_sizes_invalid"
 
 
 def test_an_append_that_was_overtaken_stores_nothing() -> None:
-    storage, log = filled(6)
+    storage, log = filled_log(6)
     prepared = log.prepare([entry(7)])
     log.append([entry(6)])
     with pytest.raises(PvdmError) as refused:
@@ -136,7 +145,7 @@ def test_an_append_that_was_overtaken_stores_nothing() -> None:
 
 
 def test_what_is_prepared_is_not_in_the_log_yet() -> None:
-    storage, log = filled(6)
+    storage, log = filled_log(6)
     prepared = log.prepare([entry(6)])
     assert storage.size() == 6
     assert prepared.store(storage).size == storage.size() == 7

@@ -11,7 +11,7 @@ from pvdm.trust.log import disk
 from pvdm.trust.log import export as exporting
 from pvdm.trust.log.export import export
 from pvdm.trust.log.fsck import fsck
-from tests.support.ledger.log_storage import KEY, MemoryStorage, entries, filled, grown, open_log
+from tests.support.ledger.log_storage import KEY, MemoryStorage, entries, filled_log, log_grown_to, open_log
 
 VKEY = KEY.to_vkey()
 WRITE, SYNC = disk.write_atomically, disk.sync_folder
@@ -28,7 +28,7 @@ def refusal(storage: MemoryStorage, folder: Path) -> str:
 
 
 def test_an_export_has_the_files_that_the_specification_names(tmp_path: Path) -> None:
-    export(filled(300)[0], tmp_path)
+    export(filled_log(300)[0], tmp_path)
     assert sorted(tree(tmp_path)) == [
         "checkpoint",
         "tile/0/000",
@@ -40,13 +40,13 @@ def test_an_export_has_the_files_that_the_specification_names(tmp_path: Path) ->
 
 
 def test_the_exported_checkpoint_is_the_newest_note(tmp_path: Path) -> None:
-    storage, log = filled(300)
+    storage, log = filled_log(300)
     export(storage, tmp_path)
     assert (tmp_path / "checkpoint").read_bytes() == log.checkpoint().note
 
 
 def test_exporting_twice_writes_nothing_new(tmp_path: Path) -> None:
-    storage, _ = filled(300)
+    storage, _ = filled_log(300)
     export(storage, tmp_path)
     assert export(storage, tmp_path).files_written == 0
 
@@ -65,7 +65,7 @@ def test_an_export_in_steps_ends_in_the_same_full_tiles(tmp_path: Path) -> None:
 
 
 def test_partial_tiles_go_when_the_full_one_is_there(tmp_path: Path) -> None:
-    storage, log, _ = grown([300])
+    storage, log, _ = log_grown_to([300])
     export(storage, tmp_path)
     log.append(entries(300, 600))
     export(storage, tmp_path)
@@ -73,7 +73,7 @@ def test_partial_tiles_go_when_the_full_one_is_there(tmp_path: Path) -> None:
 
 
 def test_partial_tiles_of_earlier_checkpoints_stay_until_then(tmp_path: Path) -> None:
-    storage, log, _ = grown([300])
+    storage, log, _ = log_grown_to([300])
     export(storage, tmp_path)
     log.append(entries(300, 310))
     export(storage, tmp_path)
@@ -85,25 +85,25 @@ def test_an_empty_log_is_not_exported(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_shows_a_longer_log_is_left_alone(tmp_path: Path) -> None:
-    export(filled(301)[0], tmp_path)
-    assert refusal(filled(300)[0], tmp_path) == "log_behind_checkpoint"
+    export(filled_log(301)[0], tmp_path)
+    assert refusal(filled_log(300)[0], tmp_path) == "log_behind_checkpoint"
 
 
 def test_a_folder_that_shows_another_history_is_left_alone(tmp_path: Path) -> None:
-    export(filled(300, salt="other")[0], tmp_path)
-    assert refusal(filled(301)[0], tmp_path) == "log_forked"
+    export(filled_log(300, salt="other")[0], tmp_path)
+    assert refusal(filled_log(301)[0], tmp_path) == "log_forked"
 
 
 def test_a_tile_is_never_overwritten_with_other_bytes(tmp_path: Path) -> None:
     (tmp_path / "tile/0").mkdir(parents=True)
     (tmp_path / "tile/0/000").write_bytes(b"x" * 8_192)
-    assert refusal(filled(300)[0], tmp_path) == "export_conflict"
+    assert refusal(filled_log(300)[0], tmp_path) == "export_conflict"
 
 
 def test_what_a_crashed_export_left_half_written_is_cleared_away(tmp_path: Path) -> None:
     (tmp_path / "tile").mkdir()
     (tmp_path / "tile" / f"{disk.TEMPORARY_PREFIX}abc").write_bytes(b"half")
-    export(filled(3)[0], tmp_path)
+    export(filled_log(3)[0], tmp_path)
     assert sorted(tree(tmp_path)) == ["checkpoint", "tile/0/000.p/3", "tile/entries/000.p/3"]
 
 
@@ -145,7 +145,7 @@ def steps_of(storage: MemoryStorage, folder: Path, monkeypatch: pytest.MonkeyPat
 def test_a_crash_at_any_write_leaves_the_older_tree_whole_and_the_next_export_finishes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, _, _ = grown([300])
+    before, _, _ = log_grown_to([300])
     after = before.copy()
     open_log(after).append(entries(300, 1_100))
     stop, crashed = 0, True
@@ -175,12 +175,12 @@ def test_the_checkpoint_is_written_after_every_tile_is_durable(tmp_path: Path, m
         monkeypatch.setattr(module, "write_atomically", write)
         monkeypatch.setattr(module, "sync_folder", sync)
     monkeypatch.setattr(exporting, "make_folders", lambda folder: folder.mkdir(parents=True, exist_ok=True))
-    export(filled(3)[0], tmp_path)
+    export(filled_log(3)[0], tmp_path)
     assert order == ["write 3", "write 3", "sync", "sync", "write checkpoint", "sync"]
 
 
 def test_a_tile_in_the_folder_that_is_not_the_log_s_is_found_by_the_checker(tmp_path: Path) -> None:
-    export(filled(3)[0], tmp_path)
+    export(filled_log(3)[0], tmp_path)
     (tmp_path / "tile/0/000.p/2").write_bytes(b"\x00" * 64)
     with pytest.raises(VerificationError) as refused:
         fsck(tmp_path, [VKEY])
@@ -194,7 +194,7 @@ EDGE = ["tile/entries/001.p/44", "tile/0/001.p/44", "tile/1/000.p/1"]
 
 @pytest.mark.parametrize("name", EDGE)
 def test_a_missing_tile_of_the_edge_is_written_again_although_nothing_is_new(tmp_path: Path, name: str) -> None:
-    storage, _ = filled(300)
+    storage, _ = filled_log(300)
     export(storage, tmp_path)
     whole = tree(tmp_path)
     (tmp_path / name).unlink()
@@ -204,14 +204,14 @@ def test_a_missing_tile_of_the_edge_is_written_again_although_nothing_is_new(tmp
 
 @pytest.mark.parametrize("name", EDGE)
 def test_a_damaged_tile_of_the_edge_is_refused_although_nothing_is_new(tmp_path: Path, name: str) -> None:
-    storage, _ = filled(300)
+    storage, _ = filled_log(300)
     export(storage, tmp_path)
     spoil(tmp_path / name)
     assert refusal(storage, tmp_path) == "export_conflict"
 
 
 def test_an_edge_that_the_new_entries_leave_alone_is_compared_too(tmp_path: Path) -> None:
-    storage, log, _ = grown([300])
+    storage, log, _ = log_grown_to([300])
     export(storage, tmp_path)
     spoil(tmp_path / "tile/1/000.p/1")
     log.append(entries(300, 310))
@@ -219,14 +219,14 @@ def test_an_edge_that_the_new_entries_leave_alone_is_compared_too(tmp_path: Path
 
 
 def test_a_full_tile_at_the_end_is_part_of_the_edge(tmp_path: Path) -> None:
-    storage, _ = filled(256)
+    storage, _ = filled_log(256)
     export(storage, tmp_path)
     (tmp_path / "tile/0/000").unlink()
     assert export(storage, tmp_path).files_written == 1
 
 
 def test_a_damaged_tile_behind_the_edge_is_found_when_all_are_compared(tmp_path: Path) -> None:
-    storage, _ = filled(300)
+    storage, _ = filled_log(300)
     export(storage, tmp_path)
     spoil(tmp_path / "tile/0/000")
     assert export(storage, tmp_path).files_written == 0
@@ -236,7 +236,7 @@ def test_a_damaged_tile_behind_the_edge_is_found_when_all_are_compared(tmp_path:
 
 
 def test_a_missing_tile_behind_the_edge_is_written_again_when_all_are_compared(tmp_path: Path) -> None:
-    storage, _ = filled(300)
+    storage, _ = filled_log(300)
     export(storage, tmp_path)
     whole = tree(tmp_path)
     (tmp_path / "tile/entries/000").unlink()
@@ -245,7 +245,7 @@ def test_a_missing_tile_behind_the_edge_is_written_again_when_all_are_compared(t
 
 
 def test_comparing_a_tile_that_is_durable_syncs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    storage, _ = filled(300)
+    storage, _ = filled_log(300)
     export(storage, tmp_path)
     synced: list[Path] = []
     monkeypatch.setattr(exporting, "sync_folder", synced.append)

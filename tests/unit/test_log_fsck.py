@@ -27,8 +27,8 @@ from tests.support.ledger.log_storage import (
     MemorySigner,
     MemoryStorage,
     entries,
-    filled,
-    grown,
+    filled_log,
+    log_grown_to,
     open_log,
     tree_of,
 )
@@ -41,7 +41,7 @@ SIZE = 1_000
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log that was exported at two sizes."""
     folder = tmp_path_factory.mktemp("log")
-    storage, log, _ = grown([900])
+    storage, log, _ = log_grown_to([900])
     export(storage, folder)
     log.append(entries(900, SIZE))
     export(storage, folder)
@@ -73,7 +73,7 @@ def test_an_exported_log_holds(folder: Path) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 255, 256, 257, 511, 512, 513])
 def test_a_log_of_any_size_holds(tmp_path: Path, size: int) -> None:
-    storage, log = filled(size)
+    storage, log = filled_log(size)
     export(storage, tmp_path)
     assert fsck(tmp_path, [VKEY]).root == log.checkpoint().checkpoint.root.hex()
 
@@ -89,7 +89,7 @@ def test_a_log_under_an_ecdsa_key_holds_and_a_changed_checkpoint_does_not(tmp_pa
 
 
 def test_a_log_whose_key_changed_holds_under_both_keys_only(tmp_path: Path) -> None:
-    storage, log = filled(300)
+    storage, log = filled_log(300)
     before = log.checkpoint().note
     newer = open_log(storage, MemorySigner(8))
     newer.append(entries(300, 310))
@@ -99,7 +99,7 @@ def test_a_log_whose_key_changed_holds_under_both_keys_only(tmp_path: Path) -> N
 
 
 def test_three_levels_of_tiles_hold(tmp_path: Path) -> None:
-    export(filled(65_536)[0], tmp_path)
+    export(filled_log(65_536)[0], tmp_path)
     assert fsck(tmp_path, [VKEY]).files == 1 + 256 + 256 + 1 + 1
 
 
@@ -182,7 +182,7 @@ def rewritten(storage: MemoryStorage, folder: Path, size: int, root: bytes | Non
 
 
 def test_a_signed_root_that_the_entries_do_not_have_is_found(tmp_path: Path) -> None:
-    rewritten(filled(300)[0], tmp_path, 300)
+    rewritten(filled_log(300)[0], tmp_path, 300)
     assert refusal(tmp_path) == ("fsck_root", "checkpoint")
 
 
@@ -263,15 +263,15 @@ def test_a_damaged_verifier_key_is_a_usage_error(folder: Path, spoil: Callable[[
 
 
 def test_a_log_that_begins_with_an_earlier_checkpoint_holds(folder: Path) -> None:
-    assert fsck(folder, [VKEY], since=filled(700)[1].checkpoint().note).size == SIZE
+    assert fsck(folder, [VKEY], since=filled_log(700)[1].checkpoint().note).size == SIZE
 
 
 def test_a_log_that_was_rolled_back_is_found(folder: Path) -> None:
-    assert refusal(folder, since=filled(SIZE + 1)[1].checkpoint().note) == ("fsck_behind", "checkpoint")
+    assert refusal(folder, since=filled_log(SIZE + 1)[1].checkpoint().note) == ("fsck_behind", "checkpoint")
 
 
 def test_a_log_that_forked_since_is_found(folder: Path) -> None:
-    assert refusal(folder, since=filled(700, salt="other")[1].checkpoint().note) == ("fsck_forked", "since")
+    assert refusal(folder, since=filled_log(700, salt="other")[1].checkpoint().note) == ("fsck_forked", "since")
 
 
 def test_the_checker_imports_nothing_of_the_log_s_other_modules() -> None:

@@ -17,7 +17,7 @@ from pvdm.trust.log.merkle import (
     root_at,
 )
 from pvdm.trust.log.proof import verify_consistency, verify_inclusion
-from tests.support.ledger.log_storage import filled, tree_of
+from tests.support.ledger.log_storage import filled_log, tree_of
 
 # The eight leaves and their roots are those of the Certificate Transparency reference implementation's tests.
 LEAVES = [
@@ -178,7 +178,7 @@ def test_no_consistency_proof_goes_backwards() -> None:
 
 @pytest.mark.parametrize("size", [1_000, 10_000, 50_001])
 def test_a_proof_reads_no_more_hashes_than_twice_the_height(size: int) -> None:
-    storage, log = filled(size)
+    storage, log = filled_log(size)
     for index in (0, size // 3, size - 1):
         storage.hashes_read = 0
         log.prove_inclusion(index, size)

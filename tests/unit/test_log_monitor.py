@@ -16,36 +16,46 @@ from pvdm.trust.log.proof import (
     require_same_history,
     verify_log_proof,
 )
-from tests.support.ledger.log_storage import KEY, ORIGIN, SIGNER, MemoryStorage, entries, entry, filled, grown, open_log
+from tests.support.ledger.log_storage import (
+    KEY,
+    ORIGIN,
+    SIGNER,
+    MemoryStorage,
+    entries,
+    entry,
+    filled_log,
+    log_grown_to,
+    open_log,
+)
 
 
 def refusal(one: int, other: int, storage: MemoryStorage) -> str:
     """The code for a genuine checkpoint at `one` and a forked log's at `other`, with this storage as tiles."""
     with pytest.raises(PvdmError) as refused:
-        require_same_history(filled(one)[1].checkpoint(), filled(other, salt="other")[1].checkpoint(), storage)
+        require_same_history(filled_log(one)[1].checkpoint(), filled_log(other, salt="other")[1].checkpoint(), storage)
     return refused.value.reason
 
 
 @pytest.mark.parametrize(("old", "new"), [(1, 9), (4, 9), (5, 9), (9, 9), (8, 8), (255, 300), (256, 300)])
 def test_two_checkpoints_of_one_history_are_accepted_in_any_order(old: int, new: int) -> None:
-    storage, _ = filled(new)
-    older, newer = filled(old)[1].checkpoint(), filled(new)[1].checkpoint()
+    storage, _ = filled_log(new)
+    older, newer = filled_log(old)[1].checkpoint(), filled_log(new)[1].checkpoint()
     require_same_history(older, newer, storage)
     require_same_history(newer, older, storage)
 
 
 @pytest.mark.parametrize("size", [1, 8, 9])
 def test_two_roots_at_one_size_are_a_fork(size: int) -> None:
-    assert refusal(size, size, filled(size)[0]) == "log_forked"
+    assert refusal(size, size, filled_log(size)[0]) == "log_forked"
 
 
 @pytest.mark.parametrize(("old", "new"), [(1, 9), (4, 9), (5, 9), (256, 300)])
 def test_an_older_root_that_the_newer_tree_does_not_begin_with_is_a_fork(old: int, new: int) -> None:
-    assert refusal(old, new, filled(new, salt="other")[0]) == "log_forked"
+    assert refusal(old, new, filled_log(new, salt="other")[0]) == "log_forked"
 
 
 def test_a_fork_after_a_common_beginning_is_found() -> None:
-    storage, log = filled(5)
+    storage, log = filled_log(5)
     other = storage.copy()
     seen = log.append([entry(5)]).checkpoint
     newer = open_log(other).append(entries(5, 9, salt="other")).checkpoint
@@ -57,7 +67,7 @@ def test_a_fork_after_a_common_beginning_is_found() -> None:
 
 
 def test_tiles_of_the_wrong_branch_accuse_nobody() -> None:
-    assert refusal(5, 9, filled(9)[0]) == "tiles_mismatch"
+    assert refusal(5, 9, filled_log(9)[0]) == "tiles_mismatch"
 
 
 class Lying(MemoryStorage):
@@ -65,24 +75,24 @@ class Lying(MemoryStorage):
 
     def read_hashes(self, nodes: Sequence[Node]) -> Sequence[bytes]:
         if list(nodes) == [Node(2, 0)]:
-            return [filled(4)[0].hashes[Node(2, 0)]]
+            return [filled_log(4)[0].hashes[Node(2, 0)]]
         return super().read_hashes(nodes)
 
 
 def test_tiles_that_lie_about_the_older_tree_are_found_out() -> None:
-    forked = filled(9, salt="other")[0]
+    forked = filled_log(9, salt="other")[0]
     assert refusal(4, 9, Lying(forked.entries, forked.hashes)) == "tiles_mismatch"
 
 
 def test_checkpoints_of_two_logs_are_not_compared() -> None:
     foreign = sign_checkpoint(Checkpoint("log.example/other", 9, b"\x01" * 32), SIGNER)
     with pytest.raises(PvdmError) as refused:
-        require_same_history(filled(5)[1].checkpoint(), foreign, filled(9)[0])
+        require_same_history(filled_log(5)[1].checkpoint(), foreign, filled_log(9)[0])
     assert refused.value.reason == "checkpoint_origin"
 
 
 def log_proof(index: int, size: int) -> LogProof:
-    _, log = filled(size)
+    _, log = filled_log(size)
     return LogProof(index, log.prove_inclusion(index, size).hashes, log.checkpoint().note)
 
 
@@ -139,6 +149,6 @@ def test_an_oversized_log_proof_is_refused() -> None:
 
 
 def test_every_checkpoint_of_a_growing_log_agrees_with_the_last() -> None:
-    storage, _, checkpoints = grown([1, 5, 8, 200, 257])
+    storage, _, checkpoints = log_grown_to([1, 5, 8, 200, 257])
     for checkpoint in checkpoints:
         require_same_history(checkpoint, checkpoints[-1], storage)

@@ -19,7 +19,7 @@ from pvdm.trust.log.tiles import (
     tiles_between,
     unpack_bundle,
 )
-from tests.support.ledger.log_storage import entries, filled, grown
+from tests.support.ledger.log_storage import entries, filled_log, log_grown_to
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_bundle_of_another_width_or_cut_short_is_refused(data: bytes, width: i
 
 @pytest.mark.parametrize("size", [1, 255, 256, 257, 1_000])
 def test_tiles_give_the_same_roots_and_proofs_as_the_storage(tmp_path: Path, size: int) -> None:
-    storage, _ = filled(size)
+    storage, _ = filled_log(size)
     export(storage, tmp_path)
     tiles = StaticTiles(tmp_path, size)
     assert root_at(tiles, size) == root_at(storage, size)
@@ -121,20 +121,20 @@ def test_tiles_give_the_same_roots_and_proofs_as_the_storage(tmp_path: Path, siz
 
 
 def test_hashes_above_a_full_tile_come_from_the_level_above(tmp_path: Path) -> None:
-    storage, _ = filled(7_000)
+    storage, _ = filled_log(7_000)
     export(storage, tmp_path)
     nodes = [Node(3, 5), Node(8, 2), Node(9, 1), Node(12, 0)]
     assert list(StaticTiles(tmp_path, 7_000).read_hashes(nodes)) == list(storage.read_hashes(nodes))
 
 
 def test_entries_come_back_from_bundles(tmp_path: Path) -> None:
-    storage, _ = filled(600)
+    storage, _ = filled_log(600)
     export(storage, tmp_path)
     assert StaticTiles(tmp_path, 600).read_entries(250, 520) == storage.entries[250:520]
 
 
 def test_an_older_tree_is_still_readable_after_its_partial_tiles_are_gone(tmp_path: Path) -> None:
-    storage, log, _ = grown([300])
+    storage, log, _ = log_grown_to([300])
     export(storage, tmp_path)
     older = StaticTiles(tmp_path, 300)
     root = root_at(older, 300)
@@ -159,7 +159,7 @@ def test_a_tile_of_the_wrong_length_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_tile_that_was_exported_wider_serves_a_smaller_tree(tmp_path: Path) -> None:
-    storage, _, (early, _) = grown([7, 100])
+    storage, _, (early, _) = log_grown_to([7, 100])
     export(storage, tmp_path)
     tiles = StaticTiles(tmp_path, early.checkpoint.size)
     assert root_at(tiles, 7) == early.checkpoint.root
@@ -167,7 +167,7 @@ def test_a_tile_that_was_exported_wider_serves_a_smaller_tree(tmp_path: Path) ->
 
 
 def test_the_narrowest_tile_that_serves_is_read(tmp_path: Path) -> None:
-    storage, log, _ = grown([7, 100])
+    storage, log, _ = log_grown_to([7, 100])
     export(storage, tmp_path)
     log.append(entries(100, 110))
     export(storage, tmp_path)
@@ -177,7 +177,7 @@ def test_the_narrowest_tile_that_serves_is_read(tmp_path: Path) -> None:
 
 
 def test_a_narrower_tile_does_not_serve_a_larger_tree_and_the_error_says_what_to_do(tmp_path: Path) -> None:
-    export(filled(7)[0], tmp_path)
+    export(filled_log(7)[0], tmp_path)
     with pytest.raises(VerificationError) as refused:
         root_at(StaticTiles(tmp_path, 8), 8)
     assert (refused.value.reason, refused.value.expected) == ("tile_missing", "tile/0/000.p/8, or a wider one")

@@ -6,13 +6,13 @@ import ast
 import re
 
 from tests.support.for_each import for_each
-from tools.mutate_gate import MUTATIONS, ROOM, ROOT, TESTS, Mutation, mutated
+from tools.mutate_gate import MUTATIONS, ROOT, SOURCES, TESTS, Mutation, mutate
 
 
 @for_each("mutation", MUTATIONS, ids=lambda mutation: mutation.check)
 def test_a_check_is_found_and_taken_out(mutation: Mutation) -> None:
-    whole = (ROOT / ROOM / mutation.file).read_text()
-    assert mutated(whole, mutation) != ast.unparse(ast.parse(whole))
+    original = (ROOT / SOURCES / mutation.file).read_text()
+    assert mutate(original, mutation) != ast.unparse(ast.parse(original))
 
 
 def test_every_numbered_check_but_the_writing_ones_is_taken_out() -> None:
@@ -21,7 +21,7 @@ def test_every_numbered_check_but_the_writing_ones_is_taken_out() -> None:
 
 
 def test_every_numbered_function_of_the_gate_is_taken_out() -> None:
-    files = sorted((ROOT / ROOM / "metadata" / "gate").glob("checks_*.py"))
+    files = sorted((ROOT / SOURCES / "metadata" / "gate").glob("checks_*.py"))
     assert len(files) == 2
     trees = [ast.parse(path.read_text()) for path in files]
     named = {node.name for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef)}
@@ -30,7 +30,7 @@ def test_every_numbered_function_of_the_gate_is_taken_out() -> None:
 
 
 def test_every_numbered_function_of_the_gate_raises_with_its_own_number() -> None:
-    for path in (ROOT / ROOM / "metadata" / "gate").glob("checks_*.py"):
+    for path in (ROOT / SOURCES / "metadata" / "gate").glob("checks_*.py"):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("check_"):
                 number = node.name.split("_")[1]
@@ -39,7 +39,7 @@ def test_every_numbered_function_of_the_gate_raises_with_its_own_number() -> Non
 
 def test_the_gate_runs_the_checks_in_the_order_that_its_specification_gives() -> None:
     """The calls of `validate_then_commit`, top to bottom, by their numbers."""
-    tree = ast.parse((ROOT / ROOM / "metadata" / "gate" / "gate.py").read_text())
+    tree = ast.parse((ROOT / SOURCES / "metadata" / "gate" / "gate.py").read_text())
     (gate,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "validate_then_commit")
     named = sorted((node.lineno, node.attr) for node in ast.walk(gate) if isinstance(node, ast.Attribute))
     numbers = [name.split("_")[1] for _, name in named if re.fullmatch(r"check_\d+_\w+", name)]

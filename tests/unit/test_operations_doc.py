@@ -15,7 +15,7 @@ from pvdm.steward.http.roles import RULES
 from tests.support.for_each import for_each
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("concepts.md", "errors.md", "operations.md", "procedures.md", "security.md", "verification.md")
+PAGES = ("concepts.md", "errors.md", "operations.md", "procedures.md", "restore.md", "security.md", "verification.md")
 TEXTS = {page: (ROOT / "docs" / page).read_text("utf-8") for page in PAGES}
 OPERATIONS = TEXTS["operations.md"]
 METRICS = "".join((ROOT / "src" / "pvdm" / "steward" / "http" / name).read_text("utf-8") for name in ("metrics.py",))

@@ -14,7 +14,7 @@ from pvdm.ledger.schema.work import NoncePurpose, attempts, workloads
 from pvdm.ledger.work import nonces
 from pvdm.model.states import ATTEMPT, MACHINES, NONCE, WORKLOAD, AttemptState, Machine, NonceState, WorkloadState
 from tests.support.for_each import for_each
-from tests.support.ledger.rows import hex32, in_state, opened
+from tests.support.ledger.rows import attempt_in_state, hex32, open_workload
 from tools.make_states import PAGE, page
 
 
@@ -49,8 +49,8 @@ STEPS = [(old, new) for old, new in product(AttemptState, AttemptState) if new i
 def test_the_database_allows_a_step_exactly_if_the_table_has_it(
     scratch: Unit, old: AttemptState, new: AttemptState
 ) -> None:
-    opened(scratch)
-    attempt = in_state(scratch, old)
+    open_workload(scratch)
+    attempt = attempt_in_state(scratch, old)
     step = update(attempts).where(attempts.c.attempt_id == attempt.attempt_id).values(state=new)
     if ATTEMPT.allows(old, new):
         assert scratch.execute(step).rowcount == 1
@@ -60,15 +60,15 @@ def test_the_database_allows_a_step_exactly_if_the_table_has_it(
 
 
 def test_the_database_refuses_a_committed_attempt_without_its_publication(scratch: Unit) -> None:
-    opened(scratch)
-    attempt = in_state(scratch, AttemptState.COMMITTING)
+    open_workload(scratch)
+    attempt = attempt_in_state(scratch, AttemptState.COMMITTING)
     step = update(attempts).where(attempts.c.attempt_id == attempt.attempt_id).values(state="COMMITTED")
     with pytest.raises(NotAllowedError, match="a committed attempt is published"):
         scratch.execute(step)
 
 
 def test_the_database_refuses_a_state_that_is_no_state(scratch: Unit) -> None:
-    opened(scratch)
+    open_workload(scratch)
     with pytest.raises((ConflictError, NotAllowedError)):
         scratch.execute(update(workloads).values(state="PAUSED"))
 

@@ -4,8 +4,9 @@ import org.apache.iceberg.catalog.Namespace;
 import org.junit.jupiter.api.AfterEach;
 
 /**
- * The kit as it is, with names that hold slashes and with nested namespaces, for which it has no switch. One of its
- * tests leaves nested namespaces behind that another one does not expect, and its own cleaning passes them over.
+ * The kit's tests, with names that contain slashes and with nested namespaces, for which the kit has no settings. One
+ * test leaves nested namespaces behind, which another does not expect. The kit's own cleanup does not drop them, so
+ * dropNested does.
  */
 public class SlashesCatalogTests extends RESTCompatibilityKitCatalogTests {
   @Override

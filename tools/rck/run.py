@@ -1,4 +1,4 @@
-"""Run Iceberg's REST compatibility kit against a Steward of its own, and write what passed and what failed."""
+"""Runs Iceberg's REST compatibility kit against a Steward that it starts, and writes what passed and what failed."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from pvdm.steward.config.steward import CatalogConfig, FileKeys, Limits, Service
 from pvdm.steward.notary import create_notary
 
 VERSION: Final = "1.11.0"
-# The kit's classes, and the class that is run for each: the first with a switch that the kit itself has not.
+# The kit's test classes, and the class that is run for each. For the first it is our subclass, which allows names with
+# slashes: the kit has no setting for them.
 KITS: Final[Mapping[str, str]] = {
     "RESTCompatibilityKitCatalogTests": "SlashesCatalogTests",
     "RESTCompatibilityKitViewCatalogTests": "RESTCompatibilityKitViewCatalogTests",
 }
 SECONDS_MAX: Final = 900
-# Tests that want what this catalog refuses to do, and why; docs/views.md has the same.
-KNOWN: Final[Mapping[str, str]] = {
+# Tests that need what this catalog refuses to do, and why; docs/views.md has the same list.
+KNOWN_FAILURES: Final[Mapping[str, str]] = {
     "createViewWithCustomMetadataLocation": "metadata files lie in the Steward's own place and nowhere else",
 }
 
@@ -49,7 +50,7 @@ _SWITCHES: Final[Mapping[str, str]] = {
 
 @dataclass(slots=True)
 class Result:
-    """What one class of the kit said."""
+    """The result of one test class of the kit; `failed` has the message of each failed test by its name."""
 
     kit: str
     run: int = 0
@@ -58,7 +59,7 @@ class Result:
     failed: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
-        """Its part of the file."""
+        """The class's part of the result file."""
         return {
             "kit": f"{self.kit} {VERSION}",
             "run": self.run,
@@ -75,7 +76,7 @@ class Result:
 
 
 def summary(results: Sequence[Result]) -> dict[str, object]:
-    """The file's content: all classes together, then each by itself."""
+    """The content of the result file: all classes together, then each by itself."""
     return {
         "kit": f"{_PACKAGE} {VERSION}",
         "run": sum(result.run for result in results),
@@ -87,7 +88,7 @@ def summary(results: Sequence[Result]) -> dict[str, object]:
 
 @contextlib.contextmanager
 def database(*, postgresql: bool) -> Iterator[str | None]:
-    """The URL of an empty database on a server that ends with it; None leaves the Steward its own file."""
+    """The URL of an empty database, on a PostgreSQL server that runs for the block; None for a SQLite file."""
     if not postgresql:
         yield None
         return
@@ -96,7 +97,7 @@ def database(*, postgresql: bool) -> Iterator[str | None]:
     server = Postgresql()
     try:
         server.start()
-        yield server.fresh()
+        yield server.create_database()
     finally:
         server.stop()
         server.remove()
@@ -104,7 +105,7 @@ def database(*, postgresql: bool) -> Iterator[str | None]:
 
 @contextlib.contextmanager
 def steward(folder: Path, ledger_url: str | None) -> Iterator[tuple[str, str]]:
-    """A new Steward with an empty catalog; gives its address and an operator's token."""
+    """Run a new Steward with an empty catalog for the block; yields the catalog's address and an operator's token."""
     (folder / "outside").mkdir()
     limits = Limits(rate_per_second=100_000, burst=1_000_000, concurrent=1_000)
     config = StewardConfig(
@@ -124,8 +125,8 @@ def steward(folder: Path, ledger_url: str | None) -> Iterator[tuple[str, str]]:
 
 
 def run_kit(kit: str, jars: Path, uri: str, token: str, folder: Path) -> Path:
-    """Start a class of the kit in a Java of its own; gives the folder of its reports."""
-    classes = _compiled(jars, folder)
+    """Run a test class of the kit in its own Java process; returns the folder of its reports."""
+    classes = _compile_subclass(jars, folder)
     settings = {**_SWITCHES, "CATALOG_URI": uri, "CATALOG_TOKEN": token, "CATALOG_WAREHOUSE": "lake"}
     reports = folder / "reports"
     command = ["java", "-Xmx1g", "-Drck.local=false", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
@@ -145,26 +146,26 @@ def run_kit(kit: str, jars: Path, uri: str, token: str, folder: Path) -> Path:
 
 
 def read_reports(kit: str, folder: Path) -> Result:
-    """Every test of the reports, by name."""
+    """The result of the class from JUnit's reports in the folder."""
     result = Result(kit)
     for report in sorted(folder.glob("TEST-*.xml")):
         for case in ET.parse(report).getroot().iter("testcase"):  # noqa: S314 - JUnit wrote it
             name = case.attrib["name"].removesuffix("()")
-            trouble = case.find("failure") if case.find("failure") is not None else case.find("error")
+            problem = case.find("failure") if case.find("failure") is not None else case.find("error")
             if case.find("skipped") is not None:
                 result.skipped.append(name)
                 continue
             result.run += 1
-            if trouble is None:
+            if problem is None:
                 result.passed += 1
             else:
-                text = trouble.attrib.get("message") or (trouble.text or "")
+                text = problem.attrib.get("message") or (problem.text or "")
                 result.failed[name] = re.sub(r"\s+", " ", text)[:400]
     return result
 
 
-def _compiled(jars: Path, folder: Path) -> Path:
-    """The kit as a class of ours that switches names with slashes on, which the kit itself never does."""
+def _compile_subclass(jars: Path, folder: Path) -> Path:
+    """Compile our subclass of the kit's tests; returns the folder of its classes."""
     classes = folder / "classes"
     source = _HERE / "SlashesCatalogTests.java"
     subprocess.run(
@@ -174,7 +175,8 @@ def _compiled(jars: Path, folder: Path) -> Path:
     return classes
 
 
-def _fetched(jars: Path) -> Path:
+def _fetch_jars(jars: Path) -> Path:
+    """Fetch the kit's jars with Maven, unless the folder has them."""
     if not any(jars.glob("iceberg-open-api-*.jar")):
         command = ["mvn", "-q", "-B", "-f", str(_HERE / "pom.xml"), "dependency:copy-dependencies"]
         subprocess.run([*command, f"-DoutputDirectory={jars}"], check=True)
@@ -182,18 +184,18 @@ def _fetched(jars: Path) -> Path:
 
 
 def main() -> int:
-    """Fetch the kit, run it, say and write what came of it; 0 if nothing failed but what is known to."""
+    """Fetch the kit, run it, and print and write the results; returns 0 if only known failures failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jars", type=Path, default=Path("build/rck-jars"), help="where the kit's jars are kept")
     parser.add_argument("--out", type=Path, default=Path("build/rck.json"), help="where the result goes")
-    parser.add_argument("--postgresql", action="store_true", help="on a PostgreSQL server of its own, not on SQLite")
-    parser.add_argument("--log", type=Path, help="keep the kit's own log here")
-    parser.add_argument("--kit", choices=[*KITS], action="append", help="only this class; may be said twice")
+    parser.add_argument("--postgresql", action="store_true", help="use a new PostgreSQL server, not SQLite")
+    parser.add_argument("--log", type=Path, help="append the kit's own log to this file")
+    parser.add_argument("--kit", choices=[*KITS], action="append", help="run only this class; may be repeated")
     given = parser.parse_args()
-    jars = _fetched(given.jars.resolve())
+    jars = _fetch_jars(given.jars.resolve())
     results = []
     for kit in given.kit or KITS:
-        # The kit wants nothing in the catalog that it did not put there itself: each class has its own.
+        # The kit expects that the catalog has nothing that it did not create, so each class gets its own Steward.
         with tempfile.TemporaryDirectory(prefix="pvdm-rck-") as name:
             folder = Path(name).resolve()
             with database(postgresql=given.postgresql) as ledger, steward(folder, ledger) as (uri, token):
@@ -204,7 +206,7 @@ def main() -> int:
         print(results[-1], flush=True)
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(json.dumps(summary(results), indent=2) + "\n")
-    return 0 if all(result.run and result.failed.keys() <= KNOWN.keys() for result in results) else 1
+    return 0 if all(result.run and result.failed.keys() <= KNOWN_FAILURES.keys() for result in results) else 1
 
 
 if __name__ == "__main__":

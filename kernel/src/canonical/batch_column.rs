@@ -8,9 +8,9 @@ use arrow_data::ArrayData;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Larger dictionaries are not encoded as a whole.
+/// Dictionaries whose cells need more bytes are not encoded as a whole.
 const DICTIONARY_BYTES: usize = 1 << 26;
-/// Slot size for dictionaries whose cells are all shorter than this.
+/// The bytes of an entry of `DictionaryCells::short`. It is used if all cells of a dictionary are shorter.
 const SHORT: usize = 16;
 
 /// A bound column and, for a dictionary, its encoded values.
@@ -35,28 +35,30 @@ pub struct DictionaryCache(HashMap<usize, (ArrayData, Arc<DictionaryCells>)>);
 
 impl DictionaryCache {
     /// Adds the cells of the column's dictionary, from the cache if it is the same dictionary. `array` is the array
-    /// that `column` was bound from. It is kept, so that no other array can have the same address.
+    /// that `column` was bound from, and `at` the column's position. The array's dictionary is kept, so that no other
+    /// dictionary can have the same address.
     pub fn batch_column(&mut self, at: usize, column: Column, array: &dyn Array) -> BatchColumn {
-        let (Values::Dictionary { .. }, Some(given)) = (&column.values, array.as_any_dictionary_opt()) else {
+        let (Values::Dictionary { .. }, Some(dictionary)) = (&column.values, array.as_any_dictionary_opt()) else {
             return BatchColumn::new(column);
         };
-        let values = given.values().to_data();
+        let values = dictionary.values().to_data();
         if let Some((last, cells)) = self.0.get(&at)
             && last.ptr_eq(&values)
         {
             return BatchColumn { column, dictionary: Some(cells.clone()) };
         }
-        let made = BatchColumn::new(column);
-        match &made.dictionary {
+        let batch_column = BatchColumn::new(column);
+        match &batch_column.dictionary {
             Some(cells) => self.0.insert(at, (values, cells.clone())),
             None => self.0.remove(&at),
         };
-        made
+        batch_column
     }
 }
 
 /// The cell of every dictionary value. A refused value has an impossible range, so only a row that uses it fails.
 pub struct DictionaryCells {
+    /// Start and end of each cell in `bytes`.
     ranges: Vec<(u32, u32)>,
     bytes: Vec<u8>,
     /// The size of the longest cell.
@@ -66,7 +68,8 @@ pub struct DictionaryCells {
 }
 
 impl DictionaryCells {
-    /// Returns `None` if encoding every value costs more than the rows could save.
+    /// Encodes every value for a batch of `rows` rows. Returns `None` if that costs more than it saves: there are more
+    /// values than rows, or their cells are too large.
     fn new(values: &Column, rows: usize) -> Option<Self> {
         if values.len > rows {
             return None;
@@ -88,12 +91,12 @@ impl DictionaryCells {
         let mut short = Vec::new();
         if longest < SHORT {
             short.extend(ranges.iter().map(|(start, end)| {
-                let (mut made, length) = ([0; SHORT], end.saturating_sub(*start) as usize);
+                let (mut entry, length) = ([0; SHORT], end.saturating_sub(*start) as usize);
                 if length > 0 {
-                    made[..length].copy_from_slice(&bytes[*start as usize..*end as usize]);
-                    made[SHORT - 1] = length as u8;
+                    entry[..length].copy_from_slice(&bytes[*start as usize..*end as usize]);
+                    entry[SHORT - 1] = length as u8;
                 }
-                made
+                entry
             }));
         }
         Some(DictionaryCells { ranges, bytes, longest, short })
@@ -105,6 +108,7 @@ impl DictionaryCells {
         range.map_or(0, |(start, end)| end.saturating_sub(*start) as usize)
     }
 
+    /// Like `write`, for a dictionary whose cells are all short.
     #[inline(always)]
     pub fn write_short(&self, slot: &mut [u8], key: usize) -> Option<usize> {
         let cell = self.short.get(key)?;
@@ -112,6 +116,8 @@ impl DictionaryCells {
         Some(usize::from(cell[SHORT - 1])).filter(|length| *length > 0)
     }
 
+    /// Copies the cell of dictionary value `key` to the slot, and returns its size. Returns `None` if the value is
+    /// refused or out of range.
     #[inline(always)]
     pub fn write(&self, slot: &mut [u8], key: usize) -> Option<usize> {
         let (start, end) = *self.ranges.get(key)?;

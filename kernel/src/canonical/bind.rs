@@ -13,8 +13,8 @@ use arrow_schema::{DataType, Field as ArrowField, TimeUnit};
 const MICROS_A_DAY: i64 = 86_400_000_000;
 const NANOS_A_DAY: i64 = 1000 * MICROS_A_DAY;
 
-/// Binds the columns of a batch that the plan projects, by position in the plan's fields. Refuses unexpected, duplicate
-/// and missing columns.
+/// Binds the batch's columns to the plan's fields, and returns them in the order of the fields. A field that no
+/// projection has is `None`. Refuses unexpected, duplicate and missing columns, and types that may not be cast.
 pub fn bind_batch(plan: &Plan, batch: &StructArray) -> Result<Vec<Option<Column>>> {
     let mut positions = vec![None; plan.fields.len()];
     for (at, field) in batch.fields().iter().enumerate() {
@@ -43,9 +43,11 @@ fn null_code_of(slot: &Slot) -> Option<&'static str> {
     slot.required.then_some("null_in_required")
 }
 
-/// The position of a column in the schema, and what holds there.
+/// The position of a column in the schema, and what its values must satisfy there.
 struct Place {
+    /// The names of the column and of those around it, joined by points.
     path: String,
+    /// The error code of a null, if nulls are refused.
     null_code: Option<&'static str>,
     mode: Mode,
     depth: usize,
@@ -64,6 +66,7 @@ impl Place {
         Fault::new("arrow_type_unsupported", &self.path, "an Arrow type of spec/canonical.md section 7.1", got)
     }
 
+    /// The error for a source type that may not be cast to the target type.
     fn refused(&self, source: &DataType, target: &Type) -> Fault {
         Fault::new(
             "cast_refused",
@@ -74,6 +77,8 @@ impl Place {
     }
 }
 
+/// Binds an array to the target type, with everything inside it. `field` is the Arrow field of the array, which names
+/// an extension type if there is one.
 fn bind(place: Place, array: ArrayRef, field: &ArrowField, target: &Type) -> Result<Column> {
     let extension = field.metadata().get("ARROW:extension:name").map(String::as_str);
     let (len, nulls) = (array.len(), array.nulls().filter(|nulls| nulls.null_count() > 0).cloned());
@@ -219,14 +224,15 @@ fn bind_decimals(array: &ArrayRef, target: &Type) -> Option<Decimals> {
         _ => return None,
     };
     let from_scale = u8::try_from(from_scale).ok()?;
-    let written = match declared {
+    let written_scale = match declared {
         Some(declared) => *declared,
         None if from_scale == *scale && from_precision <= *precision => *scale,
         None => return None,
     };
-    Some(Decimals { values, precision: *precision, scale: from_scale, written })
+    Some(Decimals { values, precision: *precision, scale: from_scale, written_scale })
 }
 
+/// Binds dates to dates, or to timestamps at midnight.
 fn bind_dates(array: &ArrayRef, target: &Type) -> Option<Values> {
     let (tag, units) = match target {
         Type::Date => (TAG_DATE, 1),
@@ -235,16 +241,16 @@ fn bind_dates(array: &ArrayRef, target: &Type) -> Option<Values> {
     };
     let (values, conversion) = match array.data_type() {
         DataType::Date32 => {
-            (Integers::I32(array.as_primitive::<Date32Type>().values().clone()), Conversion::Times(units))
+            (Integers::I32(array.as_primitive::<Date32Type>().values().clone()), Conversion::Multiply(units))
         }
         _ => (Integers::I64(array.as_primitive::<Date64Type>().values().clone()), Conversion::WholeDays(units)),
     };
-    let conversion = if conversion == Conversion::Times(1) { Conversion::None } else { conversion };
+    let conversion = if conversion == Conversion::Multiply(1) { Conversion::None } else { conversion };
     Some(Values::Integers { tag, values, conversion })
 }
 
 fn bind_times(array: &ArrayRef, target: &Type) -> Option<Values> {
-    let (values, times) = match array.data_type() {
+    let (values, factor) = match array.data_type() {
         DataType::Time32(TimeUnit::Second) => {
             (Integers::I32(array.as_primitive::<Time32SecondType>().values().clone()), 1_000_000)
         }
@@ -256,12 +262,12 @@ fn bind_times(array: &ArrayRef, target: &Type) -> Option<Values> {
         }
         DataType::Time64(TimeUnit::Nanosecond) if *target == Type::TimeNs => {
             let values = Integers::I64(array.as_primitive::<Time64NanosecondType>().values().clone());
-            let conversion = Conversion::TimeOfDay { times: 1, below: NANOS_A_DAY };
+            let conversion = Conversion::TimeOfDay { factor: 1, below: NANOS_A_DAY };
             return Some(Values::Integers { tag: TAG_TIME_NS, values, conversion });
         }
         _ => return None,
     };
-    let conversion = Conversion::TimeOfDay { times, below: MICROS_A_DAY };
+    let conversion = Conversion::TimeOfDay { factor, below: MICROS_A_DAY };
     (*target == Type::Time).then_some(Values::Integers { tag: TAG_TIME, values, conversion })
 }
 
@@ -277,10 +283,10 @@ fn bind_timestamps(array: &ArrayRef, target: &Type, unit: TimeUnit, zoned: bool)
     }
     let (values, conversion) = match unit {
         TimeUnit::Second => {
-            (array.as_primitive::<TimestampSecondType>().values().clone(), Conversion::Times(1_000_000))
+            (array.as_primitive::<TimestampSecondType>().values().clone(), Conversion::Multiply(1_000_000))
         }
         TimeUnit::Millisecond => {
-            (array.as_primitive::<TimestampMillisecondType>().values().clone(), Conversion::Times(1_000))
+            (array.as_primitive::<TimestampMillisecondType>().values().clone(), Conversion::Multiply(1_000))
         }
         TimeUnit::Microsecond => (array.as_primitive::<TimestampMicrosecondType>().values().clone(), Conversion::None),
         TimeUnit::Nanosecond => (array.as_primitive::<TimestampNanosecondType>().values().clone(), Conversion::None),
@@ -379,6 +385,7 @@ fn bind_map(place: &Place, array: &ArrayRef, key: &Slot, value: &Slot) -> Result
     Ok(Some(Values::Map { ranges, key: Box::new(keys), value: Box::new(values) }))
 }
 
+/// Binds a struct of `metadata` and `value`. Returns `None` for an array of another form; refuses a shredded variant.
 fn bind_variant(place: &Place, array: &ArrayRef) -> Result<Option<Values>> {
     let Some(source) = array.as_struct_opt() else {
         return Ok(None);

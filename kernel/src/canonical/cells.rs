@@ -4,31 +4,32 @@ use crate::canonical::column::has_prefix;
 use crate::canonical::text::{HEADER_MAX_BYTES, push_uvarint, text16, write_short_number};
 use arrow_buffer::Buffer;
 
-/// Copies of this size compile to plain moves instead of a call.
+/// Copies of this many bytes compile to plain moves instead of a call.
 pub const CHUNK: usize = 32;
 
-/// Whether a range of string data is well-formed UTF-8 that is cut between characters only.
+/// Whether the data from the first to the last cut is well-formed UTF-8, and every cut is between two characters.
 pub fn is_text<Offset: Copy + PartialOrd + TryInto<usize>>(data: &[u8], cuts: &[Offset]) -> bool {
-    // Offsets that are not ascending may lie outside the range that is checked here.
+    // Cuts that are not ascending may lie outside the range that is checked here.
     if !cuts.is_sorted_by(|a, b| a <= b) {
         return false;
     }
-    let ends = (cuts[0].try_into(), cuts[cuts.len() - 1].try_into());
-    let (Ok(start), Ok(end)) = ends else {
+    let first_and_last = (cuts[0].try_into(), cuts[cuts.len() - 1].try_into());
+    let (Ok(start), Ok(end)) = first_and_last else {
         return false;
     };
-    let Some(stretch) = data.get(start..end) else {
+    let Some(bytes) = data.get(start..end) else {
         return false;
     };
-    stretch.is_ascii()
-        || std::str::from_utf8(stretch).is_ok_and(|text| {
+    bytes.is_ascii()
+        || std::str::from_utf8(bytes).is_ok_and(|text| {
             cuts.iter().all(|cut| {
                 (*cut).try_into().is_ok_and(|cut| cut.checked_sub(start).is_some_and(|cut| text.is_char_boundary(cut)))
             })
         })
 }
 
-/// Writes the cell of a number below 10^16 in magnitude. Returns `None` for other numbers.
+/// Writes the cell of a number with `scale` digits after the point, and returns its length. Returns `None` for numbers
+/// from 10^16 on, and some long fractions; `Column::put` encodes these.
 #[inline(always)]
 pub fn write_number(slot: &mut [u8], tag: u8, number: i64, scale: u32) -> Option<usize> {
     if let Some(length) = write_short_number(slot, tag, number, scale) {
@@ -62,7 +63,8 @@ fn write_long_number(slot: &mut [u8], tag: u8, number: i64, scale: usize) -> Opt
     Some(2 + length)
 }
 
-/// Writes the cell of a string view. Returns `None` if it is not plain ASCII or is inconsistent.
+/// Writes the cell of a string view, and returns its length. Returns `None` if it is `text` and not plain ASCII, or if
+/// the view does not fit its data.
 #[inline(always)]
 pub fn write_view(slot: &mut [u8], tag: u8, view: u128, buffers: &[Buffer], text: bool) -> Option<usize> {
     let length = view as u32 as usize;
@@ -81,16 +83,17 @@ pub fn write_view(slot: &mut [u8], tag: u8, view: u128, buffers: &[Buffer], text
     let start = (view >> 96) as u32 as usize;
     let end = start.checked_add(length)?;
     let value = data.get(start..end)?;
-    if text && !value.is_ascii() || !has_prefix(view, value) {
+    if (text && !value.is_ascii()) || !has_prefix(view, value) {
         return None;
     }
     write_bytes(slot, tag, data, start, end)
 }
 
-/// Writes the cell of `data[start..end]`. Returns `None` if the range is invalid.
+/// Writes the cell of `data[start..end]`, and returns its length. Returns `None` if the range is invalid.
 #[inline(always)]
 pub fn write_bytes(slot: &mut [u8], tag: u8, data: &[u8], start: usize, end: usize) -> Option<usize> {
     let length = end.checked_sub(start)?;
+    // A longer length takes more than one byte.
     if length > 0x7f {
         return write_long_bytes(slot, tag, data.get(start..end)?);
     }
@@ -108,7 +111,8 @@ fn write_long_bytes(slot: &mut [u8], tag: u8, value: &[u8]) -> Option<usize> {
     Some(header.len() + value.len())
 }
 
-/// Copies `data[start..end]` to the front of `slot`, by a fixed-size copy if both sides have room.
+/// Copies `data[start..end]` to the front of `slot`, by a fixed-size copy if both sides have room. Returns the number
+/// of bytes, or `None` if the range is invalid or the slot too small.
 #[inline(always)]
 pub fn copy_bytes(slot: &mut [u8], data: &[u8], start: usize, end: usize) -> Option<usize> {
     let length = end.checked_sub(start)?;

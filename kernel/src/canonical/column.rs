@@ -8,7 +8,7 @@ use crate::canonical::variant;
 use crate::error::{Fault, Result};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer, i256};
 
-/// Made by `bind`. Index 0 is the first row of the batch, or the first element of a child array.
+/// Made by the module `bind`. Index 0 is the first row of the batch, or the first element of a child array.
 pub struct Column {
     pub path: String,
     /// The error code of a null, if nulls are refused.
@@ -18,6 +18,10 @@ pub struct Column {
     pub values: Values,
 }
 
+/// The values of a column.
+///
+/// `tag` is the first byte of their cells. `text` is the mode of strings, and `None` for bytes. `depth` is the nesting
+/// depth of the variant itself. The first `offset` values of `RunEnds` do not belong to the array.
 pub enum Values {
     Nulls,
     Boolean(BooleanBuffer),
@@ -60,9 +64,7 @@ impl Integers {
             Integers::U64(values) => return i64::try_from(values[index]).ok(),
         })
     }
-}
 
-impl Integers {
     pub fn len(&self) -> usize {
         match self {
             Integers::I8(values) => values.len(),
@@ -81,13 +83,13 @@ impl Integers {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Conversion {
     None,
-    /// Multiplies, to a finer unit.
-    Times(i64),
+    /// Multiplies by this factor, to a finer unit.
+    Multiply(i64),
     /// Requires milliseconds of whole days, then converts to this many units per day.
     WholeDays(i64),
-    /// Converts a time of day to a finer unit, below a limit.
+    /// Multiplies a time of day by `factor`, and requires a result from 0 to below `below`.
     TimeOfDay {
-        times: i64,
+        factor: i64,
         below: i64,
     },
 }
@@ -95,16 +97,17 @@ pub enum Conversion {
 const MILLIS_A_DAY: i64 = 86_400_000;
 
 impl Conversion {
+    /// Returns `None` if the number is out of range.
     pub fn apply(self, number: i64) -> Option<i64> {
         match self {
             Conversion::None => Some(number),
-            Conversion::Times(factor) => number.checked_mul(factor),
+            Conversion::Multiply(factor) => number.checked_mul(factor),
             Conversion::WholeDays(units) => {
                 let days = number / MILLIS_A_DAY;
                 (number % MILLIS_A_DAY == 0 && i32::try_from(days).is_ok()).then(|| days.checked_mul(units))?
             }
-            Conversion::TimeOfDay { times, below } => {
-                number.checked_mul(times).filter(|number| (0..below).contains(number))
+            Conversion::TimeOfDay { factor, below } => {
+                number.checked_mul(factor).filter(|number| (0..below).contains(number))
             }
         }
     }
@@ -112,10 +115,12 @@ impl Conversion {
 
 pub struct Decimals {
     pub values: Unscaled,
+    /// The most digits that the target type allows.
     pub precision: u8,
-    /// The scale of the values, and the scale they are written with.
+    /// The scale of `values`.
     pub scale: u8,
-    pub written: u8,
+    /// The scale at which the values are written.
+    pub written_scale: u8,
 }
 
 pub enum Unscaled {
@@ -147,16 +152,16 @@ impl Decimals {
 
     fn put(&self, index: usize, path: &str, out: &mut Vec<u8>) -> Result<()> {
         let (negative, digits) = self.digits(index);
-        let Some(written) = rescale(digits.as_bytes(), self.scale.into(), self.written.into()) else {
+        let Some(rescaled) = rescale(digits.as_bytes(), self.scale.into(), self.written_scale.into()) else {
             // Values are data and must not appear in messages.
-            let expected = format!("{} digits after the point", self.written);
+            let expected = format!("{} digits after the point", self.written_scale);
             return Err(Fault::new("decimal_not_exact", path, expected, "further ones"));
         };
-        if written.len() > self.precision.into() {
+        if rescaled.len() > self.precision.into() {
             let expected = format!("at most {} digits", self.precision);
-            return Err(Fault::new("decimal_too_wide", path, expected, written.len().to_string()));
+            return Err(Fault::new("decimal_too_wide", path, expected, rescaled.len().to_string()));
         }
-        push_decimal(out, TAG_DECIMAL, negative, &written, self.written.into());
+        push_decimal(out, TAG_DECIMAL, negative, &rescaled, self.written_scale.into());
         Ok(())
     }
 }
@@ -185,7 +190,8 @@ impl ByteStrings {
     }
 }
 
-/// The bytes of a string view. A view holds up to 12 bytes itself, and longer strings are in a buffer.
+/// The bytes of a string view. A view is 16 bytes, least significant first: a length in 4 bytes, then up to 12 bytes of
+/// data. Longer strings are in a buffer; their view has a prefix, the buffer's number and an offset, in 4 bytes each.
 fn view_bytes<'a>(views: &'a ScalarBuffer<u128>, index: usize, buffers: &'a [Buffer]) -> Option<&'a [u8]> {
     let view = views[index];
     let length = view as u32 as usize;
@@ -197,7 +203,7 @@ fn view_bytes<'a>(views: &'a ScalarBuffer<u128>, index: usize, buffers: &'a [Buf
     buffer.get(offset..offset.checked_add(length)?).filter(|bytes| has_prefix(view, bytes))
 }
 
-/// Whether the four bytes that a long view repeats are those of its data.
+/// Whether the prefix in the view of a long string is equal to the first four bytes of the string.
 #[inline(always)]
 pub fn has_prefix(view: u128, bytes: &[u8]) -> bool {
     bytes.first_chunk::<4>() == Some(&((view >> 32) as u32).to_le_bytes())
@@ -213,7 +219,8 @@ pub enum Ranges {
 }
 
 impl Ranges {
-    /// The range of one list's elements. Returns `None` if the array is inconsistent.
+    /// The range of one list's elements in a child array of length `children`. Returns `None` if the array is
+    /// inconsistent.
     fn get(&self, index: usize, children: usize) -> Option<std::ops::Range<usize>> {
         let (start, end) = match self {
             Ranges::Offsets32(offsets) => (offsets[index].into(), offsets[index + 1].into()),
@@ -269,11 +276,13 @@ impl Column {
             Values::Variant { metadata, value, mode, depth } => {
                 let (metadata, value) = (self.variant_part(metadata, index)?, self.variant_part(value, index)?);
                 variant::push_variant(out, metadata, value, *mode, *depth)
-                    .map_err(|refused| Fault::new(refused.0, &self.path, refused.1, refused.2))?;
+                    .map_err(|refused| Fault::new(refused.code, &self.path, refused.expected, refused.got))?;
             }
-            Values::Dictionary { keys, values } => return values.put(self.key(keys, values.len, index)?, out),
+            Values::Dictionary { keys, values } => {
+                return values.put(self.dictionary_index(keys, values.len, index)?, out);
+            }
             Values::RunEnds { ends, offset, values } => {
-                return values.put(self.run(ends, values.len, offset + index)?, out);
+                return values.put(self.run_index(ends, values.len, offset + index)?, out);
             }
         }
         self.check_size(out)
@@ -344,20 +353,24 @@ impl Column {
         }
         match &part.values {
             Values::Bytes { values, .. } => self.bytes(values, index),
-            Values::Dictionary { keys, values } => self.variant_part(values, self.key(keys, values.len, index)?),
+            Values::Dictionary { keys, values } => {
+                self.variant_part(values, self.dictionary_index(keys, values.len, index)?)
+            }
             Values::RunEnds { ends, offset, values } => {
-                self.variant_part(values, self.run(ends, values.len, offset + index)?)
+                self.variant_part(values, self.run_index(ends, values.len, offset + index)?)
             }
             _ => Err(null()),
         }
     }
 
-    fn key(&self, keys: &Integers, values: usize, index: usize) -> Result<usize> {
+    /// The position of a value in its dictionary of `values` values.
+    fn dictionary_index(&self, keys: &Integers, values: usize, index: usize) -> Result<usize> {
         let key = keys.get(index).and_then(|key| usize::try_from(key).ok()).filter(|key| *key < values);
         key.ok_or_else(|| self.invalid("a dictionary index in range"))
     }
 
-    fn run(&self, ends: &Integers, runs: usize, index: usize) -> Result<usize> {
+    /// The position of the run that holds a value.
+    fn run_index(&self, ends: &Integers, runs: usize, index: usize) -> Result<usize> {
         find_run(ends, runs.min(ends.len()), index).ok_or_else(|| self.invalid("run ends in range"))
     }
 
@@ -390,7 +403,7 @@ impl Column {
     }
 }
 
-/// Finds the run that holds a logical index.
+/// Finds the run that holds a logical index, by binary search in the ends of the first `runs` runs.
 fn find_run(ends: &Integers, runs: usize, index: usize) -> Option<usize> {
     let index = i64::try_from(index).ok()?;
     let (mut low, mut high) = (0, runs);

@@ -1,5 +1,5 @@
-//! Canonical rows of a batch, one tile at a time: columns are written into row slots and padded in place, ready to
-//! hash.
+//! Encodes the rows of a batch in tiles of up to 256 rows. Every row of a tile has a slot. The columns are written into
+//! the slots one after the other, and the rows are then padded in place, ready to hash.
 
 use crate::canonical::batch_column::{BatchColumn, DictionaryCells};
 use crate::canonical::cells::{CHUNK, is_text, write_bytes, write_number, write_view};
@@ -10,18 +10,21 @@ use crate::canonical::text::*;
 use crate::error::{Fault, Result};
 use crate::hash::sha256::{self, Messages};
 
-/// Rows per tile at most. Enough to fill sixteen lanes of most lengths, few enough to stay in the first-level cache.
+/// Rows per tile at most. So many fill the sixteen lanes of the hash for most lengths; more would leave the first-level
+/// cache.
 pub const TILE_ROWS: usize = 256;
 /// Bytes of values per tile at most, unless a single row has more.
 const TILE_BYTES: usize = 1 << 20;
-/// Room behind a row. The widest fixed-size store (48 bytes) and the padding (72 bytes) may run past its end.
+/// Room behind a row. The widest fixed-size store (48 bytes) and the padding (72 bytes) may run past the row's end.
 const SLACK: usize = 128;
 
-/// How a column is written into the slots.
+/// How the cells of a column get into the slots.
 enum Layout<'a> {
     /// Every cell has at most this many bytes.
     Bounded(usize),
+    /// Cells are copied from the array's buffers.
     Bytes(&'a ByteStrings),
+    /// Cells are copied from the encoded dictionary, by these keys.
     Dictionary(&'a Integers, &'a DictionaryCells),
     /// Cells are encoded one by one before their slots are laid out.
     Prepared,
@@ -30,9 +33,11 @@ enum Layout<'a> {
 fn layout_of(column: &BatchColumn) -> Layout<'_> {
     match &column.column.values {
         Values::Nulls => Layout::Bounded(1),
+        // A tag, a length byte, and the longest text of the type.
         Values::Boolean(_) => Layout::Bounded(7),
         Values::Integers { .. } => Layout::Bounded(22),
         Values::Floats { .. } => Layout::Bounded(10),
+        // Tag, length, sign, point and a leading zero take 5 bytes.
         Values::Decimals(decimals) => Layout::Bounded(usize::from(decimals.precision) + 6),
         Values::Bytes { values, text, .. } if *text != Some(Mode::Portable) => Layout::Bytes(values),
         Values::Dictionary { keys, .. } => match &column.dictionary {
@@ -43,9 +48,10 @@ fn layout_of(column: &BatchColumn) -> Layout<'_> {
     }
 }
 
-/// Cells of one column for the rows of a tile.
+/// The cells of a column with the layout `Prepared`, for the rows of a tile.
 #[derive(Default)]
 struct Cells {
+    /// Where the cell of each row ends in `bytes`.
     ends: Vec<usize>,
     bytes: Vec<u8>,
 }
@@ -56,7 +62,7 @@ impl Cells {
         start..self.ends[row]
     }
 
-    /// Encodes up to `rows` cells, fewer if they are large, and at least one. Returns their number.
+    /// Encodes up to `rows` cells, fewer if they are large, and at least one. Returns their number. `cell` is a buffer.
     fn prepare(&mut self, column: &Column, first: usize, rows: usize, cell: &mut Vec<u8>) -> Result<usize> {
         self.ends.clear();
         self.bytes.clear();
@@ -73,17 +79,23 @@ impl Cells {
     }
 }
 
-/// The rows of one projection, for consecutive rows of a batch. A tile is reused.
+/// The encoded cells of one projection, for consecutive rows of a batch. A tile is reused for the next rows.
 #[derive(Default)]
 pub struct Tile {
+    /// The slots of all rows.
     bytes: Vec<u8>,
+    /// Where the slot of each row begins.
     starts: Vec<u32>,
     /// Where the next cell of each row is written.
     ends: Vec<u32>,
+    /// The bytes of each row, and its number of hash blocks after padding.
     lengths: Vec<u32>,
     blocks: Vec<u32>,
+    /// The bytes of each row's cells that have no bound.
     sizes: Vec<usize>,
+    /// By column; only columns with the layout `Prepared` use theirs.
     prepared: Vec<Cells>,
+    /// A buffer for one cell.
     cell: Vec<u8>,
 }
 
@@ -107,30 +119,34 @@ impl Tile {
         Ok(rows)
     }
 
+    /// The padded rows.
     pub fn messages(&self) -> Messages<'_> {
         Messages { bytes: &self.bytes, starts: &self.starts, blocks: &self.blocks }
     }
 
+    /// The bytes of each row without padding.
     pub fn lengths(&self) -> &[u32] {
         &self.lengths
     }
 
+    /// The canonical row, without padding.
     pub fn row(&self, row: usize) -> &[u8] {
         &self.bytes[self.starts[row] as usize..][..self.lengths[row] as usize]
     }
 
-    /// Lays out a slot for every row that its cells fit in. Returns the number of rows that fit the tile.
+    /// Gives each row a slot that is large enough for its cells. Returns the number of rows that fit into the tile.
     fn lay_out(&mut self, columns: &[&BatchColumn], first: usize, mut rows: usize) -> Result<usize> {
         self.prepared.resize_with(columns.len(), Cells::default);
         self.sizes.clear();
         self.sizes.resize(rows, 0);
-        let mut bounded = SLACK;
+        // What every slot needs: the slack, the bounded cells, and the headers of the others.
+        let mut fixed_bytes = SLACK;
         for (at, batch_column) in columns.iter().enumerate() {
             let column = &batch_column.column;
             match layout_of(batch_column) {
-                Layout::Bounded(bound) => bounded += bound,
+                Layout::Bounded(bound) => fixed_bytes += bound,
                 Layout::Bytes(ByteStrings::Offsets32 { offsets, .. }) if column.nulls.is_none() => {
-                    bounded += HEADER_MAX_BYTES;
+                    fixed_bytes += HEADER_MAX_BYTES;
                     let offsets = &offsets[first..=first + rows];
                     for (size, pair) in self.sizes.iter_mut().zip(offsets.windows(2)) {
                         // An invalid range gets no room, and fails when it is read.
@@ -138,20 +154,20 @@ impl Tile {
                     }
                 }
                 Layout::Bytes(ByteStrings::Views { views, .. }) if column.nulls.is_none() => {
-                    bounded += HEADER_MAX_BYTES;
+                    fixed_bytes += HEADER_MAX_BYTES;
                     for (size, view) in self.sizes.iter_mut().zip(&views[first..first + rows]) {
                         *size += usize::try_from(*view as i32).unwrap_or(0);
                     }
                 }
                 Layout::Bytes(values) => {
-                    bounded += HEADER_MAX_BYTES;
+                    fixed_bytes += HEADER_MAX_BYTES;
                     for row in (0..rows).filter(|row| !column.is_null(first + row)) {
                         self.sizes[row] += values.get(first + row).map_or(0, <[u8]>::len);
                     }
                 }
-                Layout::Dictionary(_, cells) if cells.longest <= CHUNK => bounded += cells.longest.max(1),
+                Layout::Dictionary(_, cells) if cells.longest <= CHUNK => fixed_bytes += cells.longest.max(1),
                 Layout::Dictionary(keys, cells) => {
-                    bounded += 1;
+                    fixed_bytes += 1;
                     for row in (0..rows).filter(|row| !column.is_null(first + row)) {
                         self.sizes[row] += cells.size(keys.get(first + row));
                     }
@@ -167,10 +183,11 @@ impl Tile {
                 }
             }
         }
-        self.cut_slots(columns, first, rows, bounded)
+        self.cut_slots(columns, first, rows, fixed_bytes)
     }
 
-    fn cut_slots(&mut self, columns: &[&BatchColumn], first: usize, rows: usize, bounded: usize) -> Result<usize> {
+    /// Cuts the tile's bytes into slots. Returns the number of rows that got one.
+    fn cut_slots(&mut self, columns: &[&BatchColumn], first: usize, rows: usize, fixed_bytes: usize) -> Result<usize> {
         self.starts.clear();
         let mut total = 0;
         for (row, size) in self.sizes[..rows].iter().enumerate() {
@@ -181,8 +198,9 @@ impl Tile {
                 break;
             }
             self.starts.push(total as u32);
-            total += (size + bounded).next_multiple_of(64);
+            total += (size + fixed_bytes).next_multiple_of(64);
         }
+        // A large row had made the buffer large; its memory is freed.
         if self.bytes.len() > 8 * TILE_BYTES && total <= TILE_BYTES {
             self.bytes = Vec::new();
         }
@@ -194,6 +212,7 @@ impl Tile {
         Ok(self.starts.len())
     }
 
+    /// Writes the column's cell into the slot of each row, in a fast way if its layout and type have one.
     fn write_column(&mut self, at: usize, batch_column: &BatchColumn, first: usize, rows: usize) -> Result<()> {
         let column = &batch_column.column;
         match (layout_of(batch_column), &column.values) {
@@ -224,7 +243,7 @@ impl Tile {
             (_, Values::Integers { tag, values, conversion }) => {
                 self.write_integers(column, values, *tag, *conversion, first, rows)
             }
-            (_, Values::Decimals(decimals)) if decimals.scale == decimals.written => {
+            (_, Values::Decimals(decimals)) if decimals.scale == decimals.written_scale => {
                 self.write_decimals(column, decimals, first, rows)
             }
             (_, Values::Floats { tag, values: Floats::F64(bits) }) => self.write(column, first, rows, |slot, row| {
@@ -249,8 +268,8 @@ impl Tile {
         }
     }
 
-    /// Writes one cell per row, by `fast` if it returns a length, otherwise by `Column::put`. `fast` is given the slot
-    /// from the row's end on, and the row within the tile.
+    /// Writes one cell per row, by `fast` if it returns a length, otherwise by `Column::put`. `fast` gets the row's
+    /// slot from the next cell on, and the number of the row in the tile.
     #[inline(always)]
     fn write(
         &mut self,
@@ -264,7 +283,8 @@ impl Tile {
         for (row, end) in ends[..rows].iter_mut().enumerate() {
             let slot = &mut bytes[*end as usize..];
             let null = nulls.is_some_and(|nulls| nulls.is_null(first + row));
-            let length = match if null { None } else { fast(slot, row) } {
+            let fast_length = if null { None } else { fast(slot, row) };
+            let length = match fast_length {
                 Some(length) => length,
                 None => write_by_column(column, first + row, slot, cell)?,
             };
@@ -299,7 +319,7 @@ impl Tile {
 
     fn write_decimals(&mut self, column: &Column, decimals: &Decimals, first: usize, rows: usize) -> Result<()> {
         let limit = 10u64.checked_pow(decimals.precision.into()).unwrap_or(u64::MAX);
-        let scale = u32::from(decimals.written);
+        let scale = u32::from(decimals.written_scale);
         let cell = |slot: &mut [u8], unscaled: i64| {
             if unscaled.unsigned_abs() >= limit { None } else { write_number(slot, TAG_DECIMAL, unscaled, scale) }
         };
@@ -347,6 +367,8 @@ impl Tile {
         }
     }
 
+    /// Writes the byte strings between consecutive offsets. Text that is not well-formed takes the slow way, which
+    /// reports it if a row uses it.
     fn write_ranges<Offset: Copy + PartialOrd + TryInto<usize>>(
         &mut self,
         column: &Column,
@@ -366,6 +388,7 @@ impl Tile {
     }
 }
 
+/// Encodes one cell by `Column::put`, which handles every value and gives the errors, and copies it to the slot.
 #[inline(never)]
 fn write_by_column(column: &Column, index: usize, slot: &mut [u8], cell: &mut Vec<u8>) -> Result<usize> {
     cell.clear();
@@ -374,7 +397,7 @@ fn write_by_column(column: &Column, index: usize, slot: &mut [u8], cell: &mut Ve
     Ok(cell.len())
 }
 
-/// Adds to a row count. Refuses a total that does not fit the arithmetic of a digest.
+/// Adds rows to a row count. Refuses a total that a digest cannot have.
 pub fn add_rows(before: u64, more: usize) -> Result<u64> {
     let overflow = || Fault::new("row_count_overflow", "", "at most 2^63 - 1 rows", "more");
     let total = before.checked_add(more as u64).ok_or_else(overflow)?;

@@ -9,12 +9,17 @@ use std::fmt;
 pub const ROW_SIZE_MAX_BYTES: usize = 268_435_456;
 pub const NESTING_DEPTH_MAX: usize = 64;
 
+/// How values are encoded (spec/canonical.md section 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
+    /// As they are stored.
     Stored,
+    /// In one form for values that engines may write differently.
     Portable,
 }
 
+/// A type of spec/canonical.md section 1. `declared` is the scale that portable mode writes, `Fixed` has a number of
+/// bytes, and `Map` has key and value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Type {
     Boolean,
@@ -93,7 +98,7 @@ pub struct Field {
     pub slot: Slot,
 }
 
-/// What is hashed and how. Fields and projections are in canonical order.
+/// What is hashed and how. Fields and projections are in canonical order, by name.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub fields: Vec<Field>,
@@ -104,6 +109,8 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Refuses JSON that is not a plan, and projections with unknown columns or with types that the mode does not
+    /// allow.
     pub fn parse(json: &str) -> Result<Plan> {
         let value = parse_value(json)?;
         let fields = parse_fields(&value["schema"])?;
@@ -125,14 +132,15 @@ impl Plan {
     }
 }
 
-/// Parses JSON whose depth the Python side has bounded. 64 levels of types nest deeper than the parser's default limit.
+/// Parses JSON without the parser's limit on depth, because the JSON of 64 nested types is deeper. The Python side
+/// bounds the depth.
 pub fn parse_value(json: &str) -> Result<Value> {
     let mut parser = serde_json::Deserializer::from_str(json);
     parser.disable_recursion_limit();
     Value::deserialize(&mut parser).map_err(|error| invalid("a plan or request as JSON", &error.to_string()))
 }
 
-/// Parses the fields of a schema, in canonical order.
+/// Parses the fields of a schema, and sorts them by name.
 pub fn parse_fields(schema: &Value) -> Result<Vec<Field>> {
     match parse_type(schema, 0)? {
         Type::Struct(fields) => Ok(fields),

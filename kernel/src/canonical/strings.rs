@@ -1,4 +1,5 @@
-//! Strings: well-formed UTF-8 in both modes, NFC and assigned code points in portable mode.
+//! Checks of strings: well-formed UTF-8 in both modes. In portable mode also assigned code points only, converted to
+//! NFC.
 
 use crate::canonical::unicode14::UNASSIGNED;
 use std::borrow::Cow;
@@ -21,8 +22,8 @@ pub fn to_portable(text: &str) -> Result<Cow<'_, str>, Refusal> {
     if text.is_ascii() {
         return Ok(Cow::Borrowed(text));
     }
-    if let Some(stranger) = text.chars().find(|c| is_unassigned(*c)) {
-        return Err(Refusal::Unassigned(stranger));
+    if let Some(unassigned) = text.chars().find(|c| is_unassigned(*c)) {
+        return Err(Refusal::Unassigned(unassigned));
     }
     Ok(match is_nfc_quick(text.chars()) {
         IsNormalized::Yes => Cow::Borrowed(text),

@@ -31,6 +31,7 @@ const ASCII_ZEROS: u64 = 0x3030_3030_3030_3030;
 /// The eight decimal digits of `number` < 10^8 as byte values, most significant digit in the lowest byte.
 #[inline(always)]
 fn digits8(number: u32) -> u64 {
+    // All parts are divided at once, by multiplying and shifting: by 100, then by 10.
     let halves = u64::from(number / 10_000) | (u64::from(number % 10_000) << 32);
     let hundreds = (halves.wrapping_mul(10_486) >> 20) & 0x0000_007f_0000_007f;
     let pairs = hundreds | ((halves - 100 * hundreds) << 16);
@@ -68,10 +69,11 @@ pub fn write_short_number(slot: &mut [u8], tag: u8, number: i64, scale: u32) -> 
     Some(2 + length)
 }
 
-/// Header, sign, seven digits before the point and an eight-byte store at the point.
+/// The bytes that `write_short_number` may write: header, sign, seven digits before the point and an eight-byte store
+/// at the point.
 const SHORT_CELL_ROOM: usize = 18;
 
-/// The decimal digits of a number below 10^16: 16 bytes of which the first `len` count.
+/// The decimal digits of a number below 10^16: 16 bytes, and how many of them, from the first on, are digits.
 #[inline(always)]
 pub fn text16(magnitude: u64) -> ([u8; 16], usize) {
     let high = u128::from(digits8((magnitude / 100_000_000) as u32));
@@ -89,6 +91,7 @@ pub fn push_cell(out: &mut Vec<u8>, tag: u8, body: &[u8]) {
     out.extend_from_slice(body);
 }
 
+/// Appends a number as unsigned LEB128.
 pub fn push_uvarint(out: &mut Vec<u8>, mut number: usize) {
     while number > 0x7f {
         out.push(number as u8 & 0x7f | 0x80);
@@ -97,7 +100,7 @@ pub fn push_uvarint(out: &mut Vec<u8>, mut number: usize) {
     out.push(number as u8);
 }
 
-/// Appends a cell whose body is written by `body`. Its length is known only afterwards.
+/// Appends a cell whose bytes `body` appends. Its length is inserted afterwards, when it is known.
 pub fn push_nested<E>(out: &mut Vec<u8>, tag: u8, body: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Result<(), E> {
     out.push(tag);
     let length_at = out.len();
@@ -126,15 +129,14 @@ pub fn push_integer(out: &mut Vec<u8>, tag: u8, number: i64) {
 
 /// Appends the cell of a decimal from its digits (no leading zeros, "0" for zero) at `scale`.
 pub fn push_decimal(out: &mut Vec<u8>, tag: u8, negative: bool, digits: &[u8], scale: usize) {
-    let leading = (scale + 1).saturating_sub(digits.len());
-    let length = usize::from(negative) + leading + digits.len() + usize::from(scale > 0);
+    let leading_zeros = (scale + 1).saturating_sub(digits.len());
+    let length = usize::from(negative) + leading_zeros + digits.len() + usize::from(scale > 0);
     out.push(tag);
     push_uvarint(out, length);
     if negative {
         out.push(b'-');
     }
-    let at = out.len();
-    out.resize(at + leading, b'0');
+    out.resize(out.len() + leading_zeros, b'0');
     out.extend_from_slice(digits);
     if scale > 0 {
         let point = out.len() - scale;
@@ -161,7 +163,8 @@ pub fn rescale(digits: &[u8], from: usize, to: usize) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    fn plain(tag: u8, number: i128, scale: usize) -> Vec<u8> {
+    /// The cell of a number, by Rust's own formatting.
+    fn plain_cell(tag: u8, number: i128, scale: usize) -> Vec<u8> {
         let mut text = number.unsigned_abs().to_string();
         while text.len() <= scale {
             text.insert(0, '0');
@@ -195,7 +198,11 @@ mod tests {
             for scale in 0..=7 {
                 let mut cell = [0xee; SHORT_CELL_ROOM];
                 if let Some(length) = write_short_number(&mut cell, TAG_DECIMAL, number, scale) {
-                    assert_eq!(cell[..length], plain(TAG_DECIMAL, number.into(), scale as usize), "{number}@{scale}");
+                    assert_eq!(
+                        cell[..length],
+                        plain_cell(TAG_DECIMAL, number.into(), scale as usize),
+                        "{number}@{scale}"
+                    );
                 } else {
                     assert!(number.unsigned_abs() >= 100_000_000);
                 }
@@ -216,7 +223,7 @@ mod tests {
         for number in numbers() {
             let mut out = Vec::new();
             push_integer(&mut out, TAG_INTEGER, number);
-            assert_eq!(out, plain(TAG_INTEGER, number.into(), 0));
+            assert_eq!(out, plain_cell(TAG_INTEGER, number.into(), 0));
         }
     }
 

@@ -5,14 +5,22 @@ use crate::canonical::strings::{self, Refusal};
 use crate::canonical::text::*;
 use std::borrow::Cow;
 
-/// Why a variant is refused: error code, expected, got.
+/// Why a variant is refused.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Refused(pub &'static str, pub String, pub String);
+pub struct Refused {
+    pub code: &'static str,
+    pub expected: String,
+    pub got: String,
+}
 
 type Result<T> = std::result::Result<T, Refused>;
 
+fn refused(code: &'static str, expected: impl Into<String>, got: impl Into<String>) -> Refused {
+    Refused { code, expected: expected.into(), got: got.into() }
+}
+
 fn malformed(expected: impl Into<String>, got: impl Into<String>) -> Refused {
-    Refused("variant_malformed", expected.into(), got.into())
+    refused("variant_malformed", expected, got)
 }
 
 /// Appends the cell of a variant whose own depth is `depth`.
@@ -21,7 +29,8 @@ pub fn push_variant(out: &mut Vec<u8>, metadata: &[u8], value: &[u8], mode: Mode
     push_nested(out, TAG_VARIANT, |out| writer.put(out, value, depth + 1))
 }
 
-/// The strings of the metadata dictionary.
+/// The field names in the metadata. Its header byte has the version in the low four bits, a bit for sorted names, an
+/// unused bit, and the width of offsets less one in the high two bits.
 fn read_names(metadata: &[u8]) -> Result<Vec<&str>> {
     let mut reader = Reader(metadata);
     let header = reader.byte()?;
@@ -49,6 +58,7 @@ fn read_names(metadata: &[u8]) -> Result<Vec<&str>> {
     Ok(names)
 }
 
+/// Writes canonical cells of a variant with these field names.
 struct Writer<'a> {
     names: Vec<&'a str>,
     mode: Mode,
@@ -58,18 +68,19 @@ impl Writer<'_> {
     /// Appends the cell of the value that fills `bytes` exactly.
     fn put(&self, out: &mut Vec<u8>, bytes: &[u8], depth: usize) -> Result<()> {
         if depth > NESTING_DEPTH_MAX {
-            return Err(Refused("nesting_too_deep", format!("at most {NESTING_DEPTH_MAX} levels"), "more".into()));
+            return Err(refused("nesting_too_deep", format!("at most {NESTING_DEPTH_MAX} levels"), "more"));
         }
         if out.len() > ROW_SIZE_MAX_BYTES {
-            return Err(Refused("row_too_large", format!("{ROW_SIZE_MAX_BYTES} bytes"), "more".into()));
+            return Err(refused("row_too_large", format!("{ROW_SIZE_MAX_BYTES} bytes"), "more"));
         }
         let mut reader = Reader(bytes);
         let header = reader.byte()?;
+        // The low two bits say which kind of value it is; the rest depends on the kind.
         match header & 0x03 {
             0 => self.put_primitive(out, header >> 2, reader),
             1 => {
                 let text = reader.take(usize::from(header >> 2))?;
-                reader.end()?;
+                reader.require_end()?;
                 self.put_string(out, text)
             }
             2 => self.put_object(out, header >> 2, reader, depth),
@@ -77,6 +88,7 @@ impl Writer<'_> {
         }
     }
 
+    /// `kind` is the number of a primitive type in the Parquet variant encoding.
     fn put_primitive(&self, out: &mut Vec<u8>, kind: u8, mut reader: Reader<'_>) -> Result<()> {
         match kind {
             0 => out.push(TAG_NULL),
@@ -114,12 +126,12 @@ impl Writer<'_> {
             20 => push_cell(out, TAG_UUID, reader.take(16)?),
             _ => return Err(malformed("a known primitive type", kind.to_string())),
         }
-        reader.end()
+        reader.require_end()
     }
 
     fn put_float<const N: usize>(&self, out: &mut Vec<u8>, tag: u8, reader: &mut Reader<'_>) -> Result<()> {
         if self.mode == Mode::Portable {
-            return Err(Refused("portable_float", "no raw float".into(), "one inside a variant".into()));
+            return Err(refused("portable_float", "no raw float", "one inside a variant"));
         }
         let mut bits = reader.array::<N>()?;
         bits.reverse();
@@ -127,10 +139,11 @@ impl Writer<'_> {
         Ok(())
     }
 
+    /// Reads a decimal of `width` bytes and at most `digits_max` digits, after a byte with its scale.
     fn put_decimal(&self, out: &mut Vec<u8>, width: usize, digits_max: usize, reader: &mut Reader<'_>) -> Result<()> {
         if self.mode == Mode::Portable {
-            let got = "a decimal inside a variant".into();
-            return Err(Refused("portable_scale_undeclared", "decimals with a declared scale".into(), got));
+            let expected = "decimals with a declared scale";
+            return Err(refused("portable_scale_undeclared", expected, "a decimal inside a variant"));
         }
         let scale = usize::from(reader.byte()?);
         let bytes = reader.take(width)?;
@@ -155,6 +168,7 @@ impl Writer<'_> {
         Ok(())
     }
 
+    /// The string in the form of the mode.
     fn normalize<'t>(&self, text: &'t str) -> Result<Cow<'t, str>> {
         match self.mode {
             Mode::Stored => Ok(Cow::Borrowed(text)),
@@ -200,7 +214,7 @@ impl Writer<'_> {
             names.into_iter().zip(values).map(|(n, v)| Ok((self.normalize(n)?, v))).collect::<Result<Vec<_>>>()?;
         fields.sort_by(|a, b| a.0.cmp(&b.0));
         if fields.windows(2).any(|pair| pair[0].0 == pair[1].0) {
-            return Err(Refused("variant_key_duplicate", "distinct names".into(), "one twice".into()));
+            return Err(refused("variant_key_duplicate", "distinct names", "one twice"));
         }
         push_nested(out, TAG_OBJECT, |out| {
             fields.iter().try_for_each(|(name, value)| {
@@ -233,15 +247,16 @@ fn split_values<'a>(offsets: &[usize], bytes: &'a [u8]) -> Result<Vec<&'a [u8]>>
 
 fn refused_string(refusal: Refusal) -> Refused {
     match refusal {
-        Refusal::NotUtf8 => Refused("string_not_utf8", "well-formed UTF-8".into(), "other bytes".into()),
-        Refusal::Unassigned(character) => Refused(
+        Refusal::NotUtf8 => refused("string_not_utf8", "well-formed UTF-8", "other bytes"),
+        Refusal::Unassigned(character) => refused(
             "string_unassigned_code_point",
-            "code points assigned in Unicode 14.0.0".into(),
+            "code points assigned in Unicode 14.0.0",
             format!("U+{:04X}", u32::from(character)),
         ),
     }
 }
 
+/// Reads from the front of the bytes that are left.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -284,7 +299,7 @@ impl<'a> Reader<'a> {
         bytes.chunks_exact(width).map(|chunk| Reader(chunk).number(width)).collect()
     }
 
-    fn end(&self) -> Result<()> {
+    fn require_end(&self) -> Result<()> {
         if self.0.is_empty() {
             Ok(())
         } else {
@@ -297,8 +312,9 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
 
+    /// Metadata without names.
     const EMPTY: &[u8] = &[0x01, 0x00, 0x00];
-    /// A dictionary with the one name "a".
+    /// Metadata with the one name "a".
     const A: &[u8] = &[0x01, 0x01, 0x00, 0x01, b'a'];
 
     fn cell(metadata: &[u8], value: &[u8]) -> Result<Vec<u8>> {
@@ -328,7 +344,7 @@ mod tests {
     fn values_that_share_bytes_are_refused() {
         let ab = [0x01, 0x02, 0x00, 0x01, 0x02, b'a', b'b'];
         let shared = [0x02, 0x02, 0x00, 0x01, 0x00, 0x00, 0x01, 0x00];
-        assert_eq!(cell(&ab, &shared).unwrap_err().0, "variant_malformed");
+        assert_eq!(cell(&ab, &shared).unwrap_err().code, "variant_malformed");
         let apart = [0x02, 0x02, 0x00, 0x01, 0x01, 0x00, 0x02, 0x04, 0x00];
         assert!(cell(&ab, &apart).is_ok());
     }

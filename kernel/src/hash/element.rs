@@ -3,6 +3,7 @@
 use crate::hash::sha256::{self, HashPath, HmacKey, Messages, Scratch};
 use zeroize::Zeroize;
 
+/// How an element hash, the keyed hash of one canonical row, is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Construction {
     HmacSha256,
@@ -17,7 +18,7 @@ impl Sum {
     pub fn add(&mut self, hash: &[u8; 32]) {
         let mut carry = 0u128;
         for (ours, theirs) in self.0.rchunks_exact_mut(8).zip(hash.rchunks_exact(8)) {
-            let total = u128::from(word(ours)) + u128::from(word(theirs)) + carry;
+            let total = u128::from(to_word(ours)) + u128::from(to_word(theirs)) + carry;
             ours.copy_from_slice(&(total as u64).to_be_bytes());
             carry = total >> 64;
         }
@@ -28,11 +29,11 @@ impl Sum {
     }
 }
 
-fn word(bytes: &[u8]) -> u64 {
+fn to_word(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// A keyed element hash, ready to sum rows.
+/// Computes element hashes under one key and adds them to a sum.
 pub enum Hasher {
     HmacSha256 { key: HmacKey, path: HashPath, scratch: Scratch },
     Blake3 { key: [u8; 32] },
@@ -48,7 +49,7 @@ impl Hasher {
         }
     }
 
-    /// Adds the element hash of every message to `sum`; `lengths` are the messages' bytes before padding.
+    /// Adds the element hash of every message to `sum`. `lengths` are the messages' lengths in bytes, without padding.
     pub fn add_to(&mut self, sum: &mut Sum, messages: Messages<'_>, lengths: &[u32]) {
         match self {
             Hasher::HmacSha256 { key, path, scratch } => {

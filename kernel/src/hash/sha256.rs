@@ -1,11 +1,13 @@
-//! HMAC-SHA256 of many padded messages, summed. There is a portable path (the `sha2` crate) and a 16-lane AVX-512 path
-//! that is chosen at run time. This file is self-contained: the second path depends on nothing outside it.
+//! The sum of the HMAC-SHA256 of many padded messages. There are two implementations: a portable path (the `sha2`
+//! crate), and an AVX-512 path that hashes 16 messages at once and uses nothing outside this file. The path is chosen
+//! at run time.
 
 use sha2::Digest;
 use zeroize::Zeroize;
 
+/// The bytes of a SHA-256 block.
 const BLOCK: usize = 64;
-/// Bit length of the outer message: one key block and the inner hash.
+/// The length of HMAC's outer message in bits: one key block and the inner hash.
 const OUTER_BITS: u32 = 8 * (64 + 32);
 
 /// The implementation that hashes. Every path gives the same sums.
@@ -35,25 +37,24 @@ impl HashPath {
     }
 }
 
-/// The compression states after the inner and the outer key block.
+/// An HMAC key, as the SHA-256 states after its inner and its outer key block.
 pub struct HmacKey {
     inner: [u32; 8],
     outer: [u32; 8],
 }
 
 impl HmacKey {
-    /// Takes a key of at most one block; element keys have 32 bytes.
     pub fn new(key: &[u8; 32]) -> Self {
         let mut block = [0u8; BLOCK];
         block[..32].copy_from_slice(key);
-        let state = |pad: u8| {
+        let compress_key = |pad: u8| {
             let mut padded = block.map(|byte| byte ^ pad);
             let mut state = INITIAL;
             sha2::block_api::compress256(&mut state, &[padded]);
             padded.zeroize();
             state
         };
-        let states = HmacKey { inner: state(0x36), outer: state(0x5c) };
+        let states = HmacKey { inner: compress_key(0x36), outer: compress_key(0x5c) };
         block.zeroize();
         states
     }
@@ -81,20 +82,20 @@ impl Messages<'_> {
     }
 }
 
-/// Pads the message of `length` bytes at `slot` for the inner hash and returns its number of blocks. `slot` holds at
-/// least `length` + 72 bytes.
+/// Pads the message in the first `length` bytes of `slot` for the inner hash, and returns its number of blocks. `slot`
+/// has at least `length` + 72 bytes.
 #[inline(always)]
 pub fn pad(slot: &mut [u8], length: usize) -> u32 {
     let blocks = (length + 9).div_ceil(BLOCK);
     let end = blocks * BLOCK;
-    // The padding is 9 to 72 bytes; a fixed size needs no call.
+    // The padding is 9 to 72 bytes. Always filling 72 compiles to plain stores instead of a call.
     slot[length..length + 72].fill(0);
     slot[length] = 0x80;
     slot[end - 8..end].copy_from_slice(&(8 * (BLOCK + length) as u64).to_be_bytes());
     blocks as u32
 }
 
-/// The sum of 256-bit hashes, word by word with room for carries. It is folded when it is read.
+/// The sum of 256-bit hashes, kept as eight sums of 32-bit words. `fold` carries between the words.
 #[derive(Clone, Copy, Default)]
 pub struct WordSum([u64; 8]);
 
@@ -118,12 +119,14 @@ impl WordSum {
     }
 }
 
-/// Buffers for sorting messages by length, reused between calls.
+/// Buffers of the AVX-512 path, reused between calls.
 #[derive(Default)]
 pub struct Scratch {
+    /// The starts of waiting messages, by number of blocks.
     by_blocks: Vec<Vec<u32>>,
-    starts: Vec<u32>,
-    blocks: Vec<u32>,
+    /// Starts and numbers of blocks of the messages that the portable path hashes.
+    single_starts: Vec<u32>,
+    single_blocks: Vec<u32>,
 }
 
 /// The sum of HMAC-SHA256(key, message) over all messages.
@@ -155,23 +158,25 @@ fn portable_sum(key: &HmacKey, messages: Messages<'_>) -> WordSum {
     sum
 }
 
-/// SHA-256 of a whole byte string, for files.
+/// SHA-256 of a whole byte string, without a key.
 pub fn sha256(bytes: &[u8]) -> [u8; 32] {
     sha2::Sha256::digest(bytes).into()
 }
 
+/// SHA-256's initial state.
 const INITIAL: [u32; 8] =
     [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a, 0x510e_527f, 0x9b05_688c, 0x1f83_d9ab, 0x5be0_cd19];
 
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
-    //! Sixteen messages of one length side by side, one 32-bit lane each.
+    //! Hashes sixteen messages with the same number of blocks at once, each in one 32-bit lane.
 
     use super::{BLOCK, HashPath, HmacKey, Messages, OUTER_BITS, Scratch, WordSum, portable_sum};
     use std::arch::x86_64::*;
 
     const LANES: usize = 16;
 
+    /// SHA-256's round constants.
     #[rustfmt::skip]
     const ROUND: [u32; 64] = [
         0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
@@ -192,15 +197,17 @@ mod avx512 {
         unsafe { sum_lanes(key, messages, scratch) }
     }
 
+    /// Groups the messages by number of blocks. Full groups are hashed in lanes; what remains in a group is hashed in
+    /// lanes or, if it is few messages, one by one.
     #[target_feature(enable = "avx512f,avx512bw")]
     fn sum_lanes(key: &HmacKey, messages: Messages<'_>, scratch: &mut Scratch) -> WordSum {
         let mut sum = WordSum::default();
-        let Scratch { by_blocks, starts: alone, blocks: alone_blocks } = scratch;
+        let Scratch { by_blocks, single_starts, single_blocks } = scratch;
         for (start, blocks) in messages.starts.iter().zip(messages.blocks) {
             let count = *blocks as usize;
-            if count >= MANY {
-                alone.push(*start);
-                alone_blocks.push(*blocks);
+            if count >= LONG_MESSAGE_BLOCKS {
+                single_starts.push(*start);
+                single_blocks.push(*blocks);
                 continue;
             }
             if by_blocks.len() <= count {
@@ -214,9 +221,9 @@ mod avx512 {
             }
         }
         for (count, group) in by_blocks.iter_mut().enumerate().filter(|(_, group)| !group.is_empty()) {
-            if group.len() < FEW {
-                alone.extend_from_slice(group);
-                alone_blocks.resize(alone.len(), count as u32);
+            if group.len() < SMALL_GROUP {
+                single_starts.extend_from_slice(group);
+                single_blocks.resize(single_starts.len(), count as u32);
             } else {
                 let mut starts = [group[0]; LANES];
                 starts[..group.len()].copy_from_slice(group);
@@ -224,22 +231,21 @@ mod avx512 {
             }
             group.clear();
         }
-        let rest = portable_sum(key, Messages { bytes: messages.bytes, starts: alone, blocks: alone_blocks });
-        alone.clear();
-        alone_blocks.clear();
+        let rest = portable_sum(key, Messages { bytes: messages.bytes, starts: single_starts, blocks: single_blocks });
+        single_starts.clear();
+        single_blocks.clear();
         for (total, word) in sum.0.iter_mut().zip(rest.0) {
             *total += word;
         }
         sum
     }
 
-    /// Messages of this many blocks (1 MiB) or more rarely share a length with others.
-    const MANY: usize = 16_384;
-    /// Fewer messages of one length than this are hashed one after another. Sixteen lanes cost as much as about five
-    /// messages.
-    const FEW: usize = 5;
+    /// Messages of this many blocks (1 MiB) or more are hashed one by one, because few others have as many blocks.
+    const LONG_MESSAGE_BLOCKS: usize = 16_384;
+    /// Groups of fewer messages are hashed one by one. Hashing sixteen lanes costs as much as about five messages.
+    const SMALL_GROUP: usize = 5;
 
-    /// Adds the hashes of the first `lanes` of sixteen messages of the same number of blocks.
+    /// Hashes sixteen messages of `blocks` blocks each, and adds the hashes of the first `lanes` of them to `sum`.
     #[target_feature(enable = "avx512f,avx512bw")]
     fn hash_group(
         key: &HmacKey,
@@ -251,7 +257,7 @@ mod avx512 {
     ) {
         let mut state = key.inner.map(|word| _mm512_set1_epi32(word as i32));
         for index in 0..blocks {
-            let rows = starts.map(|start| big_endian(load(messages.block(start, index))));
+            let rows = starts.map(|start| swap_bytes(load(messages.block(start, index))));
             compress(&mut state, transpose(rows));
         }
         let mut schedule = [_mm512_setzero_si512(); 16];
@@ -260,9 +266,9 @@ mod avx512 {
         schedule[15] = _mm512_set1_epi32(OUTER_BITS as i32);
         let mut hash = key.outer.map(|word| _mm512_set1_epi32(word as i32));
         compress(&mut hash, schedule);
-        let counted = ((1u32 << lanes) - 1) as __mmask16;
+        let counted_lanes = ((1u32 << lanes) - 1) as __mmask16;
         for (word, total) in hash.into_iter().zip(&mut sum.0) {
-            let word = _mm512_maskz_mov_epi32(counted, word);
+            let word = _mm512_maskz_mov_epi32(counted_lanes, word);
             let low = _mm512_and_si512(word, _mm512_set1_epi64(0xffff_ffff));
             let high = _mm512_srli_epi64::<32>(word);
             *total += _mm512_reduce_add_epi64(_mm512_add_epi64(low, high)) as u64;
@@ -276,14 +282,14 @@ mod avx512 {
         unsafe { _mm512_loadu_si512(block.as_ptr().cast()) }
     }
 
-    /// Swaps the bytes of every 32-bit word.
+    /// Swaps the bytes of every 32-bit word, because SHA-256 reads words big-endian.
     #[target_feature(enable = "avx512f,avx512bw")]
-    fn big_endian(words: __m512i) -> __m512i {
+    fn swap_bytes(words: __m512i) -> __m512i {
         let order = _mm_set_epi64x(0x0c0d_0e0f_0809_0a0b, 0x0405_0607_0001_0203);
         _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(order))
     }
 
-    /// Transposes one row per message to one vector per word.
+    /// Transposes a 16 x 16 matrix of words: from one vector for each message to one vector for each word of the block.
     #[target_feature(enable = "avx512f")]
     fn transpose(mut rows: [__m512i; 16]) -> [__m512i; 16] {
         let mut step = [_mm512_setzero_si512(); 16];
@@ -365,7 +371,7 @@ mod avx512 {
 mod tests {
     use super::*;
 
-    /// HMAC by its definition over the crate's one-shot hash, sharing nothing with the code above.
+    /// HMAC by its definition, from the hash of whole byte strings. It uses nothing of the code under test.
     fn plain_hmac(key: &[u8; 32], message: &[u8]) -> [u8; 32] {
         let mut inner = vec![0x36u8; 64];
         let mut outer = vec![0x5cu8; 64];
@@ -378,7 +384,7 @@ mod tests {
         sha256(&outer)
     }
 
-    fn add(sum: &mut [u8; 32], hash: &[u8; 32]) {
+    fn add_modulo(sum: &mut [u8; 32], hash: &[u8; 32]) {
         let mut carry = 0u16;
         for (s, h) in sum.iter_mut().zip(hash).rev() {
             let total = u16::from(*s) + u16::from(*h) + carry;
@@ -387,13 +393,14 @@ mod tests {
         }
     }
 
+    /// Compares every path's sum over messages of these lengths with a sum by `plain_hmac`.
     fn check(lengths: &[usize]) {
         let key = std::array::from_fn(|i| i as u8 * 7 + 1);
         let (mut bytes, mut starts, mut blocks, mut expected) = (Vec::new(), Vec::new(), Vec::new(), [0u8; 32]);
         for (row, length) in lengths.iter().enumerate() {
             let start = bytes.len();
             let message: Vec<u8> = (0..*length).map(|i| (i * 31 + row * 17) as u8).collect();
-            add(&mut expected, &plain_hmac(&key, &message));
+            add_modulo(&mut expected, &plain_hmac(&key, &message));
             bytes.resize(start + length + 72, 0xee);
             bytes[start..start + length].copy_from_slice(&message);
             starts.push(start as u32);

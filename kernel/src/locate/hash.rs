@@ -1,12 +1,12 @@
-//! A fast keyed 128-bit hash of rows and cells, to distinguish rows.
+//! A fast keyed 128-bit hash of rows and cells, to find wrong rows after a FAIL.
 //!
-//! It is not a digest and proves nothing. The verdict depends on the digests alone, and what this hash finds is
-//! compared with their counts. The producer does not know the key: it is drawn after the freeze, used once, and never
-//! leaves the process.
+//! It is not a digest and proves nothing. The verdict depends on the digests alone, and the rows that this hash finds
+//! are compared with the digests' counts. The producer does not know the key: it is drawn after the freeze, used once,
+//! and never leaves the process.
 
 use zeroize::Zeroize;
 
-/// Two independent lanes, each a chain of folded products of 64-bit words.
+/// The keys of the hash. It has two independent lanes of 64 bits, each a chain of folded products of 64-bit words.
 #[derive(Clone)]
 pub struct RowHash {
     lanes: [Lane; 2],
@@ -20,12 +20,12 @@ struct Lane {
 }
 
 impl RowHash {
-    /// Each purpose has its own hash under one key.
+    /// Derives the hash for one purpose. Under one key, each purpose has a different hash.
     pub fn new(key: &[u8; 32], purpose: &str) -> Self {
         let lane = |number: u8| {
-            let mut made = blake3::Hasher::new_keyed(key);
-            made.update(purpose.as_bytes()).update(&[number]);
-            let mut material = *made.finalize().as_bytes();
+            let mut hasher = blake3::Hasher::new_keyed(key);
+            hasher.update(purpose.as_bytes()).update(&[number]);
+            let mut material = *hasher.finalize().as_bytes();
             let lane =
                 Lane { start: word(&material[..8]), left: word(&material[8..16]), right: word(&material[16..24]) };
             material.zeroize();
@@ -65,12 +65,14 @@ impl PartialEq for RowHash {
     }
 }
 
+/// Multiplies two numbers, and combines the high and the low half of the product.
 #[inline(always)]
 fn fold(left: u64, right: u64) -> u64 {
     let product = u128::from(left) * u128::from(right);
     product as u64 ^ (product >> 64) as u64
 }
 
+/// The first eight bytes as a number.
 #[inline(always)]
 fn word(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(0, |chunk| u64::from_le_bytes(*chunk))

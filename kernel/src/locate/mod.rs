@@ -1,4 +1,4 @@
-//! Finds which rows differ between the intended and the staged side.
+//! Locates wrong rows: finds which rows differ between the intended and the staged side.
 
 mod hash;
 pub mod passes;

@@ -1,5 +1,5 @@
-//! Finds which rows differ between two sides: the first pass finds buckets of keys that differ, the second pass their
-//! rows.
+//! Finds which rows differ between the intended and the staged side, in two passes over both sides. The first pass puts
+//! rows into buckets and finds the buckets that differ. The second pass collects the rows of these buckets.
 //!
 //! Every row has two hashes under separate keys: one of its identity, which selects the bucket, and one of its content.
 //! A bucket holds the difference of both sides' sums, so it is zero if both sides have the same rows in it.
@@ -17,6 +17,7 @@ use arrow_array::{Array, StructArray};
 use serde_json::Value;
 use std::sync::Arc;
 
+/// There are at most 2^24 buckets.
 pub const BUCKET_BITS_MAX: u32 = 24;
 /// Positions of projections in the plan, and of hashes in `Hashing::hashes`.
 const IDENTITY: usize = 0;
@@ -24,7 +25,7 @@ const CONTENT: usize = 1;
 /// Position of the hash of single cells.
 const FIELD: usize = 2;
 
-/// Hashes of identities, contents and single cells, for one locating job only.
+/// The hashes of identities, contents and single cells. Each locating job has its own key.
 #[derive(Clone)]
 struct Hashing {
     plan: Arc<Plan>,
@@ -40,12 +41,13 @@ impl Hashing {
         Ok(Hashing { plan: Arc::new(plan), hashes: Arc::new(hashes) })
     }
 
+    /// The bound columns of a projection.
     fn columns<'a>(&self, bound: &'a [Option<BatchColumn>], projection: usize) -> Vec<&'a BatchColumn> {
         pick(bound, &self.plan.projections[projection])
     }
 }
 
-/// Appends the hash of every row in `first..end`.
+/// Appends the hash of every row in `first..end` to `out`.
 fn hash_rows(
     tile: &mut Tile,
     columns: &[&BatchColumn],
@@ -67,7 +69,10 @@ fn hash_rows(
 pub struct Sieve {
     hashing: Hashing,
     tile: Tile,
+    /// There are 2^`bits` buckets.
     bits: u32,
+    /// By bucket: the sum of the intended rows' hashes less that of the staged rows, and the number of rows of both
+    /// sides.
     sums: Vec<u128>,
     counts: Vec<u32>,
 }
@@ -83,32 +88,34 @@ impl Sieve {
         Ok(Sieve { hashing, tile: Tile::default(), bits, sums: vec![0; size], counts: vec![0; size] })
     }
 
+    /// Adds every row of one side.
     pub fn add(&mut self, batch: &StructArray, staged: bool) -> Result<()> {
         let bound = bind(&self.hashing.plan, batch)?;
         let identity = self.hashing.columns(&bound, IDENTITY);
         let content = self.hashing.columns(&bound, CONTENT);
-        let (mut keys, mut rows) = (Vec::with_capacity(TILE_ROWS), Vec::with_capacity(TILE_ROWS));
+        let mut identity_hashes = Vec::with_capacity(TILE_ROWS);
+        let mut content_hashes = Vec::with_capacity(TILE_ROWS);
         for first in (0..batch.len()).step_by(TILE_ROWS) {
             let end = (first + TILE_ROWS).min(batch.len());
-            keys.clear();
-            rows.clear();
-            hash_rows(&mut self.tile, &identity, &self.hashing.hashes[IDENTITY], first, end, &mut keys)?;
-            hash_rows(&mut self.tile, &content, &self.hashing.hashes[CONTENT], first, end, &mut rows)?;
-            for (key, row) in keys.iter().zip(&rows) {
-                let at = bucket_of(*key, self.bits);
-                let both = key ^ row;
+            identity_hashes.clear();
+            content_hashes.clear();
+            hash_rows(&mut self.tile, &identity, &self.hashing.hashes[IDENTITY], first, end, &mut identity_hashes)?;
+            hash_rows(&mut self.tile, &content, &self.hashing.hashes[CONTENT], first, end, &mut content_hashes)?;
+            for (identity_hash, content_hash) in identity_hashes.iter().zip(&content_hashes) {
+                let at = bucket_of(*identity_hash, self.bits);
+                let row_hash = identity_hash ^ content_hash;
                 let sum = &mut self.sums[at];
-                *sum = if staged { sum.wrapping_sub(both) } else { sum.wrapping_add(both) };
+                *sum = if staged { sum.wrapping_sub(row_hash) } else { sum.wrapping_add(row_hash) };
                 self.counts[at] = self.counts[at].saturating_add(1);
             }
         }
         Ok(())
     }
 
-    /// Adds what another thread has seen.
+    /// Adds the sums and counts of another thread. Refuses those of another locating job.
     pub fn merge(&mut self, other: &Sieve) -> Result<()> {
         if self.bits != other.bits || self.hashing.hashes != other.hashing.hashes {
-            return Err(Fault::new("locate_mismatch", "", "a sieve of the same locating", "a different one"));
+            return Err(Fault::new("locate_mismatch", "", "a sieve of the same locating job", "a different one"));
         }
         for (ours, theirs) in self.sums.iter_mut().zip(&other.sums) {
             *ours = ours.wrapping_add(*theirs);
@@ -125,28 +132,29 @@ impl Sieve {
         found.fold((0, 0), |(buckets, rows), (_, count)| (buckets + 1, rows + u64::from(*count)))
     }
 
-    /// Creates a collector for the rows of the buckets that differ, one per thread.
-    pub fn suspects(&self, fields: bool, records: impl FnOnce(usize) -> Records) -> Suspects {
+    /// Creates a collector for the rows of the buckets that differ; each thread needs its own. With `fields` it hashes
+    /// single cells too. `new_records` creates the storage for records with this number of cell hashes.
+    pub fn suspects(&self, fields: bool, new_records: impl FnOnce(usize) -> Records) -> Suspects {
         let mut wanted = vec![0u64; self.sums.len().div_ceil(64)];
         for (at, _) in self.sums.iter().enumerate().filter(|(_, sum)| **sum != 0) {
             wanted[at / 64] |= 1 << (at % 64);
         }
-        let names = if fields { self.hashing.plan.projections[CONTENT].len() } else { 0 };
+        let field_count = if fields { self.hashing.plan.projections[CONTENT].len() } else { 0 };
         Suspects {
             hashing: self.hashing.clone(),
             tile: Tile::default(),
             bits: self.bits,
             wanted,
             fields,
-            record: Vec::with_capacity(PREFIX_BYTES + 8 * names),
-            records: records(names),
+            record: Vec::with_capacity(PREFIX_BYTES + 8 * field_count),
+            records: new_records(field_count),
             absorbed: Vec::new(),
         }
     }
 }
 
-fn bucket_of(key: u128, bits: u32) -> usize {
-    key as usize & ((1 << bits) - 1)
+fn bucket_of(identity_hash: u128, bits: u32) -> usize {
+    identity_hash as usize & ((1 << bits) - 1)
 }
 
 /// The second pass: the rows of buckets that differ, with their places and, if requested, a hash of each field.
@@ -154,34 +162,38 @@ pub struct Suspects {
     hashing: Hashing,
     tile: Tile,
     bits: u32,
+    /// One bit per bucket: whether it differs.
     wanted: Vec<u64>,
     fields: bool,
+    /// A buffer for one record.
     record: Vec<u8>,
     records: Records,
+    /// The records of other threads.
     absorbed: Vec<Records>,
 }
 
 impl Suspects {
-    /// `from` is the place of the batch's first row.
+    /// Collects the rows of wanted buckets. `from` is the place of the batch's first row.
     pub fn add(&mut self, batch: &StructArray, from: Place) -> Result<()> {
         let hashing = self.hashing.clone();
         let bound = bind(&hashing.plan, batch)?;
         let identity = hashing.columns(&bound, IDENTITY);
         let content = hashing.columns(&bound, CONTENT);
-        let mut keys = Vec::with_capacity(TILE_ROWS);
+        let mut identity_hashes = Vec::with_capacity(TILE_ROWS);
         for first in (0..batch.len()).step_by(TILE_ROWS) {
             let end = (first + TILE_ROWS).min(batch.len());
-            keys.clear();
-            hash_rows(&mut self.tile, &identity, &hashing.hashes[IDENTITY], first, end, &mut keys)?;
-            let chosen: Vec<usize> = (0..keys.len()).filter(|at| self.is_wanted(keys[*at])).collect();
+            identity_hashes.clear();
+            hash_rows(&mut self.tile, &identity, &hashing.hashes[IDENTITY], first, end, &mut identity_hashes)?;
+            let chosen: Vec<usize> =
+                (0..identity_hashes.len()).filter(|at| self.is_wanted(identity_hashes[*at])).collect();
             if chosen.is_empty() {
                 continue;
             }
-            let rows = self.hash_chosen(&content, &hashing.hashes[CONTENT], first, end, &chosen)?;
-            let mut cells = Vec::new();
+            let content_hashes = self.hash_chosen(&content, &hashing.hashes[CONTENT], first, end, &chosen)?;
+            let mut hashes_by_column = Vec::new();
             if self.fields {
                 for column in &content {
-                    cells.push(self.hash_chosen(
+                    hashes_by_column.push(self.hash_chosen(
                         std::slice::from_ref(column),
                         &hashing.hashes[FIELD],
                         first,
@@ -192,18 +204,20 @@ impl Suspects {
             }
             for (at, row) in chosen.iter().enumerate() {
                 let place = Place { row: from.row + (first + row) as u64, ..from };
-                self.push_record(keys[*row], rows[at], place, cells.iter().map(|cell| cell[at]))?;
+                let cell_hashes = hashes_by_column.iter().map(|hashes| hashes[at]);
+                self.push_record(identity_hashes[*row], content_hashes[at], place, cell_hashes)?;
             }
         }
         Ok(())
     }
 
-    fn is_wanted(&self, key: u128) -> bool {
-        let at = bucket_of(key, self.bits);
+    fn is_wanted(&self, identity_hash: u128) -> bool {
+        let at = bucket_of(identity_hash, self.bits);
         self.wanted[at / 64] >> (at % 64) & 1 == 1
     }
 
-    /// Hashes the chosen rows: one by one if they are few, otherwise together with all their neighbours.
+    /// Hashes the chosen rows of `first..end`. If they are many, all rows are hashed, because this is faster than
+    /// hashing the chosen ones one by one.
     fn hash_chosen(
         &mut self,
         columns: &[&BatchColumn],
@@ -223,33 +237,40 @@ impl Suspects {
         Ok(chosen.iter().map(|row| found[*row]).collect())
     }
 
-    fn push_record(&mut self, key: u128, row: u128, place: Place, cells: impl Iterator<Item = u128>) -> Result<()> {
+    fn push_record(
+        &mut self,
+        identity_hash: u128,
+        content_hash: u128,
+        place: Place,
+        cell_hashes: impl Iterator<Item = u128>,
+    ) -> Result<()> {
         self.record.clear();
-        self.record.extend_from_slice(&key.to_be_bytes());
-        self.record.extend_from_slice(&row.to_be_bytes());
+        self.record.extend_from_slice(&identity_hash.to_be_bytes());
+        self.record.extend_from_slice(&content_hash.to_be_bytes());
         self.record.extend_from_slice(&place.pack()?.to_be_bytes());
-        cells.for_each(|cell| self.record.extend_from_slice(&(cell as u64).to_be_bytes()));
+        cell_hashes.for_each(|hash| self.record.extend_from_slice(&(hash as u64).to_be_bytes()));
         self.records.push(&self.record)
     }
 
-    /// Takes over what another thread has collected.
+    /// Takes over the rows that another thread has collected. Refuses those of another locating job.
     pub fn absorb(&mut self, other: Suspects) -> Result<()> {
         if self.hashing.hashes != other.hashing.hashes || self.fields != other.fields {
-            return Err(Fault::new("locate_mismatch", "", "suspects of the same locating", "different ones"));
+            return Err(Fault::new("locate_mismatch", "", "suspects of the same locating job", "different ones"));
         }
         self.absorbed.push(other.records);
         self.absorbed.extend(other.absorbed);
         Ok(())
     }
 
+    /// Whether records were written to disk.
     pub fn is_spooled(&self) -> bool {
         self.records.is_spooled() || self.absorbed.iter().any(Records::is_spooled)
     }
 
-    /// Reports what is missing, added, duplicated and modified, as JSON, with up to `samples` places of each.
+    /// Reports the missing, added, duplicated and modified rows as JSON, with up to `samples` places of each class.
     pub fn tally(self, samples: usize) -> Result<Value> {
-        let names = if self.fields { self.hashing.plan.projections[CONTENT].clone() } else { Vec::new() };
-        let names = names.iter().map(|at| self.hashing.plan.fields[*at].name.clone()).collect();
+        let columns = if self.fields { self.hashing.plan.projections[CONTENT].clone() } else { Vec::new() };
+        let names = columns.iter().map(|at| self.hashing.plan.fields[*at].name.clone()).collect();
         let mut parts = self.absorbed;
         parts.push(self.records);
         let mut tally = Tally::new(names, samples);
@@ -280,7 +301,8 @@ mod tests {
         Sieve::new(Plan::parse(PLAN).unwrap(), &[7; 32], bits).unwrap()
     }
 
-    fn located(intent: &[(i64, &str)], staged: &[(i64, &str)], memory_bytes: usize, name: &str) -> (Value, bool) {
+    /// The report about these two sides, and whether records were spooled.
+    fn locate(intent: &[(i64, &str)], staged: &[(i64, &str)], memory_bytes: usize, name: &str) -> (Value, bool) {
         let mut found = sieve(4);
         found.add(&batch(intent), false).unwrap();
         let mut other = sieve(4);
@@ -319,7 +341,7 @@ mod tests {
         let intent = [(1, "a"), (2, "b"), (3, "c"), (4, "d")];
         let staged = [(2, "x"), (3, "c"), (3, "c"), (4, "d"), (9, "new")];
         for (memory, name) in [(1 << 20, "memory"), (60, "spool")] {
-            let (found, spooled) = located(&intent, &staged, memory, name);
+            let (found, spooled) = locate(&intent, &staged, memory, name);
             assert_eq!(spooled, name == "spool");
             assert_eq!(found["missing"]["rows"], 1);
             assert_eq!(found["missing"]["samples"][0]["at"], json!([0, 0]));
@@ -335,7 +357,7 @@ mod tests {
     #[test]
     fn a_key_that_is_not_unique_pairs_what_is_left_after_equal_rows() {
         let (found, _) =
-            located(&[(1, "a"), (1, "b"), (1, "c")], &[(1, "a"), (1, "x"), (1, "y"), (1, "z")], 1 << 20, "n");
+            locate(&[(1, "a"), (1, "b"), (1, "c")], &[(1, "a"), (1, "x"), (1, "y"), (1, "z")], 1 << 20, "n");
         assert_eq!((&found["modified"]["rows"], &found["added"]["rows"]), (&json!(2), &json!(1)));
         assert_eq!((&found["missing"]["rows"], &found["duplicated"]["rows"]), (&json!(0), &json!(0)));
     }
@@ -346,15 +368,15 @@ mod tests {
         let mut found = sieve(4);
         found.add(&batch(&[(1, "a"), (2, "b")]), false).unwrap();
         let mut suspects = found.suspects(false, |fields| Records::new(fields, 1, Spool { path, limit_bytes: 1 }));
-        let far = Place { staged: false, file: 0, row: 1 << ROW_BITS };
-        assert_eq!(suspects.add(&batch(&[(1, "a")]), far).unwrap_err().code, "locate_too_large");
+        let place_out_of_range = Place { staged: false, file: 0, row: 1 << ROW_BITS };
+        assert_eq!(suspects.add(&batch(&[(1, "a")]), place_out_of_range).unwrap_err().code, "locate_too_large");
         let rows = batch(&[(1, "a"), (2, "b")]);
         let place = Place { staged: false, file: 0, row: 0 };
         assert_eq!(suspects.add(&rows, place).unwrap_err().code, "locate_spool_full");
     }
 
     #[test]
-    fn a_sieve_of_another_locating_is_refused() {
+    fn a_sieve_of_another_locating_job_is_refused() {
         let other = Sieve::new(Plan::parse(PLAN).unwrap(), &[8; 32], 4).unwrap();
         assert_eq!(sieve(4).merge(&other).unwrap_err().code, "locate_mismatch");
         assert_eq!(sieve(5).merge(&sieve(4)).unwrap_err().code, "locate_mismatch");

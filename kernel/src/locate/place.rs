@@ -2,8 +2,9 @@
 
 use crate::error::{Fault, Result};
 
-/// A place is packed into one number that sorts by side, file and row.
+/// The bits of a row number in a packed place.
 pub const ROW_BITS: u32 = 40;
+/// The bits of a file number in a packed place.
 const FILE_BITS: u32 = 23;
 
 /// Where a row was seen: its side, the number of its file there, and its number in that file.
@@ -15,6 +16,8 @@ pub struct Place {
 }
 
 impl Place {
+    /// Packs the place into one number that sorts by side, file and row. Refuses a row or file number that is too
+    /// large.
     pub fn pack(self) -> Result<u64> {
         if self.row >> ROW_BITS != 0 || self.file >> FILE_BITS != 0 {
             let got = format!("row {} of file {}", self.row, self.file);

@@ -7,40 +7,45 @@ use std::fs::{File, OpenOptions, remove_file};
 use std::io::{Error, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
-/// Identity and content, 16 bytes each, and the place. Records are ordered by these.
+/// A record begins with the hashes of identity and content (16 bytes each) and the packed place (8). Records are
+/// ordered by this prefix.
 pub const PREFIX_BYTES: usize = 40;
 /// How much of a run is read at once when runs are merged.
 const READ_BYTES: usize = 1 << 18;
+/// How much of a run is written at once.
 const WRITE_BYTES: usize = 1 << 20;
 type Prefix = [u8; PREFIX_BYTES];
 
-/// The file for records that do not fit in memory. It has no name once it is open.
+/// The file for records that do not fit in memory. Its name is removed as soon as the file is open.
 pub struct Spool {
     pub path: PathBuf,
     pub limit_bytes: u64,
 }
 
 pub struct Records {
+    /// The bytes of one record.
     width: usize,
     memory_bytes: usize,
     spool: Spool,
+    /// The records in memory, in the order in which they came.
     buffer: Vec<u8>,
     file: Option<File>,
-    /// The start of each run, and its bytes.
+    /// The start of each sorted run in the file, and its bytes.
     runs: Vec<(u64, u64)>,
-    written: u64,
+    written_bytes: u64,
 }
 
 impl Records {
-    /// Creates records with this many fields behind their prefix.
+    /// Creates storage for records with this many cell hashes (8 bytes each) after their prefix.
     pub fn new(fields: usize, memory_bytes: usize, spool: Spool) -> Self {
         let width = PREFIX_BYTES + 8 * fields;
-        Records { width, memory_bytes, spool, buffer: Vec::new(), file: None, runs: Vec::new(), written: 0 }
+        Records { width, memory_bytes, spool, buffer: Vec::new(), file: None, runs: Vec::new(), written_bytes: 0 }
     }
 
+    /// Adds a record; writes a run to disk first if the memory is full.
     pub fn push(&mut self, record: &[u8]) -> Result<()> {
         debug_assert_eq!(record.len(), self.width);
-        // The sort order of a run is in memory too.
+        // The sort order of a run needs 4 bytes for each record.
         let rows = self.buffer.len() / self.width + 1;
         if rows * (self.width + 4) > self.memory_bytes && !self.buffer.is_empty() {
             self.spill()?;
@@ -53,6 +58,7 @@ impl Records {
         !self.runs.is_empty()
     }
 
+    /// The positions of the records in memory, in sorted order.
     fn order(&self) -> Vec<u32> {
         let mut order: Vec<u32> = (0..(self.buffer.len() / self.width) as u32).collect();
         order.sort_unstable_by(|a, b| self.prefix(*a).cmp(self.prefix(*b)));
@@ -67,9 +73,10 @@ impl Records {
         &self.record(at)[..PREFIX_BYTES]
     }
 
+    /// Writes the records in memory to the spool as a sorted run. Refuses to exceed the spool's limit.
     fn spill(&mut self) -> Result<()> {
         let size = self.buffer.len() as u64;
-        if self.written + size > self.spool.limit_bytes {
+        if self.written_bytes + size > self.spool.limit_bytes {
             let expected = format!("at most {} bytes of spool", self.spool.limit_bytes);
             return Err(Fault::new("locate_spool_full", "", expected, "more"));
         }
@@ -78,26 +85,25 @@ impl Records {
             None => create_unnamed(&self.spool.path).map_err(unwritable)?,
         };
         let order = self.order();
-        let mut page = Vec::with_capacity(WRITE_BYTES + self.width);
+        let mut chunk = Vec::with_capacity(WRITE_BYTES + self.width);
         for at in order {
-            page.extend_from_slice(self.record(at));
-            if page.len() >= WRITE_BYTES {
-                file.write_all(&page).map_err(unwritable)?;
-                page.clear();
+            chunk.extend_from_slice(self.record(at));
+            if chunk.len() >= WRITE_BYTES {
+                file.write_all(&chunk).map_err(unwritable)?;
+                chunk.clear();
             }
         }
-        file.write_all(&page).map_err(unwritable)?;
-        self.runs.push((self.written, size));
-        self.written += size;
+        file.write_all(&chunk).map_err(unwritable)?;
+        self.runs.push((self.written_bytes, size));
+        self.written_bytes += size;
         self.buffer.clear();
         self.file = Some(file);
         Ok(())
     }
 
     /// Gives every record of all parts to `take`, in order.
-    pub fn merge(parts: Vec<Records>, mut take: impl FnMut(&[u8])) -> Result<()> {
+    pub fn merge(mut parts: Vec<Records>, mut take: impl FnMut(&[u8])) -> Result<()> {
         let mut cursors = Vec::new();
-        let mut parts: Vec<Records> = parts;
         for (part, records) in parts.iter().enumerate() {
             cursors.extend(records.runs.iter().map(|(start, size)| Cursor::spooled(part, *start, *size)));
             cursors.push(Cursor { part, order: records.order(), ..Cursor::default() });
@@ -121,13 +127,17 @@ impl Records {
 /// A position in one run: sorted records in memory, or a range of the spool.
 #[derive(Default)]
 struct Cursor {
+    /// The position of the run's `Records` among the parts.
     part: usize,
+    /// For a run in memory: its sort order, and the number of records that were taken.
     order: Vec<u32>,
     next: usize,
     spooled: bool,
+    /// For a run of the spool: where its unread bytes begin, and how many there are.
     start: u64,
     left: u64,
-    page: Vec<u8>,
+    /// The bytes of the spool that were read last, and where the current record ends in them.
+    chunk: Vec<u8>,
     at: usize,
 }
 
@@ -136,10 +146,11 @@ impl Cursor {
         Cursor { part, spooled: true, start, left, ..Cursor::default() }
     }
 
+    /// The record to which `advance` advanced.
     fn current<'a>(&'a self, parts: &'a [Records]) -> &'a [u8] {
         let records = &parts[self.part];
         if self.spooled {
-            &self.page[self.at - records.width..self.at]
+            &self.chunk[self.at - records.width..self.at]
         } else {
             records.record(self.order[self.next - 1])
         }
@@ -149,7 +160,7 @@ impl Cursor {
     fn advance(&mut self, parts: &mut [Records]) -> Result<Option<Prefix>> {
         let width = parts[self.part].width;
         if self.spooled {
-            if self.at == self.page.len() {
+            if self.at == self.chunk.len() {
                 if self.left == 0 {
                     return Ok(None);
                 }
@@ -167,13 +178,14 @@ impl Cursor {
         Ok(Some(prefix))
     }
 
+    /// Reads the next bytes of the run from the spool, in whole records.
     fn read(&mut self, records: &mut Records) -> Result<()> {
-        let whole = (READ_BYTES / records.width).max(1) * records.width;
-        let size = self.left.min(whole as u64);
-        self.page.resize(size as usize, 0);
+        let whole_records = (READ_BYTES / records.width).max(1) * records.width;
+        let size = self.left.min(whole_records as u64);
+        self.chunk.resize(size as usize, 0);
         let file = records.file.as_mut().ok_or_else(|| unreadable(Error::other("no spool")))?;
         file.seek(SeekFrom::Start(self.start)).map_err(unreadable)?;
-        file.read_exact(&mut self.page).map_err(unreadable)?;
+        file.read_exact(&mut self.chunk).map_err(unreadable)?;
         (self.start, self.left, self.at) = (self.start + size, self.left - size, 0);
         Ok(())
     }

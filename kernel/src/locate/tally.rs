@@ -1,19 +1,22 @@
 //! Classifies the rows of each key as missing, added, duplicated or modified, by exact multiset rules.
 //!
-//! Under each key, rows of equal content cancel one by one. Extra copies of an intended row are duplicated. Of the
-//! remaining rows, an intended and a staged row together are one modified row. What is left after that is missing or
-//! added.
+//! A key is the identity of a row. Among the rows of one key, an intended and a staged row of equal content cancel.
+//! Staged rows beyond that, of the same content as an intended row, are duplicated. Each remaining intended row forms a
+//! modified row with a remaining staged row. Rows without a partner are missing if intended, and added if staged.
 
 use crate::locate::place::Place;
 use crate::locate::spool::PREFIX_BYTES;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 
+/// A record begins with the hash of its key, and then the hash of its content.
 const KEY_BYTES: usize = 16;
 const ROW_BYTES: usize = 32;
-/// Records of one key that are kept whole. Of further ones only the file is counted.
+/// So many bytes of records of one key are kept whole, and at least so many records. Of further ones only the file is
+/// counted.
 const HELD_BYTES: usize = 1 << 24;
 const HELD_MIN: usize = 64;
+/// Positions of the classes in `NAMES` and in the fields of `Tally`.
 const MISSING: usize = 0;
 const ADDED: usize = 1;
 const DUPLICATED: usize = 2;
@@ -24,14 +27,16 @@ const NAMES: [&str; 4] = ["missing", "added", "duplicated", "modified"];
 #[derive(Default)]
 struct UnmatchedRows {
     whole: VecDeque<Box<[u8]>>,
+    /// The number of the other rows, by file.
     counted: BTreeMap<u32, u64>,
+    /// The number of all rows.
     rows: u64,
 }
 
 impl UnmatchedRows {
-    fn push(&mut self, record: &[u8], held: usize) {
+    fn push(&mut self, record: &[u8], held_max: usize) {
         self.rows += 1;
-        if self.whole.len() < held {
+        if self.whole.len() < held_max {
             self.whole.push_back(record.into());
         } else {
             *self.counted.entry(place_of(record).file).or_default() += 1;
@@ -51,18 +56,18 @@ impl UnmatchedRows {
         Some(MatchedRow::Counted(file))
     }
 
-    /// Takes over the rows of another one.
-    fn extend(&mut self, other: &mut UnmatchedRows, held: usize) {
+    /// Takes over all rows of `other`.
+    fn extend(&mut self, other: &mut UnmatchedRows, held_max: usize) {
         let whole = std::mem::take(&mut other.whole);
         self.rows += other.rows - whole.len() as u64;
-        whole.iter().for_each(|record| self.push(record, held));
+        whole.iter().for_each(|record| self.push(record, held_max));
         for (file, count) in std::mem::take(&mut other.counted) {
             *self.counted.entry(file).or_default() += count;
         }
         other.rows = 0;
     }
 
-    /// The first known place.
+    /// The first place among the rows that are kept whole.
     fn first(&self) -> Option<Place> {
         self.whole.iter().map(|record| place_number(record)).min().map(Place::unpack)
     }
@@ -92,40 +97,48 @@ struct Sample {
 }
 
 pub struct Tally {
+    /// The names of the hashed fields; empty if fields are not hashed.
     names: Vec<String>,
     samples_max: usize,
-    held: usize,
+    /// The number of records of one key that are kept whole.
+    held_max: usize,
+    /// The number of wrong rows by class, and by class and file.
     counts: [u64; 4],
     files: [BTreeMap<u32, u64>; 4],
+    /// In how many modified rows each field differs, and how many modified rows were compared.
     fields: Vec<u64>,
     compared: u64,
+    /// By class and packed place.
     samples: [BTreeMap<u64, Sample>; 4],
-    /// The hashes of key and content of the current records, and how many of these are intended.
-    at: Option<[u8; ROW_BYTES]>,
+    /// The hashes of key and content of the current records.
+    current: Option<[u8; ROW_BYTES]>,
+    /// The number of intended rows with this key and content, and those without a staged row so far.
     intended: u64,
-    /// Intended rows of this content without a staged one so far. The other fields are about the whole key.
-    same: UnmatchedRows,
+    unmatched: UnmatchedRows,
+    /// Of the current key: intended rows without a staged row of equal content, and staged rows without an intended
+    /// one.
     missing: UnmatchedRows,
     extra: UnmatchedRows,
+    /// Of the current key: the number of duplicated rows, and the first place of one.
     copies: u64,
     first_copy: Option<Place>,
 }
 
 impl Tally {
     pub fn new(names: Vec<String>, samples_max: usize) -> Self {
-        let held = (HELD_BYTES / (PREFIX_BYTES + 8 * names.len())).max(HELD_MIN);
+        let held_max = (HELD_BYTES / (PREFIX_BYTES + 8 * names.len())).max(HELD_MIN);
         Tally {
             fields: vec![0; names.len()],
             names,
             samples_max,
-            held,
+            held_max,
             counts: [0; 4],
             files: Default::default(),
             compared: 0,
             samples: Default::default(),
-            at: None,
+            current: None,
             intended: 0,
-            same: UnmatchedRows::default(),
+            unmatched: UnmatchedRows::default(),
             missing: UnmatchedRows::default(),
             extra: UnmatchedRows::default(),
             copies: 0,
@@ -135,36 +148,38 @@ impl Tally {
 
     /// Adds a record. Records are sorted by key, by content, intended before staged, and by place.
     pub fn add(&mut self, record: &[u8]) {
-        if self.at.is_none_or(|at| at != record[..ROW_BYTES]) {
+        if self.current.is_none_or(|current| current != record[..ROW_BYTES]) {
             self.end_row();
-            if self.at.is_some_and(|at| at[..KEY_BYTES] != record[..KEY_BYTES]) {
+            if self.current.is_some_and(|current| current[..KEY_BYTES] != record[..KEY_BYTES]) {
                 self.end_key();
             }
-            let mut at = [0; ROW_BYTES];
-            at.copy_from_slice(&record[..ROW_BYTES]);
-            self.at = Some(at);
+            let mut current = [0; ROW_BYTES];
+            current.copy_from_slice(&record[..ROW_BYTES]);
+            self.current = Some(current);
         }
         let place = place_of(record);
         if !place.staged {
             self.intended += 1;
-            self.same.push(record, self.held);
-        } else if self.same.pop().is_none() {
+            self.unmatched.push(record, self.held_max);
+        } else if self.unmatched.pop().is_none() {
             if self.intended > 0 {
                 self.count(DUPLICATED, place.file, 1);
                 self.copies += 1;
                 self.first_copy = Some(self.first_copy.filter(|first| is_before(*first, place)).unwrap_or(place));
             } else {
-                self.extra.push(record, self.held);
+                self.extra.push(record, self.held_max);
             }
         }
     }
 
+    /// Ends the records of one key and content.
     fn end_row(&mut self) {
         self.intended = 0;
-        let mut same = std::mem::take(&mut self.same);
-        self.missing.extend(&mut same, self.held);
+        let mut unmatched = std::mem::take(&mut self.unmatched);
+        self.missing.extend(&mut unmatched, self.held_max);
     }
 
+    /// Ends the records of one key: pairs missing and extra rows as modified, and counts the others.
     fn end_key(&mut self) {
         let pairs = self.missing.rows.min(self.extra.rows);
         let mut first: Option<Sample> = None;
@@ -225,6 +240,7 @@ impl Tally {
         }
     }
 
+    /// The report of all classes, as JSON.
     pub fn finish(mut self) -> Value {
         self.end_row();
         self.end_key();
@@ -272,18 +288,18 @@ fn is_before(a: Place, b: Place) -> bool {
 mod tests {
     use super::*;
 
-    fn record(key: u8, row: u8, place: Place) -> Vec<u8> {
-        let mut made = vec![key; KEY_BYTES];
-        made.extend([row; ROW_BYTES - KEY_BYTES]);
-        made.extend(place.pack().unwrap().to_be_bytes());
-        made
+    fn record(key: u8, content: u8, place: Place) -> Vec<u8> {
+        let mut record = vec![key; KEY_BYTES];
+        record.extend([content; ROW_BYTES - KEY_BYTES]);
+        record.extend(place.pack().unwrap().to_be_bytes());
+        record
     }
 
     /// With more rows of one key than are kept whole, the others are counted by file.
     #[test]
     fn rows_beyond_those_kept_whole_are_counted() {
         let mut tally = Tally::new(Vec::new(), 3);
-        tally.held = 4;
+        tally.held_max = 4;
         for row in 0..20 {
             tally.add(&record(1, 1, Place { staged: false, file: row as u32 % 2, row }));
         }

@@ -16,33 +16,37 @@ use parquet::arrow::arrow_reader::{
 };
 use std::sync::Arc;
 
-/// The part of a file that is read: its leaves, their columns, and how these become columns of the schema.
+/// The part of a file that is read: the leaves, the columns that these belong to, and how the columns become those of
+/// the schema.
 pub struct Projection {
     pub mask: ProjectionMask,
     pub fields: Fields,
     pub shape: Arc<Shape>,
 }
 
-/// How a row group is given as it is stored: the types of all columns of the file, and the columns that are given by
-/// their dictionary, by position among the columns that are read.
+/// How a row group is given in the file's own encoding: the types of all columns of the file, and the columns that are
+/// given by their dictionary. The positions of the latter are among the columns that are read.
 pub struct StoredGroup {
     pub types: Fields,
     pub by_dictionary: Vec<DictionaryColumn>,
 }
 
+/// An iterator over the rows of a file.
 pub struct Batches {
     data: Bytes,
     footer: ArrowReaderMetadata,
     batch_rows: usize,
     projection: Projection,
-    /// Per row group, if some columns are not given in the types of the footer.
+    /// By row group; empty if all columns are given in the types of the footer.
     stored: Vec<StoredGroup>,
-    reader: Option<ParquetRecordBatchReader>,
-    /// Columns of the row group that its reader does not decode.
+    /// The decoder of the current row group.
+    decoder: Option<ParquetRecordBatchReader>,
+    /// Readers for the columns of the current row group that are read by their dictionary.
     readers: Vec<DictionaryReader>,
-    /// The number of row groups that were opened, and the rows of the last one that were given.
-    group: usize,
-    seen: u64,
+    /// The number of row groups that were opened.
+    opened_groups: usize,
+    /// The rows of the current row group that were given, and those of the whole file.
+    group_rows: u64,
     rows: u64,
 }
 
@@ -54,29 +58,39 @@ impl Batches {
         projection: Projection,
         stored: Vec<StoredGroup>,
     ) -> Result<Batches> {
-        let (reader, readers) = (None, Vec::new());
-        let mut made =
-            Batches { data, footer, batch_rows, projection, stored, reader, readers, group: 0, seen: 0, rows: 0 };
-        made.open_next_group()?;
-        if made.reader.is_none() {
-            require_rows(made.footer.metadata(), 0)?;
+        let mut batches = Batches {
+            data,
+            footer,
+            batch_rows,
+            projection,
+            stored,
+            decoder: None,
+            readers: Vec::new(),
+            opened_groups: 0,
+            group_rows: 0,
+            rows: 0,
+        };
+        batches.open_next_group()?;
+        if batches.decoder.is_none() {
+            require_rows(batches.footer.metadata(), 0)?;
         }
-        Ok(made)
+        Ok(batches)
     }
 
+    /// Opens the next row group; after the last one there is no decoder.
     fn open_next_group(&mut self) -> Result<()> {
-        let group = self.group;
+        let group = self.opened_groups;
         if group >= self.footer.metadata().num_row_groups() {
             return Ok(());
         }
         self.readers = self.open_dictionary_readers(group).unwrap_or_default();
-        self.reader = Some(self.open(group)?);
-        (self.group, self.seen) = (group + 1, 0);
+        self.decoder = Some(self.open_decoder(group)?);
+        (self.opened_groups, self.group_rows) = (group + 1, 0);
         Ok(())
     }
 
-    /// Opens a reader for the columns of a row group that are not read by their dictionary.
-    fn open(&self, group: usize) -> Result<ParquetRecordBatchReader> {
+    /// Opens a decoder for the columns of a row group that are not read by their dictionary.
+    fn open_decoder(&self, group: usize) -> Result<ParquetRecordBatchReader> {
         let mut mask = self.projection.mask.clone();
         if !self.readers.is_empty() {
             mask.intersect(&mask_other_leaves(self.footer.parquet_schema(), &self.stored[group].by_dictionary));
@@ -87,7 +101,8 @@ impl Batches {
         builder.with_batch_size(self.batch_rows).build().map_err(unreadable_file)
     }
 
-    /// Opens the columns of a row group that are read by their dictionary. Returns `None` if one cannot be.
+    /// Opens readers for the columns of a row group that are read by their dictionary. Returns `None` if one of these
+    /// columns cannot be read so.
     fn open_dictionary_readers(&self, group: usize) -> Option<Vec<DictionaryReader>> {
         let (columns, metadata) = (self.footer.parquet_schema(), self.footer.metadata().row_group(group));
         let readers = self.stored.get(group)?.by_dictionary.iter().map(|each| {
@@ -97,7 +112,7 @@ impl Batches {
         readers.collect()
     }
 
-    /// The footer with the types of a row group. Types that the reader does not support are ignored.
+    /// The footer with the types that were chosen for a row group. Types that the decoder does not support are ignored.
     fn with_stored_types(&self, group: usize) -> ArrowReaderMetadata {
         let types = self.stored.get(group).map(|stored| &stored.types);
         let Some(fields) = types.filter(|fields| *fields != self.footer.schema().fields()) else {
@@ -108,46 +123,46 @@ impl Batches {
         typed.unwrap_or_else(|_| self.footer.clone())
     }
 
-    /// The next rows of the row group.
+    /// The next rows of the current row group.
     fn next_rows(&mut self) -> Result<Option<StructArray>> {
-        let Some(batch) = self.reader.as_mut().and_then(Iterator::next) else {
+        let Some(batch) = self.decoder.as_mut().and_then(Iterator::next) else {
             self.readers.iter_mut().try_for_each(DictionaryReader::require_end)?;
             return Ok(None);
         };
         merge_columns(&self.projection.fields, batch.map_err(unreadable_pages)?, &mut self.readers).map(Some)
     }
 
-    /// Decodes the row group without dictionary indices, from the first row that was not given yet. A source may use
-    /// every form that the decoder reads, so only the decoder may refuse it.
+    /// Decodes the rest of the current row group without dictionary indices, from the first row that was not given yet.
+    /// A source may use every form that the decoder reads, so only the decoder may refuse a source.
     fn restart_without_indices(&mut self) -> Result<()> {
         self.readers.clear();
-        let mut reader = self.open(self.group - 1)?;
-        let mut left = self.seen;
+        let mut decoder = self.open_decoder(self.opened_groups - 1)?;
+        let mut left = self.group_rows;
         while left > 0 {
-            let rows = match reader.next() {
+            let rows = match decoder.next() {
                 Some(batch) => batch.map_err(unreadable_pages)?.num_rows() as u64,
                 None => 0,
             };
-            // Both readers fill every batch but the last.
+            // All batches but the last have the same number of rows, so the given rows end with a batch.
             left = left.checked_sub(rows).filter(|_| rows > 0).ok_or_else(|| {
                 Fault::new("parquet_unreadable", "", "the rows that were read before", "different ones")
-                    .in_group(self.group - 1)
+                    .in_group(self.opened_groups - 1)
             })?;
         }
-        self.reader = Some(reader);
+        self.decoder = Some(decoder);
         Ok(())
     }
 
     /// Checks the rows of this row group and opens the next one. After the last one, checks the rows of the file.
     fn finish_group(&mut self) -> Result<()> {
-        self.reader = None;
-        require_group_rows(self.footer.metadata(), self.group - 1, self.seen)?;
+        self.decoder = None;
+        require_group_rows(self.footer.metadata(), self.opened_groups - 1, self.group_rows)?;
         self.open_next_group()?;
-        if self.reader.is_none() { require_rows(self.footer.metadata(), self.rows) } else { Ok(()) }
+        if self.decoder.is_none() { require_rows(self.footer.metadata(), self.rows) } else { Ok(()) }
     }
 
     fn next_batch(&mut self) -> Result<Option<StructArray>> {
-        while self.reader.is_some() {
+        while self.decoder.is_some() {
             let found = match self.next_rows() {
                 Err(_) if !self.readers.is_empty() => {
                     self.restart_without_indices()?;
@@ -159,9 +174,9 @@ impl Batches {
                 self.finish_group()?;
                 continue;
             };
-            self.seen += batch.len() as u64;
+            self.group_rows += batch.len() as u64;
             self.rows += batch.len() as u64;
-            require_no_extra_rows(self.footer.metadata(), self.group - 1, self.seen)?;
+            require_no_extra_rows(self.footer.metadata(), self.opened_groups - 1, self.group_rows)?;
             return apply_shape(&self.projection.shape, &batch).map(Some);
         }
         Ok(None)
@@ -174,7 +189,7 @@ impl Iterator for Batches {
     fn next(&mut self) -> Option<Result<StructArray>> {
         let found = self.next_batch();
         if found.is_err() {
-            self.reader = None;
+            self.decoder = None;
         }
         found.transpose()
     }

@@ -7,20 +7,23 @@ use arrow_array::{Array, StructArray};
 use arrow_buffer::NullBuffer;
 use serde_json::{Value, json};
 
-/// One bucket field of a partition spec, and the values that were seen. Two values prove that the file lies in more
-/// than one partition.
+/// A field of a partition spec with the bucket transform, and the buckets of the rows so far. Two different buckets
+/// show that the file lies in more than one partition, so no more are collected.
 #[derive(Debug)]
-pub struct Bucket {
+pub struct BucketField {
+    /// The names on the path to the column.
     names: Vec<String>,
     kind: Type,
+    /// The number of buckets.
     count: u32,
+    /// The distinct buckets; `None` is that of null.
     seen: Vec<Option<u32>>,
 }
 
 const SEEN_MAX: usize = 2;
 
 /// Parses pairs of a column's id and a number of buckets. Refuses unknown columns, and columns inside lists and maps.
-pub fn parse_buckets(fields: &[Field], pairs: &[(i64, i64)]) -> Result<Vec<Bucket>> {
+pub fn parse_buckets(fields: &[Field], pairs: &[(i64, i64)]) -> Result<Vec<BucketField>> {
     let parsed = pairs.iter().map(|(id, count)| {
         parse_bucket(fields, *id, *count).ok_or_else(|| {
             let expected = "the id of a column outside lists and maps, and a number of buckets";
@@ -30,11 +33,11 @@ pub fn parse_buckets(fields: &[Field], pairs: &[(i64, i64)]) -> Result<Vec<Bucke
     parsed.collect()
 }
 
-fn parse_bucket(fields: &[Field], id: i64, count: i64) -> Option<Bucket> {
+fn parse_bucket(fields: &[Field], id: i64, count: i64) -> Option<BucketField> {
     let id = i32::try_from(id).ok()?;
     let count = u32::try_from(count).ok().filter(|count| *count > 0)?;
     let (names, kind) = find_by_id(fields, id)?;
-    Some(Bucket { names, kind, count, seen: Vec::new() })
+    Some(BucketField { names, kind, count, seen: Vec::new() })
 }
 
 fn find_by_id(fields: &[Field], id: i32) -> Option<(Vec<String>, Type)> {
@@ -49,8 +52,8 @@ fn find_by_id(fields: &[Field], id: i32) -> Option<(Vec<String>, Type)> {
     })
 }
 
-impl Bucket {
-    /// Whether the bucket's column is this column of the schema, or inside it.
+impl BucketField {
+    /// Whether the transformed column is this column of the schema, or inside it.
     pub fn reads_column(&self, name: &str) -> bool {
         self.names.first().is_some_and(|first| first == name)
     }
@@ -60,9 +63,9 @@ impl Bucket {
         if batch.is_empty() || self.seen.len() >= SEEN_MAX {
             return Ok(());
         }
-        let reached =
+        let column =
             find_column(batch, &self.names).filter(|(array, _)| *array.data_type() != arrow_schema::DataType::Null);
-        let Some((array, nulls)) = reached else {
+        let Some((array, nulls)) = column else {
             self.add_value(None);
             return Ok(());
         };
@@ -80,7 +83,7 @@ impl Bucket {
     fn add_hashes(&mut self, scalars: &Scalars<'_>, count: usize, nulls: Option<&NullBuffer>) {
         for row in valid_rows(count, nulls) {
             let hash = match scalars {
-                Scalars::Integers(numbers, units) => murmur3(&self.to_micros(numbers, row, *units).to_le_bytes()),
+                Scalars::Integers(numbers, factor) => murmur3(&self.hashed_number(numbers, row, *factor).to_le_bytes()),
                 Scalars::Decimals(values) => murmur3(&values.bytes(row)),
                 Scalars::Bytes(values) => murmur3(values.value(row)),
             };
@@ -91,9 +94,9 @@ impl Bucket {
         }
     }
 
-    /// Nanosecond timestamps fall into the bucket of their microsecond.
-    fn to_micros(&self, numbers: &Numbers<'_>, row: usize, units: i64) -> i64 {
-        let value = numbers.value(row).wrapping_mul(units);
+    /// The number that is hashed, in the unit of the table's type. Nanosecond timestamps are hashed as microseconds.
+    fn hashed_number(&self, numbers: &Numbers<'_>, row: usize, factor: i64) -> i64 {
+        let value = numbers.value(row).wrapping_mul(factor);
         match self.kind {
             Type::TimestampNs | Type::TimestampTzNs => value.div_euclid(1_000),
             _ => value,
@@ -106,7 +109,7 @@ impl Bucket {
         }
     }
 
-    /// The distinct values that were seen, including null.
+    /// The distinct buckets of the rows, at most two.
     pub fn to_json(&self) -> Value {
         json!(self.seen)
     }
@@ -114,14 +117,14 @@ impl Bucket {
 
 /// Murmur3 for x86, 32 bits, seed 0.
 fn murmur3(data: &[u8]) -> u32 {
-    let mixed = |part: u32| part.wrapping_mul(0xcc9e_2d51).rotate_left(15).wrapping_mul(0x1b87_3593);
+    let mix = |part: u32| part.wrapping_mul(0xcc9e_2d51).rotate_left(15).wrapping_mul(0x1b87_3593);
     let (words, rest) = data.as_chunks::<4>();
     let mut state = words.iter().fold(0, |state: u32, word| {
-        (state ^ mixed(u32::from_le_bytes(*word))).rotate_left(13).wrapping_mul(5).wrapping_add(0xe654_6b64)
+        (state ^ mix(u32::from_le_bytes(*word))).rotate_left(13).wrapping_mul(5).wrapping_add(0xe654_6b64)
     });
     if !rest.is_empty() {
         let last = rest.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
-        state ^= mixed(last);
+        state ^= mix(last);
     }
     state ^= data.len() as u32;
     state = (state ^ state >> 16).wrapping_mul(0x85eb_ca6b);

@@ -7,13 +7,14 @@ use arrow_schema::{DataType, Field as ArrowField, Fields};
 use parquet::basic::{ConvertedType, Type as Physical};
 use parquet::schema::types::SchemaDescriptor;
 
-/// The most digits of a decimal that always fit 64 bits.
+/// Every decimal of so many digits fits 64 bits.
 const DIGITS_MAX_64: u8 = 18;
-/// The same for 32 bits.
+/// Every decimal of so many digits fits 32 bits.
 const DIGITS_MAX_32: u8 = 9;
 
-/// The file's fields, with other types where the canonical cell stays the same. `by_dictionary` says whether all pages
-/// of a leaf use a small dictionary, and `is_inspected` whether anything but a digest reads a column's values.
+/// The file's fields, with types that are faster to decode where the canonical cells stay the same. `shape` says where
+/// the table's fields (`wanted`) are in the `file`. `by_dictionary` says whether all pages of a leaf use a small
+/// dictionary, and `is_inspected` whether anything but a digest reads a column's values.
 pub fn choose_decode_types(
     (wanted, shape, file): (&[Field], &Shape, &Fields),
     columns: &SchemaDescriptor,
@@ -44,17 +45,17 @@ pub fn choose_decode_types(
     fields.into()
 }
 
-/// The type of a decimal at its stored width, if it differs from the schema only in that. Other types are left to the
-/// closed list of casts.
+/// The type of a decimal at the width in which the file stores it. Returns `None` if the decimal does not fit the
+/// schema; the closed list of casts then handles it.
 pub fn narrow_decimal(field: &Field, of_file: &ArrowField, physical: Physical) -> Option<DataType> {
     let Type::Decimal { precision, scale, declared: None } = &field.slot.kind else { return None };
-    let DataType::Decimal128(given, places) = *of_file.data_type() else { return None };
-    if given > *precision || i32::from(places) != i32::from(*scale) {
+    let DataType::Decimal128(given_precision, given_scale) = *of_file.data_type() else { return None };
+    if given_precision > *precision || i32::from(given_scale) != i32::from(*scale) {
         return None;
     }
     match physical {
-        Physical::INT32 if given <= DIGITS_MAX_32 => Some(DataType::Decimal32(given, places)),
-        Physical::INT64 if given <= DIGITS_MAX_64 => Some(DataType::Decimal64(given, places)),
+        Physical::INT32 if given_precision <= DIGITS_MAX_32 => Some(DataType::Decimal32(given_precision, given_scale)),
+        Physical::INT64 if given_precision <= DIGITS_MAX_64 => Some(DataType::Decimal64(given_precision, given_scale)),
         _ => None,
     }
 }
@@ -111,6 +112,7 @@ mod tests {
         Digester::new(Plan::parse(&plan).unwrap(), &[[7; 32]], HashPath::available()[0])
     }
 
+    /// Facts, row count and sum of a file; `more` are further fields of the request.
     fn read(data: &Bytes, more: &str) -> Result<(Value, u64, [u8; 32])> {
         let mut digester = digester();
         let facts = ParquetFile::open(data.clone(), &format!(r#"{{"schema":{SCHEMA}{more}}}"#))?.read(&mut digester)?;
@@ -191,7 +193,7 @@ mod tests {
     fn inspected_columns_are_read_plainly() {
         let data = file(WriterProperties::builder(), |_| Some("iceberg".into()));
         let (facts, _, _) = read(&data, r#","buckets":[[1,8],[3,8]]"#).unwrap();
-        // The specification has 1,210,000,089 for this word.
+        // Iceberg's specification gives 1,210,000,089 as the hash of this word.
         assert_eq!((&facts["buckets"][0], facts["buckets"][1].as_array().unwrap().len()), (&json!([1]), 2));
         let by = |column_idx| SortingColumn { column_idx, descending: false, nulls_first: true };
         let sorted = |column| WriterProperties::builder().set_sorting_columns(Some(vec![by(column)]));

@@ -1,4 +1,5 @@
-//! Columns of numbers whose pages all use a small dictionary. They are kept as indices, and each value is encoded once.
+//! Columns of numbers whose pages all use a small dictionary. Their rows stay dictionary indices, so that each value is
+//! encoded only once.
 
 use crate::canonical::schema::{Field, Type};
 use crate::error::{Fault, Result};
@@ -21,11 +22,12 @@ use parquet::file::metadata::RowGroupMetaData;
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
 use std::sync::Arc;
 
-/// Pages are read whole here, while a decoder reads one batch. All columns together keep at most this many rows.
+/// Pages are read as a whole here, while a decoder reads one batch at a time. So rows that were read wait until they
+/// are taken. All columns together keep at most this many rows.
 const ROWS_KEPT_MAX: u64 = 16_777_216;
 
-/// A column of the file that is read by its dictionary: its position among the columns and the leaves, and the type of
-/// its values.
+/// A column of the file that is read by its dictionary: its position among the columns (`at`) and among the leaves, and
+/// the type of its values.
 #[derive(Debug, PartialEq)]
 pub struct DictionaryColumn {
     pub at: usize,
@@ -33,8 +35,9 @@ pub struct DictionaryColumn {
     pub kind: DataType,
 }
 
-/// Finds the columns of a row group that may be read by their dictionary. `is_inspected` says whether anything but a
-/// digest reads a column's values.
+/// Finds the columns of a row group that may be read by their dictionary. `shape` says where the table's fields
+/// (`wanted`) are in the `file`. `is_inspected` says whether anything but a digest reads a column's values; such a
+/// column is not among the result.
 pub fn find_dictionary_columns(
     (wanted, shape, file): (&[Field], &Shape, &Fields),
     (data, columns, group): (&Bytes, &SchemaDescriptor, &RowGroupMetaData),
@@ -65,7 +68,8 @@ pub fn find_dictionary_columns(
     found
 }
 
-/// The type of the values as stored in the dictionary. Returns `None` if it has no canonical cell.
+/// The type of the values as they are stored in the dictionary. Returns `None` for a column inside a struct or list,
+/// and for types that have to be decoded.
 fn choose_value_type(field: &Field, of_file: &ArrowField, column: &ColumnDescriptor) -> Option<DataType> {
     if column.max_rep_level() > 0 || column.max_def_level() > 1 || column.path().parts().len() != 1 {
         return None;
@@ -79,7 +83,7 @@ fn choose_value_type(field: &Field, of_file: &ArrowField, column: &ColumnDescrip
     }
 }
 
-/// The leaves that the decoder reads.
+/// The leaves that the decoder reads: all but those that are read by their dictionary.
 pub fn mask_other_leaves(columns: &SchemaDescriptor, by_dictionary: &[DictionaryColumn]) -> ProjectionMask {
     let is_other = |leaf: &usize| by_dictionary.iter().all(|each| each.leaf != *leaf);
     ProjectionMask::leaves(columns, (0..columns.num_columns()).filter(is_other))
@@ -89,8 +93,8 @@ pub fn mask_other_leaves(columns: &SchemaDescriptor, by_dictionary: &[Dictionary
 pub fn has_table_type(field: &Field, of_file: &ArrowField) -> bool {
     use arrow_schema::TimeUnit::Microsecond;
     match (&field.slot.kind, of_file.data_type()) {
-        (Type::Decimal { precision, scale, .. }, DataType::Decimal128(given, places)) => {
-            given == precision && i32::from(*places) == i32::from(*scale)
+        (Type::Decimal { precision, scale, .. }, DataType::Decimal128(given_precision, given_scale)) => {
+            given_precision == precision && i32::from(*given_scale) == i32::from(*scale)
         }
         (Type::Int, DataType::Int32)
         | (Type::Long, DataType::Int64)
@@ -110,10 +114,11 @@ pub struct DictionaryReader {
     kind: DataType,
     path: String,
     source: Source,
+    /// The values of the dictionary, once they were read.
     values: Option<ArrayRef>,
 }
 
-/// The pages that a reader's indices come from: measured ones of a staged file, or unmeasured ones of a source's file.
+/// The pages that the indices come from: those of a staged file, which are measured, or those of a source's file.
 enum Source {
     Measured(MeasuredPages, SharedMeasure),
     Unmeasured(SourceIndices),
@@ -132,12 +137,13 @@ impl DictionaryReader {
         DictionaryReader { at: column.at, kind: column.kind, path, source, values: None }
     }
 
+    /// A reader for a column of a source's file.
     pub fn unmeasured(column: &DictionaryColumn, path: String, pages: SourceIndices) -> DictionaryReader {
         let (kind, source) = (column.kind.clone(), Source::Unmeasured(pages));
         DictionaryReader { at: column.at, kind, path, source, values: None }
     }
 
-    /// Reads the next rows. An error in a page is returned at once, because it belongs to no row.
+    /// Reads the next rows. An error in a page is returned at once, even if only later rows are in the page.
     fn next(&mut self, rows: usize) -> Result<ArrayRef> {
         while self.rows_kept() < rows {
             if !self.next_page()? {
@@ -159,6 +165,7 @@ impl DictionaryReader {
         Ok(Arc::new(DictionaryArray::try_new(keys, values).map_err(|error| self.unreadable(error))?))
     }
 
+    /// The number of rows that were read and not yet taken.
     fn rows_kept(&self) -> usize {
         match &self.source {
             Source::Measured(_, measure) => measure.with(|chunk| chunk.row_indices.as_ref().map_or(0, RowIndices::len)),
@@ -166,6 +173,7 @@ impl DictionaryReader {
         }
     }
 
+    /// Reads the next page, and returns whether there was one.
     fn next_page(&mut self) -> Result<bool> {
         let found = match &mut self.source {
             Source::Measured(pages, measure) => match pages.get_next_page() {
@@ -189,13 +197,13 @@ impl DictionaryReader {
         Ok(make_array(built.map_err(|error: ArrowError| self.unreadable(error))?))
     }
 
-    /// Reads the pages behind the last row, because the comparison needs all pages.
+    /// Reads the pages after the last row, because claims are compared with all pages.
     pub fn finish(mut self) -> Result<()> {
         while self.next_page()? {}
         Ok(())
     }
 
-    /// Refuses rows behind the last one.
+    /// Refuses rows after those that were taken.
     pub fn require_end(&mut self) -> Result<()> {
         while self.rows_kept() == 0 {
             if !self.next_page()? {
@@ -210,7 +218,7 @@ impl DictionaryReader {
     }
 }
 
-/// Inserts the dictionary columns into a batch of the decoder, in the order of the file.
+/// Inserts the next rows of the dictionary columns into a batch of the decoder, in the order of the file.
 pub fn merge_columns(file: &Fields, batch: RecordBatch, readers: &mut [DictionaryReader]) -> Result<StructArray> {
     if readers.is_empty() {
         return Ok(batch.into());
@@ -220,7 +228,7 @@ pub fn merge_columns(file: &Fields, batch: RecordBatch, readers: &mut [Dictionar
     let mut arrays = Vec::with_capacity(file.len());
     for (at, field) in file.iter().enumerate() {
         let array = match readers.iter_mut().find(|each| each.at == at) {
-            Some(reading) => Some(reading.next(rows)?),
+            Some(reader) => Some(reader.next(rows)?),
             None => rest.next().cloned(),
         };
         let array = array.ok_or_else(|| invalid("fewer"))?;

@@ -1,4 +1,4 @@
-//! Rows read by dictionary indices have the digest of the same rows decoded plainly.
+//! Tests that rows have the same digest whether they are read as dictionary indices or decoded.
 
 use crate::canonical::schema::Plan;
 use crate::digest::Digester;
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// The types of the test file's columns.
 pub const KINDS: [&str; 11] = [
     "int",
     "long",
@@ -30,9 +31,11 @@ pub const KINDS: [&str; 11] = [
     "boolean",
 ];
 
-/// The columns that are read by their indices.
+/// The positions of the columns that are read as indices, if their pages use a small dictionary.
 pub const INDEXED: std::ops::Range<usize> = 0..9;
+/// Gives the value at a row number.
 pub type RowOf = fn(i64) -> Option<i64>;
+/// Sets how a file is written.
 pub type Set = fn(WriterPropertiesBuilder) -> WriterPropertiesBuilder;
 
 pub const ROWS: [(&str, RowOf); 5] = [
@@ -121,20 +124,21 @@ pub fn try_open_file(data: &Bytes, kinds: &[&str], more: Value) -> Result<Parque
     ParquetFile::open(data.clone(), &request.to_string())
 }
 
-/// Rows and sum by indices, if that is possible.
+/// Row count and sum, read as indices where that is possible.
 fn read(data: &Bytes, kinds: &[&str]) -> Result<(u64, [u8; 32])> {
     let mut digester = digester(kinds);
     open_file(data, kinds, json!({})).read(&mut digester)?;
     Ok((digester.rows(), digester.sums()[0].bytes()))
 }
 
-/// The same from the decoder's values.
+/// Row count and sum from the decoder's values alone.
 pub fn decode_plainly(data: &Bytes, kinds: &[&str]) -> Result<(u64, [u8; 32])> {
     let mut digester = digester(kinds);
     open_file(data, kinds, json!({})).all_batches()?.try_for_each(|batch| digester.update(&batch?))?;
     Ok((digester.rows(), digester.sums()[0].bytes()))
 }
 
+/// For each row group, the columns that are read as indices.
 fn find_indexed_columns(data: &Bytes, kinds: &[&str], inspected: Option<&str>) -> Vec<Vec<usize>> {
     let groups =
         open_file(data, kinds, json!({})).dictionary_columns_by_group(16_384, |field| inspected == Some(&field.name));
@@ -152,8 +156,8 @@ fn rows_by_indices_have_the_digest_of_plain_ones() {
         let rows: Vec<Option<i64>> = (0..5_000).map(of).collect();
         for (form, set) in FORMS {
             let data = file(columns(&rows), true, set(small_pages()));
-            let (ours, theirs) = (read(&data, &KINDS).unwrap(), decode_plainly(&data, &KINDS).unwrap());
-            assert_eq!((ours.0, ours), (5_000, theirs), "{values}, {form}");
+            let (by_indices, decoded) = (read(&data, &KINDS).unwrap(), decode_plainly(&data, &KINDS).unwrap());
+            assert_eq!((by_indices.0, by_indices), (5_000, decoded), "{values}, {form}");
             if form == "dictionaries" && values != "nulls alone" {
                 assert_eq!(find_indexed_columns(&data, &KINDS, None)[2], INDEXED.collect::<Vec<_>>(), "{values}");
             } else if form == "plain pages" {
@@ -194,7 +198,8 @@ fn two_runs(nullable: bool) -> Vec<u8> {
     file(vec![Arc::new(PrimitiveArray::<Int64Type>::from(values))], nullable, properties).to_vec()
 }
 
-fn patched(mut data: Vec<u8>, from: &[u8], to: &[u8]) -> Bytes {
+/// Replaces the first occurrence of `from` by `to`.
+fn patch(mut data: Vec<u8>, from: &[u8], to: &[u8]) -> Bytes {
     let at = data.windows(from.len()).position(|each| each == from).unwrap();
     data[at..at + to.len()].copy_from_slice(to);
     data.into()
@@ -209,8 +214,8 @@ fn dictionaries_may_name_a_value_twice_and_values_that_no_row_has() {
         WriterProperties::builder(),
     );
     let expected = decode_plainly(&alike, &["long"]).unwrap();
-    let twice = patched(two_runs(false), &[first, second].concat(), &[first, first].concat());
-    let unused = patched(two_runs(false), &[1, 16, 0, 16, 1], &[1, 16, 0, 16, 0]);
+    let twice = patch(two_runs(false), &[first, second].concat(), &[first, first].concat());
+    let unused = patch(two_runs(false), &[1, 16, 0, 16, 1], &[1, 16, 0, 16, 0]);
     for data in [alike, twice, unused] {
         assert_eq!(find_indexed_columns(&data, &["long"], None), [[0]]);
         assert_eq!(read(&data, &["long"]).unwrap(), expected);
@@ -227,7 +232,7 @@ fn indices_that_no_decoder_accepts_are_refused() {
         (true, &[1, 16, 0, 16, 1], &[1, 16, 0, 14, 1]),
     ];
     for (nullable, from, to) in all {
-        let data = patched(two_runs(nullable), from, to);
+        let data = patch(two_runs(nullable), from, to);
         assert_eq!(find_indexed_columns(&data, &["long"], None), [[0]]);
         assert!(read(&data, &["long"]).is_err() && decode_plainly(&data, &["long"]).is_err(), "{to:?}");
     }
@@ -241,9 +246,9 @@ fn values_that_do_not_fit_their_type_are_refused_only_where_a_row_has_one() {
     let array = array.with_precision_and_scale(7, 2).unwrap();
     let properties = WriterProperties::builder().set_statistics_enabled(EnabledStatistics::None);
     let data = file(vec![Arc::new(array)], false, properties).to_vec();
-    let wide = patched(data, &7_654_321_i32.to_le_bytes(), &999_999_999_i32.to_le_bytes());
+    let wide = patch(data, &7_654_321_i32.to_le_bytes(), &999_999_999_i32.to_le_bytes());
     let fault = read(&wide, &["decimal(7,2)"]).unwrap_err();
     assert_eq!(fault.code, decode_plainly(&wide, &["decimal(7,2)"]).unwrap_err().code);
-    let unused = patched(wide.to_vec(), &[1, 16, 0, 16, 1], &[1, 16, 0, 16, 0]);
+    let unused = patch(wide.to_vec(), &[1, 16, 0, 16, 1], &[1, 16, 0, 16, 0]);
     assert_eq!(read(&unused, &["decimal(7,2)"]).unwrap(), decode_plainly(&unused, &["decimal(7,2)"]).unwrap());
 }

@@ -17,12 +17,12 @@ use serde_json::{Value, json};
 pub struct LeafFacts {
     id: i32,
     kind: Type,
+    /// The names on the path to the leaf, joined by points and as a list.
     path: String,
-    /// The names on the path from the batch to the leaf.
     names: Vec<String>,
-    /// Whether the file has the column; readers fill in a missing one.
+    /// Whether the file has the column. Readers take a missing column for nulls.
     present: bool,
-    /// The file's leaf and its type.
+    /// The number of the file's leaf, and its type.
     source: Option<(usize, DataType)>,
     values: u64,
     nulls: u64,
@@ -78,7 +78,8 @@ fn find_source(shape: &Shape, file: &Fields, names: &[String]) -> Option<(usize,
 }
 
 impl LeafFacts {
-    /// Adds the counts of a resolved batch, unless a leaf of the file is measured for this one (`add_measured`).
+    /// Adds the counts of a batch that was resolved to the schema. Does nothing if a leaf of the file is the source:
+    /// `add_measured` then adds the counts of its pages.
     pub fn add(&mut self, batch: &StructArray) {
         if self.source.is_some() {
             return;
@@ -92,7 +93,7 @@ impl LeafFacts {
         self.add_counts(batch.len(), nulls);
     }
 
-    /// Adds the measure of a row group's pages. Refuses types without known bounds.
+    /// Adds counts and bounds of a row group's measured pages. Refuses a type whose bounds are not known.
     pub fn add_measured(&mut self, chunks: &[SharedMeasure]) -> Result<()> {
         let Some((at, given)) = self.source.clone() else { return Ok(()) };
         let Some(chunk) = chunks.get(at) else { return Ok(()) };
@@ -125,12 +126,13 @@ impl LeafFacts {
         self.nulls += nulls as u64;
     }
 
-    /// Whether readers use no order of these values, so that there are no bounds.
+    /// Whether values of this type have no order that readers use. Then there are no bounds.
     fn has_no_order(&self) -> bool {
         matches!(self.kind, Type::Variant | Type::Geometry | Type::Geography | Type::Unknown)
     }
 
-    /// Converts a value of the file to the unit of the table.
+    /// Converts a value of the file, whose type is `given`, to the table's type. Returns `None` if that is not
+    /// possible.
     fn cast(&self, bound: &OrderedValue, given: &DataType) -> Option<OrderedValue> {
         Some(match (bound, given, &self.kind) {
             (OrderedValue::Float(_), DataType::Float32, Type::Float)
@@ -165,8 +167,8 @@ impl LeafFacts {
         })
     }
 
-    /// Counts as numbers, and bounds as hex of Iceberg's single values. A long bound is cut to a prefix, and marked as
-    /// cut.
+    /// Counts as numbers, and bounds in hex of Iceberg's single-value serialization. A long bound is cut to a prefix,
+    /// and marked as cut.
     pub fn to_json(&self) -> Value {
         let floating = matches!(self.kind, Type::Float | Type::Double);
         let bounds = self.bounds.as_ref().map(|(low, high)| [self.to_single_value(low), self.to_single_value(high)]);
@@ -185,7 +187,7 @@ impl LeafFacts {
         })
     }
 
-    /// The hex of Iceberg's single value, and whether it is cut.
+    /// The bound in Iceberg's single-value serialization as hex, and whether it is cut.
     fn to_single_value(&self, bound: &OrderedValue) -> (String, bool) {
         let bytes = match (bound, &self.kind) {
             (OrderedValue::Integer(value), Type::Boolean) => vec![u8::from(*value != 0)],
@@ -202,7 +204,7 @@ impl LeafFacts {
     }
 }
 
-/// The last position within the limit where a character ends.
+/// The last position within `BOUND_MAX_BYTES` where a character ends.
 fn find_character_end(text: &[u8]) -> usize {
     if text.len() <= BOUND_MAX_BYTES {
         return text.len();

@@ -4,7 +4,7 @@ use crate::canonical::schema::{Field, Type};
 use crate::digest::Digester;
 use crate::error::{Fault, Result};
 use crate::parquet::batches::{Batches, Projection, StoredGroup};
-use crate::parquet::bucket::{Bucket, parse_buckets};
+use crate::parquet::bucket::{BucketField, parse_buckets};
 use crate::parquet::claims::check::Claims;
 use crate::parquet::claims::pages::{MeasuredRowGroup, SharedMeasure};
 use crate::parquet::decode_types::choose_decode_types;
@@ -44,7 +44,7 @@ pub struct ParquetFile {
     table: TableColumns,
     shape: Arc<Shape>,
     request: Request,
-    /// Columns whose values only a digest reads.
+    /// Ids of columns whose values only a digest reads, so that batches may have them in the file's own encoding.
     stored: HashSet<i32>,
     pub(super) batch_rows: usize,
 }
@@ -55,15 +55,15 @@ struct Collected {
     /// The bytes of all byte arrays in the row groups that were read.
     byte_array_bytes: u64,
     leaves: Vec<LeafFacts>,
-    buckets: Vec<Bucket>,
+    buckets: Vec<BucketField>,
 }
 
-/// A row group that is being read: a decoder, and readers for the columns that it does not decode.
+/// A row group that is being read: the decoder, and one reader for each column that is read by its dictionary instead.
 type GroupReaders = (ParquetRecordBatchReader, Vec<DictionaryReader>);
 
 impl ParquetFile {
-    /// Opens a file as the request says, which is the JSON of `Request`. Refuses columns that do not fit the schema,
-    /// and files beyond the limits on size and depth.
+    /// Opens a file as the request says (the JSON of `Request`). Refuses columns that do not fit the schema, and files
+    /// beyond the limits on size and depth.
     pub fn open(data: Bytes, request: &str) -> Result<ParquetFile> {
         let request = Request::parse(request)?;
         let table = request.table_columns()?;
@@ -85,21 +85,22 @@ impl ParquetFile {
             self.require_claims()?;
         }
         let columns = self.footer.parquet_schema();
-        let read = select_leaves(&self.shape, self.footer.schema().fields());
-        if read.len() != columns.num_columns() {
+        let is_read = select_leaves(&self.shape, self.footer.schema().fields());
+        if is_read.len() != columns.num_columns() {
             let expected = format!("{} columns", columns.num_columns());
-            return Err(Fault::new("parquet_invalid", "", expected, read.len().to_string()));
+            return Err(Fault::new("parquet_invalid", "", expected, is_read.len().to_string()));
         }
-        let mask = ProjectionMask::leaves(columns, (0..read.len()).filter(|at| read[*at]));
-        let narrow = parquet_to_arrow_schema_by_columns(columns, mask.clone(), None).map_err(unreadable_file)?;
-        let shape = Arc::new(drop_absent_columns(resolve_columns(&self.table, narrow.fields())?));
+        let mask = ProjectionMask::leaves(columns, (0..is_read.len()).filter(|at| is_read[*at]));
+        let schema = parquet_to_arrow_schema_by_columns(columns, mask.clone(), None).map_err(unreadable_file)?;
+        let shape = Arc::new(drop_absent_columns(resolve_columns(&self.table, schema.fields())?));
         let groups = if self.stored.is_empty() { 0 } else { self.footer.metadata().num_row_groups() };
-        let stored = (0..groups).map(|group| self.plan_stored_group(group, &read)).collect();
-        self.open_batches(Projection { mask, fields: narrow.fields().clone(), shape }, stored)
+        let stored = (0..groups).map(|group| self.plan_stored_group(group, &is_read)).collect();
+        self.open_batches(Projection { mask, fields: schema.fields().clone(), shape }, stored)
     }
 
-    /// Chooses the types and the dictionary columns in which a row group's batches are given.
-    fn plan_stored_group(&self, group: usize, read: &[bool]) -> StoredGroup {
+    /// Chooses the types in which a row group's batches are given, and the columns that are given by their dictionary.
+    /// `is_read` says for each leaf of the file whether it is read.
+    fn plan_stored_group(&self, group: usize, is_read: &[bool]) -> StoredGroup {
         let is_not_stored = |field: &Field| !field.slot.id.is_some_and(|id| self.stored.contains(&id));
         let types = choose_decode_types(
             (&self.table.wanted, &self.shape, self.footer.schema().fields()),
@@ -107,11 +108,12 @@ impl ParquetFile {
             |leaf| has_small_dictionary(&self.data, self.footer.metadata().row_group(group).column(leaf)),
             |field, of_file| is_not_stored(field) || is_widened(field, of_file),
         );
+        // A column that is cast or refused later is decoded plainly.
         let is_inspected =
             |field: &Field, of_file: &ArrowField| is_not_stored(field) || !has_table_type(field, of_file);
         let mut by_dictionary = self.dictionary_columns(group, self.batch_rows, is_inspected);
         for column in &mut by_dictionary {
-            column.at = position_among_read(self.footer.schema().fields(), read, column.at);
+            column.at = position_among_read(self.footer.schema().fields(), is_read, column.at);
         }
         StoredGroup { types, by_dictionary }
     }
@@ -132,8 +134,8 @@ impl ParquetFile {
         Ok(self.facts_to_json(&self.read_rows(digester, None)?))
     }
 
-    /// Reads the same, and gives the recipe of the file to publish: the staged page bodies under new metadata.
-    /// `published` of the facts holds the sizes and offsets of that file.
+    /// Reads every row as `read` does, and also gives the recipe of the file to publish: the staged page bodies under
+    /// new metadata. `published` of the facts holds the sizes and offsets of that file.
     pub fn read_and_rewrite(&self, digester: &mut Digester) -> Result<(Value, Rewritten)> {
         let (root, metadata) = (self.footer.parquet_schema().root_schema(), self.footer.metadata());
         let names = self.request.published_names();
@@ -149,6 +151,7 @@ impl ParquetFile {
         Ok((facts, rewritten))
     }
 
+    /// Gives every row to the digester, compares the file's claims with its pages, and adds the pages to the rewriter.
     fn read_rows(&self, digester: &mut Digester, mut rewriter: Option<&mut Rewriter<'_>>) -> Result<Collected> {
         let claims = self.require_publishable()?;
         let mut collected = Collected {
@@ -172,7 +175,7 @@ impl ParquetFile {
         Ok(collected)
     }
 
-    /// Refuses a file that may not be published, before any row is decoded; gives its claims.
+    /// Refuses a file that may not be published, before any row is decoded. Returns its claims.
     fn require_publishable(&self) -> Result<Claims<'_>> {
         let (root, metadata) = (self.footer.parquet_schema().root_schema(), self.footer.metadata());
         require_types("", &self.table.wanted, &self.shape, self.footer.schema().fields())?;
@@ -188,7 +191,7 @@ impl ParquetFile {
         Ok(claims)
     }
 
-    /// Gives the rows of one row group to the digester and to the facts; returns their number.
+    /// Gives the rows of one row group to the digester and to the facts. Returns their number.
     fn read_group(
         &self,
         group: usize,
@@ -215,7 +218,7 @@ impl ParquetFile {
         })
     }
 
-    /// Compares the file's claims with its values, without giving any row to the caller.
+    /// Decodes the whole file only to compare its claims with its values.
     fn require_claims(&self) -> Result<()> {
         let metadata = self.footer.metadata();
         require_unambiguous(&self.data, metadata)?;
@@ -246,7 +249,8 @@ impl ParquetFile {
         claims.require_all_or_no_bounds()
     }
 
-    /// Opens a row group whose pages are measured while they are decoded.
+    /// Opens a row group whose pages are measured while they are decoded. `is_inspected` says whether anything but a
+    /// digest reads a column's values. Only other columns are read by their dictionary.
     fn open_measured_group(
         &self,
         group: usize,
@@ -270,7 +274,7 @@ impl ParquetFile {
         Ok((decoder.map_err(unreadable_file)?, readers.map_err(unreadable_file)?))
     }
 
-    /// Gives each batch of a row group to `each`, checked against the footer's counts; returns the number of rows.
+    /// Gives each batch of a row group to `each`. Checks the number of rows against the footer, and returns it.
     fn decode_group(
         &self,
         group: usize,
@@ -292,6 +296,7 @@ impl ParquetFile {
         Ok(seen)
     }
 
+    /// Finds the columns of a row group that are read by their dictionary.
     fn dictionary_columns(
         &self,
         group: usize,
@@ -322,16 +327,18 @@ impl ParquetFile {
             "split_offsets": find_split_offsets(metadata),
             "column_sizes": to_pairs(&sum_column_sizes(metadata)),
             "leaves": collected.leaves.iter().map(LeafFacts::to_json).collect::<Vec<_>>(),
-            "buckets": collected.buckets.iter().map(Bucket::to_json).collect::<Vec<_>>(),
+            "buckets": collected.buckets.iter().map(BucketField::to_json).collect::<Vec<_>>(),
         })
     }
 }
 
+/// Pairs of id and size.
 fn to_pairs(sizes: &BTreeMap<i32, i64>) -> Vec<Value> {
     sizes.iter().map(|(id, size)| json!([id, size])).collect()
 }
 
-/// Whether a decimal has fewer digits than the schema says. Readers that widen it inspect every value.
+/// Whether a decimal of the file has another precision than the schema says. Such a decimal is decoded plainly, because
+/// readers that widen it need every value.
 fn is_widened(field: &Field, of_file: &ArrowField) -> bool {
     match (&field.slot.kind, of_file.data_type()) {
         (Type::Decimal { precision, .. }, DataType::Decimal128(given, _)) => given != precision,
@@ -339,6 +346,7 @@ fn is_widened(field: &Field, of_file: &ArrowField) -> bool {
     }
 }
 
+/// The compressed bytes of each column with an id, over all row groups.
 fn sum_column_sizes(metadata: &ParquetMetaData) -> BTreeMap<i32, i64> {
     let mut found = BTreeMap::new();
     for group in metadata.row_groups() {

@@ -1,4 +1,4 @@
-//! `ParquetFile` on small files of the arrow-rs writer.
+//! Tests of `ParquetFile` on small files of the arrow-rs writer.
 
 use crate::canonical::schema::Plan;
 use crate::digest::Digester;
@@ -38,6 +38,7 @@ fn ids() -> ArrayRef {
     Arc::new(Int64Array::from(vec![3, 1, 2]))
 }
 
+/// The facts of a file; `more` are further fields of the request.
 fn read(data: Bytes, more: &str) -> Result<Value> {
     let plan =
         format!(r#"{{"schema":{SCHEMA},"mode":"stored","construction":"hmac-sha256","projections":[["id","town"]]}}"#);
@@ -88,7 +89,7 @@ fn a_metadata_column_of_iceberg_is_ignored_if_it_is_listed_and_refused_if_not() 
     assert_eq!(read(twice, r#","dropped":[2147483540]"#).unwrap_err().code, "field_id_twice");
 }
 
-fn first(data: Bytes, request: Value) -> Result<StructArray> {
+fn first_batch(data: Bytes, request: Value) -> Result<StructArray> {
     ParquetFile::open(data, &request.to_string())?.batches()?.next().unwrap()
 }
 
@@ -106,7 +107,7 @@ fn a_column_that_is_not_asked_for_is_not_decoded_unless_the_file_is_digested() {
     let at = data.windows(6).position(|each| each == b"secret").unwrap();
     data[at - 4] = 0xff; // the length of a value: it leaves its page
     let request = json!({"schema": columns(&[("id", 1, "long")]), "dropped": [9]});
-    assert_eq!(first(data.clone().into(), request).unwrap().column(0).as_ref(), ids().as_ref());
+    assert_eq!(first_batch(data.clone().into(), request).unwrap().column(0).as_ref(), ids().as_ref());
     assert_eq!(read(data.into(), r#","dropped":[9]"#).unwrap_err().code, "parquet_unreadable");
 }
 
@@ -115,14 +116,14 @@ fn a_missing_column_is_left_out_and_a_column_of_nulls_is_not() {
     let nulls: ArrayRef = Arc::new(arrow_array::NullArray::new(3));
     let data = file(vec![("id", 1, ids()), ("none", 2, nulls)]);
     let request = json!({"schema": columns(&[("id", 1, "long"), ("gone", 3, "int"), ("none", 2, "int")])});
-    let batch = first(data, request).unwrap();
+    let batch = first_batch(data, request).unwrap();
     assert_eq!(batch.column_names(), ["id", "none"]);
     assert_eq!(batch.column(1).data_type(), &DataType::Null);
 }
 
 #[test]
 fn rows_are_those_of_the_pages_where_no_column_is_asked_for() {
-    let batch = first(file(vec![("id", 1, ids())]), json!({"schema": columns(&[]), "dropped": [1]})).unwrap();
+    let batch = first_batch(file(vec![("id", 1, ids())]), json!({"schema": columns(&[]), "dropped": [1]})).unwrap();
     assert_eq!((arrow_array::Array::len(&batch), batch.num_columns()), (3, 0));
 }
 

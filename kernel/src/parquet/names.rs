@@ -16,22 +16,29 @@ pub fn assign_ids(named: &[Field], file: &Fields) -> Result<Fields> {
     assign_field_ids("", named, file)
 }
 
+/// Assigns ids to the fields of a struct. Refuses unknown and repeated names.
 fn assign_field_ids(path: &str, named: &[Field], file: &Fields) -> Result<Fields> {
     let mut seen = HashSet::new();
     file.iter()
         .map(|field| {
-            let place = join_path(path, field.name());
+            let field_path = join_path(path, field.name());
             let Some(found) = named.iter().find(|each| each.name == *field.name()) else {
-                return Err(Fault::new("field_name_unknown", &place, "names of the schema", field.name().as_str()));
+                return Err(Fault::new(
+                    "field_name_unknown",
+                    &field_path,
+                    "names of the schema",
+                    field.name().as_str(),
+                ));
             };
             if !seen.insert(field.name()) {
-                return Err(Fault::new("field_name_twice", &place, "each name once", field.name().as_str()));
+                return Err(Fault::new("field_name_twice", &field_path, "each name once", field.name().as_str()));
             }
-            with_id(&place, &found.slot, field)
+            with_id(&field_path, &found.slot, field)
         })
         .collect()
 }
 
+/// The field with the slot's id, and with ids on everything inside it.
 fn with_id(path: &str, slot: &Slot, field: &ArrowField) -> Result<FieldRef> {
     let kind = match (&slot.kind, field.data_type()) {
         (Type::Struct(named), DataType::Struct(given)) => DataType::Struct(assign_field_ids(path, named, given)?),

@@ -5,9 +5,10 @@ use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
 use parquet::schema::types::ColumnDescriptor;
 use std::cmp::Ordering;
 
+/// The most bytes of a character in UTF-8.
 const CHARACTER_MAX_BYTES: usize = 4;
 
-/// A value of a file, which compares as its type does.
+/// A value of a file, as its type orders it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OrderedValue {
     Integer(i64),
@@ -18,6 +19,7 @@ pub enum OrderedValue {
 }
 
 impl OrderedValue {
+    /// Compares two values of one type.
     pub fn order(&self, other: &OrderedValue) -> Ordering {
         match (self, other) {
             (OrderedValue::Integer(a), OrderedValue::Integer(b)) => a.cmp(b),
@@ -30,8 +32,8 @@ impl OrderedValue {
         }
     }
 
-    /// Shortens bytes to a prefix that compares with fewer than `most` bytes as the whole does, up to the end of a
-    /// character. Other values stay as they are.
+    /// Cuts bytes to a prefix of `most` bytes, or a few more up to the end of a character. The prefix compares with
+    /// values of fewer than `most` bytes as the whole value does. Other values stay as they are.
     pub fn shorten(&self, most: usize) -> OrderedValue {
         match self {
             OrderedValue::Bytes(value) if value.len() > most => {
@@ -44,7 +46,7 @@ impl OrderedValue {
     }
 }
 
-/// Joins two pairs of bounds: the least and the greatest value of both.
+/// Joins two pairs of bounds to the least and the greatest value of both.
 pub fn join_bounds(
     a: Option<(OrderedValue, OrderedValue)>,
     b: Option<(OrderedValue, OrderedValue)>,
@@ -111,7 +113,8 @@ impl Order {
         }
     }
 
-    /// Reads a value as stored in statistics and plain pages. Returns `None` if it is not one of the type.
+    /// Reads a value as it is stored in statistics and plain pages. Returns `None` if the bytes are not a value of the
+    /// type.
     pub fn value(self, bytes: &[u8]) -> Option<OrderedValue> {
         Some(match self {
             Order::Boolean => match bytes {
@@ -129,7 +132,7 @@ impl Order {
     }
 }
 
-/// Parses a big-endian number. Returns `None` beyond the 32 bytes that Arrow supports.
+/// Parses a signed big-endian number. Returns `None` for no bytes, and for more than the 32 that Arrow supports.
 pub fn parse_decimal(bytes: &[u8]) -> Option<i256> {
     if bytes.is_empty() || bytes.len() > 32 {
         return None;

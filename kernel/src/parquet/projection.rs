@@ -12,16 +12,16 @@ pub fn select_leaves(shape: &Shape, file: &Fields) -> Vec<bool> {
     found
 }
 
-/// The shape without the columns that the file lacks, so that batches distinguish them from columns of nulls.
+/// The shape without the columns that the file lacks. A batch then lacks them too, unlike columns of nulls.
 pub fn drop_absent_columns(shape: Shape) -> Shape {
     match shape {
         Shape::AsIs => Shape::AsIs,
         Shape::Struct(children) => {
-            let there = children.into_iter().filter_map(|child| {
+            let present = children.into_iter().filter_map(|child| {
                 let (at, inner) = child.source?;
                 Some(Child { name: child.name, source: Some((at, drop_absent_columns(inner))) })
             });
-            Shape::Struct(there.collect())
+            Shape::Struct(present.collect())
         }
         Shape::List(element) => Shape::List(Box::new(drop_absent_columns(*element))),
         Shape::Map(key, value) => {
@@ -30,6 +30,7 @@ pub fn drop_absent_columns(shape: Shape) -> Shape {
     }
 }
 
+/// Appends for each leaf of the struct whether it is read.
 fn mark_struct(shape: &Shape, fields: &Fields, found: &mut Vec<bool>) {
     let first = found.len();
     let Shape::Struct(children) = shape else { return };
@@ -40,11 +41,11 @@ fn mark_struct(shape: &Shape, fields: &Fields, found: &mut Vec<bool>) {
             None => found.extend(std::iter::repeat_n(false, count_leaves(field))),
         }
     }
-    // Only its leaves say where a struct is null.
+    // A struct has no page of its own: its leaves say where it is null. So at least one leaf is read.
     if !found[first..].contains(&true)
-        && let Some(any) = found.get_mut(first)
+        && let Some(first_leaf) = found.get_mut(first)
     {
-        *any = true;
+        *first_leaf = true;
     }
 }
 
@@ -67,14 +68,14 @@ fn mark_column(shape: &Shape, field: &ArrowField, found: &mut Vec<bool>) {
 }
 
 /// The position of a column of the file among the columns that are read.
-pub fn position_among_read(file: &Fields, read: &[bool], at: usize) -> usize {
+pub fn position_among_read(file: &Fields, is_read: &[bool], at: usize) -> usize {
     let mut leaf = 0;
-    let is_read = file[..at].iter().filter(|field| {
+    let read_before = file[..at].iter().filter(|field| {
         let first = leaf;
         leaf += count_leaves(field);
-        read[first..leaf].contains(&true)
+        is_read[first..leaf].contains(&true)
     });
-    is_read.count()
+    read_before.count()
 }
 
 #[cfg(test)]
@@ -114,12 +115,13 @@ mod tests {
         json!({"type": "struct", "fields": fields})
     }
 
+    /// The leaves that are read if these columns are asked for.
     fn read(wanted: Vec<Value>) -> Vec<usize> {
         let wanted = parse_fields(&structure(wanted)).unwrap();
         let table = TableColumns { wanted, dropped: (1..20).collect(), needed: HashSet::new(), named: None };
-        let made = select_leaves(&resolve_columns(&table, &file()).unwrap(), &file());
-        assert_eq!(made.len(), 6);
-        (0..made.len()).filter(|at| made[*at]).collect()
+        let is_read = select_leaves(&resolve_columns(&table, &file()).unwrap(), &file());
+        assert_eq!(is_read.len(), 6);
+        (0..is_read.len()).filter(|at| is_read[*at]).collect()
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub struct Request {
     /// Ids that the table once had; a file may still have them.
     #[serde(default)]
     dropped: Vec<i64>,
-    /// Ids of optional columns that a file may not lack.
+    /// Ids of optional columns that a file must have.
     #[serde(default)]
     needed: Vec<i64>,
     /// Every column by name, for a file without field ids. Without it such a file is refused.
@@ -26,8 +26,9 @@ pub struct Request {
     /// Pairs of a column's id and a number of buckets.
     #[serde(default)]
     pub buckets: Vec<(i64, i64)>,
+    /// A file that declares more rows is refused.
     rows_max: Option<i64>,
-    /// Ids of columns that batches may have as the file stores them.
+    /// Ids of columns that batches may have in the file's own encoding, for example as indices of a dictionary.
     #[serde(default)]
     stored: Vec<i64>,
     /// Pairs of a struct field's id and its name in published files, in the table's order.
@@ -36,10 +37,10 @@ pub struct Request {
     /// Whether consumers read the footer that the producer wrote.
     #[serde(default = "default_footer_published")]
     pub footer_published: bool,
-    /// Whether batches are given only of a file whose statistics, indexes and filters hold.
+    /// Whether a file is refused, before batches are given, if its statistics, indexes or filters are wrong.
     #[serde(default)]
     pub claims_checked: bool,
-    /// Where the first split begins in which consumers read the file.
+    /// The offset at which the first split begins, if consumers read the file in splits.
     #[serde(default)]
     parts_from: i64,
 }
@@ -56,7 +57,7 @@ impl Request {
         })
     }
 
-    /// Refuses a schema that cannot be parsed.
+    /// The columns of `schema`, `dropped`, `needed` and `named`. Refuses a schema that cannot be parsed.
     pub fn table_columns(&self) -> Result<TableColumns> {
         Ok(TableColumns {
             wanted: parse_fields(&self.schema)?,
@@ -66,16 +67,17 @@ impl Request {
         })
     }
 
-    /// The most rows that the file may declare.
+    /// The most rows that the file may declare; a negative limit is none.
     pub fn rows_max(&self) -> Option<u64> {
         self.rows_max.and_then(|rows| u64::try_from(rows).ok())
     }
 
+    /// The ids of `stored`.
     pub fn stored(&self) -> HashSet<i32> {
         to_ids(&self.stored)
     }
 
-    /// The same as a position in the file; 0 for a negative one.
+    /// `parts_from` as a position in the file; 0 for a negative number.
     pub fn parts_from(&self) -> usize {
         usize::try_from(self.parts_from).unwrap_or(0)
     }
@@ -89,6 +91,7 @@ impl Request {
     }
 }
 
+/// Drops numbers that cannot be field ids.
 fn to_ids(listed: &[i64]) -> HashSet<i32> {
     listed.iter().filter_map(|id| i32::try_from(*id).ok()).collect()
 }

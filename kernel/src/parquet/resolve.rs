@@ -10,7 +10,7 @@ use arrow_schema::{DataType, Field as ArrowField, Fields};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// How an array of the file becomes one of the schema, for every batch of the file.
+/// How an array of the file becomes an array of the schema. It is the same for every batch of the file.
 #[derive(Debug)]
 pub enum Shape {
     AsIs,
@@ -40,13 +40,13 @@ pub struct TableColumns {
     pub wanted: Vec<Field>,
     /// Ids of dropped columns, and of Iceberg's metadata columns if the caller knows them. A file may have them.
     pub dropped: HashSet<i32>,
-    /// Optional columns that a file may not lack, because readers would not see null there.
+    /// Ids of optional columns that a file must have, because readers would fill in a default and not null.
     pub needed: HashSet<i32>,
-    /// Every column by name, if a file without ids is read by names.
+    /// Every column of the table, if a file without ids may be read by names.
     pub named: Option<Vec<Field>>,
 }
 
-/// Resolves a whole file. Refuses unknown, duplicate, missing and reserved ids, at any depth.
+/// Resolves all columns of a file. Refuses unknown, duplicate, missing and reserved ids, at any depth.
 pub fn resolve_columns(table: &TableColumns, file: &Fields) -> Result<Shape> {
     let file = match &table.named {
         Some(named) => assign_ids(named, file)?,
@@ -56,6 +56,7 @@ pub fn resolve_columns(table: &TableColumns, file: &Fields) -> Result<Shape> {
     Ok(Shape::Struct(children))
 }
 
+/// Resolves the fields of a struct. `seen` collects the ids of the whole file.
 fn resolve_fields(
     path: &str,
     wanted: &[Field],
@@ -63,31 +64,38 @@ fn resolve_fields(
     table: &TableColumns,
     seen: &mut HashSet<i32>,
 ) -> Result<Vec<Child>> {
-    let mut at = vec![None; wanted.len()];
+    let mut positions = vec![None; wanted.len()];
     for (position, field) in file.iter().enumerate() {
-        let place = join_path(path, field.name());
-        let id = read_id(&place, field, &table.dropped, seen)?;
+        let field_path = join_path(path, field.name());
+        let id = read_id(&field_path, field, &table.dropped, seen)?;
         match wanted.iter().position(|each| each.slot.id == Some(id)) {
-            Some(found) => at[found] = Some(position),
-            None if table.dropped.contains(&id) => skip_dropped(&place, field, &table.dropped, seen)?,
+            Some(found) => positions[found] = Some(position),
+            None if table.dropped.contains(&id) => skip_dropped(&field_path, field, &table.dropped, seen)?,
             None => {
-                return Err(Fault::new("field_id_unknown", &place, "ids of the table's schema", id.to_string()));
+                return Err(Fault::new("field_id_unknown", &field_path, "ids of the table's schema", id.to_string()));
             }
         }
     }
     wanted
         .iter()
-        .zip(at)
+        .zip(positions)
         .map(|(field, position)| {
-            let place = join_path(path, &field.name);
+            let field_path = join_path(path, &field.name);
             let source = match position {
-                Some(position) => Some((position, resolve_type(&place, &field.slot, &file[position], table, seen)?)),
+                Some(position) => {
+                    Some((position, resolve_type(&field_path, &field.slot, &file[position], table, seen)?))
+                }
                 None if field.slot.required => {
-                    return Err(Fault::new("field_required_missing", &place, "a required column", "a file without it"));
+                    return Err(Fault::new(
+                        "field_required_missing",
+                        &field_path,
+                        "a required column",
+                        "a file without it",
+                    ));
                 }
                 None if field.slot.id.is_some_and(|id| table.needed.contains(&id)) => {
                     let expected = "the column itself, because it has a default";
-                    return Err(Fault::new("field_default_missing", &place, expected, "a file without it"));
+                    return Err(Fault::new("field_default_missing", &field_path, expected, "a file without it"));
                 }
                 None => None,
             };
@@ -111,9 +119,9 @@ fn resolve_type(
             Type::List(element),
             DataType::List(given) | DataType::LargeList(given) | DataType::FixedSizeList(given, _),
         ) => {
-            let place = join_path(path, "element");
-            require_id(&place, element, given, table, seen)?;
-            Ok(Shape::List(Box::new(resolve_type(&place, element, given, table, seen)?)))
+            let field_path = join_path(path, "element");
+            require_id(&field_path, element, given, table, seen)?;
+            Ok(Shape::List(Box::new(resolve_type(&field_path, element, given, table, seen)?)))
         }
         (Type::Map(key, value), DataType::Map(entries, _)) => {
             let DataType::Struct(pair) = entries.data_type() else {
@@ -157,6 +165,7 @@ fn resolve_type(
     }
 }
 
+/// Requires the id of a list's element, a map's key or a map's value.
 fn require_id(
     path: &str,
     slot: &Slot,
@@ -171,23 +180,25 @@ fn require_id(
     Err(Fault::new("field_id_unknown", path, slot.id.map_or("none".to_owned(), |id| id.to_string()), id.to_string()))
 }
 
-/// Checks the ids of a dropped column, which is not read. One id may not stand for two columns.
+/// Checks the ids inside a dropped column, which is not read. They must be ids that the table had, each once in the
+/// file.
 fn skip_dropped(path: &str, field: &ArrowField, dropped: &HashSet<i32>, seen: &mut HashSet<i32>) -> Result<()> {
     let inner = child_fields(field);
     if !inner.iter().any(|each| has_id(each)) {
         return Ok(()); // a variant's parts, for instance
     }
     for each in inner {
-        let place = join_path(path, each.name());
-        let id = read_id(&place, each, dropped, seen)?;
+        let field_path = join_path(path, each.name());
+        let id = read_id(&field_path, each, dropped, seen)?;
         if !dropped.contains(&id) {
-            return Err(Fault::new("field_id_unknown", &place, "ids that the table had", id.to_string()));
+            return Err(Fault::new("field_id_unknown", &field_path, "ids that the table had", id.to_string()));
         }
-        skip_dropped(&place, each, dropped, seen)?;
+        skip_dropped(&field_path, each, dropped, seen)?;
     }
     Ok(())
 }
 
+/// Reads a field's id. Refuses a missing, reserved or repeated one.
 fn read_id(path: &str, field: &ArrowField, dropped: &HashSet<i32>, seen: &mut HashSet<i32>) -> Result<i32> {
     let Some(text) = field.metadata().get(FIELD_ID) else {
         return Err(Fault::new("field_id_missing", path, "a field id on every column", "none"));
@@ -221,7 +232,7 @@ fn shape_struct(children: &[Child], array: &StructArray) -> Result<StructArray> 
         fields.push(ArrowField::new(&child.name, made.data_type().clone(), true));
         arrays.push(made);
     }
-    // A struct without children has no other length.
+    // The length is given, because a struct without children has no array to take it from.
     StructArray::try_new_with_length(fields.into(), arrays, array.nulls().cloned(), array.len()).map_err(invalid)
 }
 

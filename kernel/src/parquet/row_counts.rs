@@ -1,4 +1,4 @@
-//! Checks that the row counts of a footer are those of the pages.
+//! Checks that the row counts of a footer are those of the pages, and translates errors of the decoder.
 
 use crate::error::{Fault, Result};
 use arrow_schema::ArrowError;
@@ -6,24 +6,25 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 
 /// Refuses a file that declares more rows than the manifest, because a few bytes can stand for any number of rows.
-pub fn require_rows_max(footer: &ParquetMetaData, most: Option<u64>) -> Result<()> {
+pub fn require_rows_max(footer: &ParquetMetaData, rows_max: Option<u64>) -> Result<()> {
     let groups = footer.row_groups().iter().map(|group| u64::try_from(group.num_rows()).unwrap_or(0));
     let rows = groups.fold(0, u64::saturating_add);
-    match most {
-        Some(most) if rows > most => {
-            let (expected, got) = (format!("{rows} rows, as the file declares"), format!("{most} in the manifest"));
+    match rows_max {
+        Some(rows_max) if rows > rows_max => {
+            let (expected, got) = (format!("{rows} rows, as the file declares"), format!("{rows_max} in the manifest"));
             Err(Fault::new("record_count_lies", "", expected, got))
         }
         _ => Ok(()),
     }
 }
 
-/// Refuses rows beyond those that the footer declares, before all are decoded.
+/// Refuses a row group as soon as more rows were decoded than the footer declares.
 pub fn require_no_extra_rows(footer: &ParquetMetaData, group: usize, seen: u64) -> Result<()> {
     let claimed = u64::try_from(footer.row_group(group).num_rows()).unwrap_or(0);
     if seen > claimed { require_group_rows(footer, group, seen) } else { Ok(()) }
 }
 
+/// Requires that the pages of a row group hold as many rows as the footer declares.
 pub fn require_group_rows(footer: &ParquetMetaData, group: usize, seen: u64) -> Result<()> {
     let claimed = footer.row_group(group).num_rows();
     if u64::try_from(claimed) == Ok(seen) {
@@ -33,7 +34,8 @@ pub fn require_group_rows(footer: &ParquetMetaData, group: usize, seen: u64) -> 
     Err(Fault::new("parquet_rows_lie", "", expected, got).in_group(group))
 }
 
-/// Requires that footer and pages agree, so that readers which count by the footer see the same as those that scan.
+/// Requires that the pages hold as many rows as the footer declares for the file and for all row groups. So readers
+/// that count by the footer get the same number as those that scan.
 pub fn require_rows(footer: &ParquetMetaData, seen: u64) -> Result<()> {
     let groups: i64 = footer.row_groups().iter().map(|group| group.num_rows()).sum();
     let claimed = footer.file_metadata().num_rows();

@@ -7,8 +7,8 @@ use arrow_array::{Array, ArrayRef, BinaryArray, BooleanArray, FixedSizeBinaryArr
 use arrow_buffer::{NullBuffer, i256};
 use arrow_schema::{DataType, TimeUnit};
 
-/// Finds the array at the end of a path of struct fields, and its nulls, including its ancestors'. Returns `None` if an
-/// ancestor is not in the file.
+/// Finds the array at the end of a path of struct fields, and its nulls together with those of the structs around it.
+/// Returns `None` if the batch lacks the field or a struct around it.
 pub fn find_column(batch: &StructArray, names: &[String]) -> Option<(ArrayRef, Option<NullBuffer>)> {
     let mut nulls = batch.nulls().cloned();
     let mut array: Option<ArrayRef> = None;
@@ -30,7 +30,7 @@ pub fn valid_rows(count: usize, nulls: Option<&NullBuffer>) -> impl Iterator<Ite
     all.into_iter().flatten().chain(some.into_iter().flatten())
 }
 
-/// Big-endian two's complement without redundant leading bytes.
+/// Drops leading bytes of a big-endian two's complement that only repeat the sign.
 pub fn trim_sign_bytes(bytes: &[u8]) -> Vec<u8> {
     let sign = if bytes[0] & 0x80 == 0 { 0x00 } else { 0xff };
     let mut first = 0;
@@ -43,7 +43,7 @@ pub fn trim_sign_bytes(bytes: &[u8]) -> Vec<u8> {
 /// The values of a column in the unit of its target type, for all types that the closed list of casts accepts and files
 /// can hold.
 pub enum Scalars<'a> {
-    /// Numbers, and how many units of the target are one unit of theirs.
+    /// Numbers, and the factor that converts them to the unit of the target.
     Integers(Numbers<'a>, i64),
     Decimals(Unscaled<'a>),
     Bytes(Strings<'a>),
@@ -72,6 +72,7 @@ pub enum Strings<'a> {
 }
 
 impl<'a> Scalars<'a> {
+    /// Returns `None` if the array's type may not be cast to this target type.
     pub fn of(array: &'a ArrayRef, kind: &Type) -> Option<Scalars<'a>> {
         Some(match (array.data_type(), kind) {
             (DataType::Utf8, Type::String) => Scalars::Bytes(Strings::Text(array.as_string())),
@@ -138,20 +139,23 @@ impl Numbers<'_> {
     }
 }
 
-/// How many units of the target are one unit of the source.
+/// How many units of the target are one unit of the source. Returns `None` if the target's unit is coarser.
 pub fn unit_factor(source: &DataType, target: &Type) -> Option<i64> {
     let nanos = matches!(target, Type::TimestampNs | Type::TimestampTzNs);
-    let micros = if nanos { 1_000 } else { 1 };
+    let units_per_micro = if nanos { 1_000 } else { 1 };
     Some(match source {
-        DataType::Date32 if matches!(target, Type::Timestamp | Type::TimestampNs) => 86_400_000_000 * micros,
-        DataType::Timestamp(TimeUnit::Second, _) | DataType::Time32(TimeUnit::Second) => 1_000_000 * micros,
-        DataType::Timestamp(TimeUnit::Millisecond, _) | DataType::Time32(TimeUnit::Millisecond) => 1_000 * micros,
-        DataType::Timestamp(TimeUnit::Microsecond, _) | DataType::Time64(TimeUnit::Microsecond) => micros,
+        DataType::Date32 if matches!(target, Type::Timestamp | Type::TimestampNs) => 86_400_000_000 * units_per_micro,
+        DataType::Timestamp(TimeUnit::Second, _) | DataType::Time32(TimeUnit::Second) => 1_000_000 * units_per_micro,
+        DataType::Timestamp(TimeUnit::Millisecond, _) | DataType::Time32(TimeUnit::Millisecond) => {
+            1_000 * units_per_micro
+        }
+        DataType::Timestamp(TimeUnit::Microsecond, _) | DataType::Time64(TimeUnit::Microsecond) => units_per_micro,
         DataType::Timestamp(TimeUnit::Nanosecond, _) | DataType::Time64(TimeUnit::Nanosecond) if !nanos => return None,
         _ => 1,
     })
 }
 
+/// The numbers of an array in their stored unit. Returns `None` for arrays of other types.
 pub fn read_numbers(array: &ArrayRef) -> Option<Numbers<'_>> {
     Some(match array.data_type() {
         DataType::Boolean => Numbers::Boolean(array.as_boolean()),

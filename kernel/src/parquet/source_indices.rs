@@ -1,4 +1,5 @@
-//! Dictionary indices of a source's column, whose claims are not checked. Unusual pages are left to the decoder.
+//! Reads a column of a source's file as dictionary indices. The claims of its pages are not checked here, and unusual
+//! pages are left to the decoder.
 
 use crate::parquet::claims::row_indices::RowIndices;
 use crate::parquet::format::pages::split_page;
@@ -14,9 +15,11 @@ use std::sync::Arc;
 /// The pages of a flat column chunk, in which each row has at most one value.
 pub struct SourceIndices {
     pages: SerializedPageReader<Bytes>,
-    /// The maximum definition level, zero or one, and the bytes of a value.
+    /// The maximum definition level, zero or one.
     level_max: i16,
+    /// The bytes of a value.
     width: usize,
+    /// The values of the dictionary, concatenated.
     dictionary: Option<Bytes>,
     /// The rows that were read and not yet taken.
     pub rows: RowIndices,
@@ -48,6 +51,7 @@ impl SourceIndices {
         self.dictionary().len() / self.width
     }
 
+    /// Returns `None` if the decoder has to read the page.
     #[allow(deprecated)]
     fn read_page(&mut self, page: &Page) -> Option<()> {
         match page {
@@ -81,7 +85,7 @@ impl SourceIndices {
         {
             return None;
         }
-        // The width is stored even if there is no value.
+        // The first byte is the bit width of the indices, even if there is no value.
         let (width, indices) = data.split_first()?;
         self.rows.start_page();
         let (before, kept) = (self.rows.len(), &mut self.rows);
@@ -93,7 +97,7 @@ impl SourceIndices {
     }
 }
 
-/// How many of the levels are one. Returns `None` for levels other than zero and one.
+/// How many of the definition levels are one. Returns `None` for levels other than zero and one.
 fn count_present(definition: &[u8], entries: u64) -> Option<u64> {
     let mut found = 0;
     each_block(definition, 1, entries, |levels, times| {

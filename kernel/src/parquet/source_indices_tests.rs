@@ -1,4 +1,4 @@
-//! Batches of a source read by indices have the digest of the same batches decoded plainly.
+//! Tests that batches of a source have the same digest whether they are read as dictionary indices or decoded.
 
 use crate::canonical::schema::Plan;
 use crate::digest::Digester;
@@ -18,7 +18,7 @@ fn batches(data: &Bytes, kinds: &[&str], more: Value) -> Result<Vec<StructArray>
     try_open_file(data, kinds, more)?.batches()?.collect()
 }
 
-/// Every column whose values only a digest reads.
+/// The request's field `stored`, with every column.
 fn stored(kinds: &[&str]) -> Value {
     json!({"stored": (1..=kinds.len()).collect::<Vec<_>>()})
 }
@@ -112,7 +112,7 @@ fn columns_of_another_type_than_the_schema_says_come_plainly() {
 }
 
 /// Two alternating numbers in four pages of one row group, beside a column without a dictionary.
-fn in_four_pages() -> Vec<u8> {
+fn file_with_four_pages() -> Vec<u8> {
     let columns: Vec<ArrayRef> = vec![
         Arc::new((0..40_000).map(|at| Some(if at % 8 < 3 { 17 } else { -4 })).collect::<PrimitiveArray<Int64Type>>()),
         Arc::new((0..40_000).map(|at| Some(at % 5 == 0)).collect::<BooleanArray>()),
@@ -124,9 +124,9 @@ fn in_four_pages() -> Vec<u8> {
 #[test]
 fn a_page_that_only_the_decoder_reads_is_decoded_from_its_first_row_on() {
     let kinds = ["long", "boolean"];
-    let whole = in_four_pages();
+    let whole = file_with_four_pages();
     let expected = decode_plainly(&whole.clone().into(), &kinds).unwrap();
-    // The last numbers of a page, 53 groups of eight; more groups than needed are allowed.
+    // The last indices of a page: a header byte and 53 groups of eight. The decoder accepts a header of more groups.
     let packed = [vec![107], vec![0xf8; 53]].concat();
     let ends: Vec<usize> = (0..whole.len()).filter(|at| whole[*at..].starts_with(&packed)).collect();
     assert_eq!(ends.len(), 4);
@@ -172,10 +172,10 @@ fn a_file_with_any_flipped_bit_is_read_or_refused_as_by_the_decoder() {
                     let mut data = whole.to_vec();
                     data[at] ^= 1 << bit;
                     let data = Bytes::from(data);
-                    let theirs = outcome(&data, &kinds, json!({}));
+                    let by_decoder = outcome(&data, &kinds, json!({}));
                     assert_eq!(
                         outcome(&data, &kinds, stored(&kinds)),
-                        theirs,
+                        by_decoder,
                         "byte {at}, bit {bit}, {version:?}, {nullable}"
                     );
                 }

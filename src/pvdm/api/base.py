@@ -1,4 +1,4 @@
-"""The base classes and field types of all requests and responses.
+"""The base classes and field types of all requests and responses of the Steward's API.
 
 Times are integers, in microseconds since 1970. Integers of the type `Decimal` are sent as text, since many JSON readers
 round integers of 64 bits.
@@ -35,8 +35,12 @@ HEX_32_BYTES: Final = "^[0-9a-f]{64}$"
 WORKLOAD_ID: Final = "^[A-Za-z0-9._-]{1,128}$"
 WORKER_NAME: Final = "^[A-Za-z0-9._:-]{1,128}$"
 UUID: Final = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
-# Text with at least one visible character, and without control characters.
-PLAIN: Final = r"^[^\u0000-\u001f\u007f-\u009f]*[!-~\u00a1-\u00ac\u00ae-\u167f][^\u0000-\u001f\u007f-\u009f]*$"
+# Text without control characters, with at least one visible character: no space, and nothing without a width.
+PLAIN: Final = (
+    r"^[^\u0000-\u001f\u007f-\u009f]*"
+    r"[!-~\u00a1-\u00ac\u00ae-\u167f\u1681-\u1fff\u2010-\u2027\u2030-\u205e\u2070-\u2fff\u3001-\ud7ff\uf900-\ufdff\uff01-\uffdc]"
+    r"[^\u0000-\u001f\u007f-\u009f]*$"
+)
 # What error messages say in place of the pattern.
 PATTERN_DESCRIPTIONS: Final[Mapping[str, str]] = {
     HEX_16_BYTES: "32 lower-case hexadecimal digits",
@@ -46,7 +50,7 @@ PATTERN_DESCRIPTIONS: Final[Mapping[str, str]] = {
     UUID: "a UUID in lower case",
     PLAIN: "some plain text on one line",
 }
-# The validation context for a body that was received: it must have values as JSON has them, not of the model's types.
+# The validation context for a received body: its values must be of JSON's types, not yet of the model's.
 FROM_WIRE: Final = "from the wire"
 FIELD_NAME_MAX_CHARACTERS: Final = 64
 
@@ -125,7 +129,7 @@ class ReasonRequest(RequestModel):
 
 
 def error_field(error: Mapping[str, Any]) -> str:
-    """The field name that a validation error is about, such as `attempts.0.proof_id`; empty for the whole body."""
+    """The field that a validation error is about, such as `attempts.0.proof_id`; empty for the whole body."""
     return ".".join(ascii(part).strip("'")[:FIELD_NAME_MAX_CHARACTERS] for part in error["loc"])
 
 

@@ -13,7 +13,6 @@ from pvdm.errors import Code, PvdmError
 from pvdm.errors.kinds import KINDS
 
 ERROR_DETAILS_MAX: Final = 64
-
 _DETAIL_NAME: Final = re.compile(r"[a-z0-9_]{1,64}")
 # Details become keyword arguments of the error, so they must not use its own names.
 _RESERVED_NAMES: Final = frozenset({"self", "code", "reason", "message", "expected", "got", "hint"})
@@ -89,12 +88,12 @@ class RefusalView(ResponseModel):
 
 
 def kind_of(error: BaseException) -> str:
-    """The kind of the error; an error of no class in KINDS is a bug."""
+    """The kind of the error, by its class. An error whose class is not in `KINDS` is a bug."""
     return next((kind for kind, cls in KINDS.items() if isinstance(error, cls)), "bug")
 
 
 def public_error(error: BaseException) -> PvdmError:
-    """The error as the caller may see it; the text of a bug is in the Steward's log only."""
+    """The error as the caller may see it. The text of a bug is only in the Steward's log."""
     if isinstance(error, PvdmError) and kind_of(error) != "bug":
         return error
     return Code.BUG("the Steward has a bug", hint="the Steward's log has the details under the request id")

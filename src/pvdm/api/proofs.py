@@ -1,4 +1,4 @@
-"""Signed envelopes, proofs, overrides, attestations, keys that leave the Steward, and what auditors fetch."""
+"""Requests and responses about signed statements, about keys that leave the Steward, and for auditors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Signature(RequestModel):
 
 
 class Envelope(RequestModel):
-    """A DSSE envelope."""
+    """A DSSE envelope: a statement's bytes in base64 and the signatures over them."""
 
     payload: Annotated[str, Field(max_length=67_108_864, pattern="^[A-Za-z0-9+/]*={0,2}$")]
     payloadType: Annotated[str, Field(min_length=1, max_length=128)]  # noqa: N815 - DSSE's own spelling
@@ -99,7 +99,7 @@ class AttestationChallengeRequest(RequestModel):
 
 
 class RedeemKeysRequest(RequestModel):
-    """A worker's handle, the job that it is for, and the worker's name."""
+    """A worker's name, its verification job, and the job's handle: the random id that gives access to the keys."""
 
     job_id: Annotated[str, Field(pattern=WORKER_NAME)]
     handle: RandomHex
@@ -136,7 +136,7 @@ class ProofList(ResponseModel):
 
 @dataclass(frozen=True, slots=True)
 class ProjectionKeys:
-    """The two keys of one projection."""
+    """The two keys of one projection (the identity or content columns)."""
 
     row_hash: DigestKey
     commitment: CommitmentKey
@@ -160,6 +160,7 @@ def _drop_unknown_projections(value: object) -> object:
 def _read_keys(
     pairs: Mapping[ProjectionWord, ProjectionKeysView], info: ValidationInfo
 ) -> dict[ProjectionName, ProjectionKeys]:
+    # The epoch is a field of the model itself (`Challenge`) or of its context (`OpenedProof`).
     epoch: int | None = info.data["epoch"] if "epoch" in info.data else getattr(info.data.get("context"), "epoch", None)
     if epoch is None:
         raise PydanticCustomError("keys", "Input should be keys of an epoch")
@@ -184,7 +185,7 @@ KeysField: TypeAlias = Annotated[dict[ProjectionName, ProjectionKeys], SentAs(_K
 
 
 class OpenedContext(ResponseModel):
-    """Everything that the keys of an ended attempt are bound to."""
+    """The context of an ended attempt: all that its keys were derived from, beside the epoch's root keys."""
 
     epoch: Decimal
     workload_id: str
@@ -198,7 +199,7 @@ class OpenedContext(ResponseModel):
 
 
 class OpenedProof(ResponseModel):
-    """The keys of an ended attempt and what they are bound to."""
+    """The keys of an ended attempt and their context."""
 
     context: OpenedContext
     keys: KeysField
@@ -298,7 +299,7 @@ class AuditTable(ResponseModel):
 
 
 class AuditDocument(ResponseModel):
-    """The table's document: its path, the hash of its bytes, and the bytes as text."""
+    """The table's metadata document: its path, the hash of its bytes, and the bytes as text."""
 
     path: str
     sha256: Sha256
@@ -306,7 +307,7 @@ class AuditDocument(ResponseModel):
 
 
 class AuditView(ResponseModel):
-    """A table as it is now, the newest checkpoint of the log, and every approval about the table."""
+    """A table as it is now, the newest checkpoint of the log, and the approvals about the table."""
 
     table: AuditTable
     contract_sha256: Sha256 | None

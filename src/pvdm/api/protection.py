@@ -1,4 +1,4 @@
-"""Protected tables and namespaces, protections and migrations."""
+"""Responses about protected tables and namespaces, protections and migrations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TargetKind: TypeAlias = Literal["table", "namespace"]
 
 
 class ProtectionView(ResponseModel):
-    """One approval that put a table or a namespace under a contract, or ended its protection.
+    """An operator's signed approval that put a table or a namespace under a contract, or ended its protection.
 
     `snapshot_id` is the head of the table's `main` at that time; null for a namespace, or if `main` had no snapshot.
     """
@@ -61,7 +61,7 @@ class ProtectedView(ResponseModel):
 
 
 class ProtectedList(ResponseModel):
-    """What is protected now, by name."""
+    """The tables or namespaces that are protected now, in order of name."""
 
     protected: tuple[ProtectedView, ...]
 
@@ -90,7 +90,7 @@ TableStateField: TypeAlias = Annotated[
 
 
 class MigrationView(ResponseModel):
-    """One migration: states before and after, and the updates as JSON; `metadata_sha256` is null after a restore."""
+    """One migration: states before and after, and updates as JSON; `metadata_sha256` is null if a restore lost it."""
 
     migration_id: Sha256
     table: str
@@ -129,7 +129,7 @@ class SubmittedMigration(ResponseModel):
 
 
 class TargetView(ResponseModel):
-    """A table (`id` is its UUID) or a namespace to prepare an approval for; `metadata` is the table's document."""
+    """A table (`id` is its UUID) or a namespace to prepare an approval for; `metadata` is the table's, in JSON."""
 
     kind: TargetKind
     catalog: str

@@ -1,4 +1,4 @@
-"""The Steward itself: readiness, identities and tokens, trust root, epochs, clock and step log."""
+"""Requests and responses about the Steward: readiness, tokens, trust root, epochs of its keys, clock and step log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVENTS_ABOUT_MAX_CHARACTERS: Final = 400
 
 
 class TrustRootRequest(RequestModel):
-    """A signed trust root. The first version needs its SHA-256, here or in the Steward's configuration."""
+    """A signed trust root (list of trusted keys). Its first version needs a SHA-256, here or in the configuration."""
 
     envelope: Envelope
     sha256: Sha256 | None = None
@@ -65,7 +65,7 @@ def _read_token(text: str, _: ValidationInfo) -> AccessToken:
     try:
         return AccessToken(text)
     except InputError:
-        del text
+        del text  # so that no traceback shows the token
     raise PydanticCustomError("token", "Input should be a bearer token")
 
 
@@ -82,7 +82,7 @@ class ExchangedToken(ResponseModel):
 
 
 class ServedCatalog(ResponseModel):
-    """The catalog that a Steward serves: its name, and the folder in which new tables get theirs."""
+    """The catalog that a Steward serves: its name, and the folder below which new tables lie by default."""
 
     name: str
     warehouse: str
@@ -115,7 +115,7 @@ class TrustRootChain(TrustRootVersion):
 
 
 class EpochView(ResponseModel):
-    """One epoch and the ids of its public keys, by role."""
+    """One epoch (generation of the Steward's keys), and the ids of its public keys by role."""
 
     number: Decimal
     state: EpochStage
@@ -145,14 +145,14 @@ class EpochChangeList(ResponseModel):
 
 
 class ClockConfirmed(ResponseModel):
-    """The time from which the clock continues; `confirmed` is false if there was nothing to confirm."""
+    """The time from which the Steward's clock continues; `confirmed` is false if there was nothing to confirm."""
 
     at: Micros
     confirmed: Flag
 
 
 class Event(ResponseModel):
-    """One event of the step log: the kind of change, and the row before and after it."""
+    """One event of the step log: the kind of change, what changed (`subject`, `row_key`), and its values."""
 
     event_id: Decimal
     at: Micros

@@ -1,4 +1,4 @@
-"""Workloads, chunks, attempts and jobs, with located rows, orphans and quarantined files."""
+"""Requests and responses about workloads, chunks, attempts and jobs, with wrong rows, orphans and quarantine."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class KeyColumnView(ResponseModel):
 
 
 class SampleKeyView(ResponseModel):
-    """A key of wrong rows: in how many rows, where it was first seen, and which fields differ in a modified one."""
+    """A key of wrong rows: how many rows have it, where it was seen first, and which fields differ in modified rows."""
 
     key: tuple[KeyColumnView, ...]
     rows: Decimal
@@ -63,26 +63,26 @@ class SampleKeyView(ResponseModel):
 
 
 class LocatedClassView(ResponseModel):
-    """The wrong rows of one class; files and partitions are the staged ones, for missing rows the source's."""
+    """The wrong rows of one class. Files and partitions are the staged ones, or the source's for missing rows."""
 
     failure: Literal["missing", "added", "duplicated", "modified"]
     rows: Decimal
     files: tuple[RowsInView, ...]
-    files_more: Count
+    files_more: Count  # files that are not listed
     partitions: tuple[RowsInView, ...]
     partitions_more: Count
     samples: tuple[SampleKeyView, ...]
 
 
 class LocatedView(ResponseModel):
-    """The wrong rows, or why they were not located; keys, fields and partitions only for the roles in `keys_for`."""
+    """The wrong rows, or why they were not located. Keys, fields and partitions are only for roles in `keys_for`."""
 
     classes: tuple[LocatedClassView, ...]
     fields: tuple[RowsInView, ...]
-    compared: Decimal
+    compared: Decimal  # modified rows whose fields were compared
     problem_code: str | None
     problem: str | None
-    withheld: Flag
+    withheld: Flag  # keys, fields and partitions were left out for the token's role
     keys_for: tuple[Literal["producer", "operator", "auditor"], ...]
 
 
@@ -136,7 +136,7 @@ class PublishBranchRequest(OpenWorkloadRequest):
 
 
 class FindingView(ResponseModel):
-    """One finding of verification; `withheld`: the token's role may not see the values of rows in it."""
+    """One finding of verification; `withheld`: it names values of rows that the token's role may not see."""
 
     failure: FailureClass
     code: str
@@ -176,7 +176,7 @@ class ExtentView(ResponseModel):
 
     @property
     def added(self) -> str:
-        """`+3 rows in 1 file`: what was added."""
+        """The rows and files that were added, as in `+3 rows in 1 file`."""
         return f"+{counted(self.rows_added, 'row')} in {counted(self.files_added, 'file')}"
 
     def __str__(self) -> str:
@@ -216,7 +216,7 @@ class JobView(ResponseModel):
 class ListedJob(JobView):
     """One job; `subject` is the id of an attempt, or of a workload that is published whole; empty for other jobs."""
 
-    kind: Literal["verify", "publish", "dispose", "settle"]
+    kind: Literal["verify", "publish", "dispose", "settle"]  # dispose: clean up; settle: sign missing receipts
     subject: str
     table: str | None
     workload_id: str | None

@@ -33,16 +33,16 @@ _MANAGING_ROLES: Final = frozenset({Role.PRODUCER, Role.OPERATOR})
 
 
 class CatalogAccess:
-    """Checks each request by the grant, the domain, the places it names, and the table's protection."""
+    """Checks each request by its token's grant (role and domain), the places it names, and the table's protection."""
 
-    def __init__(self, ledger: Ledger, warehouse: Location, *own: Location) -> None:
-        """`own` are the places where the Steward keeps its own files."""
+    def __init__(self, ledger: Ledger, warehouse: Location, *own_places: Location) -> None:
+        """`own_places` are where the Steward keeps its own files."""
         self._ledger = ledger
         self._warehouse = warehouse
-        self._own = own
+        self._own_places = own_places
 
     def require_may_manage(self, grant: Grant) -> None:
-        """Only producers and operators create, drop, rename and register tables and namespaces."""
+        """Raise unless the grant may create, drop, rename and register tables, views and namespaces."""
         if grant.role not in _MANAGING_ROLES or grant.attempt_id is not None:
             got = grant.role if grant.attempt_id is None else "a token for one attempt"
             raise Code.PERMISSION_DENIED(reason="role_wrong", expected=" or ".join(sorted(_MANAGING_ROLES)), got=got)
@@ -50,21 +50,21 @@ class CatalogAccess:
     def require_create(
         self, grant: Grant, namespace: Namespace, name: str, after: TableMetadata, *, replaces: TableRow | None = None
     ) -> None:
-        """Check that the grant may create the table, in its own place, and empty in a protected namespace.
+        """Raise unless the grant may create the table `after` in its place; in a protected namespace it must be empty.
 
-        Only an operator may create a table with a UUID that is protected in the log.
+        Only an operator may create a table with a UUID that is protected in the log. `replaces` is dropped for it.
         """
         self.require_may_manage(grant)
         with self._ledger.read() as unit:
-            # A restore may have lost the table of a UUID that is protected in the log.
+            # After a restore, the ledger may lack a table whose UUID is protected in the log.
             is_operator = grant.role is Role.OPERATOR
             if not is_operator and protections.current_contract(unit, str(after.table_uuid)) is not None:
                 raise Code.TABLE_UUID_PROTECTED(expected=Role.OPERATOR, got=grant.role)
             require_no_view(unit, namespace.namespace_id, name)
-            taken = tables.find(unit, namespace.namespace_id, name)
-        # The swap reports a taken name.
-        self.require_place(grant, namespace.levels, after.location, of=replaces or taken)
-        self._require_write_paths(grant, {}, after, of=replaces or taken)
+            same_name = tables.find(unit, namespace.namespace_id, name)
+        # A table of the same name may lie in the place: the commit's transaction reports that the name is taken.
+        self.require_place(grant, namespace.levels, after.location, for_table=replaces or same_name)
+        self._require_write_paths(grant, {}, after, for_table=replaces or same_name)
         if not is_operator:
             sanity.require_manifests(after.snapshots, (parse_location(after.location),))
         if namespace.protected_by is not None:
@@ -76,41 +76,41 @@ class CatalogAccess:
         """Raise unless the grant may rename, drop or replace the table; `main_gated` for a protected table."""
         self.require_may_manage(grant)
         if row.protected:
-            raise rule.main_gated_error(row.name, what, to="have an operator unprotect it first")
+            raise rule.main_gated_error(row.name, what, next_step="have an operator unprotect it first")
 
-    def require_place(self, grant: Grant, levels: Levels, location: str, *, of: TableRow | None = None) -> None:
+    def require_place(self, grant: Grant, levels: Levels, location: str, *, for_table: TableRow | None = None) -> None:
         """Raise unless the place is below its namespace's folder, in no other table's place, and not the Steward's.
 
-        An operator may use a place outside the namespace's folder, but none of another domain. `of` is the table that
-        may lie in this place.
+        An operator may use a place outside the namespace's folder, but none of another domain. Only the table
+        `for_table` may lie in the place already.
         """
         place = parse_location(location)
         if grant.role is not Role.OPERATOR:
-            self._require_home(levels, place)
-        self._require_usable(grant, place, of=of)
+            self._require_in_namespace_folder(levels, place)
+        self._require_usable(grant, place, for_table=for_table)
 
-    def _require_usable(self, grant: Grant, place: Location, *, of: TableRow | None) -> None:
+    def _require_usable(self, grant: Grant, place: Location, *, for_table: TableRow | None) -> None:
         self.require_not_own(place)
         with self._ledger.read() as unit:
             require_domain_place(grant, place, self._warehouse, namespaces.list_owners(unit))
-            require_free(unit, str(place), of=of)
+            require_free(unit, str(place), for_table=for_table)
 
     def _require_write_paths(
-        self, grant: Grant, before: Mapping[str, str], after: TableMetadata, *, of: TableRow | None
+        self, grant: Grant, before: Mapping[str, str], after: TableMetadata, *, for_table: TableRow | None
     ) -> None:
-        """Raise if properties newly send the table's files to a place that is neither its own nor free."""
+        """Raise if a new property sends the table's files to a place that the grant or the table may not use."""
         for place in changed_write_paths(before, after.properties):
-            self._require_usable(grant, place, of=of)
+            self._require_usable(grant, place, for_table=for_table)
 
     def require_not_own(self, place: Location) -> None:
-        """Raise `location_reserved` if the place overlaps the Steward's own files."""
-        if any(place.overlaps(own) or _lead_to_each_other(place, own) for own in self._own):
+        """Raise `location_reserved` if the place overlaps a place of the Steward's own files."""
+        if any(place.overlaps(own) or _lead_to_each_other(place, own) for own in self._own_places):
             raise Code.LOCATION_RESERVED(got=str(place)[:200])
 
     def require_readable(self, unit: Unit, folders: Sequence[Location], domain: str) -> None:
         """Raise if a folder that the Steward is to read for a domain is the Steward's own, or another domain's."""
-        homes = {*self._own, *(home for home, _, owner in self._homes(unit) if owner != domain)}
-        foreign = next((each for each in folders if any(above in homes for above in each.self_and_parents())), None)
+        closed = {*self._own_places, *(path for path, _, owner in self._namespace_folders(unit) if owner != domain)}
+        foreign = next((each for each in folders if not closed.isdisjoint(each.self_and_parents())), None)
         if foreign is not None or tables.find_containing(unit, folders, but_domain=domain) is not None:
             raise Code.SOURCE_NOT_ALLOWED(
                 reason="source_file_foreign",
@@ -119,69 +119,68 @@ class CatalogAccess:
             )
 
     def require_upstream_place(self, place: Location, mounted: Levels | None) -> None:
-        """Raise if a place of an upstream is one of the Steward's, or in a namespace's folder not below `mounted`."""
+        """Raise if an upstream's place overlaps the Steward's, or the folder of a namespace not below `mounted`."""
         self.require_not_own(place)
         if mounted is None:
             return
         with self._ledger.read() as unit:
-            homes = [home for home, levels, _ in self._homes(unit) if levels[: len(mounted)] != mounted]
-        if any(place.overlaps(home) for home in homes):
+            others = [path for path, levels, _ in self._namespace_folders(unit) if levels[: len(mounted)] != mounted]
+        if any(place.overlaps(folder) for folder in others):
             raise Code.LOCATION_TAKEN("a namespace's folder lies there", got=str(place)[:200])
 
-    def _require_home(self, levels: Levels, place: Location) -> None:
+    def _require_in_namespace_folder(self, levels: Levels, place: Location) -> None:
         """Raise unless the place is below the namespace's folder and contains no namespace's folder."""
-        home = namespace_folder(self._warehouse, levels)
-        if not place.is_under(home) or place == home:
+        folder = namespace_folder(self._warehouse, levels)
+        if not place.is_under(folder) or place == folder:
             where = "namespace's folder" if place.is_under(self._warehouse) else "warehouse"
             raise Code.LOCATION_OUTSIDE(
                 f"the location is outside the {where}",
-                expected=f"a place below {home}",
+                expected=f"a place below {folder}",
                 got=str(place)[:200],
                 hint="leave the location out, and the table gets a place of its own; or ask an operator",
             )
         with self._ledger.read() as unit:
-            contains_folder = any(each.is_under(place) for each, _, _ in self._homes(unit))
+            contains_folder = any(each.is_under(place) for each, _, _ in self._namespace_folders(unit))
         if contains_folder:
             raise Code.LOCATION_TAKEN("a namespace's folder lies there", got=str(place)[:200])
 
-    def _homes(self, unit: Unit) -> list[tuple[Location, Levels, str]]:
-        """The folder, the levels and the domain of every namespace."""
+    def _namespace_folders(self, unit: Unit) -> list[tuple[Location, Levels, str]]:
+        """The folder, the levels and the owning domain of every namespace."""
         owners = namespaces.list_owners(unit)
         return [(namespace_folder(self._warehouse, levels), levels, domain) for levels, domain in owners]
 
     def require_may_write(self, grant: Grant, row: TableRow) -> None:
-        """Raise unless the role may write to tables of this kind. Checked before anything of the table is disclosed."""
+        """Raise unless the role may write to such a table. Checked before anything of the table is disclosed."""
         if grant.role not in _WRITING_ROLES:
             message, expected = "this token only reads", " or ".join(sorted(_WRITING_ROLES))
             raise Code.PERMISSION_DENIED(message, reason="role_wrong", expected=expected, got=grant.role)
         if not row.protected and (grant.role in _ONLY_PROTECTED_ROLES or grant.attempt_id is not None):
-            raise Code.PERMISSION_DENIED(
-                "the token may not write to a table that is not protected", reason="role_wrong", got=grant.role
-            )
+            message = "the token may not write to a table that is not protected"
+            raise Code.PERMISSION_DENIED(message, reason="role_wrong", got=grant.role)
 
     def require_commit(
         self, grant: Grant, before: TableState, after: TableMetadata, data: bytes, *, permit: Permit | None, now_ms: int
     ) -> None:
-        """Check a commit by the states before and after it. On a protected table `main` changes by permit only."""
+        """Raise unless the grant may make this commit. Only with a permit may it change `main` of a protected table."""
         name = before.row.name
         self.require_may_write(grant, before.row)
         if str(after.table_uuid).lower() != before.row.table_uuid:
             expected, got = before.row.table_uuid, str(after.table_uuid)
             message = f"the UUID of {name} cannot change"
             raise Code.CHANGE_GATED(message, reason="table_uuid_changed", expected=expected, got=got)
-        if before.row.upstream is not None:  # only tables at an upstream have fences
+        if before.row.upstream is not None:  # only there are fences, branches that make a late publication fail
             rule.require_reserved_kept(before.metadata, after, grant)
         if after.location != before.metadata.location:
             with self._ledger.read() as unit:
-                home = namespaces.find_by_id(unit, before.row.namespace_id)
-            if home is None:
+                namespace = namespaces.find_by_id(unit, before.row.namespace_id)
+            if namespace is None:
                 raise Code.NAMESPACE_MOVED("the namespace was dropped meanwhile")
-            self.require_place(grant, home.levels, after.location, of=before.row)
+            self.require_place(grant, namespace.levels, after.location, for_table=before.row)
         if not before.row.protected:
-            self._require_write_paths(grant, before.metadata.properties, after, of=before.row)
+            self._require_write_paths(grant, before.metadata.properties, after, for_table=before.row)
             if grant.role is not Role.OPERATOR:
-                homes = (parse_location(before.row.location), parse_location(after.location))
-                sanity.require_manifests(rule.added_snapshots(before.metadata, after), homes)
+                places = (parse_location(before.row.location), parse_location(after.location))
+                sanity.require_manifests(rule.added_snapshots(before.metadata, after), places)
             return
         if permit is not None:
             permit.require(
@@ -192,7 +191,7 @@ class CatalogAccess:
             return
         rule.require_main_unchanged(before.metadata, after, name)
         rule.require_structure_unchanged(before.metadata, after, name)
-        own_branch, prefixes = self._staging(grant, before.row)
+        own_branch, prefixes = self._branch_and_places(grant, before.row)
         rule.require_refs_allowed(before.metadata, after, grant, own_branch)
         self._require_branches_staging(grant, before, after)
         rule.require_snapshots_on_branches(before.metadata, after, name)
@@ -212,7 +211,7 @@ class CatalogAccess:
         return sanity.StagedAdditions.of(grant, before.metadata, after)
 
     def _require_branches_staging(self, grant: Grant, before: TableState, after: TableMetadata) -> None:
-        """Raise if a branch changes whose attempt is no longer STAGING and has not ended."""
+        """Raise if the commit changes the branch of an attempt that the Steward verifies or publishes now."""
         if grant.role is Role.STEWARD:
             return
         changed = [each.name for each in rule.ref_changes(before.metadata, after) if is_steward_branch(each.name)]
@@ -222,8 +221,8 @@ class CatalogAccess:
             if found is not None and found.state is not AttemptState.STAGING:
                 raise _not_staging_error(found.state)
 
-    def _staging(self, grant: Grant, row: TableRow) -> tuple[str | None, tuple[Location, ...]]:
-        """The branch and the places for a token of one attempt. Others have no branch, and the table's location."""
+    def _branch_and_places(self, grant: Grant, row: TableRow) -> tuple[str | None, tuple[Location, ...]]:
+        """The branch (None: any) and the places that the token may write to: those of its attempt, if it is for one."""
         if grant.attempt_id is None:
             return None, (parse_location(row.location),)
         with self._ledger.read() as unit:
@@ -239,9 +238,9 @@ class CatalogAccess:
 def may_reuse_sequence_numbers(grant: Grant, row: TableRow) -> bool:
     """Whether the commit may reuse sequence numbers and row ids that another branch was given meanwhile.
 
-    Attempts stage at the same time, each on its own branch, which no reader combines with others. The gate writes what
-    main shows under numbers of its own. So no attempt has to start again because another one committed first. An
-    upstream makes its own checks.
+    Attempts stage at the same time, each on its own branch, and no reader combines these branches. The gate gives new
+    numbers to what it publishes. So no attempt has to start again because another one committed first. An upstream
+    makes its own checks.
     """
     return grant.attempt_id is not None and row.protected and row.upstream is None
 
@@ -249,7 +248,7 @@ def may_reuse_sequence_numbers(grant: Grant, row: TableRow) -> bool:
 def require_staging(unit: Unit, attempt_id: str) -> None:
     """Raise unless the attempt is still STAGING when its commit takes effect.
 
-    It may have ended since the commit was checked. Its clean-up would then miss what the commit adds.
+    The attempt may have ended since the commit was checked. Its clean-up would then miss what the commit adds.
     """
     state = attempts.lock(unit, attempt_id).state
     if state is not AttemptState.STAGING:
@@ -257,20 +256,20 @@ def require_staging(unit: Unit, attempt_id: str) -> None:
 
 
 def _not_staging_error(state: AttemptState) -> NotAllowedError:
-    return NotAllowedError(
-        Code.ATTEMPT_NOT_STAGING, "the attempt accepts no more writes", expected=AttemptState.STAGING, got=state
-    )
+    message = "the attempt accepts no more writes"
+    return NotAllowedError(Code.ATTEMPT_NOT_STAGING, message, expected=AttemptState.STAGING, got=state)
 
 
-def require_free(unit: Unit, location: str, *, of: TableRow | None = None) -> None:
-    """Raise `location_taken` if another table lies at, above or below the location."""
-    if tables.find_overlapping(unit, parse_location(location), but=None if of is None else of.table_id) is not None:
+def require_free(unit: Unit, location: str, *, for_table: TableRow | None = None) -> None:
+    """Raise `location_taken` if another table than `for_table` lies at, above or below the location."""
+    own_id = None if for_table is None else for_table.table_id
+    if tables.find_overlapping(unit, parse_location(location), but=own_id) is not None:
         raise Code.LOCATION_TAKEN("another table lies there", got=location)
 
 
 def _lead_to_each_other(place: Location, other: Location) -> bool:
-    """Whether links on this machine lead one of two local places into the other."""
+    """Whether one of two local places lies in the other once links are resolved."""
     if (place.scheme, other.scheme) != ("file", "file"):
         return False
-    real, own = (Path(os.path.realpath(each.local)) for each in (place, other))
-    return real.is_relative_to(own) or own.is_relative_to(real)
+    real_place, real_other = (Path(os.path.realpath(each.local)) for each in (place, other))
+    return real_place.is_relative_to(real_other) or real_other.is_relative_to(real_place)

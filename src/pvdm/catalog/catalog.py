@@ -25,7 +25,7 @@ from pvdm.ledger import Ledger
 from pvdm.ledger.clock import LedgerClock
 
 PUBLISHED_FOLDER: Final = "published"
-"""The folder, beside the tables' own, of the metadata files that consumers load."""
+"""The folder of the metadata files that consumers load, which show nothing that is staged."""
 VIEWS_FOLDER: Final = "views"
 """The folder of views' metadata. It is separate because a view may be registered with the UUID of a table."""
 
@@ -64,26 +64,27 @@ def open_catalog(
     *,
     name: str,
     warehouse: str,
-    homes: StewardPlaces,
+    steward_places: StewardPlaces,
     stores: Stores | None = None,
     vending: VendingSettings | None = None,
     mounts: Sequence[Mount] = (),
 ) -> Catalog:
     """Build the catalog of a ledger. Tables below `mounts` are those of upstream catalogs."""
-    place, home, stores = parse_location(warehouse), location_of(homes.metadata), stores or Stores()
-    files = MetadataFiles(home, stores)
-    own = [location_of(each) for each in (homes.metadata, homes.vault, *homes.reserved) if each is not None]
-    access = CatalogAccess(ledger, place, *own)
+    warehouse_place, stores = parse_location(warehouse), stores or Stores()
+    metadata_folder = location_of(steward_places.metadata)
+    files = MetadataFiles(metadata_folder, stores)
+    own_places = (steward_places.metadata, steward_places.vault, *steward_places.reserved)
+    access = CatalogAccess(ledger, warehouse_place, *(location_of(each) for each in own_places if each is not None))
     upstreams = Upstreams(ledger, clock, mounts, access.require_upstream_place)
     states = States(ledger, files, upstreams)
     commits = Commits(ledger, clock, files, states, access)
-    spaces = Namespaces(ledger, clock, access, upstreams)
-    parts = CatalogParts(ledger, clock, states, access, spaces, commits, place, stores)
-    published = home.child(PUBLISHED_FOLDER)
-    vault = None if homes.vault is None else location_of(homes.vault)
+    namespaces = Namespaces(ledger, clock, access, upstreams)
+    parts = CatalogParts(ledger, clock, states, access, namespaces, commits, warehouse_place, stores)
+    published = metadata_folder.child(PUBLISHED_FOLDER)
+    vault = None if steward_places.vault is None else location_of(steward_places.vault)
 
     def readable_folders(uuid: str) -> tuple[Location, ...]:
-        """The Steward's folders with files of a table that its readers need; not the quarantine."""
+        """The Steward's folders with files that readers of the table need: all of the table's but its quarantine."""
         copies = () if vault is None else (vault.child(uuid, VaultKind.METADATA), vault.child(uuid, VaultKind.DATA))
         return (published.child(uuid), *copies)
 
@@ -91,10 +92,10 @@ def open_catalog(
     responses = TableResponses(ledger, MetadataFiles(published, stores), storage)
     return Catalog(
         name,
-        str(place),
-        spaces,
+        str(warehouse_place),
+        namespaces,
         Tables(parts),
-        Views(parts, MetadataFiles(home.child(VIEWS_FOLDER), stores)),
+        Views(parts, MetadataFiles(metadata_folder.child(VIEWS_FOLDER), stores)),
         Requests(ledger),
         commits,
         states,

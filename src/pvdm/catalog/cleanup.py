@@ -31,9 +31,9 @@ DELETE_PROPERTY: Final = "write.metadata.delete-after-commit.enabled"
 
 @dataclass(frozen=True, slots=True)
 class _UnnamedFiles:
-    """Files in the folder of a table UUID that no pointer has named so far.
+    """Files in the folder of a table UUID that no pointer (the ledger's row for a table) has named so far.
 
-    `last_events` has, for each table id that ever had this UUID, the last event that was read.
+    `last_events` has, for each table id that ever had this UUID, the last event of the step log that was read.
     """
 
     table_uuid: str
@@ -56,7 +56,7 @@ class OrphanSweep:
         self._checked_until_seconds = 0.0
 
     def sweep(self) -> int:
-        """Delete old files that no pointer ever named; at most once a day in one process. Returns how many."""
+        """Delete old files that no pointer ever named, at most once a day in one process. Returns their number."""
         latest, count = time.time() - ORPHAN_AGE_MIN_SECONDS, 0
         with self._ledger.read() as unit:
             restored = restores.newest_micros(unit) is not None
@@ -87,8 +87,8 @@ class OrphanSweep:
     def _schedule(self, found: _UnnamedFiles) -> list[FoundFile]:
         """Schedule the files for deletion and return those that may be deleted.
 
-        `tables.lock` waits for a commit that has begun its swap; the file of that commit stays. A later commit finds
-        its own file scheduled for deletion and writes another one.
+        `tables.lock` waits for a commit that is replacing the pointer; the file of that commit stays. A later commit
+        finds its own file scheduled for deletion and writes another one.
         """
 
         def work(unit: Unit) -> list[FoundFile]:
@@ -146,7 +146,7 @@ def find_superseded(before: TableState, row_after: TableRow, after: TableMetadat
 
 
 class RetentionSweep:
-    """Deletes old documents that commits did not: because of a crash, or because `main` had not changed since.
+    """Deletes old documents that commits did not delete: a crash came first, or `main` had not changed since.
 
     After a restore of the ledger nothing is deleted: a lost pointer may have named any of the files.
     """
@@ -158,7 +158,7 @@ class RetentionSweep:
         self._swept_seconds = 0.0
 
     def sweep(self) -> int:
-        """Delete old documents of every table, at most once a day, and return how many."""
+        """Delete old documents of every table, at most once a day. Returns their number."""
         now = time.time()
         with self._ledger.read() as unit:
             restored = restores.newest_micros(unit) is not None
@@ -171,7 +171,7 @@ class RetentionSweep:
     def _sweep_table(self, table_uuid: str) -> int:
         with self._ledger.read() as unit:
             row = tables.find_by_uuid(unit, table_uuid)
-            # With an earlier table of this UUID, the revision in a file's name does not tell how old the file is.
+            # If an earlier table had this UUID, the revision in a file's name does not tell how old the file is.
             if row is None or row.upstream is not None or len(tables.list_ids(unit, table_uuid)) > 1:
                 return 0
         try:
@@ -188,7 +188,7 @@ class RetentionSweep:
 def find_left_behind(row: TableRow, metadata: TableMetadata, found: Sequence[FoundFile]) -> list[FoundFile]:
     """The documents in a table's folder that a commit should have deleted, or may delete by now.
 
-    The revision in their names is lower than any in the metadata log, so no commit can still make one current.
+    The revision in their names is lower than any in the metadata log, so no running commit can make one current.
     """
     log = metadata.metadata_log
     if not deletes_old_documents(row, metadata) or not log or log[0].timestamp_ms >= _main_changed_ms(metadata):

@@ -1,6 +1,7 @@
-"""Commits. Each is checked against the same metadata document that the compare-and-swap of the pointer expects.
+"""Commits to tables. The pointer, a row of the ledger, names a table's current metadata file (its document).
 
-Files are written and synced before the swap.
+A commit is checked on this document. Its new file is written and synced. Then the swap, one transaction of the ledger,
+moves the pointer from the checked document to the new one, or fails if the pointer has changed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pvdm.catalog.responses import published_view, sees_all
 from pvdm.catalog.rule import as_updates, ref_changes, tag_unavailable_error
 from pvdm.catalog.sanity import StagedAdditions
 from pvdm.catalog.state import States, TableState, unknown_table_error
-from pvdm.catalog.upstream_commit import Extra, Forwarding, Step, Transact, require_proved
+from pvdm.catalog.upstream_commit import Forwarding, Hook, Step, Transact, require_proved
 from pvdm.errors import Code, ConflictError, InputError, NotAllowedError, PvdmError, StateUnknownError
 from pvdm.lake.files import MetadataFiles
 from pvdm.lake.format.json_document import Json
@@ -38,17 +39,16 @@ from pvdm.metadata.gate.target import Permit
 
 COMMIT_TRIES_MAX: Final = 16
 COMMIT_TABLES_MAX: Final = 100
+COMMIT_WAIT_MAX_SECONDS: Final = 10
 _T = TypeVar("_T")
-_RETRIED: Final = frozenset(
+_RETRIED_CODES: Final = frozenset(
     {Code.TABLE_MOVED, Code.VIEW_MOVED, Code.NAMESPACE_MOVED, Code.LEDGER_SERIALIZATION, Code.UPSTREAM_MOVED}
 )
-
-COMMIT_WAIT_MAX_SECONDS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A client's change of a table or view. `make_updates` makes updates that depend on the base, at each try."""
+    """A change of a table or view. `make_updates`, if given, makes the updates from the base, again at each try."""
 
     levels: Levels
     name: str
@@ -59,7 +59,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class _PlannedStep:
-    """One table's checked step and its new file, synced. `before` is None for a new table."""
+    """One table's checked change and its new file, which is synced. `before` is None for a new table."""
 
     change: Change
     namespace: Namespace
@@ -73,7 +73,7 @@ class _PlannedStep:
 
 _NamespaceAndRow = tuple[Namespace, TableRow | None]
 _Pairs = Sequence[tuple[Change, _NamespaceAndRow]]  # each change with the namespace and row of its table
-# Checks the base that the swap compares and the new bytes. It is called again after a conflict.
+# Makes the permit for a commit from the base, the document after it, and its bytes. Called again after a conflict.
 PermitMaker = Callable[[TableState, TableMetadata, bytes], Permit]
 
 
@@ -83,13 +83,13 @@ def retry_if_row_changed(work: Callable[[], _T]) -> _T:
         try:
             return work()
         except ConflictError as error:
-            if error.code not in _RETRIED:
+            if error.code not in _RETRIED_CODES:
                 raise
     return work()
 
 
 class Commits:
-    """The only way in which a table's document changes."""
+    """Makes commits. Only a restore, and a publication to an upstream (`target`), change a table in another way."""
 
     def __init__(
         self, ledger: Ledger, clock: LedgerClock, files: MetadataFiles, states: States, access: CatalogAccess
@@ -108,17 +108,17 @@ class Commits:
         changes: Sequence[Change],
         *,
         permit: PermitMaker | None = None,
-        extra: Extra | None = None,
+        hook: Hook | None = None,
         transact: Transact | None = None,
         then: Callable[[], None] | None = None,
     ) -> list[TableState]:
         """Make all of the changes or none. If a base has changed, the changes are checked again on the new one.
 
-        `extra` runs in the swap's transaction, and `transact` runs the swap inside a larger transaction. `then` runs
+        `hook` runs in the swap's transaction, and `transact` runs the swap inside a larger transaction. `then` runs
         after this commit and before the next commit in the table's queue.
         """
         _require_distinct(changes)
-        # Also before the turn: a caller that may not write to a table must not make others wait for it.
+        # Before the turn: a caller that may not write to a table must not make others wait.
         first_try_rows: list[_NamespaceAndRow] | None = [self._find(grant, change) for change in changes]
         with self.turn([(change.levels, change.name) for change in changes]) as is_unchanged:
             if not is_unchanged:
@@ -126,11 +126,11 @@ class Commits:
 
             def try_once() -> list[TableState]:
                 nonlocal first_try_rows
-                # Rows read before the turn are used for one try only. If they have moved, the swap fails.
+                # Rows read before the turn are used for one try only. If they have changed, the swap fails.
                 rows, first_try_rows = first_try_rows, None
                 if rows is None:
                     rows = [self._find(grant, change) for change in changes]
-                return self._commit(grant, list(zip(changes, rows, strict=True)), permit, extra, transact)
+                return self._commit(grant, list(zip(changes, rows, strict=True)), permit, hook, transact)
 
             states = retry_if_row_changed(try_once)
             if then is not None:
@@ -141,8 +141,8 @@ class Commits:
     def turn(self, tables: Sequence[tuple[Levels, str]]) -> Iterator[bool]:
         """Wait for a turn among this Steward's threads, then among the Stewards on the same ledger.
 
-        Yields whether what was read of the tables before is still current. On PostgreSQL that is never sure, since
-        another Steward may have changed them at any time.
+        Yields whether rows that were read before the turn are certainly still current. On PostgreSQL that is never
+        certain, since another Steward may change them at any time.
         """
         names = [namespaces.dotted_name((*levels, name)) for levels, name in tables]
         with self._queues.turn(tables) as at_once, self._ledger.take_turn(names):
@@ -150,12 +150,12 @@ class Commits:
             yield at_once and self._ledger.dialect == "sqlite"
 
     def _commit(
-        self, grant: Grant, changes: _Pairs, permit: PermitMaker | None, extra: Extra | None, transact: Transact | None
+        self, grant: Grant, changes: _Pairs, permit: PermitMaker | None, hook: Hook | None, transact: Transact | None
     ) -> list[TableState]:
-        extra = _with_staging_check(grant, extra)
+        hook = _with_staging_check(grant, hook)
         if any(row is not None and row.upstream is not None for _, (_, row) in changes):
-            return [self._forward(grant, changes, permit, extra, transact)]
-        planned: list[_PlannedStep | TableState] = []
+            return [self._forward(grant, changes, permit, hook, transact)]
+        planned: list[_PlannedStep | TableState] = []  # a TableState for a table that does not change
         written: list[Pointer] = []
         with remove_uncommitted(self._files, written):
             for change, found in changes:
@@ -163,13 +163,13 @@ class Commits:
                 planned.append(step)
                 if isinstance(step, _PlannedStep):
                     written.append(step.file)
-            rows = self._swap(planned, extra, transact)
+            rows = self._swap(planned, hook, transact)
         return self._finish(planned, rows)
 
     def _forward(
-        self, grant: Grant, changes: _Pairs, permit: PermitMaker | None, extra: Extra | None, transact: Transact | None
+        self, grant: Grant, changes: _Pairs, permit: PermitMaker | None, hook: Hook | None, transact: Transact | None
     ) -> TableState:
-        """Commit to an upstream, which compares and swaps one table at a time."""
+        """Commit to an upstream, which changes one table at a time."""
         (change, (_, row)), *others = changes
         if others or row is None:
             raise Code.UPSTREAM_REFUSED(reason="upstream_alone", got=f"{len(changes)} tables")
@@ -180,10 +180,10 @@ class Commits:
         now_ms = max(self._clock.now_micros() // 1_000, before.metadata.last_updated_ms)
         after, updates = self._check_change(grant, before, change, permit, now_ms)
         additions = self._access.staged_additions(grant, before, after)
-        # Other roles' requirements were checked on the published view, which the upstream does not know. A change with
-        # a permit has none.
+        # The upstream does not know the published view, on which requirements of other roles were checked. A change
+        # with a permit has no requirements.
         required = change.requirements if sees_all(grant.role) else ()
-        state = self._forwarding.forward(Step(before, after, required, updates, additions), extra, transact)
+        state = self._forwarding.forward(Step(before, after, required, updates, additions), hook, transact)
         if not sees_staged:
             with failures_mean_state_unknown():
                 require_proved(self._ledger, state)  # the upstream may have got unproved snapshots meanwhile
@@ -198,11 +198,11 @@ class Commits:
         *,
         replaces: TableRow | None = None,
         may_reuse_uuid: bool = False,
-        extra: Extra | None = None,
+        hook: Hook | None = None,
     ) -> TableState:
         """Create a table with its first document; the table `replaces` is dropped.
 
-        `may_reuse_uuid`: it is registered from its own metadata, so a dropped table may have had its UUID.
+        `may_reuse_uuid`: the table is registered from its metadata file, so a dropped table may have had its UUID.
         """
         self._states.upstreams.require_not_upstream(namespace.levels, operation=f"create {name}")
         self._access.require_create(grant, namespace, name, after, replaces=replaces)
@@ -211,12 +211,13 @@ class Commits:
         change = Change(namespace.levels, name, (), ())
         step = _PlannedStep(change, namespace, None, after, file, replaces, may_reuse_uuid)
         with remove_uncommitted(self._files, [file]):
-            rows = self._swap([step], extra)
+            rows = self._swap([step], hook)
         return self._finish([step], rows)[0]
 
     def _plan(
         self, grant: Grant, change: Change, found: _NamespaceAndRow, permit: PermitMaker | None
     ) -> _PlannedStep | TableState:
+        """Check the change and write the new file. Returns the state before if nothing changes."""
         namespace, row = found
         now_ms = self._clock.now_micros() // 1_000
         if row is None:
@@ -238,12 +239,12 @@ class Commits:
     def _check_change(
         self, grant: Grant, before: TableState, change: Change, permit: PermitMaker | None, now_ms: int
     ) -> tuple[TableMetadata, Sequence[Json]]:
-        """Check the change and return the table after it, with its updates. The same document if nothing changes."""
+        """Check the change. Returns the document after it, the same object if nothing changes; and the updates."""
         if sees_all(grant.role) or permit is not None:
             check_requirements(before.metadata, change.requirements)
             updates = change.updates if change.make_updates is None else change.make_updates(before)
             return self._apply(grant, before, updates, permit, now_ms), updates
-        # Checked on the published view, so that hidden parts are neither changed nor disclosed by a refusal.
+        # Checked on what consumers see, so that hidden parts are neither changed nor disclosed by a refusal.
         view = published_view(before.metadata)
         check_requirements(view, change.requirements)
         changed = self._apply(grant, TableState(before.row, view), change.updates, None, now_ms)
@@ -276,7 +277,7 @@ class Commits:
         return after
 
     def _find(self, grant: Grant, change: Change) -> _NamespaceAndRow:
-        """The change's namespace and table, if the grant may change the table. No metadata file here is read."""
+        """The namespace and row of the changed table, without its document. Raises if the grant may not write to it."""
         may_create = is_create(change.requirements)
         namespace, row = self.find(grant, change.levels, change.name)
         if row is not None:
@@ -288,7 +289,7 @@ class Commits:
         return namespace, row
 
     def find(self, grant: Grant, levels: Levels, name: str) -> tuple[Namespace, TableRow | None]:
-        """The namespace, for grants of its domain, and its table.
+        """The namespace, for grants of its domain, and the row of its table, or None if there is no such table.
 
         An upstream's table that the ledger lacks is added first.
         """
@@ -300,19 +301,19 @@ class Commits:
         return namespace, row or self._states.upstreams.add_from_upstream(namespace, name)
 
     def _swap(
-        self, planned: Sequence[_PlannedStep | TableState], extra: Extra | None, transact: Transact | None = None
+        self, planned: Sequence[_PlannedStep | TableState], hook: Hook | None, transact: Transact | None = None
     ) -> list[TableRow]:
         """Swap all pointers in one transaction. Returns the rows after it."""
         steps = [step for step in planned if isinstance(step, _PlannedStep)]
-        if not steps and extra is None:
+        if not steps and hook is None:
             return [step.row for step in planned if isinstance(step, TableState)]
 
         def work(unit: Unit) -> list[TableRow]:
             tables.lock(unit, [_uuid(step) for step in planned])
             tables.require_not_scheduled_for_deletion(unit, [step.file.name for step in steps])
             rows = [_write_step(unit, step) for step in planned]
-            if extra is not None:
-                extra(unit, rows)
+            if hook is not None:
+                hook(unit, rows)
             return rows
 
         if transact is not None:
@@ -320,17 +321,14 @@ class Commits:
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
     def _finish(self, planned: Sequence[_PlannedStep | TableState], rows: Sequence[TableRow]) -> list[TableState]:
-        """Cache the new documents and delete old ones. A failure here is reported as state unknown."""
+        """Cache the new documents and delete old ones. A failure here becomes `StateUnknownError`."""
         with failures_mean_state_unknown():
             fault.point("catalog.after_swap")
             pairs = zip(planned, rows, strict=True)
             return [step if isinstance(step, TableState) else self._cache_and_prune(step, row) for step, row in pairs]
 
     def _cache_and_prune(self, step: _PlannedStep, row: TableRow) -> TableState:
-        """Cache the new document, and delete old ones that are no longer needed.
-
-        Files that cannot be deleted now are left to a later sweep.
-        """
+        """Cache the new document, and delete old ones that are no longer needed; a later sweep deletes the others."""
         self._states.keep(step.file.sha256, step.after)
         for location in [] if step.before is None else find_superseded(step.before, row, step.after):
             with contextlib.suppress(PvdmError):
@@ -357,6 +355,7 @@ def _uuid(step: _PlannedStep | TableState) -> str:
 
 
 def _write_step(unit: Unit, step: _PlannedStep | TableState) -> TableRow:
+    """Write the table's row, in the swap's transaction, and return it. Raises if the base has changed."""
     if isinstance(step, TableState):
         # This table does not change, but the others were checked together with it.
         tables.require_unchanged(unit, step.row)
@@ -366,16 +365,16 @@ def _write_step(unit: Unit, step: _PlannedStep | TableState) -> TableRow:
         if step.additions is not None:
             step.additions.note(unit, row)
     else:
-        home, table_uuid = step.namespace, _uuid(step)
-        namespaces.require_unchanged(unit, home)
+        namespace, table_uuid = step.namespace, _uuid(step)
+        namespaces.require_unchanged(unit, namespace)
         if step.replaces is not None:
             tables.drop(unit, step.replaces)
         # A UUID that is protected in the log stays protected, even if a restored ledger has lost its table.
-        contract_hash = home.protected_by or protections.current_contract(unit, table_uuid)
+        contract_hash = namespace.protected_by or protections.current_contract(unit, table_uuid)
         new = NewTable(
-            namespace_id=home.namespace_id,
+            namespace_id=namespace.namespace_id,
             name=step.change.name,
-            domain=home.domain,
+            domain=namespace.domain,
             table_uuid=table_uuid,
             location=step.after.location,
             pointer=step.file,
@@ -385,20 +384,20 @@ def _write_step(unit: Unit, step: _PlannedStep | TableState) -> TableRow:
         row = tables.create(unit, new)
     if step.before is None or step.before.row.location != row.location:
         unit.lock_name("places")
-        require_free(unit, row.location, of=row)
+        require_free(unit, row.location, for_table=row)
     return row
 
 
-def _with_staging_check(grant: Grant, extra: Extra | None) -> Extra | None:
-    """`extra`, and for a token of one attempt a check in the swap's transaction that it is still STAGING."""
+def _with_staging_check(grant: Grant, hook: Hook | None) -> Hook | None:
+    """The hook; for a token of one attempt, one that first checks that the attempt is still STAGING."""
     attempt_id = grant.attempt_id
     if attempt_id is None:
-        return extra
+        return hook
 
     def work(unit: Unit, rows: Sequence[TableRow]) -> None:
         require_staging(unit, attempt_id)
-        if extra is not None:
-            extra(unit, rows)
+        if hook is not None:
+            hook(unit, rows)
 
     return work
 
@@ -433,7 +432,7 @@ class TableQueues:
     def turn(self, tables: Iterable[tuple[Levels, str]]) -> Iterator[bool]:
         """Wait for a turn at all of the tables, always in the same order, so that there is no deadlock.
 
-        Yields False after a wait: what was read of the tables before has probably changed.
+        Yields False after a wait: rows that were read before have probably changed.
         """
         at_once = True
         with contextlib.ExitStack() as stack:

@@ -13,7 +13,7 @@ from typing import Final
 from pvdm.errors import Code
 from pvdm.lake.format.json_document import METADATA_SIZE_MAX_BYTES
 from pvdm.lake.paths import Location, parse_location
-from pvdm.lake.stores.local import NOT_PLAIN
+from pvdm.lake.stores.local import NOT_PLAIN_ERRNOS
 from pvdm.lake.stores.store import read
 from pvdm.lake.stores.stores import Stores
 from pvdm.ledger.catalog.namespaces import NAMESPACE_LEVELS_MAX, Levels
@@ -23,12 +23,12 @@ from pvdm.model import canonical_json
 NAME_MAX_CHARACTERS: Final = 255
 SEPARATOR: Final = "\x1f"
 
+# Control characters and lone surrogates.
 _FORBIDDEN: Final = re.compile(r"[\x00-\x1f\x7f]|[\ud800-\udfff]")
-
 _UNSAFE_CHARACTER: Final = re.compile(r"[^A-Za-z0-9_-]")
 _FOLDER_CHARACTERS: Final = 64
 _HASH_CHARACTERS: Final = 32
-# Where engines put a table's files, if not below its location.
+# The properties by which engines put a table's files elsewhere than below its location.
 WRITE_PATHS: Final = (
     "write.data.path",
     "write.metadata.path",
@@ -38,7 +38,7 @@ WRITE_PATHS: Final = (
 
 
 def parse_levels(text: str) -> Levels:
-    """The levels of a namespace in a path or query, joined by the unit separator."""
+    """The levels of a namespace from a path or query, where the unit separator joins them."""
     return require_levels(text.split(SEPARATOR))
 
 
@@ -50,7 +50,7 @@ def require_levels(levels: list[str]) -> Levels:
 
 
 def full_name(parts: Sequence[str]) -> str:
-    """Levels, and perhaps a table, as one unambiguous text: dotted, or a JSON array if that could be misread."""
+    """A namespace's levels, or levels and a table, as one text: dotted, or a JSON array if dots would be ambiguous."""
     dotted = ".".join(parts)
     plain = not any("." in part for part in parts) and not dotted.startswith("[")
     return dotted if plain else canonical_json.dump(list(parts)).decode()
@@ -83,7 +83,7 @@ def require_name(name: str, what: str) -> str:
 
 
 def new_place(warehouse: Location, levels: Levels, name: str, uuid: str) -> Location:
-    """A new folder for a table or view. It has the UUID in its name: an earlier table may have had the same name."""
+    """A new folder for a table or view. Its name has the UUID, since an earlier table may have had the same name."""
     folder = _UNSAFE_CHARACTER.sub("_", name)[:_FOLDER_CHARACTERS]
     return namespace_folder(warehouse, levels).child(f"{folder}-{uuid.replace('-', '')}")
 
@@ -114,7 +114,7 @@ def read_metadata(place: Location, stores: Stores) -> bytes:
     try:
         return read(stores.for_reading(place), place, METADATA_SIZE_MAX_BYTES)
     except OSError as error:
-        if isinstance(error, FileNotFoundError) or error.errno in NOT_PLAIN:
+        if isinstance(error, FileNotFoundError) or error.errno in NOT_PLAIN_ERRNOS:
             raise Code.LOCATION_INVALID(reason="metadata_location_missing", got=str(place)[:200]) from None
         message = f"the metadata file cannot be read: {error.strerror}"
         raise Code.STORAGE_UNAVAILABLE(message, reason="metadata_files_unavailable") from None
@@ -123,20 +123,21 @@ def read_metadata(place: Location, stores: Stores) -> bytes:
 def require_domain_place(
     grant: Grant, place: Location, warehouse: Location, owners: Sequence[tuple[Levels, str]]
 ) -> None:
-    """Refuse a place in or around a folder of another domain's namespace. A grant of every domain may use any place.
+    """Raise if the place is in a namespace's folder of another domain, or contains one.
 
-    A place in the warehouse but in no namespace's folder is refused too: it may become another domain's.
+    A place in the warehouse but in no namespace's folder is refused too: it may become another domain's. A grant of
+    every domain may use any place. `owners` has the levels and the domain of every namespace.
     """
     if grant.domain == EVERY_DOMAIN:
         return
     folders = [(namespace_folder(warehouse, levels), domain) for levels, domain in owners]
-    homes = [(name, domain) for folder, domain in folders for name in _resolve_names(folder)]
-    for name in _resolve_names(place):
-        above = [(home, domain) for home, domain in homes if name.is_under(home) and name != home]
-        _, owner = max(above, key=lambda pair: len(pair[0].parts), default=(None, None))
-        inside = any(name.overlaps(root) for root in _resolve_names(warehouse))
-        around = any(home.is_under(name) and domain != grant.domain for home, domain in homes)
-        if around or (inside and owner is None) or (owner is not None and owner != grant.domain):
+    owned = [(path, domain) for folder, domain in folders for path in _resolve_paths(folder)]
+    for path in _resolve_paths(place):
+        above = [(folder, domain) for folder, domain in owned if path.is_under(folder) and path != folder]
+        _, owner = max(above, key=lambda pair: len(pair[0].parts), default=(None, None))  # the innermost folder's
+        in_warehouse = any(path.overlaps(root) for root in _resolve_paths(warehouse))
+        contains_foreign = any(folder.is_under(path) and domain != grant.domain for folder, domain in owned)
+        if contains_foreign or (in_warehouse and owner is None) or (owner is not None and owner != grant.domain):
             raise Code.LOCATION_OF_OTHER_DOMAIN(
                 expected=f"a place in a namespace's folder of the domain {grant.domain}, or outside the warehouse",
                 got=str(place)[:200],
@@ -144,14 +145,14 @@ def require_domain_place(
 
 
 def changed_write_paths(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Location]:
-    """The places to which properties newly send files. Raises InputError for an invalid location."""
+    """The places in `WRITE_PATHS` that are new or changed. Raises InputError for an invalid location."""
     for key in WRITE_PATHS:
         if key in after and after[key] != before.get(key):
             yield parse_location(after[key])
 
 
-def _resolve_names(place: Location) -> set[Location]:
-    """The place by its name and, on this machine, after resolving links."""
+def _resolve_paths(place: Location) -> set[Location]:
+    """The place as it is named and, on this machine, as it is after resolving links."""
     if place.scheme != "file":
         return {place}
     return {place, Location("file", "", Path(os.path.realpath(place.local)).parts[1:])}

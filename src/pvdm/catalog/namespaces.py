@@ -46,7 +46,7 @@ class Namespaces:
     def create(
         self, grant: Grant, levels: Levels, properties: Mapping[str, str], *, key: RequestKey | None = None
     ) -> Namespace:
-        """Create a namespace, in its parent's domain and under its parent's protection, if it has a parent."""
+        """Create a namespace. If it has a parent, it belongs to the parent's domain and inherits its protection."""
         self._access.require_may_manage(grant)
         if self._upstreams.mount_of(levels) is not None:
             # An operator decides to which domain the namespace belongs.
@@ -90,7 +90,7 @@ class Namespaces:
         *,
         key: RequestKey | None = None,
     ) -> dict[str, list[str]]:
-        """Set some properties, remove others. Returns the names, as the protocol's response has them."""
+        """Set some properties, remove others. Returns the lists of names that the protocol's response has."""
         self._access.require_may_manage(grant)
         in_both = sorted(set(updates) & set(removals))
         if in_both:
@@ -120,7 +120,7 @@ class Namespaces:
 
 
 def _choose_domain(grant: Grant, parent: Namespace | None, properties: Mapping[str, str]) -> str:
-    """The parent's domain. At the top it is the grant's own; a grant of every domain names one by a property."""
+    """The parent's domain, or at the top level the grant's. A grant of every domain may choose one by a property."""
     wanted = properties.get(DOMAIN_PROPERTY)
     owner = parent.domain if parent is not None else grant.domain
     if wanted in (None, owner):

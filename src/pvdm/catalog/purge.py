@@ -9,7 +9,6 @@ table of another domain in the place stops the purge, since it may be registered
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
 import secrets
 import shutil
@@ -37,18 +36,18 @@ _PURGED_PREFIX: Final = ".pvdm-purged-"
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """A place whose files were not deleted, or not all of them, and why."""
+    """A place where a purge left files, and why."""
 
     place: str
     why: str
 
 
 class _RefusedError(Exception):
-    """Why nothing is deleted."""
+    """The purge is refused; the message is the reason."""
 
 
 class Purge:
-    """One purge of a place by its domain. A table is read again only if it has changed."""
+    """One purge of a place, for the domain that owned the table. Another table is read again only if it has changed."""
 
     def __init__(self, ledger: Ledger, states: States, warehouse: Location, place: Location, domain: str) -> None:
         self._ledger = ledger
@@ -60,14 +59,14 @@ class Purge:
         self._reads_left = PURGE_FILES_READ_MAX
 
     def foresee(self, state: TableState) -> Leftover | None:
-        """Why a purge of the table, which still exists, would leave files; None if it would leave none."""
-        return self._explain_refusal(lambda: self._foresee(state))
+        """Before the table is dropped: the reason why a purge would leave files; None if it would leave none."""
+        return self._do_or_explain(lambda: self._foresee(state))
 
     def run(self) -> Leftover | None:
-        """Delete the folder and return what is left of it. Links in it are deleted as links, never followed."""
-        return self._explain_refusal(self._run)
+        """Delete the folder. Returns what is left of it, or None. Links in it are deleted and never followed."""
+        return self._do_or_explain(self._run)
 
-    def _explain_refusal(self, work: Callable[[], None]) -> Leftover | None:
+    def _do_or_explain(self, work: Callable[[], None]) -> Leftover | None:
         """Do the work. If it refuses or fails, return the place and the reason."""
         try:
             work()
@@ -84,13 +83,13 @@ class Purge:
         with self._ledger.read() as unit:
             if tables.was_protected(unit, state.row):
                 raise _RefusedError("the table was protected, and its proofs name files that are kept as evidence")
-        self._require_unneeded(but=state.row)
+        self._require_unneeded(except_table=state.row)
         self._require_all_inside(state)
 
     def _require_all_inside(self, state: TableState) -> None:
         """Refuse if an existing file of the table lies outside its place."""
         try:
-            for file in self._files(state.metadata, gone_is_empty=True):
+            for file in self._list_files(state.metadata, gone_is_empty=True):
                 named = parse_location(file)
                 if not named.is_under(self._place) and (named.scheme != "file" or os.path.lexists(named.local)):
                     raise _RefusedError(f"the table has files outside its place, {named} among them")
@@ -116,20 +115,20 @@ class Purge:
         self._require_unneeded()
         aside = path.with_name(f"{prefix}{secrets.token_hex(8)}")
         path.rename(aside)
-        # A table registered from here on finds no files; for one registered meanwhile they are moved back.
+        # A table that is registered from now on finds no files. For one registered before, they are moved back.
         try:
             self._require_unneeded()
-        except BaseException as needed:
+        except BaseException as refusal:
             if not _move_back(aside, path):
-                raise _RefusedError(f"{needed}; files that could not be brought back lie in {aside}") from None
+                raise _RefusedError(f"{refusal}; files that could not be brought back lie in {aside}") from None
             raise
         shutil.rmtree(aside, ignore_errors=True)
         if aside.exists():
             raise _RefusedError(f"some of it cannot be removed, and lies in {aside}")
 
-    def _require_unneeded(self, but: TableRow | None = None) -> None:
+    def _require_unneeded(self, except_table: TableRow | None = None) -> None:
         """Refuse if a table lies there or names a file there, or a dropped table of another domain lies there."""
-        own = None if but is None else but.table_id
+        own = None if except_table is None else except_table.table_id
         with self._ledger.read() as unit:
             if tables.find_overlapping(unit, self._place, but=own) is not None:
                 raise _RefusedError("a table lies there")
@@ -137,47 +136,47 @@ class Purge:
                 raise _RefusedError("a dropped table of another domain lies there")
             owners = namespaces.list_owners(unit)
             rows = tables.list_live(unit)
-        homes: dict[Location, str] = {namespace_folder(self._warehouse, levels): domain for levels, domain in owners}
-        self._require_own(homes)
+        domains = {namespace_folder(self._warehouse, levels): domain for levels, domain in owners}
+        self._require_own_place(domains)
         for row in rows:
-            if row.table_id != own and (row.domain == self._domain or not _is_in_own_domain(row, homes)):
+            if row.table_id != own and (row.domain == self._domain or not _is_in_own_domain(row, domains)):
                 self._require_not_named(row)
 
-    def _require_own(self, homes: Mapping[Location, str]) -> None:
-        """Refuse a namespace's folder, which has several tables' files, and a place in another domain's folder."""
-        for home, domain in homes.items():
-            if home.is_under(self._place):
+    def _require_own_place(self, domains: Mapping[Location, str]) -> None:
+        """Refuse a place that is or contains a namespace's folder, and a place in another domain's folder."""
+        for folder, domain in domains.items():
+            if folder.is_under(self._place):
                 raise _RefusedError("a namespace's folder lies there")
-            if domain != self._domain and self._place.is_under(home):
+            if domain != self._domain and self._place.is_under(folder):
                 raise _RefusedError("it lies in a namespace's folder of another domain")
 
     def _require_not_named(self, row: TableRow) -> None:
         if self._checked_pointers.get(row.table_id) == row.pointer.sha256:
             return
         try:
-            files = self._files(self._states.of(row).metadata)
+            files = self._list_files(self._states.of(row).metadata)
             if any(parse_location(file).is_under(self._place) for file in files):
                 raise _RefusedError(f"the table {row.table_uuid} names a file there")
         except PvdmError as error:
             raise _RefusedError(f"the table {row.table_uuid} cannot be read: {error.reason}") from None
         self._checked_pointers[row.table_id] = row.pointer.sha256
 
-    def _files(self, metadata: TableMetadata, *, gone_is_empty: bool = False) -> Iterator[str]:
-        """Every file that the table names. With `gone_is_empty` a list or manifest that is gone names nothing."""
+    def _list_files(self, metadata: TableMetadata, *, gone_is_empty: bool = False) -> Iterator[str]:
+        """Every file that the table names. With `gone_is_empty` a manifest or list that is gone names nothing."""
 
-        def readable(path: str) -> bool:
+        def is_readable(path: str) -> bool:
             return not gone_is_empty or os.path.lexists(parse_location(path).local)
 
-        named = itertools.chain(metadata.statistics, metadata.partition_statistics)
-        yield from (file.path for file in named)
+        for file in (*metadata.statistics, *metadata.partition_statistics):
+            yield file.path
         lists = {each.manifest_list for each in metadata.snapshots if each.manifest_list is not None}
         manifests = {path for each in metadata.snapshots if each.manifest_list is None for path in each.manifests}
         yield from lists
-        for path in filter(readable, sorted(lists)):
+        for path in filter(is_readable, sorted(lists)):
             found = read_manifest_list(self._read(path), format_version=metadata.format_version).manifests
             manifests |= {each.manifest_path for each in found}
         yield from manifests
-        for path in filter(readable, sorted(manifests)):
+        for path in filter(is_readable, sorted(manifests)):
             for entry in read_manifest(self._read(path)).entries:
                 yield entry.data_file.file_path
 
@@ -193,20 +192,19 @@ class Purge:
                     raise _RefusedError("a manifest that may name a file there is no plain file")
                 return opened.read(AVRO_FILE_MAX_BYTES + 1)
         except OSError as error:
-            raise _RefusedError(
-                f"a manifest that may name a file there cannot be read: {error.strerror or type(error).__name__}"
-            ) from None
+            why = error.strerror or type(error).__name__
+            raise _RefusedError(f"a manifest that may name a file there cannot be read: {why}") from None
 
 
-def _is_in_own_domain(row: TableRow, homes: Mapping[Location, str]) -> bool:
-    """Whether the table lies in a folder of its own domain. Only an operator can put one elsewhere."""
+def _is_in_own_domain(row: TableRow, domains: Mapping[Location, str]) -> bool:
+    """Whether the table lies below a namespace's folder of its own domain. Only an operator can put one elsewhere."""
     place = parse_location(row.location)
     above = (Location(place.scheme, place.authority, place.parts[:end]) for end in range(len(place.parts)))
-    return any(homes.get(folder) == row.domain for folder in above)
+    return any(domains.get(folder) == row.domain for folder in above)
 
 
 def _move_back(aside: Path, path: Path) -> bool:
-    """Put the files back beside what was created there meanwhile. Returns whether all of them are back."""
+    """Move the files back, beside files that were created there meanwhile. Returns whether all of them are back."""
     try:
         if not path.exists():
             aside.rename(path)

@@ -34,33 +34,33 @@ class UndecidedError(Exception):
 
 
 class NamedFiles:
-    """What lists and manifests name, kept for later searches: writers of Iceberg never change either in place.
+    """Caches which files manifest lists and manifests name. Iceberg's writers never change either in place.
 
-    If one was changed in place nevertheless, the search uses its old content. A clean-up may then keep a file too long,
-    or delete one of its own attempt. Other attempts may not name such a file.
+    If one was changed in place nevertheless, the search uses its old content. A clean-up of an attempt may then keep a
+    file too long, or delete one that only this attempt names: no other attempt is allowed to name its files.
     """
 
     def __init__(self, *, paths_max: int = NAMED_FILES_MAX) -> None:
-        self._kept: SizedCache[str, tuple[str, ...]] = SizedCache(paths_max)
+        self._cache: SizedCache[str, tuple[str, ...]] = SizedCache(paths_max)
 
     def get(self, path: str, read: Callable[[], Iterable[str]]) -> tuple[str, ...]:
-        """The paths that the list or manifest at this path names. Errors are not kept."""
-        found = self._kept.get(path)
+        """The paths that the list or manifest at this path names; `read` is called if they are not cached."""
+        found = self._cache.get(path)
         if found is None:
             found = tuple(read())
-            self._kept.put(path, found, 1 + len(found))
+            self._cache.put(path, found, 1 + len(found))
         return found
 
 
 class References:
-    """Searches every table that changed after an event of the ledger. Pointers before it name no newer file.
+    """Searches the tables whose pointers changed after an event of the ledger. Older pointers name no newer file.
 
     Events are ordered by their ids, not by times: a commit takes its time before its transaction begins, from the clock
     of its Steward.
     """
 
     def __init__(self, ledger: Ledger, states: States, reader: FileReader, named: NamedFiles | None = None) -> None:
-        """`named` is given by a caller that searches often; the others read every list and manifest again."""
+        """A caller that searches often gives `named`. Without it every list and manifest is read again."""
         self._ledger = ledger
         self._states = states
         self._reader = reader
@@ -84,7 +84,7 @@ class References:
             self._named,
             lambda place: any(place.is_under(folder) for folder in folders),
             entries=entries,
-            reads_max=REFERENCES_READ_MAX,
+            reads_left=REFERENCES_READ_MAX,
         )
         return Search(self._ledger, self._states, walk, older_snapshots, after_event)
 
@@ -93,12 +93,12 @@ class References:
     ) -> Search:
         """A search for these files, none of which is older than the event. `older_snapshots` as in `search_below`."""
         files = frozenset(wanted)
-        walk = _FileWalk(self._reader, self._named, files.__contains__, entries=True, reads_max=ORPHANS_READ_MAX)
+        walk = _FileWalk(self._reader, self._named, files.__contains__, entries=True, reads_left=ORPHANS_READ_MAX)
         return Search(self._ledger, self._states, walk, older_snapshots, after_event)
 
 
 class Search:
-    """Finds files that tables name. Every list and manifest is read once; a second look reads only what is new."""
+    """Finds files that tables name. Every list and manifest is read once: a second look reads only new ones."""
 
     def __init__(
         self,
@@ -121,22 +121,22 @@ class Search:
         return self._file_walk.found
 
     def look_through(self) -> set[Location]:
-        """The files that a snapshot names now, and those found before."""
+        """Read the tables that have changed since the last look. Returns the files that were ever found to be named."""
         with self._ledger.read() as unit:
             rows = tables.list_live(unit)
-            changed = (
-                None if self._pointers else {row.table_id for row in tables.list_changed_after(unit, self._after_event)}
-            )
-        moved = [row for row in rows if row.upstream is not None or self._has_moved(row, changed)]
-        for row in moved:
-            self._visit(row)
+            changed: set[str] | None = None  # on the first look: the tables that changed after the event
+            if not self._pointers:
+                changed = {row.table_id for row in tables.list_changed_after(unit, self._after_event)}
+        for row in rows:
+            if row.upstream is not None or self._has_changed(row, changed):
+                self._visit(row)
         self._pointers = {row.table_id: row.pointer.sha256 for row in rows}
         return self.referenced
 
     def unreferenced(self, places: Iterable[Location]) -> Iterator[Location]:
         """The places that nothing references, each yielded soon after a look.
 
-        A caller that deletes one before it asks for the next deletes none that was named before the last look.
+        A caller that deletes each place before it asks for the next deletes none that was named at the last look.
         """
         last_look = -math.inf
         for place in places:
@@ -155,8 +155,8 @@ class Search:
         except UndecidedError as why:
             raise UndecidedError(f"of the table {name}, {why}") from None
 
-    def _has_moved(self, row: TableRow, changed: Collection[str] | None) -> bool:
-        """Whether the table must be read: at first by its history, later by its last pointer."""
+    def _has_changed(self, row: TableRow, changed: Collection[str] | None) -> bool:
+        """Whether the table has changed: by `changed` on the first look, later by the pointer of the last look."""
         if changed is not None:
             return row.table_id in changed
         return self._pointers is None or self._pointers.get(row.table_id) != row.pointer.sha256
@@ -170,37 +170,37 @@ class _FileWalk:
     named: NamedFiles
     wanted: Callable[[Location], bool]
     entries: bool
-    reads_max: int
+    reads_left: int
     _seen: set[str] = field(default_factory=set, init=False)
-    # The manifest lists whose files are noted, by table UUID and older snapshot.
+    # The manifest lists whose files are in `found` already, by table UUID and older snapshot.
     _noted_lists: dict[tuple[str | None, int | None], set[str]] = field(default_factory=dict, init=False)
     found: set[Location] = field(default_factory=set, init=False)
 
     def visit_table(self, metadata: TableMetadata, older_id: int | None) -> None:
-        """Note the wanted files that the table names in any snapshot, except the manifests of the older one."""
+        """Note the wanted files that the table names, except in the older snapshot, its manifests and its ancestors."""
         for file in (*metadata.statistics, *metadata.partition_statistics):
             self._note(file.path)
-        before = None if older_id is None else metadata.snapshot(older_id)
-        older = set() if before is None else set(self._manifests(metadata, before))
-        # Sequence numbers do not order snapshots: attempts may share one.
-        ancestors = set() if before is None else {each.snapshot_id for each in metadata.ancestry(before.snapshot_id)}
-        table_and_older = metadata.table_uuid, None if before is None else before.snapshot_id
+        older = None if older_id is None else metadata.snapshot(older_id)
+        older_manifests = set() if older is None else set(self._manifests(metadata, older))
+        # Found by ancestry, not by sequence numbers: attempts may share a number.
+        skipped = set() if older is None else {each.snapshot_id for each in metadata.ancestry(older.snapshot_id)}
+        table_and_older = metadata.table_uuid, None if older is None else older.snapshot_id
         noted = self._noted_lists.setdefault(table_and_older, set())
         for snapshot in metadata.snapshots:
-            if snapshot.snapshot_id in ancestors or snapshot.manifest_list in noted:
+            if snapshot.snapshot_id in skipped or snapshot.manifest_list in noted:
                 continue
             try:
-                self._visit_snapshot(metadata, snapshot, older)
+                self._visit_snapshot(metadata, snapshot, older_manifests)
             except PvdmError as error:
                 raise UndecidedError(f"{_describe(metadata, snapshot)} cannot be read: {error.reason}") from None
             if snapshot.manifest_list is not None:
                 noted.add(snapshot.manifest_list)
 
-    def _visit_snapshot(self, metadata: TableMetadata, snapshot: Snapshot, older: set[str]) -> None:
+    def _visit_snapshot(self, metadata: TableMetadata, snapshot: Snapshot, older_manifests: set[str]) -> None:
         if snapshot.manifest_list is not None:
             self._note(snapshot.manifest_list)
         for path in self._manifests(metadata, snapshot):
-            if path not in self._seen and path not in older:
+            if path not in self._seen and path not in older_manifests:
                 self._seen.add(path)
                 self._note(path)
                 for file in self.named.get(path, partial(self._read_entries, path)) if self.entries else ():
@@ -226,14 +226,14 @@ class _FileWalk:
         if self.wanted(place):
             self.found.add(place)
 
-    def _read(self, path: str, most: int) -> bytes:
-        if not self.reads_max:
+    def _read(self, path: str, max_bytes: int) -> bytes:
+        if not self.reads_left:
             raise UndecidedError("more manifests would have to be read than are allowed")
-        self.reads_max -= 1
-        return self.reader.read(path, most=most)
+        self.reads_left -= 1
+        return self.reader.read(path, max_bytes=max_bytes)
 
 
 def _describe(metadata: TableMetadata, snapshot: Snapshot) -> str:
-    """The snapshot, and the branches that end with it. A staging branch is named after its attempt."""
+    """The snapshot's id, and the refs that point to it. A staging branch is named after its attempt."""
     heads = sorted(name for name, ref in metadata.refs.items() if ref.snapshot_id == snapshot.snapshot_id)
     return f"snapshot {snapshot.snapshot_id}" + (f" of {', '.join(heads)}" if heads else "")

@@ -1,4 +1,4 @@
-"""Idempotent requests: a repeated request with its idempotency key returns the first answer and executes nothing."""
+"""Idempotent requests: a repetition with the same idempotency key gets the first answer and executes nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pvdm.ledger.catalog.requests import Request
 from pvdm.ledger.record.tokens import Grant
 from pvdm.model import canonical_json
 
-# After this time a key and its response are deleted. The protocol's configuration tells clients this time.
+# After this time a key and its response are deleted. The catalog's configuration tells clients this time.
 REQUEST_KEPT_MAX_SECONDS: Final = 86_400
 REQUESTS_FORGOTTEN_MAX: Final = 500
 
@@ -34,7 +34,7 @@ class RequestKey:
 def note_request(
     unit: Unit, request: RequestKey | None, facts: Mapping[str, canonical_json.Value], *, status: int = 200
 ) -> None:
-    """Store, in the transaction that executes the request, what its response is made of. No key: nothing is stored."""
+    """Store the facts for the response, in the transaction that executes the request. Without a key, store nothing."""
     if request is not None:
         text = canonical_json.dump(dict(facts)).decode()
         requests.add(unit, Request(request.identity, request.key, request.request_sha256, status, text))
@@ -58,7 +58,7 @@ class Requests:
         self._ledger = ledger
 
     def identify(self, grant: Grant, key: str, request: bytes) -> RequestKey:
-        """Identify the request by caller, idempotency key (a UUID) and bytes. Tokens of one holder are one caller."""
+        """Identify the request by caller (role, domain, name, attempt), idempotency key (a UUID) and bytes."""
         try:
             normal_key = str(uuid.UUID(key))
         except ValueError:
@@ -69,7 +69,7 @@ class Requests:
         return RequestKey(hashlib.sha256(identity).hexdigest(), normal_key, hashlib.sha256(request).hexdigest())
 
     def find_earlier(self, request: RequestKey) -> Mapping[str, object] | None:
-        """What the response to the first request was made of, or None.
+        """The stored facts for the response to the first request with this key; None if this is the first one.
 
         Raises `idempotency_key_reused` if the first request with the key was another one.
         """
@@ -79,8 +79,8 @@ class Requests:
             return None
         if found.request_sha256 != request.request_sha256:
             raise Code.REQUEST_INVALID(reason="idempotency_key_reused", got="the key of another request")
-        answer: Mapping[str, object] = json.loads(found.answer)
-        return answer
+        facts: Mapping[str, object] = json.loads(found.answer)
+        return facts
 
     def forget_old(self, now_micros: int) -> None:
         """Delete the requests whose keys have expired, in many short transactions."""

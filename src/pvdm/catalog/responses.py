@@ -32,16 +32,14 @@ DATA_PATH: Final = "write.data.path"
 METADATA_PATH: Final = "write.metadata.path"
 PUBLISHED_FILES_KEPT_MAX: Final = 100
 PUBLISHED_VIEWS_KEPT_MAX: Final = 64
-
-_ROLES_THAT_SEE_ALL: Final = frozenset({Role.PRODUCER, Role.OPERATOR, Role.AUDITOR, Role.STEWARD})
-
 CREDENTIALS_KEPT_MAX: Final = 1_000
+_ROLES_THAT_SEE_ALL: Final = frozenset({Role.PRODUCER, Role.OPERATOR, Role.AUDITOR, Role.STEWARD})
 _WRITING_ROLES: Final = frozenset({Role.PRODUCER, Role.OPERATOR})
 
 
 @dataclass(frozen=True, slots=True)
 class TableFiles:
-    """A table's location, UUID and protection, as far as access to its files depends on them."""
+    """The facts of a table on which access to its files depends."""
 
     place: Location
     table_uuid: str
@@ -50,7 +48,7 @@ class TableFiles:
 
 @dataclass(frozen=True, slots=True)
 class SessionAccess:
-    """The places below which a session may write and read a table's files. `name` is the session's name."""
+    """The places below which a session with vended credentials may write and read. `name` is the session's name."""
 
     name: str
     write: tuple[Location, ...]
@@ -59,9 +57,10 @@ class SessionAccess:
 
 @dataclass(eq=False)
 class ClientStorage:
-    """The object store for clients. Without vending, clients bring credentials of their own.
+    """The object store for clients, and the short-lived credentials that are vended for it.
 
-    `readable_folders` returns, for a table's UUID, the Steward's folders with files that the table's readers need.
+    Without `vending`, clients bring credentials of their own. `readable_folders` returns, for a table's UUID, the
+    Steward's folders with files that the table's readers need.
     """
 
     ledger: Ledger
@@ -70,7 +69,7 @@ class ClientStorage:
     readable_folders: Callable[[str], tuple[Location, ...]]
     sts: Sts | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-    _kept: SizedCache[SessionAccess, VendedCredentials] = field(
+    _sessions: SizedCache[SessionAccess, VendedCredentials] = field(
         default_factory=lambda: SizedCache(CREDENTIALS_KEPT_MAX), init=False
     )
 
@@ -92,27 +91,26 @@ class ClientStorage:
             f"s3://{bucket}/": config for bucket in sorted({each.authority for each in (*access.write, *access.read)})
         }
 
-    def access(self, grant: Grant, found: TableFiles) -> SessionAccess:
+    def access(self, grant: Grant, table: TableFiles) -> SessionAccess:
         """Access by role: an attempt's token writes below the attempt's prefix while the attempt is STAGING.
 
         No other token writes to a protected table. Every token reads the table's whole place; only writers can list.
         """
-        table = found.place
-        read = (table, *self.readable_folders(found.table_uuid))
+        read = (table.place, *self.readable_folders(table.table_uuid))
         if grant.attempt_id is not None:
             with self.ledger.read() as unit:
                 attempt = attempts.get(unit, grant.attempt_id)
-            staging = attempt.state is AttemptState.STAGING and parse_location(attempt.prefix).is_under(table)
+            staging = attempt.state is AttemptState.STAGING and parse_location(attempt.prefix).is_under(table.place)
             write = (parse_location(attempt.prefix),) if staging else ()
             return SessionAccess(f"pvdm-{attempt.attempt_id}", write, read)
-        write = (table,) if grant.role in _WRITING_ROLES and not found.protected else ()
-        return SessionAccess(f"pvdm-{grant.role}-{found.table_uuid[:8]}", write, read)
+        write = (table.place,) if grant.role in _WRITING_ROLES and not table.protected else ()
+        return SessionAccess(f"pvdm-{grant.role}-{table.table_uuid[:8]}", write, read)
 
     def _session(self, access: SessionAccess) -> VendedCredentials:
         """A session with at least half of its lifetime left; shared by grants with the same access."""
         if self.settings is None or self.vending is None:
             raise AssertionError("called only if credentials are vended")
-        lifetime, found = self.vending.lifetime_seconds, self._kept.get(access)
+        lifetime, found = self.vending.lifetime_seconds, self._sessions.get(access)
         if found is not None and found.ends_seconds - time.time() > lifetime / 2:
             return found
         with self._lock:
@@ -121,7 +119,7 @@ class ClientStorage:
         role = StoreRole(self.vending.producer_role if access.write else self.vending.consumer_role)
         policy = session_policy(role, write=access.write, read=access.read)
         session = self.sts.assume(role, name=access.name[:64], policy=policy, seconds=lifetime)
-        self._kept.put(access, session, 1)
+        self._sessions.put(access, session, 1)
         return session
 
 
@@ -129,7 +127,7 @@ class SnapshotMode(StrEnum):
     """Which snapshots a response lists."""
 
     ALL = "all"
-    REFS = "refs"
+    REFS = "refs"  # only those that a branch or tag points to
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,19 +136,19 @@ class TableResponse:
 
     body: bytes
     etag: str
-    vended: bool = False  # then it is never "not modified": the client's credentials may have expired
+    has_credentials: bool = False  # then it is never "not modified": the client's credentials may have expired
 
 
 @dataclass(frozen=True, slots=True)
 class _Published:
-    """What consumers see of one document, and the bytes of its file."""
+    """What consumers see of one metadata document, and the bytes of the file for them."""
 
     metadata: TableMetadata
     data: bytes
 
     @property
     def name(self) -> str:
-        """Named by its own bytes, so the name changes exactly when the content does."""
+        """The file's name: the hash of its bytes, so the name changes exactly when the content does."""
         return f"{hashlib.sha256(self.data).hexdigest()}.metadata.json"
 
 
@@ -162,20 +160,20 @@ class TableResponses:
         self._ledger = ledger
         self._storage = storage
         self._files = published_files
-        self._kept: SizedCache[str, _Published] = SizedCache(PUBLISHED_VIEWS_KEPT_MAX)
+        self._views: SizedCache[str, _Published] = SizedCache(PUBLISHED_VIEWS_KEPT_MAX)
 
     def table(
-        self, grant: Grant, state: TableState, mode: SnapshotMode = SnapshotMode.ALL, *, delegated: bool = False
+        self, grant: Grant, state: TableState, mode: SnapshotMode = SnapshotMode.ALL, *, with_credentials: bool = False
     ) -> TableResponse:
-        """A table of the catalog; with `delegated` also credentials for its files, if some are vended."""
+        """The response about a table; with `with_credentials` also credentials for its files, if some are vended."""
         if sees_all(grant.role):
             view, metadata, location = "whole", state.metadata, state.row.pointer.location
         else:
             seen = self._published(state)
             view, metadata = "published", seen.metadata
-            # The file is compared with each response, and written again if it was changed on disk.
+            # At each response the file is compared, and written again if it was changed on disk.
             location = self._files.write_named(state.row.table_uuid, seen.name, seen.data).location
-        vended = self._storage.credentials(grant, _files_of(state)) if delegated else {}
+        vended = self._storage.credentials(grant, _files_of(state)) if with_credentials else {}
         return self._respond(f"{view} {mode}", self._document(grant, metadata, mode), location, vended)
 
     @property
@@ -185,32 +183,33 @@ class TableResponses:
         return {**config, **({"header.X-Iceberg-Access-Delegation": "vended-credentials"} if config else {})}
 
     def places_of(self, state: TableState) -> tuple[Location, ...]:
-        """Where the table's files may lie: its own place, and what the Steward keeps for its readers."""
+        """Where the table's files may lie: in its own place, or in the Steward's folders for its readers."""
         return (parse_location(state.metadata.location), *self._storage.readable_folders(state.row.table_uuid))
 
     def credentials(self, grant: Grant, state: TableState) -> bytes:
         """The credentials only, for a client that has the table already."""
         return b'{"storage-credentials":' + _dump_credentials(self._storage.credentials(grant, _files_of(state))) + b"}"
 
-    def stage_create(self, grant: Grant, metadata: TableMetadata, *, delegated: bool = False) -> TableResponse:
-        """A table that is not created yet and has no file."""
+    def stage_create(self, grant: Grant, metadata: TableMetadata, *, with_credentials: bool = False) -> TableResponse:
+        """The response about a table that is not created yet and has no file."""
         found = TableFiles(parse_location(metadata.location), str(metadata.table_uuid), protected=False)
-        vended = self._storage.credentials(grant, found) if delegated else {}
+        vended = self._storage.credentials(grant, found) if with_credentials else {}
         return self._respond("staged", self._document(grant, metadata, SnapshotMode.ALL), None, vended)
 
     def _published(self, state: TableState) -> _Published:
-        """What consumers see of the document, cached by hash. For a new document the oldest published files go."""
+        """What consumers see of the document, cached by hash. A new document deletes the oldest published files."""
         sha256 = state.row.pointer.sha256
-        found = self._kept.get(sha256)
+        found = self._views.get(sha256)
         if found is not None:
             return found
         metadata = published_view(state.metadata)
         published = _Published(metadata, metadata.to_bytes())
         self._files.keep_newest(state.row.table_uuid, PUBLISHED_FILES_KEPT_MAX, besides=published.name)
-        self._kept.put(sha256, published, 1)
+        self._views.put(sha256, published, 1)
         return published
 
     def _document(self, grant: Grant, metadata: TableMetadata, mode: SnapshotMode) -> bytes:
+        """The document's bytes for this grant: for an attempt's token, with the attempt's folders as write paths."""
         if mode is SnapshotMode.ALL and grant.attempt_id is None:
             return metadata.to_bytes()
         replaced: dict[str, Json] = {}
@@ -228,17 +227,16 @@ class TableResponses:
         self, view: str, document: bytes, location: str | None, vended: Mapping[str, Mapping[str, str]]
     ) -> TableResponse:
         place = b"" if location is None else b'"metadata-location":' + dump_json(location) + b","
-        open_config = dict(self._storage.config)
-        body = b"{" + place + b'"metadata":' + document + b',"config":'
+        public_config = dict(self._storage.config)
+        head = b"{" + place + b'"metadata":' + document + b',"config":'
+        body = head + dump_json(_as_json(public_config)) + b"}"
         # The ETag covers what the table shows, not the credentials, which are renewed.
-        etag = f'"{hashlib.sha256(f"{view} ".encode() + body + dump_json(_as_json(open_config)) + b"}").hexdigest()}"'
+        etag = f'"{hashlib.sha256(f"{view} ".encode() + body).hexdigest()}"'
         if not vended:
-            return TableResponse(body + dump_json(_as_json(open_config)) + b"}", etag)
-        config = {**open_config, **next(iter(vended.values()))}
-        with_credentials = (
-            body + dump_json(_as_json(config)) + b',"storage-credentials":' + _dump_credentials(vended) + b"}"
-        )
-        return TableResponse(with_credentials, etag, vended=True)
+            return TableResponse(body, etag)
+        config = {**public_config, **next(iter(vended.values()))}
+        credentials = b',"storage-credentials":' + _dump_credentials(vended)
+        return TableResponse(head + dump_json(_as_json(config)) + credentials + b"}", etag, has_credentials=True)
 
 
 def _files_of(state: TableState) -> TableFiles:
@@ -260,20 +258,20 @@ def sees_all(role: Role) -> bool:
 
 
 def published_view(metadata: TableMetadata) -> TableMetadata:
-    """The table as consumers see it: main, its ancestry, tags into it, and what belongs to these.
+    """The table as consumers see it: `main`, its ancestry, tags into it, and what belongs to these.
 
-    It is serialized as a commit would do it, so that a commit to a branch changes not one byte of it.
+    Its bytes are the same before and after a commit to a branch.
     """
-    return _draft(metadata).finish(None)
+    return _draft_published_view(metadata).finish(None)
 
 
-def shows_same(before: TableMetadata, after: TableMetadata, *, but_tags: bool) -> bool:
-    """Whether consumers get the same bytes before and after; with `but_tags`, apart from the refs.
+def shows_same(before: TableMetadata, after: TableMetadata, *, ignore_refs: bool) -> bool:
+    """Whether consumers get the same bytes before and after; with `ignore_refs`, apart from the refs.
 
-    Neither is serialized: a commit keeps the same objects for what it does not change.
+    The values are compared, not their bytes: a commit keeps the same objects for what it does not change.
     """
-    old, new = (_draft(metadata).document(None) for metadata in (before, after))
-    if but_tags:
+    old, new = (_draft_published_view(metadata).document(None) for metadata in (before, after))
+    if ignore_refs:
         old, new = ({**raw, "refs": None} for raw in (old, new))
     return _equal_spelling(old, new)
 
@@ -297,11 +295,11 @@ def list_main_history(metadata: TableMetadata) -> list[Snapshot]:
     return [] if current is None else list(metadata.ancestry(current))
 
 
-def _draft(metadata: TableMetadata) -> Draft:
+def _draft_published_view(metadata: TableMetadata) -> Draft:
     ancestry = list_main_history(metadata)
     shown = {snapshot.snapshot_id for snapshot in ancestry}
     schemas = {metadata.current_schema_id} | {snapshot.schema_id for snapshot in ancestry}
-    # Older files of the Steward hold what was staged at their time, so their names are not disclosed.
+    # Older metadata files hold what was staged at their time, so their names are not disclosed.
     unlogged = replace(metadata, raw={key: [] if key == "metadata-log" else part for key, part in metadata.raw.items()})
     draft = Draft(unlogged, now_ms=_last_shown_ms(metadata, ancestry))
     draft.changed, draft.last_updated_ms = True, draft.now_ms
@@ -322,13 +320,13 @@ def _draft(metadata: TableMetadata) -> Draft:
 
 
 def _last_shown_ms(metadata: TableMetadata, ancestry: Sequence[Snapshot]) -> int:
-    """When main last changed; 0 for a table that never showed anything, so that staging is not disclosed."""
+    """When `main` last changed; 0 if it never did. Times of staging are not disclosed."""
     times = [each.timestamp_ms for each in ancestry] + [each.timestamp_ms for each in metadata.snapshot_log]
     return max(times, default=0)
 
 
 def _hide_staged_counts(draft: Draft, ancestry: Sequence[Snapshot]) -> None:
-    """Set the counters as if nothing had been staged: they would disclose hidden snapshots."""
+    """Set the counters as if nothing had been staged: otherwise they would disclose hidden snapshots."""
     draft.last_column_id = max((schema.highest_field_id for schema in draft.schemas.values()), default=0)
     draft.last_sequence_number = max((each.sequence_number for each in ancestry), default=0)
     ends = [(each.first_row_id or 0) + (each.added_rows or 0) for each in ancestry]
@@ -336,7 +334,7 @@ def _hide_staged_counts(draft: Draft, ancestry: Sequence[Snapshot]) -> None:
 
 
 def _named_snapshots(file: Mapping[str, Json]) -> set[Json]:
-    """The snapshots that a statistics file names, in its blobs too."""
+    """The ids of the snapshots that a statistics file names, in its blobs too."""
     blobs = file.get("blob-metadata")
     found = [blob.get("snapshot-id") for blob in blobs if isinstance(blob, Mapping)] if isinstance(blobs, list) else []
     return {file.get("snapshot-id"), *found}

@@ -1,4 +1,4 @@
-"""The rule for protected tables: `main` shows the same before and after a commit that has no permit."""
+"""The rule for protected tables: only a commit with a permit, of the gate or a migration, changes what `main` shows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FACTS_LISTED_MAX: Final = 2
 _FACT_CHARACTERS_MAX: Final = 40
 _KEY_FACT: Final = "encryption key "
 # Facts that only a publication changes; a migration changes everything else that main shows.
-_PUBLISHED: Final = frozenset({"current snapshot", "ancestry", "retention of main", "snapshot log"})
+_PUBLISHED_FACTS: Final = frozenset({"current snapshot", "ancestry", "retention of main", "snapshot log"})
 _TO_PUBLISH: Final = "write to a branch (spark.wap.branch; needs write.wap.enabled=true), then run `pvdm publish`"
 _TO_MIGRATE: Final = "propose it with `pvdm migrate`"
 _STATISTICS: Final = ("statistics", "partition statistics")
@@ -57,25 +57,25 @@ def require_main_unchanged(before: TableMetadata, after: TableMetadata, name: st
     if changed:
         listed = ", ".join(fact[:_FACT_CHARACTERS_MAX] for fact in changed[:_FACTS_LISTED_MAX])
         more = " and more" if len(changed) > _FACTS_LISTED_MAX else ""
-        raise main_gated_error(name, f"{listed}{more} of main would change", to=_suggest(changed))
-    tagged = any(change.has_type(RefType.TAG) for change in ref_changes(before, after))
-    if not shows_same(before, after, but_tags=tagged):
-        raise main_gated_error(name, "the bytes of what main shows would change", to="send it unchanged")
+        raise main_gated_error(name, f"{listed}{more} of main would change", next_step=_suggest_step(changed))
+    changes_tags = any(change.has_type(RefType.TAG) for change in ref_changes(before, after))  # see `require_tag`
+    if not shows_same(before, after, ignore_refs=changes_tags):
+        raise main_gated_error(name, "the bytes of what main shows would change", next_step="send it unchanged")
 
 
-def _suggest(changed: Sequence[str]) -> str:
-    """What the writer can do instead."""
-    if any(fact in _PUBLISHED or fact.startswith("snapshot ") for fact in changed):
+def _suggest_step(changed: Sequence[str]) -> str:
+    """What a writer that would change these facts can do instead."""
+    if any(fact in _PUBLISHED_FACTS or fact.startswith("snapshot ") for fact in changed):
         return _TO_PUBLISH
     return _NOT_FROM_WRITERS if all(fact.startswith(_STATISTICS) for fact in changed) else _TO_MIGRATE
 
 
 def require_structure_unchanged(before: TableMetadata, after: TableMetadata, name: str) -> None:
-    """Raise if column ids, partition ids or schemas change. They affect `main` later: only a migration changes them."""
+    """Raise if the last column id, the last partition id or the schemas change: they affect `main` later."""
     for what, old, new in (
         ("the last column id", before.last_column_id, after.last_column_id),
         ("the last partition id", before.last_partition_id, after.last_partition_id),
-        ("the schemas", *_schemas(before, after)),
+        ("the schemas", *_schema_texts(before, after)),
     ):
         if old != new:
             message = f"{name} is protected: {what} would change; {_TO_MIGRATE}"
@@ -83,7 +83,7 @@ def require_structure_unchanged(before: TableMetadata, after: TableMetadata, nam
 
 
 def require_refs_allowed(before: TableMetadata, after: TableMetadata, grant: Grant, own_branch: str | None) -> None:
-    """Branches are for staging. Tags point into main's ancestry and are set by the roles that may."""
+    """Raise unless the grant may make each change of a branch or tag. `own_branch` is that of an attempt's token."""
     shown = {snapshot.snapshot_id for snapshot in list_main_history(after)}
     for change in ref_changes(before, after):
         if change.name == MAIN:
@@ -92,27 +92,27 @@ def require_refs_allowed(before: TableMetadata, after: TableMetadata, grant: Gra
         if change.has_type(RefType.TAG):
             require_tag(change, grant, shown)
         if change.has_type(RefType.BRANCH):
-            require_staging(change, grant, own_branch)
+            require_branch(change, grant, own_branch)
     require_tagged_unchanged(before, after)
 
 
 def require_reserved_kept(before: TableMetadata, after: TableMetadata, grant: Grant) -> None:
-    """Raise if another role than the Steward changes a fence, or creates a branch with the name of a staging branch.
+    """Raise if another role than the Steward changes a fence, or creates another staging branch than its attempt's.
 
-    A late publication requires that its fence is absent and its branch exists. An attempt's token creates its branch.
+    A late publication takes effect only while its fence is absent and its branch exists.
     """
     if grant.role is Role.STEWARD:
         return
     own = None if grant.attempt_id is None else branch_of(grant.attempt_id)
     for change in ref_changes(before, after):
-        is_new_branch = change.before is None and is_steward_branch(change.name) and change.name != own
-        if is_new_branch or change.name.startswith(FENCE_PREFIX):
+        is_new_staging_branch = change.before is None and is_steward_branch(change.name) and change.name != own
+        if is_new_staging_branch or change.name.startswith(FENCE_PREFIX):
             others = f"another name than {FENCE_PREFIX}… or {BRANCH_PREFIX}…"
             raise Code.BRANCH_REFUSED(reason="ref_reserved", expected=others, got=ascii(change.name[:80]))
 
 
 def require_ref_name(change: RefChange, after: TableMetadata) -> None:
-    """A new ref must not look like main or like a snapshot id: people and readers go by the name."""
+    """Raise if the name of a new ref could be taken for main or for a snapshot id."""
     name = change.name
     if change.before is not None:
         return
@@ -141,13 +141,13 @@ def require_tag(change: RefChange, grant: Grant, shown: set[int]) -> None:
 
 
 def require_tagged_unchanged(before: TableMetadata, after: TableMetadata) -> None:
-    """Raise if the snapshot of a tag that stays has changed, also outside of `main`'s history."""
+    """Raise if a tag stays at its snapshot but the snapshot's content changes, also outside of `main`'s history."""
     for name, ref in sorted(before.refs.items()):
         kept = after.refs.get(name)
         if ref.type is not RefType.TAG or kept is None or kept.snapshot_id != ref.snapshot_id:
             continue
         old, new = before.snapshot(ref.snapshot_id), after.snapshot(ref.snapshot_id)
-        if old is not None and new is not None and not _same(old.raw, new.raw):
+        if old is not None and new is not None and not _is_same(old.raw, new.raw):
             raise Code.TAG_REFUSED(
                 f"the tag {name[:80]!a} would show something else under the same id",
                 reason="tagged_snapshot_changed",
@@ -156,7 +156,7 @@ def require_tagged_unchanged(before: TableMetadata, after: TableMetadata) -> Non
             )
 
 
-def require_staging(change: RefChange, grant: Grant, own_branch: str | None) -> None:
+def require_branch(change: RefChange, grant: Grant, own_branch: str | None) -> None:
     """Raise unless the role may move staging branches; with a token for one attempt, only that attempt's branch."""
     if grant.role not in _STAGING_ROLES:
         raise Code.BRANCH_REFUSED(
@@ -170,9 +170,9 @@ def require_staging(change: RefChange, grant: Grant, own_branch: str | None) -> 
 
 
 def require_snapshots_on_branches(before: TableMetadata, after: TableMetadata, name: str) -> None:
-    """Raise if a new snapshot is reached by no ref: it could be made visible later without these checks."""
-    held = find_reachable(after, (ref.snapshot_id for ref in after.refs.values()))
-    loose = [each.snapshot_id for each in added_snapshots(before, after) if each.snapshot_id not in held]
+    """Raise if no ref reaches a new snapshot: it could be made visible later without these checks."""
+    reached = find_reachable(after, (ref.snapshot_id for ref in after.refs.values()))
+    loose = [each.snapshot_id for each in added_snapshots(before, after) if each.snapshot_id not in reached]
     if loose:
         message = f"{name} is protected: a snapshot would be added that is on no branch"
         raise Code.CHANGE_GATED(message, reason="snapshot_without_branch", got=str(loose[0]))
@@ -201,7 +201,7 @@ def require_branches_whole(before: TableMetadata, after: TableMetadata, name: st
 def require_own_snapshots(
     before: TableMetadata, after: TableMetadata, grant: Grant, own_branch: str | None, name: str
 ) -> None:
-    """Raise unless a staging role changes snapshots and statistics; a token for one attempt, on its branch only."""
+    """Raise if a role that does not stage changes snapshots or statistics, or an attempt those of other refs."""
     touched = {each.snapshot_id for each in (*added_snapshots(before, after), *added_snapshots(after, before))}
     touched |= {snapshot_id for snapshot_id, _ in _statistics(before) ^ _statistics(after)}
     if grant.role not in _STAGING_ROLES:
@@ -209,8 +209,9 @@ def require_own_snapshots(
     elif own_branch is None:
         foreign = set()
     else:
-        own = _reached_by(before, after, lambda ref: ref == own_branch)
-        foreign = touched - (own - _reached_by(before, before, lambda ref: ref != own_branch))
+        on_own_branch = _reached_by((before, after), lambda ref: ref == own_branch)
+        on_others = _reached_by((before,), lambda ref: ref != own_branch)
+        foreign = touched - (on_own_branch - on_others)
     if foreign:
         message = f"{name} is protected: the token may not change this snapshot"
         expected = "no change of any snapshot" if own_branch is None else f"a snapshot of {own_branch} alone"
@@ -224,7 +225,7 @@ def added_snapshots(before: TableMetadata, after: TableMetadata) -> list[Snapsho
     return [each for each in after.snapshots if id(each) not in kept and not _is_in(before, each)]
 
 
-def _same(old: JsonObject | None, new: JsonObject) -> bool:
+def _is_same(old: JsonObject | None, new: JsonObject) -> bool:
     return old is new or (old is not None and comparison_text(old) == comparison_text(new))
 
 
@@ -233,9 +234,12 @@ def _is_in(before: TableMetadata, snapshot: Snapshot) -> bool:
     return old is not None and old.comparison_text() == snapshot.comparison_text()
 
 
-def _reached_by(before: TableMetadata, after: TableMetadata, wanted: Callable[[str], bool]) -> set[int]:
-    heads = [[ref.snapshot_id for name, ref in each.refs.items() if wanted(name)] for each in (before, after)]
-    return find_reachable(before, heads[0]) | find_reachable(after, heads[1])
+def _reached_by(documents: Iterable[TableMetadata], is_wanted: Callable[[str], bool]) -> set[int]:
+    """The snapshots that the wanted refs of these documents reach."""
+    reached: set[int] = set()
+    for each in documents:
+        reached |= find_reachable(each, [ref.snapshot_id for name, ref in each.refs.items() if is_wanted(name)])
+    return reached
 
 
 def _statistics(metadata: TableMetadata) -> set[tuple[int, str]]:
@@ -244,15 +248,15 @@ def _statistics(metadata: TableMetadata) -> set[tuple[int, str]]:
 
 
 def ref_changes(before: TableMetadata, after: TableMetadata) -> Iterator[RefChange]:
-    """Every ref that differs."""
+    """Every ref that differs before and after a commit."""
     for name in sorted({*before.refs, *after.refs}):
         old, new = before.refs.get(name), after.refs.get(name)
-        if old is None or new is None or not _same(old.raw, new.raw):
+        if old is None or new is None or not _is_same(old.raw, new.raw):
             yield RefChange(name, old, new)
 
 
 def as_updates(changes: Iterable[RefChange]) -> list[Json]:
-    """The updates of a commit that makes these changes."""
+    """The Iceberg updates that make these changes."""
     found: list[Json] = []
     for change in changes:
         if change.before is not None:
@@ -267,15 +271,14 @@ def tag_unavailable_error() -> PvdmError:
     return Code.TAG_REFUSED(reason="tag_unavailable")
 
 
-def main_gated_error(name: str, what: str, *, to: str = _TO_PUBLISH) -> PvdmError:
-    """The one error for a writer that would change `main` of a protected table: what is gated, and what to do."""
-    return Code.CHANGE_GATED(f"{name} is protected: {what}; {to}", reason="main_gated")
+def main_gated_error(name: str, what: str, *, next_step: str = _TO_PUBLISH) -> PvdmError:
+    """The one error for a writer that would change `main` of a protected table; `what` would happen."""
+    return Code.CHANGE_GATED(f"{name} is protected: {what}; {next_step}", reason="main_gated")
 
 
-def _schemas(before: TableMetadata, after: TableMetadata) -> tuple[str, str]:
-    """Both lists with their content: a schema that is removed and added again under its id may be another one."""
-    raws = [[id(schema.raw) for schema in each.schemas] for each in (before, after)]
-    if raws[0] == raws[1]:
+def _schema_texts(before: TableMetadata, after: TableMetadata) -> tuple[str, str]:
+    """The schemas before and after, as texts. Ids are not enough: a schema may be replaced under its id."""
+    if [id(schema.raw) for schema in before.schemas] == [id(schema.raw) for schema in after.schemas]:
         return "", ""  # the same objects, which are immutable
     old, new = (
         "; ".join(f"{schema.schema_id}: {normal_form(schema.raw)}" for schema in each.schemas)

@@ -50,22 +50,22 @@ def require_sane(
     prefixes: tuple[Location, ...],
     shared_numbers: bool = False,
 ) -> None:
-    """Check every snapshot that the commit adds, and what the table holds afterwards.
+    """Raise unless every snapshot that the commit adds, and the table after it, keep the limits of staging.
 
     With `shared_numbers` a snapshot may have a sequence number and row ids that another branch was given meanwhile.
     """
     added = added_snapshots(before, after)
     if len(added) > COMMIT_SNAPSHOTS_MAX:
         raise _not_sane_error("number of snapshots in one commit", f"at most {COMMIT_SNAPSHOTS_MAX}", str(len(added)))
-    for step, snapshot in enumerate(added, start=1):
-        require_sequence(before, snapshot, step, shared=shared_numbers)
+    for position, snapshot in enumerate(added, start=1):
+        require_sequence(before, snapshot, position, shared=shared_numbers)
         # A snapshot from the future would block every later one.
         if abs(snapshot.timestamp_ms - now_ms) > CLOCK_DIFFERENCE_MAX_MS:
             near = f"within {CLOCK_DIFFERENCE_MAX_MS} ms of {now_ms}"
             raise _not_sane_error("timestamp", near, str(snapshot.timestamp_ms))
         if snapshot.schema_id != before.current_schema_id:
             raise _not_sane_error("schema", str(before.current_schema_id), str(snapshot.schema_id))
-        require_parent(before, snapshot, added[: step - 1])
+        require_parent(before, snapshot, added[: position - 1])
         require_first_row_id(before, snapshot, shared=shared_numbers)
         size = len(comparison_text(snapshot.raw).encode())  # a summary is a few numbers
         if size > STAGED_SNAPSHOT_MAX_BYTES:
@@ -73,19 +73,19 @@ def require_sane(
     require_manifests(added, prefixes)
     require_counters(before, after, added, shared=shared_numbers)
     require_room(before, after, added, now_ms)
-    require_caps(before, after)
+    require_counts(before, after)
 
 
-def require_sequence(before: TableMetadata, snapshot: Snapshot, step: int, *, shared: bool = False) -> None:
-    """Raise unless the sequence number is the next one: one far ahead would leave none for `main`.
+def require_sequence(before: TableMetadata, snapshot: Snapshot, position: int, *, shared: bool = False) -> None:
+    """Raise unless the sequence number is the next one: a number far ahead would leave none for `main`.
 
     If numbers are `shared`, a lower one is valid: it is compared with its parent's when the update is applied.
     """
-    expected = before.last_sequence_number + step if before.format_version > 1 else 0
+    expected = before.last_sequence_number + position if before.format_version > 1 else 0
     if shared and snapshot.sequence_number < expected:
         return
     if snapshot.sequence_number < expected:
-        # Iceberg lets a snapshot without parent share the last number; its writer only has to try again.
+        # Iceberg lets a snapshot without a parent reuse the last number. Its writer only has to try again.
         got = str(snapshot.sequence_number)
         raise Code.SNAPSHOT_STALE(reason="snapshot_sequence_stale", expected=str(expected), got=got)
     if snapshot.sequence_number != expected:
@@ -122,7 +122,7 @@ def require_first_row_id(before: TableMetadata, snapshot: Snapshot, *, shared: b
     """Raise unless row ids begin at the table's next one or later; if numbers are shared, they may begin before it."""
     first = snapshot.first_row_id
     if before.format_version < 3 and first is not None:
-        # They mean nothing yet, and would block an upgrade to format 3.
+        # Before format 3 row ids mean nothing, and they would block an upgrade to it.
         raise _not_sane_error("first row id", "none before format 3", str(first))
     if first is not None and first < before.next_row_id and not shared:
         raise _not_sane_error("first row id", f"at least {before.next_row_id}", str(first))
@@ -138,13 +138,13 @@ def require_room(before: TableMetadata, after: TableMetadata, added: Sequence[Sn
         ("last sequence number", before.last_sequence_number, after.last_sequence_number, STAGED_NUMBERS_MAX),
         ("next row id", before.next_row_id, after.next_row_id, until_now),
     ):
-        # A commit that uses none is allowed: a table that began with such numbers can still remove branches.
+        # A commit that uses no number is allowed: a table that began above the limit can still remove branches.
         if new > max(old, most):
             raise _not_sane_error(what, f"at most {most} for now", str(new))
 
 
 def require_manifests(snapshots: Sequence[Snapshot], prefixes: tuple[Location, ...]) -> None:
-    """Raise unless each manifest list lies where the writer may write."""
+    """Raise unless each manifest list, or manifest of an old snapshot without a list, is under one of the prefixes."""
     for snapshot in snapshots:
         for file in snapshot.manifests if snapshot.manifest_list is None else (snapshot.manifest_list,):
             require_place(file, prefixes)
@@ -167,8 +167,8 @@ def require_document(data: bytes) -> None:
         raise _not_sane_error("metadata file", f"at most {STAGED_DOCUMENT_MAX_BYTES} bytes", str(len(data)))
 
 
-def require_caps(before: TableMetadata, after: TableMetadata) -> None:
-    """Raise if branches, tags or staged snapshots exceed their limits and the commit adds some."""
+def require_counts(before: TableMetadata, after: TableMetadata) -> None:
+    """Raise if there are too many branches, tags or staged snapshots, and the commit adds some."""
     limits: tuple[tuple[str, Callable[[TableMetadata], set[str]], int], ...] = (
         ("branches", lambda metadata: _refs(metadata, RefType.BRANCH), STAGING_BRANCHES_MAX),
         ("tags", lambda metadata: _refs(metadata, RefType.TAG), TAGS_MAX),
@@ -187,35 +187,35 @@ def _not_sane_error(what: str, expected: str, got: str) -> PvdmError:
 
 @dataclass(frozen=True, slots=True)
 class StagedAdditions:
-    """The branches and snapshots that one commit adds, and the producer they belong to."""
+    """The branches and snapshots that one commit adds, and the producer (`owner`) they belong to."""
 
     owner: str
     items: tuple[StagedItem, ...]
 
     @classmethod
     def of(cls, grant: Grant, before: TableMetadata, after: TableMetadata) -> StagedAdditions:
-        """The producer is the token's domain and name, which its successors and its tokens for one attempt share."""
+        """What the commit adds. Its owner is the token's domain and name, which all tokens of one producer share."""
         new_branches = sorted(_refs(after, RefType.BRANCH) - _refs(before, RefType.BRANCH))
         branches = [(StagedKind.BRANCH, name) for name in new_branches]
         added = [(StagedKind.SNAPSHOT, str(each.snapshot_id)) for each in added_snapshots(before, after)]
         return cls(canonical_json.dump([grant.domain, grant.name]).decode(), (*branches, *added))
 
     def note(self, unit: Unit, row: TableRow) -> None:
-        """Store the producer as the owner of the items, in the transaction of the swap."""
+        """Store the producer as the owner of the items, in the commit's transaction."""
         snapshots.set_owner(unit, row.table_id, self.owner, self.items)
 
 
 def require_producer_quota(ledger: Ledger, row: TableRow, additions: StagedAdditions, after: TableMetadata) -> None:
     """Raise if one producer has too many branches or snapshots staged. The ledger is read only above the limit."""
-    for kind, there, limit in (
+    for kind, present, limit in (
         (StagedKind.BRANCH, _refs(after, RefType.BRANCH), PRODUCER_BRANCHES_MAX),
         (StagedKind.SNAPSHOT, _staged_snapshots(after), PRODUCER_SNAPSHOTS_MAX),
     ):
-        new = {name for item_kind, name in additions.items if item_kind is kind} & there
-        if not new or len(there) <= limit:
+        new = {name for item_kind, name in additions.items if item_kind is kind} & present
+        if not new or len(present) <= limit:
             continue
         with ledger.read() as unit:
-            own = len(new) + snapshots.count_owned(unit, row.table_id, additions.owner, kind, there - new)
+            own = len(new) + snapshots.count_owned(unit, row.table_id, additions.owner, kind, present - new)
         if own > limit:
             plural = "branches" if kind is StagedKind.BRANCH else "snapshots"
             message = f"the number of {plural} that this producer keeps staged cannot be accepted"

@@ -21,7 +21,7 @@ DOCUMENTS_OF_TABLE_MAX: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """The row that the swap compares, and its document."""
+    """The row that a commit compares with the ledger's, and the document that it points to."""
 
     row: TableRow
     metadata: TableMetadata
@@ -37,7 +37,7 @@ class _Document:
 
 
 _Documents = SizedCache[str, tuple[_Document, ...]]
-"""The newest documents of each table, by table UUID. Each commit adds one; older ones are rarely used again."""
+"""The newest parsed documents of each table, by table UUID. Each commit adds one; older ones are rarely used again."""
 
 
 class States:
@@ -71,7 +71,7 @@ class States:
     def of(self, row: TableRow) -> TableState:
         """The state of a row. Its metadata file is read and hashed every time, and parsed if the cache lacks it.
 
-        For an upstream's table it is the current document there, and the returned row has its pointer.
+        The document of an upstream's table is read from the upstream, and the returned row has its pointer there.
         """
         if row.upstream is not None:
             current_row, upstream_state = self.upstreams.load(row)
@@ -86,7 +86,7 @@ class States:
         return TableState(row, metadata)
 
     def newest(self, row: TableRow) -> TableState:
-        """The state of a row. Raises `upstream_stale` if an upstream shows an older one than before."""
+        """The state of a row. Raises `upstream_stale` if an upstream shows an older state than it did before."""
         state = self.of(row)
         self.upstreams.require_newest(row, state.metadata)
         return state

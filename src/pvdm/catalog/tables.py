@@ -16,7 +16,7 @@ from pvdm.catalog.purge import Leftover, Purge
 from pvdm.catalog.requests import RequestKey, note_request
 from pvdm.catalog.responses import sees_all
 from pvdm.catalog.state import States, TableState, unknown_table_error
-from pvdm.catalog.upstream_commit import Extra, require_proved
+from pvdm.catalog.upstream_commit import Hook, require_proved
 from pvdm.errors import Code, ConflictError
 from pvdm.lake.format.json_document import Json, Node
 from pvdm.lake.format.table.metadata import TableMetadata
@@ -32,6 +32,7 @@ from pvdm.ledger.record.tokens import Grant
 from pvdm.model import canonical_json
 from pvdm.model.role import Role
 
+# Iceberg's messages for a name that is taken, by the reason of the error.
 _TABLE_CONFLICTS: Final[Mapping[str, str]] = {
     "table_exists": "Table already exists",
     "name_of_view": "View with same name already exists",
@@ -41,7 +42,7 @@ TableName = tuple[Levels, str]  # the levels of its namespace, and the name of a
 
 @dataclass(frozen=True, slots=True)
 class CatalogParts:
-    """What the operations on tables and views use."""
+    """The parts of the catalog that operations on tables and views use."""
 
     ledger: Ledger
     clock: LedgerClock
@@ -61,7 +62,7 @@ class Tables:
 
     def load(self, grant: Grant, levels: Levels, name: str) -> TableState:
         """The table, for grants of its domain."""
-        return self._require_proved(grant, self._row(grant, levels, name))
+        return self._load_proved(grant, self._row(grant, levels, name))
 
     def require_exists(self, grant: Grant, levels: Levels, name: str) -> None:
         """Raise unless the table exists for this grant. An upstream's table is loaded from the upstream."""
@@ -70,13 +71,13 @@ class Tables:
             self._parts.states.of(row)
 
     def page(self, grant: Grant, levels: Levels, *, after: str | None, count: int | None) -> list[str]:
-        """The names in a namespace, those after `after`; all of them if `count` is None."""
-        home = self._parts.namespaces.get(grant, levels)
+        """The names of a namespace's tables, in order, after the name `after`; all of them if `count` is None."""
+        namespace = self._parts.namespaces.get(grant, levels)
         upstream_names = self._parts.states.upstreams.names(levels)
         if upstream_names is not None:
             return [name for name in upstream_names if after is None or name > after][:count]
         with self._parts.ledger.read() as unit:
-            return [row.name for row in tables.page(unit, home.namespace_id, after=after, count=count)]
+            return [row.name for row in tables.page(unit, namespace.namespace_id, after=after, count=count)]
 
     def stage_create(self, grant: Grant, levels: Levels, request: Json) -> TableMetadata:
         """The document that a new table would begin with. Nothing is stored."""
@@ -91,7 +92,7 @@ class Tables:
         def make() -> TableState:
             namespace, name, after = self._new_table(grant, levels, request)
             with name_conflicts(levels, name):
-                return self._parts.commits.create(grant, namespace, name, after, extra=_note_pointers(key))
+                return self._parts.commits.create(grant, namespace, name, after, hook=_store_pointers(key))
 
         return retry_if_row_changed(make)
 
@@ -105,7 +106,7 @@ class Tables:
         overwrite: bool = False,
         key: RequestKey | None = None,
     ) -> TableState:
-        """Create a table from its metadata file elsewhere. The Steward keeps its own copy."""
+        """Create, or with `overwrite` replace, a table from its metadata file elsewhere. The Steward keeps a copy."""
         access = self._parts.access
         access.require_may_manage(grant)
         namespace, old = self._find_with_namespace(grant, levels, require_name(name, "the table's name"))
@@ -120,20 +121,20 @@ class Tables:
             _require_own_files(after, place, self._parts.warehouse)
         with name_conflicts(levels, name):
             return self._parts.commits.create(
-                grant, namespace, name, after, replaces=old, may_reuse_uuid=True, extra=_note_pointers(key)
+                grant, namespace, name, after, replaces=old, may_reuse_uuid=True, hook=_store_pointers(key)
             )
 
     def commit(self, grant: Grant, changes: Sequence[Change], *, key: RequestKey | None = None) -> list[TableState]:
         """Change tables, all or none."""
         only = changes[0] if len(changes) == 1 else None
         with contextlib.nullcontext() if only is None else name_conflicts(only.levels, only.name):
-            return self._parts.commits.commit(grant, changes, extra=_note_pointers(key))
+            return self._parts.commits.commit(grant, changes, hook=_store_pointers(key))
 
     def state_of_repeated_request(self, grant: Grant, pointer: Sequence[Json], levels: Levels, name: str) -> TableState:
         """The state after an earlier request with the same idempotency key; `pointer` is its location and hash."""
         row = self._row(grant, levels, name)
         location, sha256 = (str(part) for part in pointer)
-        return self._require_proved(grant, replace(row, pointer=Pointer(location, sha256)))
+        return self._load_proved(grant, replace(row, pointer=Pointer(location, sha256)))
 
     def rename(self, grant: Grant, source: TableName, target: TableName, *, key: RequestKey | None = None) -> None:
         """Rename the table, perhaps into another namespace of the same domain."""
@@ -175,15 +176,15 @@ class Tables:
     def drop(
         self, grant: Grant, levels: Levels, name: str, *, purge: bool = False, key: RequestKey | None = None
     ) -> Leftover | None:
-        """Drop the table; with `purge` also delete the files in its place. Returns what is left of them, and why.
+        """Drop the table; with `purge` also delete the files in its place. Returns where files are left, and why.
 
-        Raises `purge_refused`, and does not drop the table, if files would be left.
+        Raises `purge_refused`, and does not drop the table, if the purge would leave files.
         """
         row = retry_if_row_changed(lambda: self._drop(grant, levels, name, key, purge=purge))
         return self.purge(row.location, row.domain) if purge else None
 
     def purge(self, location: str, domain: str) -> Leftover | None:
-        """Delete the files of a dropped table. Returns what is left, and why."""
+        """Delete the files of a dropped table. Returns where files are left, and why; None if none is left."""
         return self._purge(location, domain).run()
 
     def _purge(self, location: str, domain: str) -> Purge:
@@ -194,10 +195,10 @@ class Tables:
         row = self._row(grant, levels, name)
         self._parts.states.upstreams.require_not_upstream(levels, operation=f"drop {name}")
         self._parts.access.require_may_rename_or_drop(grant, row, "it would be dropped")
-        left = self._purge(row.location, row.domain).foresee(self._parts.states.of(row)) if purge else None
-        if left is not None:
-            message = f"{row.name} is not dropped: a purge would leave files in {left.place}"
-            raise Code.PURGE_REFUSED(message, got=left.why)
+        leftover = self._purge(row.location, row.domain).foresee(self._parts.states.of(row)) if purge else None
+        if leftover is not None:
+            message = f"{row.name} is not dropped: a purge would leave files in {leftover.place}"
+            raise Code.PURGE_REFUSED(message, got=leftover.why)
 
         def work(unit: Unit) -> None:
             tables.drop(unit, row)
@@ -206,8 +207,8 @@ class Tables:
         self._parts.ledger.transact(work, at_micros=self._parts.clock.now_micros())
         return row
 
-    def _require_proved(self, grant: Grant, row: TableRow) -> TableState:
-        """The table's state. Raises if `main` is not proved, for roles that see only what is published."""
+    def _load_proved(self, grant: Grant, row: TableRow) -> TableState:
+        """The table's state. For roles that see only what is published, raises if `main` is not proved."""
         state = self._parts.states.of(row)
         if not sees_all(grant.role):
             require_proved(self._parts.ledger, state)
@@ -237,20 +238,19 @@ class Tables:
         return namespace, name, new_table(request, location=location, table_uuid=table_uuid, now_ms=now_ms)
 
     def _require_readable(self, grant: Grant, namespace: Namespace, place: Location) -> None:
-        """An operator may register any file; others one of the warehouse, or of a table their domain dropped."""
+        """Raise unless the file is in the warehouse, or of a table that the domain dropped. An operator may use any."""
         if grant.role is Role.OPERATOR or is_inside(self._parts.warehouse, place):
             return
         with self._parts.ledger.read() as unit:
             dropped = tables.find_dropped(unit, str(place))
         if dropped is None or dropped.domain != namespace.domain:
-            raise Code.LOCATION_OUTSIDE(
-                "the metadata file is outside the warehouse", expected=str(self._parts.warehouse), got=str(place)[:200]
-            )
+            message, expected = "the metadata file is outside the warehouse", str(self._parts.warehouse)
+            raise Code.LOCATION_OUTSIDE(message, expected=expected, got=str(place)[:200])
 
 
 @contextlib.contextmanager
 def name_conflicts(levels: Levels, name: str, messages: Mapping[str, str] = _TABLE_CONFLICTS) -> Iterator[None]:
-    """Add the namespace to errors about a taken name, as clients expect it; `messages` by reason."""
+    """Give errors about a taken name the message that clients expect, from `messages` by reason, with the full name."""
     try:
         yield
     except ConflictError as error:
@@ -264,7 +264,8 @@ def dotted_table(levels: Levels, name: str) -> str:
     return namespaces.dotted_name((*levels, name))
 
 
-def _note_pointers(key: RequestKey | None) -> Extra | None:
+def _store_pointers(key: RequestKey | None) -> Hook | None:
+    """A hook that stores the new pointers under the request's key, for repetitions; None without a key."""
     if key is None:
         return None
 
@@ -276,7 +277,7 @@ def _note_pointers(key: RequestKey | None) -> Extra | None:
 
 
 def _require_own_files(after: TableMetadata, place: Location, warehouse: Location) -> None:
-    """Raise unless the metadata file and all manifest lists lie in the table's own place."""
+    """Raise unless all manifest lists, and a metadata file that is in the warehouse, lie in the table's own place."""
     own = parse_location(after.location)
     files = [parse_location(each.manifest_list) for each in after.snapshots if each.manifest_list is not None]
     if place.is_under(warehouse):

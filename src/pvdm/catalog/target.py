@@ -1,7 +1,7 @@
-"""The tables that the gate publishes to. One of the Steward's own catalog is published to by one commit.
+"""The tables that the gate publishes to. In the Steward's own catalog a publication is one commit.
 
-A publication to an upstream's table is announced, committed and settled. docs/upstreams.md says, for each of these
-steps, what is left behind if the Steward stops after it, and how that is settled.
+A publication to an upstream's table is announced in the ledger, committed at the upstream, and settled: the upstream is
+read to find out the result. docs/upstreams.md says what a crash after each of these steps leaves behind.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pvdm.ledger.record.tokens import Grant
 from pvdm.ledger.work import announced
 from pvdm.ledger.work.announced import AnnouncedPublication, NewAnnouncement
 from pvdm.metadata.gate.checks_table import apply_changes
-from pvdm.metadata.gate.order import LedgerChanges
+from pvdm.metadata.gate.ledger_changes import LedgerChanges
 from pvdm.metadata.gate.proposal import PublishedSnapshot
 from pvdm.metadata.gate.target import Base, NextCommit, Permit, Target
 from pvdm.model.statements.table import TableRef
@@ -45,15 +45,15 @@ SETTLE_TRIES_MAX: Final = 5
 SETTLE_BEGIN_MAX_SECONDS: Final = 10
 _POLL_SECONDS: Final = 0.1
 _HOLDER: Final = secrets.token_hex(16)
-"""This process, as other Stewards of the ledger see it."""
+"""The id of this process, in the announcements that it stores in the ledger."""
 _IN_PROGRESS: Final[set[str]] = set()
 """Publications that threads of this process have announced and are working on."""
-_Make = Callable[[Base], NextCommit]
-_InTransaction = Callable[[Unit, TableRow], LedgerChanges]
+_Make = Callable[[Base], NextCommit]  # makes the publishing commit from the table's state
+_InTransaction = Callable[[Unit, TableRow], LedgerChanges]  # repeats the gate's checks; returns the changes
 
 
 class CatalogTarget:
-    """The table of one UUID, whatever its name. `own` is the Steward's own grant."""
+    """A table of the Steward's own catalog, found by UUID. `own` is the Steward's own grant."""
 
     removes_branches = True
 
@@ -68,26 +68,26 @@ class CatalogTarget:
         return self._read(self._ledger, self._catalog.states)
 
     def publish(self, make: _Make, in_transaction: _InTransaction, then: Callable[[PublishedSnapshot], None]) -> None:
-        """One commit by the Steward. Each try is made on the base that its swap compares."""
+        """Publish by one commit, which `make` makes again for each try. `then` gets the published snapshot."""
         levels, row = find_row_by_uuid(self._ledger, self._uuid)
-        tried: list[NextCommit] = []
-        shown: list[PublishedSnapshot] = []
+        made: list[NextCommit] = []  # one element: the commit of the newest try
+        shown: list[PublishedSnapshot] = []  # one element: the snapshot of the newest try
 
         def make_updates(before: TableState) -> Sequence[Json]:
-            tried[:] = [make(base_of(self._catalog, levels, before))]
-            return tried[0].updates
+            made[:] = [make(base_of(self._catalog, levels, before))]
+            return made[0].updates
 
         def permit(_: TableState, after: TableMetadata, data: bytes) -> Permit:
-            return tried[0].permit(after, data)
+            return made[0].permit(after, data)
 
-        def extra(unit: Unit, rows: Sequence[TableRow]) -> None:
+        def hook(unit: Unit, rows: Sequence[TableRow]) -> None:
             shown[:] = [apply_changes(unit, in_transaction(unit, tables.get_by_id(unit, rows[0].table_id)))]
 
         change = Change(levels, row.name, (), (), make_updates)
-        self._catalog.commits.commit(self._own, [change], permit=permit, extra=extra, then=lambda: then(shown[0]))
+        self._catalog.commits.commit(self._own, [change], permit=permit, hook=hook, then=lambda: then(shown[0]))
 
     def read_back(self) -> Base:
-        """Pointer and document through new connections."""
+        """The table again, through new connections to the ledger."""
         ledger = self._ledger.with_new_connections()
         return self._read(ledger, self._catalog.states.with_ledger(ledger))
 
@@ -127,7 +127,7 @@ def fence_of(announced_id: str) -> str:
 
 
 class UpstreamTarget:
-    """The table of one UUID at its upstream. Its branches stay until the result is known."""
+    """A table at its upstream, found by UUID. Its staging branches stay until the publication's result is known."""
 
     removes_branches = False
 
@@ -138,14 +138,14 @@ class UpstreamTarget:
         self._uuid = table_uuid
 
     def load(self) -> Base:
-        """The table as its upstream shows it now. Raises if that is not proved."""
+        """The table as its upstream shows it now. Raises `upstream_main_moved` if `main` is not proved."""
         levels, row = find_row_by_uuid(self._ledger, self._uuid)
         state = self._catalog.states.newest(row)
         require_proved(self._ledger, state, Code.UPSTREAM_MAIN_MOVED)
         return base_of(self._catalog, levels, state)
 
     def publish(self, make: _Make, in_transaction: _InTransaction, then: Callable[[PublishedSnapshot], None]) -> None:
-        """Announce, commit, read back, settle. If the base has changed, the commit is tried again."""
+        """Announce, commit and settle. If the base has changed, all three are tried again."""
         levels, row = find_row_by_uuid(self._ledger, self._uuid)
         with self._catalog.commits.turn([(levels, row.name)]):
             then(retry_if_row_changed(lambda: self._try(make, in_transaction)))
@@ -161,21 +161,23 @@ class UpstreamTarget:
             states.upstreams.close()
 
     def settle(self, publication: AnnouncedPublication) -> PublishedSnapshot | None:
-        """The publication, if `main` shows it; None once it certainly never will.
+        """The published snapshot, if `main` shows it; None once `main` certainly never will.
 
         Nothing is sent twice. A publication that is not visible is first made impossible by a fence: a ref whose
-        absence its request requires. Only then is it released here. If the result cannot be found out, it stays open.
+        absence its request requires. Only then does the ledger release it. Raises `upstream_contradicts` if the table
+        has the snapshot, but not in `main` as it was sent. If the result cannot be found out, the announcement stays
+        open, and `upstream_unknown` is raised.
         """
         changes = LedgerChanges.from_text(publication.order_text)
-        why: PvdmError | None = None
+        last_error: PvdmError | None = None
         ends = time.monotonic() + SETTLE_BEGIN_MAX_SECONDS
-        for tried in range(SETTLE_TRIES_MAX):
-            if tried and time.monotonic() > ends:
+        for tries in range(SETTLE_TRIES_MAX):
+            if tries and time.monotonic() > ends:
                 break  # the upstream is slow, and other work waits for this thread; a later call tries again
-            time.sleep(_POLL_SECONDS * tried)
+            time.sleep(_POLL_SECONDS * tries)
             try:
                 base = self.read_back()
-                if was_shown(base.metadata, changes.shown.new_snapshot_id):
+                if has_or_had_snapshot(base.metadata, changes.shown.new_snapshot_id):
                     return self._complete(publication, changes, base)
                 if fence_of(publication.announced_id) in base.metadata.refs:
                     self._release(publication)
@@ -184,10 +186,11 @@ class UpstreamTarget:
             except (ConflictError, InputError, StateUnknownError, UnavailableError) as error:
                 if error.code in _NOT_RETRIED:
                     raise
-                why = error
-        raise _unknown_error(publication, "nothing" if why is None else why.reason) from why
+                last_error = error
+        raise _unknown_error(publication, "nothing" if last_error is None else last_error.reason) from last_error
 
     def _try(self, make: _Make, in_transaction: _InTransaction) -> PublishedSnapshot:
+        """Publish once. Any error while the announcement is open becomes `upstream_unknown`."""
         self._await_turn()
         base = self.load()
         self._catalog.upstreams.require_lossless(base.row, _upstream_state(base))
@@ -217,7 +220,7 @@ class UpstreamTarget:
             _IN_PROGRESS.discard(publication.announced_id)
 
     def _send(self, publication: AnnouncedPublication, base: Base, made: NextCommit) -> PublishedSnapshot:
-        """The gate's checks 13 and 14, and the second transaction. What is read back decides, not the response."""
+        """Commit at the upstream, then settle. The state that is read back decides, not the upstream's response."""
         refs = (*made.branches, fence_of(publication.announced_id))
         refusal: PvdmError | None = None
         try:
@@ -229,18 +232,17 @@ class UpstreamTarget:
         if shown is not None:
             return shown
         if refusal is None or isinstance(refusal, StateUnknownError):
-            raise ConflictError(
-                Code.UPSTREAM_MOVED, "the upstream does not show the publication", got="nothing", hint="tried again"
-            )
+            message, hint = "the upstream does not show the publication", "the Steward tries the publication again"
+            raise ConflictError(Code.UPSTREAM_MOVED, message, got="nothing", hint=hint)
         raise refusal
 
     def _announce(self, base: Base, after: TableMetadata, in_transaction: _InTransaction) -> AnnouncedPublication:
-        """The gate's check 12: run the ledger's part as a dry run, then announce it, so that it stays valid."""
+        """The gate's check 12: try the ledger's changes in a dry run, then announce them, so that they stay valid."""
 
         def work(unit: Unit) -> AnnouncedPublication:
             tables.lock(unit, [base.row.table_uuid])
             row = tables.note_upstream_pointer(unit, base.row, base.row.pointer)
-            announced.require_none(unit, base.row.table_uuid)
+            announced.require_no_open_publication(unit, base.row.table_uuid)
             with unit.dry_run():
                 changes = in_transaction(unit, row)
                 apply_changes(unit, changes)
@@ -264,8 +266,8 @@ class UpstreamTarget:
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
     def _complete(self, publication: AnnouncedPublication, changes: LedgerChanges, base: Base) -> PublishedSnapshot:
-        """Store in the ledger what the upstream shows. Raises if another Steward has done it already."""
-        self._require_ours(base, changes)
+        """Store the publication in the ledger. Raises `announced_settled` if another Steward has done it already."""
+        self._require_as_sent(base, changes)
         fault.point("upstream.after_look")
 
         def work(unit: Unit) -> PublishedSnapshot:
@@ -299,9 +301,9 @@ class UpstreamTarget:
         self._catalog.upstreams.commit(base.row, _upstream_state(base), required, [update])
 
     def _await_turn(self) -> None:
-        """Wait until no other publication to the table is open; settle one that does not end in time.
+        """Wait until no other publication to the table is open. Settle a publication that does not end in time.
 
-        One that this process announced and no thread works on any more is settled at once.
+        If this process announced it and no thread works on it any more, settle it at once.
         """
         ends = time.monotonic() + UPSTREAM_TURN_MAX_SECONDS
         while (publication := self._find_open()) is not None:
@@ -319,7 +321,7 @@ class UpstreamTarget:
         with self._ledger.read() as unit:
             return announced.get(unit, publication.announced_id).state is AnnouncedState.OPEN
 
-    def _require_ours(self, base: Base, changes: LedgerChanges) -> None:
+    def _require_as_sent(self, base: Base, changes: LedgerChanges) -> None:
         """Raise unless the history of `main` has exactly the snapshot that the gate made, compared by hash."""
         metadata, wanted, current = base.metadata, changes.shown, base.metadata.current_snapshot_id
         history = {each.snapshot_id: each for each in list_main_history(metadata)}
@@ -337,8 +339,8 @@ class UpstreamTarget:
 _NOT_RETRIED: Final = frozenset({Code.ANNOUNCED_SETTLED, Code.UPSTREAM_CONTRADICTS})
 
 
-def was_shown(metadata: TableMetadata, snapshot_id: int) -> bool:
-    """Whether the table has, or had, the snapshot; a removed one is still a parent, or in the snapshot log."""
+def has_or_had_snapshot(metadata: TableMetadata, snapshot_id: int) -> bool:
+    """Whether the table has, or had, the snapshot: a removed snapshot may still be a parent or in the snapshot log."""
     logged = {entry.snapshot_id for entry in metadata.snapshot_log}
     parents = {each.parent_id for each in metadata.snapshots}
     return metadata.snapshot(snapshot_id) is not None or snapshot_id in logged | parents

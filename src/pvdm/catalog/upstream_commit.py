@@ -1,4 +1,4 @@
-"""Tables at an upstream: what a protected one may show, and commits, which are checked here and swapped there."""
+"""Tables at an upstream catalog: whether `main` of a protected one is proved, and commits that are forwarded there."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from pvdm.ledger.work import announced
 from pvdm.model.statements.migration import Protection, TableTarget
 from pvdm.trust.statement import read_unchecked
 
-# Runs in the transaction of the swap, with the rows after it.
-Extra = Callable[[Unit, Sequence[TableRow]], None]
-# Runs the swap inside a larger transaction.
+# Called in the transaction that updates the ledger's pointers, with the tables' rows after it.
+Hook = Callable[[Unit, Sequence[TableRow]], None]
+# Runs the given update of the pointers inside a larger transaction, and returns the rows. Only migrations give one.
 Transact = Callable[[Callable[[Unit], list[TableRow]]], list[TableRow]]
 
 # A summary's keys with these prefixes have counts as values.
@@ -40,9 +40,9 @@ _COUNT_PREFIXES: Final = ("added-", "deleted-", "removed-", "total-")
 
 
 def record_snapshots(unit: Unit, table_uuid: str, metadata: TableMetadata, snapshots: Iterable[Snapshot]) -> None:
-    """Store the facts of these snapshots, so that the history of `main` may have them with exactly these facts."""
-    facts = {str(each.snapshot_id): facts_sha256(metadata, each) for each in snapshots}
-    known_snapshots.add_known(unit, table_uuid, facts, structure_sha256=structure_sha256(metadata))
+    """Store the hashes of these snapshots' facts: only such snapshots may be in the history of `main`."""
+    hashes = {str(each.snapshot_id): facts_sha256(metadata, each) for each in snapshots}
+    known_snapshots.add_known(unit, table_uuid, hashes, structure_sha256=structure_sha256(metadata))
 
 
 def facts_sha256(metadata: TableMetadata, snapshot: Snapshot) -> str:
@@ -70,18 +70,19 @@ def facts_sha256(metadata: TableMetadata, snapshot: Snapshot) -> str:
 
 
 def is_known(unit: Unit, table_uuid: str, metadata: TableMetadata, snapshot: Snapshot) -> bool:
-    """Whether the snapshot was sent or signed for, with the same facts."""
+    """Whether the gate sent the snapshot or an operator approved it, with the same facts."""
     key = str(snapshot.snapshot_id), facts_sha256(metadata, snapshot)
     return key in known_snapshots.known_of_table(unit, table_uuid)
 
 
 def find_unproved(unit: Unit, row: TableRow, metadata: TableMetadata) -> str | None:
-    """What of `main` is not proved: its head, another snapshot of its history, or its structure. None if all is."""
+    """The part of `main` that is not proved: its head, an older snapshot, or its structure. None if all is proved."""
     head, known = metadata.current_snapshot_id, known_snapshots.known_of_table(unit, row.table_uuid)
     newest = protections.newest_of(unit, row.table_uuid)
     signed = None if newest is None else read_unchecked(statements.get(unit, newest).envelope, Protection).target
     target = signed if isinstance(signed, TableTarget) else None
-    # A table without a protection of its own was created empty in a protected namespace.
+    # Without a signed protection of its own the table is protected with its namespace. It was empty when the Steward
+    # first served it, so its signed head is None.
     signed_head = None if target is None else target.snapshot_id
     if head != signed_head and (head is None or announced.of_snapshot(unit, row.table_uuid, str(head)) is None):
         return "no snapshot" if head is None else f"snapshot {head}"
@@ -90,14 +91,14 @@ def find_unproved(unit: Unit, row: TableRow, metadata: TableMetadata) -> str | N
         structure = known.get((str(each.snapshot_id), facts_sha256(metadata, each)))
         if structure is None:
             return f"snapshot {each.snapshot_id} changed in the history of main, or new there"
-        proved_structure = proved_structure or structure
+        proved_structure = proved_structure or structure  # without a signed one, that of the newest snapshot
     if proved_structure is not None and proved_structure != structure_sha256(metadata):
         return "other schemas, partition specs, sort orders or properties"
     return None
 
 
 def require_proved(ledger: Ledger, state: TableState, refusal: Code = Code.MAIN_UNPROVED) -> None:
-    """Raise `refusal` if `main` of an upstream's protected table shows what was not published through the gate."""
+    """Raise `refusal` if `main` of an upstream's protected table shows anything that is not proved."""
     row = state.row
     if row.upstream is None or not row.protected:
         return
@@ -119,7 +120,7 @@ class Step:
 
 
 class Forwarding:
-    """Forwards checked steps. The ledger is updated after the upstream has answered."""
+    """Forwards checked steps to the upstream. The ledger is updated after the upstream has answered."""
 
     def __init__(self, ledger: Ledger, clock: LedgerClock, states: States, upstreams: Upstreams) -> None:
         self._ledger = ledger
@@ -127,57 +128,57 @@ class Forwarding:
         self._states = states
         self._upstreams = upstreams
 
-    def forward(self, step: Step, extra: Extra | None, transact: Transact | None) -> TableState:
-        """Compare and swap at the upstream, then update the ledger. A failure in between is StateUnknownError."""
+    def forward(self, step: Step, hook: Hook | None, transact: Transact | None) -> TableState:
+        """Commit at the upstream, then update the ledger. A failure after that commit is StateUnknownError."""
         before = step.before
         if step.after is before.metadata:
-            return replace(before, row=self._store_observed(step, before.row, extra, transact))
+            return replace(before, row=self._store_observed(step, before.row, hook, transact))
         self._require_forwardable(step, transact)
         # Conflicts in the ledger are found before anything is sent.
-        self._ledger.transact(lambda unit: self._dry_run(unit, step, extra), at_micros=self._clock.now_micros())
+        self._ledger.transact(lambda unit: self._dry_run(unit, step, hook), at_micros=self._clock.now_micros())
         fault.point("upstream.before_commit")
         seen = UpstreamState(before.row.pointer.location, before.metadata)
         self._upstreams.commit(before.row, seen, _requirements_of(step), step.updates)
         with failures_mean_state_unknown():
             fault.point("upstream.after_commit")
             now = self._states.of(before.row)
-            return replace(now, row=self._store_observed(step, now.row, extra, None))
+            return replace(now, row=self._store_observed(step, now.row, hook, None))
 
     def _require_forwardable(self, step: Step, transact: Transact | None) -> None:
         name = step.before.row.name
-        if transact is not None:
+        if transact is not None:  # a migration, which must be logged and applied at once
             message = f"{name} belongs to an upstream catalog, and its structure is not migrated from here"
             raise Code.UPSTREAM_MIGRATION_REFUSED(message, got="updates of the table")
         if step.after.location != step.before.metadata.location:
             raise Code.UPSTREAM_OWNED(f"{name} would move to another place", got="one through this catalog")
 
-    def _store_observed(self, step: Step, seen: TableRow, extra: Extra | None, transact: Transact | None) -> TableRow:
-        """Store what was seen, and what belongs to the step, in one transaction."""
+    def _store_observed(self, step: Step, seen: TableRow, hook: Hook | None, transact: Transact | None) -> TableRow:
+        """Store the pointer that was seen at the upstream, the step's additions, and the hook's, in one transaction."""
 
         def work(unit: Unit) -> list[TableRow]:
             row = tables.note_upstream_pointer(unit, seen, seen.pointer)
             if step.additions is not None:
                 step.additions.note(unit, row)
-            if extra is not None:
-                extra(unit, [row])
+            if hook is not None:
+                hook(unit, [row])
             return [row]
 
         if transact is not None:
             return transact(work)[0]
         return self._ledger.transact(work, at_micros=self._clock.now_micros())[0]
 
-    def _dry_run(self, unit: Unit, step: Step, extra: Extra | None) -> None:
+    def _dry_run(self, unit: Unit, step: Step, hook: Hook | None) -> None:
         if step.before.row.protected:
             added = added_snapshots(step.before.metadata, step.after)
             announced.require_unannounced(unit, step.before.row.table_uuid, [str(each.snapshot_id) for each in added])
         with unit.dry_run():
             row = tables.note_upstream_pointer(unit, step.before.row, step.before.row.pointer)
-            if extra is not None:
-                extra(unit, [row])
+            if hook is not None:
+                hook(unit, [row])
 
 
 def pin_base(before: TableMetadata, refs: Iterable[str]) -> list[Json]:
-    """Requirements that UUID, `main`, these refs, schema, spec, sort order and the last ids are unchanged."""
+    """Requirements of a commit: UUID, `main`, these refs, schema, spec, sort order and the last ids are unchanged."""
     found: list[Json] = [{"type": "assert-table-uuid", "uuid": str(before.table_uuid)}]
     found += [pin_ref(before, name) for name in sorted({MAIN, *refs})]
     found += [
@@ -197,7 +198,7 @@ def pin_ref(before: TableMetadata, name: str) -> Json:
 
 
 def _requirements_of(step: Step) -> list[Json]:
-    """The requirements of a checked step: that what it was checked on is unchanged, and those of its client."""
+    """The requirements to send: that the checked base is unchanged, and those of the client."""
     own = pin_base(step.before.metadata, [change.name for change in ref_changes(step.before.metadata, step.after)])
     texts = {comparison_text(each) for each in own}
     return [*own, *(each for each in step.requirements if comparison_text(each) not in texts)]

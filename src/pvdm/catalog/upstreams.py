@@ -21,17 +21,17 @@ from pvdm.ledger.catalog.tables import NewTable, TableRow
 from pvdm.ledger.clock import LedgerClock
 
 UPSTREAM_STALE_MAX_SECONDS: Final = 600
-"""For this long after a state was seen, one with a lower sequence number counts as a stale answer of a cache."""
+"""For this long after a state was seen, a state with a lower sequence number counts as a cache's stale answer."""
 PlaceCheck = Callable[[Location, Levels | None], None]
-"""Raises if the location is the Steward's or, with levels, in the folder of a namespace that is not below these."""
+"""Raises if the location overlaps the Steward's or, with levels, the folder of a namespace that is not below them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
     """The namespaces below `levels` in this catalog are those below `there` in the upstream catalog.
 
-    Its tables must lie below one of `places`. Without places they may lie wherever no other table and no file of the
-    Steward does.
+    The upstream's tables must lie below one of `places`. Without places they may lie wherever no other table and no
+    file of the Steward does.
     """
 
     name: str
@@ -52,11 +52,11 @@ class Upstreams:
         self._check_place = check_place
         self._mounts: Mapping[str, Mount] = {mount.name: mount for mount in mounts}
         self._lock = threading.Lock()
-        self._seen: dict[str, Pointer] = {}
-        self._newest: dict[str, tuple[int, float]] = {}
+        self._seen: dict[str, Pointer] = {}  # the last pointer of each table, by table id
+        self._newest: dict[str, tuple[int, float]] = {}  # by table id: highest sequence number, and when it was seen
 
     def with_ledger(self, ledger: Ledger) -> Upstreams:
-        """The same upstreams through new connections and another ledger, with nothing remembered."""
+        """The same upstreams through new connections and another ledger, for reading, with nothing remembered."""
         mounts = [replace(each, upstream=each.upstream.reconnect()) for each in self._mounts.values()]
         return Upstreams(ledger, None, mounts, self._check_place)
 
@@ -80,7 +80,7 @@ class Upstreams:
             )
 
     def require_namespace(self, levels: Levels) -> None:
-        """Raise if the namespace belongs to an upstream that does not have it. The top of an upstream always exists."""
+        """Raise if the namespace belongs to an upstream that lacks it. The top level of an upstream always exists."""
         mount = self.mount_of(levels)
         there = () if mount is None else _upstream_levels(mount, levels)
         if mount is not None and there and not mount.upstream.has_namespace(there):
@@ -100,7 +100,7 @@ class Upstreams:
         return mount.upstream.names(there) if there else []
 
     def add_from_upstream(self, namespace: Namespace, name: str) -> TableRow | None:
-        """Add a table of the upstream that the ledger lacks. None if the upstream has no such table."""
+        """Add a table of the upstream to the ledger, and return its row. None if the upstream has no such table."""
         mount = self.mount_of(namespace.levels)
         if mount is None or not _upstream_levels(mount, namespace.levels):
             return None
@@ -118,7 +118,7 @@ class Upstreams:
         return self._add(mount, namespace, name, seen)
 
     def load(self, row: TableRow) -> tuple[TableRow, UpstreamState]:
-        """The table as its upstream shows it now, and its row with that pointer."""
+        """The row with its pointer at the upstream, and the table's state there. Raises if UUID or place is another."""
         mount, identifier = self._find_mount(row)
         seen = mount.upstream.load(identifier)
         found = str(seen.metadata.table_uuid).lower()
@@ -129,12 +129,12 @@ class Upstreams:
             raise Code.UPSTREAM_WRONG(message, reason="upstream_location_changed", expected=row.location, got=got)
         self._require_place(mount, seen)
         pointer = _pointer_of(seen)
-        self._require_same(row, pointer)
+        self._require_same_content(row, pointer)
         self._note_newest(row, seen)
         return replace(row, pointer=pointer), seen
 
     def require_newest(self, row: TableRow, metadata: TableMetadata) -> None:
-        """Raise `upstream_stale` for an older state, as a cache returns it: it lacks what was staged since."""
+        """Raise `upstream_stale` for a state that is older than one seen before: it lacks what was staged since."""
         with self._lock:
             newest, _ = self._newest.get(row.table_id, (0, 0.0))
         if row.upstream is not None and metadata.last_sequence_number < newest:
@@ -150,7 +150,7 @@ class Upstreams:
         mount.upstream.require_lossless(seen)
 
     def commit(self, row: TableRow, seen: UpstreamState, requirements: Sequence[Json], updates: Sequence[Json]) -> None:
-        """One compare-and-swap at the upstream, on what was seen there."""
+        """One compare-and-swap at the upstream, on the state that was seen there."""
         mount, identifier = self._find_mount(row)
         try:
             mount.upstream.commit(identifier, CommitRequest(seen, requirements, updates))
@@ -166,15 +166,15 @@ class Upstreams:
         """The mount of the table's upstream, and the table's name there."""
         mount = self._mounts.get(row.upstream or "")
         with self._ledger.read() as unit:
-            home = namespaces.find_by_id(unit, row.namespace_id)
-        if mount is None or home is None or self.mount_of(home.levels) is not mount:
+            namespace = namespaces.find_by_id(unit, row.namespace_id)
+        if mount is None or namespace is None or self.mount_of(namespace.levels) is not mount:
             raise Code.UPSTREAM_REFUSED(
                 f"{row.name} is a table of an upstream catalog that is not configured",
                 reason="upstream_not_configured",
                 expected=row.upstream or "",
                 got=", ".join(sorted(self._mounts)) or "none",
             )
-        return mount, TableIdentifier(_upstream_levels(mount, home.levels), row.name)
+        return mount, TableIdentifier(_upstream_levels(mount, namespace.levels), row.name)
 
     def _add(self, mount: Mount, namespace: Namespace, name: str, seen: UpstreamState) -> TableRow:
         pointer = _pointer_of(seen)
@@ -206,11 +206,10 @@ class Upstreams:
         return self._ledger.transact(work, at_micros=self._clock.now_micros())
 
     def _require_place(self, mount: Mount, seen: UpstreamState) -> None:
-        """Raise if the table's place is a whole store, outside `places`, or the Steward's: producers get access."""
+        """Raise if the table's place is a whole store, outside `places`, or the Steward's: producers write there."""
         place = parse_location(seen.metadata.location)
-        if not place.parts or (
-            mount.places and not any(place != each and place.is_under(each) for each in mount.places)
-        ):
+        is_outside = bool(mount.places) and not any(place != each and place.is_under(each) for each in mount.places)
+        if not place.parts or is_outside:
             raise Code.LOCATION_OUTSIDE(
                 f"the upstream catalog {mount.name} shows a table in a place where its tables may not lie",
                 expected=f"a place below {' or '.join(map(str, mount.places)) or 'a bucket or folder'}",
@@ -221,15 +220,15 @@ class Upstreams:
             self._check_place(each, None)
 
     def _drop_if_unprotected(self, row: TableRow, found: str) -> PvdmError:
-        """Drop the row of an unprotected table that the upstream has replaced; return the error for either kind."""
+        """The error for a table that the upstream has replaced. The row of an unprotected table is dropped."""
         if row.protected or self._clock is None:
             message = f"the upstream shows another table as {row.name}"
             return Code.UPSTREAM_WRONG(message, reason="upstream_table_other", expected=row.table_uuid, got=found)
         self._ledger.transact(lambda unit: _drop_unprotected(unit, row), at_micros=self._clock.now_micros())
         return Code.UPSTREAM_TABLE_REPLACED(f"{row.name} was replaced at the upstream; load it again")
 
-    def _require_same(self, row: TableRow, pointer: Pointer) -> None:
-        """Raise if a metadata file has other content than when it was last seen."""
+    def _require_same_content(self, row: TableRow, pointer: Pointer) -> None:
+        """Raise if the metadata file has other content than when it was last seen."""
         with self._lock:
             for earlier in (row.pointer, self._seen.get(row.table_id)):
                 if earlier is not None and earlier.location == pointer.location and earlier.sha256 != pointer.sha256:
@@ -243,7 +242,7 @@ class Upstreams:
             self._seen[row.table_id] = pointer
 
     def _note_newest(self, row: TableRow, seen: UpstreamState) -> None:
-        """Remember the highest sequence number and when it was seen; after the time limit, a lower one too."""
+        """Remember the highest sequence number and when it was seen. After the time limit a lower one replaces it."""
         number, now = seen.metadata.last_sequence_number, time.monotonic()
         with self._lock:
             newest, at = self._newest.get(row.table_id, (number, now))
@@ -256,6 +255,7 @@ def _pointer_of(seen: UpstreamState) -> Pointer:
 
 
 def _upstream_levels(mount: Mount, levels: Levels) -> Levels:
+    """The namespace as the upstream names it."""
     return (*mount.there, *levels[len(mount.levels) :])
 
 

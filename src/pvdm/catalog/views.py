@@ -33,7 +33,7 @@ _VIEW_CONFLICTS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class ViewState:
-    """The row that the swap compares, and its document."""
+    """The row that a commit compares with the ledger's, and the document that it points to."""
 
     row: ViewRow
     metadata: ViewMetadata
@@ -44,7 +44,7 @@ Swap = Callable[[Unit, Pointer], ViewRow]
 
 
 class Views:
-    """Operations on views. In a namespace that protects its tables only operators change them."""
+    """Operations on views. In a namespace that protects its tables only operators change views."""
 
     def __init__(self, parts: CatalogParts, files: MetadataFiles) -> None:
         self._parts = parts
@@ -52,17 +52,18 @@ class Views:
 
     def load(self, grant: Grant, levels: Levels, name: str) -> ViewState:
         """The view, for grants of its domain."""
-        return self._state(self._row(grant, levels, name)[1])
+        _, row = self._row(grant, levels, name)
+        return self._state(row)
 
     def require_exists(self, grant: Grant, levels: Levels, name: str) -> None:
         """Raise unless the view exists for this grant."""
         self._row(grant, levels, name)
 
     def page(self, grant: Grant, levels: Levels, *, after: str | None, count: int | None) -> list[str]:
-        """The names in a namespace, those after `after`; all of them if `count` is None."""
-        home = self._parts.namespaces.get(grant, levels)
+        """The names of a namespace's views, in order, after the name `after`; all of them if `count` is None."""
+        namespace = self._parts.namespaces.get(grant, levels)
         with self._parts.ledger.read() as unit:
-            return [row.name for row in views.page(unit, home.namespace_id, after=after, count=count)]
+            return [row.name for row in views.page(unit, namespace.namespace_id, after=after, count=count)]
 
     def create(self, grant: Grant, levels: Levels, request: Json, *, key: RequestKey | None = None) -> ViewState:
         """Create a view."""
@@ -70,13 +71,12 @@ class Views:
         name = require_name(node.text("name"), "the view's name")
 
         def make() -> ViewState:
-            home = self._get_namespace_for_view(grant, levels)
+            namespace = self._get_namespace_for_view(grant, levels)
             view_uuid = str(uuid.uuid4())
-            own = new_place(self._parts.warehouse, levels, name, view_uuid)
-            location = node.optional_text("location") or str(own)
+            location = node.optional_text("location") or str(new_place(self._parts.warehouse, levels, name, view_uuid))
             now_ms = self._parts.clock.now_micros() // 1_000
             after = new_view(request, location=location, view_uuid=view_uuid, now_ms=now_ms)
-            return self._create(grant, home, name, after, key)
+            return self._create(grant, namespace, name, after, key)
 
         with name_conflicts(levels, name, _VIEW_CONFLICTS):
             return retry_if_row_changed(make)
@@ -88,9 +88,9 @@ class Views:
         require_name(name, "the view's name")
 
         def make() -> ViewState:
-            home = self._get_namespace_for_view(grant, levels)
-            after = self._read_registered_metadata(grant, home, metadata_location)
-            return self._create(grant, home, name, after, key)
+            namespace = self._get_namespace_for_view(grant, levels)
+            after = self._read_registered_metadata(grant, namespace, metadata_location)
+            return self._create(grant, namespace, name, after, key)
 
         with name_conflicts(levels, name, _VIEW_CONFLICTS):
             return retry_if_row_changed(make)
@@ -123,16 +123,16 @@ class Views:
         retry_if_row_changed(lambda: self._drop(grant, levels, name, key))
 
     def _commit(self, grant: Grant, change: Change, key: RequestKey | None) -> ViewState:
-        home, row = self._row(grant, change.levels, change.name)
-        self._require_may_change(grant, home)
+        namespace, row = self._row(grant, change.levels, change.name)
+        self._require_may_change(grant, namespace)
         before = self._state(row)
         check_view_requirements(before.metadata, change.requirements)
         now_ms = self._parts.clock.now_micros() // 1_000
         after = apply_view_updates(before.metadata, change.updates, now_ms=now_ms)
         if after is before.metadata:
-            if key is not None:  # only the answer for a repeated request is stored
+            if key is not None:  # for a repetition, the response is stored even if nothing changes
                 self._parts.ledger.transact(
-                    lambda unit: _note_pointer(unit, key, row), at_micros=self._parts.clock.now_micros()
+                    lambda unit: _store_pointer(unit, key, row), at_micros=self._parts.clock.now_micros()
                 )
             return before
         relocated = after.location != before.metadata.location
@@ -140,7 +140,7 @@ class Views:
             self._parts.access.require_place(grant, change.levels, after.location)
 
         def swap(unit: Unit, pointer: Pointer) -> ViewRow:
-            new_row = views.swap(unit, home, row, pointer, location=after.location)
+            new_row = views.swap(unit, namespace, row, pointer, location=after.location)
             if relocated:
                 _require_free_place(unit, after.location)
             return new_row
@@ -148,50 +148,50 @@ class Views:
         return self._put(after, row.revision + 1, swap, key)
 
     def _rename(self, grant: Grant, source: TableName, target: TableName, key: RequestKey | None) -> None:
-        old, row = self._row(grant, *source)
-        self._require_may_change(grant, old)
+        old_namespace, row = self._row(grant, *source)
+        self._require_may_change(grant, old_namespace)
         new_levels, new_name = target
-        new = self._get_namespace_for_view(grant, new_levels)
-        if new.domain != row.domain:
+        namespace = self._get_namespace_for_view(grant, new_levels)
+        if namespace.domain != row.domain:
             message = "a view stays in its domain"
-            raise Code.PERMISSION_DENIED(message, reason="domain_wrong", expected=row.domain, got=new.domain)
+            raise Code.PERMISSION_DENIED(message, reason="domain_wrong", expected=row.domain, got=namespace.domain)
 
         def work(unit: Unit) -> None:
-            views.rename(unit, row, new_name, old_home=old, new_home=new)
+            views.rename(unit, row, new_name, old_home=old_namespace, new_home=namespace)
             note_request(unit, key, {}, status=204)
 
         self._parts.ledger.transact(work, at_micros=self._parts.clock.now_micros())
 
     def _drop(self, grant: Grant, levels: Levels, name: str, key: RequestKey | None) -> None:
-        home, row = self._row(grant, levels, name)
-        self._require_may_change(grant, home)
+        namespace, row = self._row(grant, levels, name)
+        self._require_may_change(grant, namespace)
 
         def work(unit: Unit) -> None:
-            views.drop(unit, home, row)
+            views.drop(unit, namespace, row)
             note_request(unit, key, {}, status=204)
 
         self._parts.ledger.transact(work, at_micros=self._parts.clock.now_micros())
 
     def _create(
-        self, grant: Grant, home: Namespace, name: str, after: ViewMetadata, key: RequestKey | None
+        self, grant: Grant, namespace: Namespace, name: str, after: ViewMetadata, key: RequestKey | None
     ) -> ViewState:
-        self._parts.access.require_place(grant, home.levels, after.location)
+        self._parts.access.require_place(grant, namespace.levels, after.location)
 
         def swap(unit: Unit, pointer: Pointer) -> ViewRow:
-            row = views.create(unit, home, NewView(name, after.view_uuid, after.location, pointer))
+            row = views.create(unit, namespace, NewView(name, after.view_uuid, after.location, pointer))
             _require_free_place(unit, row.location)
             return row
 
         return self._put(after, 0, swap, key)
 
     def _put(self, after: ViewMetadata, revision: int, swap: Swap, key: RequestKey | None) -> ViewState:
-        """Write and sync the file, then swap the pointer. A failure after the swap is reported as state unknown."""
+        """Write and sync the file, then swap the pointer. A failure after the swap becomes `StateUnknownError`."""
         file = self._files.write(after.view_uuid, revision, after.to_bytes())
         fault.point("catalog.after_metadata_file")
 
         def work(unit: Unit) -> ViewRow:
             row = swap(unit, file)
-            _note_pointer(unit, key, row)
+            _store_pointer(unit, key, row)
             return row
 
         with remove_uncommitted(self._files, [file]):
@@ -200,20 +200,21 @@ class Views:
             fault.point("catalog.after_swap")
         return ViewState(row, after)
 
-    def _read_registered_metadata(self, grant: Grant, home: Namespace, metadata_location: str) -> ViewMetadata:
+    def _read_registered_metadata(self, grant: Grant, namespace: Namespace, metadata_location: str) -> ViewMetadata:
         """Read a metadata file that is to be registered.
 
-        An operator may register any file; others one in the view's own place, or one that their domain dropped.
+        An operator may register any file. Others may register one in the warehouse that is below the view's location,
+        or one of a view that their domain dropped.
         """
         place = parse_location(metadata_location)
         inside = is_inside(self._parts.warehouse, place)
         with self._parts.ledger.read() as unit:
             dropped = views.find_dropped(unit, str(place))
-        own = dropped is not None and dropped.domain == home.domain
-        if grant.role is not Role.OPERATOR and not (inside or own):
+        anywhere = grant.role is Role.OPERATOR or (dropped is not None and dropped.domain == namespace.domain)
+        if not anywhere and not inside:
             raise _outside_error(str(self._parts.warehouse), str(place))
         after = ViewMetadata.parse(read_metadata(place, self._parts.stores))
-        if grant.role is not Role.OPERATOR and not (own or place.is_under(parse_location(after.location))):
+        if not anywhere and not place.is_under(parse_location(after.location)):
             raise _outside_error(f"a file under {after.location}", str(place))
         return after
 
@@ -221,15 +222,15 @@ class Views:
         """The namespace. Raises unless the grant may create a view in it."""
         self._parts.access.require_may_manage(grant)
         self._parts.states.upstreams.require_not_upstream(levels, operation="create a view")
-        home = self._parts.namespaces.get(grant, levels)
-        self._require_may_change(grant, home)
-        return home
+        namespace = self._parts.namespaces.get(grant, levels)
+        self._require_may_change(grant, namespace)
+        return namespace
 
-    def _require_may_change(self, grant: Grant, home: Namespace) -> None:
+    def _require_may_change(self, grant: Grant, namespace: Namespace) -> None:
         """Raise unless the grant may change views there; in a protected namespace only an operator may."""
         self._parts.access.require_may_manage(grant)
-        if home.protected_by is not None and grant.role is not Role.OPERATOR:
-            where = namespaces.dotted_name(home.levels)
+        if namespace.protected_by is not None and grant.role is not Role.OPERATOR:
+            where = namespaces.dotted_name(namespace.levels)
             raise Code.CHANGE_GATED(
                 f"the namespace {where} protects its tables, and a view in it could pass for one",
                 reason="namespace_gated",
@@ -240,18 +241,17 @@ class Views:
 
     def _row(self, grant: Grant, levels: Levels, name: str) -> tuple[Namespace, ViewRow]:
         with self._parts.ledger.read() as unit:
-            home = namespaces.find(unit, levels)
-            row = None if home is None else views.find(unit, home.namespace_id, name)
-        if home is not None:
-            require_domain(grant, home.domain, "this namespace")
-        if home is None or row is None:
+            namespace = namespaces.find(unit, levels)
+            row = None if namespace is None else views.find(unit, namespace.namespace_id, name)
+        if namespace is not None:
+            require_domain(grant, namespace.domain, "this namespace")
+        if namespace is None or row is None:
             raise Code.VIEW_UNKNOWN(f"View does not exist: {dotted_table(levels, name)}")
-        return home, row
+        return namespace, row
 
     def _state(self, row: ViewRow) -> ViewState:
-        """The document of a row. The file is read, hashed and parsed every time: views are small."""
-        data = self._files.read(row.pointer)
-        return ViewState(row, ViewMetadata.parse(data))
+        """The row with its document. The file is read, hashed and parsed every time: views are small."""
+        return ViewState(row, ViewMetadata.parse(self._files.read(row.pointer)))
 
 
 def _require_free_place(unit: Unit, location: str) -> None:
@@ -260,7 +260,7 @@ def _require_free_place(unit: Unit, location: str) -> None:
     require_free(unit, location)
 
 
-def _note_pointer(unit: Unit, key: RequestKey | None, row: ViewRow) -> None:
+def _store_pointer(unit: Unit, key: RequestKey | None, row: ViewRow) -> None:
     note_request(unit, key, {"pointers": [[row.pointer.location, row.pointer.sha256]]})
 
 

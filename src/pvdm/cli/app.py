@@ -42,9 +42,7 @@ _COMMANDS: Final = {
     "publish": _Entry("publish", "Verify and publish a branch that is staged.", "work.run"),
     "quarantine": _Entry("quarantine", "Files of failed attempts: list, remove.", "work.cleanup"),
     "quickstart": _Entry(
-        "quickstart",
-        "Create a protected table to try: no Spark, no keys, some seconds.",
-        "demo.quickstart",
+        "quickstart", "Create a protected table to try: no Spark, no keys, some seconds.", "demo.quickstart"
     ),
     "repair": _Entry("repair", "Try the failed chunks of a workload again.", "work.run"),
     "run": _Entry("run", "Stage, verify and publish a workload.", "work.run"),
@@ -59,20 +57,20 @@ _COMMANDS: Final = {
 
 
 class _LazyGroup(click.Group):
-    """The commands of `_COMMANDS`."""
+    """The root's group: the commands of `_COMMANDS`, each imported when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """The names of all commands."""
         return sorted(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import the command."""
+        """Import the command; None if there is no command of this name."""
         if cmd_name not in _COMMANDS:
             return None
-        found = _COMMANDS[cmd_name]
-        for module in found.extending_modules:
+        entry = _COMMANDS[cmd_name]
+        for module in entry.extending_modules:
             import_module(f"pvdm.cli.{module}")
-        command: click.Command = getattr(import_module(f"pvdm.cli.{found.module}"), found.variable)
+        command: click.Command = getattr(import_module(f"pvdm.cli.{entry.module}"), entry.variable)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -1,4 +1,4 @@
-"""The Steward's client: typed responses over HTTP, with time-outs and retries. Calls `api`, `model` and `errors`."""
+"""The Steward's client: typed responses over HTTP, with retries. Calls `api`, `model`, `errors`; for tables `lake`."""
 
 from pvdm.client.settings import Retries, TimeOuts
 from pvdm.client.steward import Readiness, StewardClient

@@ -1,4 +1,4 @@
-"""Calls of an auditor: a table's document, its statements with log proofs, and its manifests."""
+"""Calls of an auditor: a table's metadata document, its signed statements with inclusion proofs, and its manifests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class AuditCalls(Calls):
     """The part of the client that an audit uses; it verifies nothing."""
 
     def audit(self, table: str) -> AuditView:
-        """The table as it is now, with checkpoint and approvals."""
+        """The table as it is now, with the newest checkpoint of the log and the table's approvals."""
         return self._get(_audit_path(table), AuditView)
 
     def audit_receipts(
@@ -35,15 +35,15 @@ class AuditCalls(Calls):
 
     def audit_file(self, table: str, snapshot_id: int, manifest: str | None = None) -> bytes:
         """The manifest list of `main`'s snapshot or one of its ancestors, or a manifest that the list names."""
-        query = (("snapshot_id", number_text(snapshot_id, "snapshot id")),)
-        return self._get_bytes(
-            f"{_audit_path(table)}/files", query if manifest is None else (*query, ("manifest", manifest))
-        )
+        query: tuple[tuple[str, str], ...] = (("snapshot_id", number_text(snapshot_id, "snapshot id")),)
+        if manifest is not None:
+            query = (*query, ("manifest", manifest))
+        return self._get_bytes(f"{_audit_path(table)}/files", query)
 
 
 def _audit_path(table: str) -> str:
     """The path of the table's audit. Raises for a name that is empty, only dots, or has a slash."""
-    given: object = table
+    given: object = table  # a caller without type checks may pass anything
     if not isinstance(given, str) or not given or "/" in given or given.strip(".") == "":
         raise Code.IDENTIFIER_INVALID(
             "the table's name cannot be accepted", expected="namespace.table", got=ascii(given)[:80]

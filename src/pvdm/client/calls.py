@@ -43,14 +43,14 @@ def new_post(
     path: str,
     body: RequestModel | None,
     *,
-    look: str = "",
+    lost_hint: str = "",
     repeatable: bool = False,
     patient: bool = False,
     long: bool = False,
 ) -> Call:
     """A POST of JSON, not sent yet; see `Call` for its options."""
     content = b"{}" if body is None else body.model_dump_json(exclude_none=True).encode()
-    return Call("POST", path, look, content=content, repeatable=repeatable, patient=patient, long=long)
+    return Call("POST", path, lost_hint, content=content, repeatable=repeatable, patient=patient, long=long)
 
 
 def build_request(model: Callable[_P, _M], *args: _P.args, **fields: _P.kwargs) -> _M:
@@ -69,8 +69,8 @@ def with_reason(reason: str) -> ReasonRequest:
 
 
 def page_query(after: str | int | None, limit: int) -> Query:
-    """The query of one page. Raises if the limit is out of range."""
-    given: object = limit
+    """The query of one page of at most `limit` rows, after the row `after`. Raises if the limit is out of range."""
+    given: object = limit  # a caller without type checks may pass anything; the functions below expect that too
     if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= PAGE_ROWS_MAX:
         raise Code.REQUEST_INVALID(reason="page_size_invalid", expected=f"1 to {PAGE_ROWS_MAX}", got=ascii(given)[:40])
     return {"after": after, "limit": limit}
@@ -91,7 +91,7 @@ def number_text(value: int, what: str) -> str:
 
 
 def sha256_text(value: str, what: str = "proof id") -> str:
-    """A hash in a path. Raises for other text."""
+    """A SHA-256 in a path, called `what` in the error. Raises for other text."""
     given: object = value
     if isinstance(given, str) and len(given) == 64 and _HEX.fullmatch(given):
         return given

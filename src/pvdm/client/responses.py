@@ -33,23 +33,23 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u206
 def parse(body: bytes, what: str) -> object:
     """The one JSON value of the body; errors call it `what`. Raises for a key that occurs twice, NaN, and no JSON."""
     try:
-        return json.loads(body.decode(), object_pairs_hook=_distinct, parse_constant=_refuse_constant)
+        return json.loads(body.decode(), object_pairs_hook=_require_distinct_keys, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
-        del body
+        del body  # it may hold a secret, which a traceback would show
     raise unreadable(what, "one JSON value", "something else")
 
 
 def read_response(model: type[_M], value: object) -> _M:
     """The response as the model; fields that only a newer Steward knows are ignored.
 
-    Raises `steward_answer_invalid` with the name of the first wrong field. The value is not shown: it may be a secret.
+    Raises `steward_answer_invalid` with the name of the first wrong field, without its value.
     """
     try:
         return model.model_validate(value, context=FROM_WIRE, extra="ignore")
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         got = _json_type(error.errors(include_url=False)[0])
-        del value
+        del value  # it may hold a secret, which a traceback would show
     expected = _JSON_TYPES.get(first["type"], expected_value(first))
     raise unreadable(error_field(first) or "the response", expected, got)
 
@@ -86,11 +86,11 @@ def _json_type(error: Mapping[str, object]) -> str:
     return "no such field" if error["type"] == "missing" else _JSON_VALUES.get(type(error["input"]), "an array")
 
 
-def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+def _require_distinct_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
         raise ValueError
-    return found
+    return value
 
 
 def _refuse_constant(text: str) -> NoReturn:

@@ -49,7 +49,7 @@ class Retries:
     retry_after_longest_seconds: float = 30.0
 
     def __post_init__(self) -> None:
-        given: object = self.tries  # what a caller without type checks may bring
+        given: object = self.tries  # a caller without type checks may pass anything
         if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= TRIES_MAX:
             raise _invalid("tries", f"1 to {TRIES_MAX}", given)
         _require_durations(self)
@@ -67,8 +67,8 @@ def _require_durations(settings: TimeOuts | Retries) -> None:
     """Raise if a field in seconds is out of range."""
     for name in (field.name for field in fields(settings) if field.name.endswith("_seconds")):
         given: object = getattr(settings, name)
-        number = isinstance(given, int | float) and not isinstance(given, bool)
-        if not number or not math.isfinite(float(str(given))) or not 0 < float(str(given)) <= WAIT_MAX_SECONDS:
+        seconds = given if isinstance(given, int | float) and not isinstance(given, bool) else math.nan
+        if not 0 < seconds <= WAIT_MAX_SECONDS:  # also raises for NaN
             raise _invalid(name, f"more than 0 and at most {WAIT_MAX_SECONDS} seconds", given)
 
 
@@ -105,5 +105,4 @@ def tls_context(ca_file: Path | None) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=None if ca_file is None else str(ca_file))
     except (OSError, ssl.SSLError):
-        pass
-    raise Code.CLIENT_SETTING_INVALID(reason="ca_file_invalid", got=ascii(str(ca_file))[:200])
+        raise Code.CLIENT_SETTING_INVALID(reason="ca_file_invalid", got=ascii(str(ca_file))[:200]) from None

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Self
 from urllib.parse import urlencode
 
 from pvdm.api import protection, service
@@ -50,7 +50,6 @@ from pvdm.model.role import AccessToken, Role
 
 DEFAULT_ANSWER_BYTES: Final = 96 * 1024 * 1024
 
-_S = TypeVar("_S", bound="StewardClient")
 # The errors of the token exchange are in RFC 6749's form, whatever their status.
 _OAUTH_REFUSALS: Final = frozenset(range(400, 600))
 
@@ -84,9 +83,9 @@ class StewardClient(WorkCalls, AuditCalls):
         answer_max_bytes: int = DEFAULT_ANSWER_BYTES,
         patient: bool = False,
     ) -> None:
-        # A traceback may show this frame, so the token's text must not be in it.
-        given, token = [token], None
-        source = token_source(given.pop(), token_file)
+        # A traceback can show a frame's local variables, so none may hold the token when an error is raised.
+        holder, token = [token], None
+        source = token_source(holder.pop(), token_file)
         self.ca_file = ca_file
         self._insecure = insecure
         address = require_address(url, insecure=insecure)
@@ -105,7 +104,7 @@ class StewardClient(WorkCalls, AuditCalls):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"
 
-    def __enter__(self: _S) -> _S:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -117,10 +116,10 @@ class StewardClient(WorkCalls, AuditCalls):
 
     def with_token(self, token: str | AccessToken | TokenGiver) -> StewardClient:
         """Another client for the same Steward with another token; close it as well."""
-        given, token = [token], ""
-        found = StewardClient(
+        holder, token = [token], ""  # as in __init__
+        other = StewardClient(
             self.url,
-            given.pop(),
+            holder.pop(),
             ca_file=self.ca_file,
             insecure=self._insecure,
             time_outs=self._wire.time_outs,
@@ -128,8 +127,8 @@ class StewardClient(WorkCalls, AuditCalls):
             answer_max_bytes=self._wire.answer_max_bytes,
             patient=self._wire.patient,
         )
-        found.when_waiting(self._wire.notify_waiting)
-        return found
+        other.when_waiting(self._wire.notify_waiting)
+        return other
 
     def when_waiting(self, notify: Callable[[], None] | None) -> None:
         """Set a function that each call runs once, after it has waited some seconds for a Steward without an answer."""
@@ -137,9 +136,9 @@ class StewardClient(WorkCalls, AuditCalls):
 
     def with_patience(self, patient: bool = True) -> StewardClient:
         """A client on the same connections; a patient one waits in every call for a Steward that is restarting."""
-        found = copy.copy(self)
-        found._wire = self._wire.with_patience(patient)
-        return found
+        other = copy.copy(self)
+        other._wire = self._wire.with_patience(patient)
+        return other
 
     # The Steward itself
 
@@ -148,7 +147,7 @@ class StewardClient(WorkCalls, AuditCalls):
         self._wire.send(Call("GET", "/healthz", with_token=False), lambda _: None)
 
     def readiness(self) -> Readiness:
-        """Whether the Steward accepts work, and why not; only operators and auditors see each reason in full."""
+        """Whether the Steward accepts work, and why not. Details are for operators and auditors of every domain."""
         call = Call("GET", "/readyz", also_answers=frozenset({503}))
         try:
             found = self._read(call, service.ReadinessView)
@@ -179,7 +178,7 @@ class StewardClient(WorkCalls, AuditCalls):
 
     def confirm_clock(self, reason: str) -> service.ClockConfirmed:
         """Confirm that the Steward's clock is correct now."""
-        call = new_post("/v1/clock/confirm", with_reason(reason), look="readiness() shows whether it happened")
+        call = new_post("/v1/clock/confirm", with_reason(reason), lost_hint="readiness() shows whether it happened")
         return self._read(call, service.ClockConfirmed)
 
     # Trust root and epochs
@@ -190,9 +189,8 @@ class StewardClient(WorkCalls, AuditCalls):
 
     def submit_trust_root(self, envelope: bytes, *, sha256: str | None = None) -> service.TrustRootVersion:
         """Submit the first version, which is trusted by its SHA-256, or the next; the newest again changes nothing."""
-        body = build_request(
-            service.TrustRootRequest.model_validate, {"envelope": _parse_envelope(envelope), "sha256": sha256}
-        )
+        fields = {"envelope": _parse_envelope(envelope), "sha256": sha256}
+        body = build_request(service.TrustRootRequest.model_validate, fields)
         return self._read(new_post("/v1/trust-root", body, repeatable=True), service.TrustRootVersion)
 
     def epochs(self) -> tuple[service.EpochView, ...]:
@@ -244,7 +242,8 @@ class StewardClient(WorkCalls, AuditCalls):
     def open_proof(self, proof_id: str, reason: str) -> OpenedProof:
         """The keys of an ended attempt, to recompute its digest from the data; the step log records it."""
         path = f"/v1/proofs/{sha256_text(proof_id)}/open"
-        return self._read(new_post(path, with_reason(reason), look="the step log shows if it happened"), OpenedProof)
+        call = new_post(path, with_reason(reason), lost_hint="the step log shows whether it happened")
+        return self._read(call, OpenedProof)
 
     # Break-glass and source attestation
 
@@ -359,39 +358,39 @@ class StewardClient(WorkCalls, AuditCalls):
 
     def exchange(self, client_id: str, client_secret: str | AccessToken) -> service.ExchangedToken:
         """Exchange a token's id and text for a short-lived token (OAuth2 client credentials)."""
-        given, client_secret = [client_secret], ""
-        checked = try_token(given.pop())
+        holder, client_secret = [client_secret], ""  # as in __init__
+        checked = try_token(holder.pop())
         if isinstance(checked, PvdmError):
             raise checked
         call = _exchange_call(client_id, checked)
         return self._wire.send(call, lambda response: read_exchanged(parse_json(response, call)))
 
     def lend(self, role: Role | None = None, domain: str | None = None) -> LentToken:
-        """This client's token, for an engine such as Spark; role and domain, if given, must be the token's own.
+        """This client's token, for an engine such as Spark. Raises if role or domain are given and not the token's own.
 
-        It is exchanged once, to find out whether it can be: a short-lived token, as that of one attempt, cannot.
+        The token is exchanged once, as a test: engines cannot exchange a short-lived token, such as an attempt's.
         """
-        found = self.identity()
-        if role not in (None, found.role) or domain not in (None, found.domain):
-            wanted = role or found.role
+        own = self.identity()
+        if role not in (None, own.role) or domain not in (None, own.domain):
+            wanted = role or own.role
             article = "an" if wanted[0] in "aeiou" else "a"
             raise Code.PERMISSION_DENIED(
                 reason="lent_role_wrong",
-                expected=f"{wanted} of {domain or found.domain}",
-                got=f"{found.role} of {found.domain}",
+                expected=f"{wanted} of {domain or own.domain}",
+                got=f"{own.role} of {own.domain}",
                 hint=f"name {article} {wanted}'s token with --token-file, or connect with it",
             )
         token = self._wire.token()
         try:
-            self.exchange(found.token_id, token)
+            self.exchange(own.token_id, token)
         except NotAllowedError as error:
             if error.got != "unauthorized_client":
                 raise
             return LentToken(token, None)
-        return LentToken(token, found.token_id)
+        return LentToken(token, own.token_id)
 
     def _change_epoch(self, path: str, reason: str) -> tuple[service.EpochChange, ...]:
-        call = new_post(path, with_reason(reason), look="epochs() shows whether it happened")
+        call = new_post(path, with_reason(reason), lost_hint="epochs() shows whether it happened")
         return self._read(call, service.EpochChangeList).changes
 
 
@@ -400,7 +399,7 @@ def _exchange_call(client_id: str, secret: AccessToken) -> Call:
     return Call(
         "POST",
         "/catalog/v1/oauth/tokens",
-        look="an unused token expires, so it is safe to request another one",
+        lost_hint="an unused token expires, so it is safe to request another one",
         content=urlencode(form).encode(),
         content_type="application/x-www-form-urlencoded",
         repeatable=False,

@@ -30,8 +30,8 @@ Document: TypeAlias = dict[str, Any]
 """A table's metadata in JSON, with numbers as they are spelled; `lake.format` parses it."""
 
 _M = TypeVar("_M", bound=ResponseModel)
-_SEPARATOR: Final = "\x1f"
-_KINDS: Final[Mapping[str, type[PvdmError]]] = {
+_LEVEL_SEPARATOR: Final = "\x1f"  # between the levels of a namespace, in Iceberg's REST protocol
+_ERROR_CLASSES: Final[Mapping[str, type[PvdmError]]] = {
     "AlreadyExistsException": ConflictError,
     "BadRequestException": InputError,
     "CommitFailedException": ConflictError,
@@ -74,7 +74,7 @@ class _CatalogErrorResponse(ResponseModel):
 
 
 class TableClient:
-    """A table, with the rights of a client's token."""
+    """A table by the levels of its namespace and its name, with the rights of a client's token."""
 
     def __init__(self, client: StewardClient, levels: Sequence[str], name: str) -> None:
         self._wire = client._wire
@@ -96,9 +96,9 @@ class TableClient:
 
     def commit(self, requirements: Sequence[object], updates: Sequence[object]) -> Document:
         """Commit the updates if every requirement holds; returns the new metadata."""
-        look = "load the table: the new snapshot is among its snapshots or not"
+        lost_hint = "load the table: the new snapshot is among its snapshots or not"
         body = {"requirements": list(requirements), "updates": list(updates)}
-        call = _call("POST", self._path, look, content=json.dumps(body).encode(), repeatable=False)
+        call = _call("POST", self._path, lost_hint, content=json.dumps(body).encode(), repeatable=False)
         return self._wire.send(call, lambda response: _read_metadata(response, "the commit"))
 
 
@@ -113,8 +113,8 @@ def create_table(client: StewardClient, levels: Sequence[str], request: Mapping[
     _create(client, _tables_path(levels), request, "load the table: it exists or it does not")
 
 
-def _create(client: StewardClient, path: str, body: Mapping[str, object], look: str) -> None:
-    call = _call("POST", path, look, content=json.dumps(body).encode(), repeatable=False)
+def _create(client: StewardClient, path: str, body: Mapping[str, object], lost_hint: str) -> None:
+    call = _call("POST", path, lost_hint, content=json.dumps(body).encode(), repeatable=False)
     client._wire.send(call, lambda response: require_json(response, "the catalog's answer"))
 
 
@@ -124,14 +124,14 @@ def uses_object_store(client: StewardClient) -> bool:
     return REGION in client._wire.send(call, lambda response: _read_as(_CatalogConfigResponse, response, what)).defaults
 
 
-def _call(method: str, path: str, look: str = "", **others: Any) -> Call:
+def _call(method: str, path: str, lost_hint: str = "", **others: Any) -> Call:
     """A call of the catalog, whose errors are in Iceberg's form."""
-    return Call(method, path, look, read_refusal=_read_refusal, **others)
+    return Call(method, path, lost_hint, read_refusal=_read_refusal, **others)
 
 
 def _tables_path(levels: Sequence[str]) -> str:
     """The path of a namespace's tables."""
-    return f"/catalog/v1/namespaces/{quote(_SEPARATOR.join(levels), safe='')}/tables"
+    return f"/catalog/v1/namespaces/{quote(_LEVEL_SEPARATOR.join(levels), safe='')}/tables"
 
 
 def split_name(table: str) -> tuple[tuple[str, ...], str]:
@@ -160,4 +160,4 @@ def _read_refusal(response: Response) -> PvdmError:
     error = read_response(_CatalogErrorResponse, parse(response.body, "the catalog's error")).error
     if error.type is None:
         return read_error(response.body, request_id=response.request_id)
-    return _KINDS.get(error.type, PvdmError)(error.pvdm_code or "catalog_refused", error.message[:4_096])
+    return _ERROR_CLASSES.get(error.type, PvdmError)(error.pvdm_code or "catalog_refused", error.message[:4_096])

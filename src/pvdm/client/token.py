@@ -73,7 +73,7 @@ class TokenSource:
 def token_source(token: str | AccessToken | TokenGiver | None, token_file: Path | None) -> TokenSource | None:
     """The source of the token: a text, a function, or a file that is read again after a rotation."""
     if token is not None and token_file is not None:
-        del token
+        del token  # a traceback would show it
         raise Code.CLIENT_SETTING_INVALID(reason="token_given_twice", got="both")
     if token_file is not None:
         return TokenSource(lambda: read_token(Path(token_file)), renewable=True)

@@ -48,6 +48,8 @@ def _remaining(timeout: float | None, error: type[httpcore.TimeoutException]) ->
 
 
 class _Stream(httpcore.NetworkStream):
+    """A connection that the deadline bounds; data is sent in pieces, so that the deadline is checked between them."""
+
     def __init__(self, inner: httpcore.NetworkStream) -> None:
         self._inner = inner
 

@@ -29,17 +29,17 @@ _random: Final = secrets.SystemRandom()
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request; `repeatable` if sending it twice is safe, else `look` says where to look after a lost response.
+    """A request. A `repeatable` one may be sent twice; else `lost_hint` says what to do after a lost response.
 
-    `patient` is a job's call, which waits for a Steward that is restarting. `long` is a call that takes the Steward
-    long: it has more time, and once sent it is not sent again, which would start the work again. Responses with a
+    A `patient` call, that of a job, waits for a Steward that is restarting. A `long` call, which takes the Steward
+    long, has more time; once sent it is not sent again, since that would start the work again. Responses with a
     status in `also_answers` are read like a success. `read_refusal` reads error responses of another form than the
     Steward's own.
     """
 
     method: str
     path: str
-    look: str = ""
+    lost_hint: str = ""
     query: tuple[tuple[str, str], ...] = ()
     content: bytes | None = None
     content_type: str = "application/json"
@@ -72,7 +72,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """No response, or one that was not read to its end, or is compressed; `code` is that of the error to raise."""
+    """The response is missing, compressed, or was not read to its end; `code` is that of the error to raise."""
 
     code: Code
     got: str
@@ -323,7 +323,8 @@ def _unreadable_error(call: Call, response: Response, error: UnavailableError) -
 
 def _answer_lost_error(call: Call, got: str, request_id: str) -> PvdmError:
     message = f"{call.method} {call.path} was sent and its response was lost: it may have happened or not"
-    return Code.ANSWER_LOST(message, got=got, hint=f"do not send it again yet: {call.look}", request_id=request_id)
+    hint = f"do not send it again yet: {call.lost_hint}"
+    return Code.ANSWER_LOST(message, got=got, hint=hint, request_id=request_id)
 
 
 def require_json(response: Response, what: str) -> bytes:

@@ -70,7 +70,7 @@ class WorkCalls(Calls):
         return self._read(new_post(path, body, repeatable=True, patient=True), work.AttemptView)
 
     def attempt(self, attempt_id: str, *, wait_seconds: float = 0) -> work.AttemptView:
-        """One attempt, once it is settled, or after `wait_seconds`.
+        """One attempt, once it is settled (see `AttemptView.settled`), or after `wait_seconds`.
 
         One request waits no longer than the client's own time-outs allow; `await_attempt` sends several.
         """
@@ -96,21 +96,16 @@ class WorkCalls(Calls):
 
     def staged(self, attempt_id: str) -> work.AttemptView:
         """Report that the write is complete: the Steward now verifies what is on the branch."""
-        return self._read(
-            new_post(f"{_attempt_path(attempt_id)}/staged", None, repeatable=True, patient=True), work.AttemptView
-        )
+        call = new_post(f"{_attempt_path(attempt_id)}/staged", None, repeatable=True, patient=True)
+        return self._read(call, work.AttemptView)
 
     def abort_attempt(self, attempt_id: str, reason: str) -> work.AttemptView:
         """Abort a STAGING attempt; aborting it again changes nothing."""
-        return self._read(
-            new_post(f"{_attempt_path(attempt_id)}/abort", with_reason(reason), repeatable=True), work.AttemptView
-        )
+        call = new_post(f"{_attempt_path(attempt_id)}/abort", with_reason(reason), repeatable=True)
+        return self._read(call, work.AttemptView)
 
     def attempt_token(self, attempt_id: str) -> AttemptToken:
-        """A short-lived token for this attempt alone.
-
-        The client draws its text and sends only the hash, so that the request may be repeated after a lost response.
-        """
+        """A short-lived token for this attempt. The client draws it and sends only its hash: it can be repeated."""
         token = AccessToken(draw_token_text())
         body = build_request(AttemptTokenRequest, secret_sha256=token_sha256(token.text))
         call = new_post(f"{_attempt_path(attempt_id)}/tokens", body, repeatable=True, patient=True)
@@ -153,9 +148,8 @@ class WorkCalls(Calls):
 
     def remove_orphans(self, table: str) -> tuple[work.OrphanView, ...]:
         """Remove the orphans; returns those that were removed."""
-        call = new_post(
-            "/v1/orphans/remove", build_request(work.RemoveOrphansRequest, table=table), repeatable=True, long=True
-        )
+        body = build_request(work.RemoveOrphansRequest, table=table)
+        call = new_post("/v1/orphans/remove", body, repeatable=True, long=True)
         return self._read(call, work.OrphanList).orphans
 
     def quarantine(self, *, table: str | None = None, after: str | None = None) -> tuple[work.QuarantinedView, ...]:
@@ -165,7 +159,7 @@ class WorkCalls(Calls):
     def remove_quarantined(self, attempt_ids: Sequence[str], reason: str) -> tuple[work.QuarantineRemovalView, ...]:
         """Remove the files of these failed attempts for good. Raises if one of them may still be published."""
         body = build_request(work.RemoveQuarantinedRequest, attempt_ids=list(attempt_ids), reason=reason)
-        call = new_post("/v1/quarantine/remove", body, look="`pvdm quarantine list` shows what is left")
+        call = new_post("/v1/quarantine/remove", body, lost_hint="`pvdm quarantine list` shows what is left")
         return self._read(call, work.QuarantineRemovalList).removed
 
 

@@ -43,7 +43,7 @@ class CheckedSchema:
 
 
 def check_batch(batch: pa.RecordBatch, known: CheckedSchema | None = None) -> CheckedSchema:
-    """Raise if a reader could leave the batch's buffers because of its names, depth, sizes or offsets.
+    """Raise for a batch that is not safe to read: bad names, too deep, or sizes and offsets outside its buffers.
 
     Values are not read. The result may be passed as `known` with the next batch: the same schema is not checked again.
     """
@@ -60,7 +60,8 @@ def check_batch(batch: pa.RecordBatch, known: CheckedSchema | None = None) -> Ch
     except pa.ArrowInvalid as error:
         raise Code.ARROW_INVALID(got=str(error)[:400]) from None
     # `validate` checks an array completely if it has rows and no other array inside.
-    for position in known.layered if batch.num_rows else range(batch.num_columns):
+    left_to_check = known.layered if batch.num_rows else range(batch.num_columns)
+    for position in left_to_check:
         for node in nodes(batch.column(position)):
             _check_node(node)
     return known
@@ -182,7 +183,7 @@ _VARIANT_EXTENSIONS: Final = frozenset({"arrow.parquet.variant", "parquet.varian
 
 
 def read_source(path: str, part: pa.Field[Any]) -> ArrowSource:
-    """The logical type of a field, without its parts; raises `arrow_type_unsupported`."""
+    """The field with its logical type. The types of its parts are not read yet. Raises `arrow_type_unsupported`."""
     kind, extensions = _unwrap(part)
     logical = _logical(kind)
     if logical is None:
@@ -262,7 +263,7 @@ def _logical(kind: Any) -> Type | Shape | None:
         return Shape.LIST
     match kind.id:
         case lib.Type_UINT64:
-            return DecimalType(20, 0)
+            return DecimalType(20, 0)  # the digits of 2^64 - 1
         case lib.Type_TIME64:
             return PrimitiveType(Kind.TIME_NS if kind.unit == "ns" else Kind.TIME)
         case lib.Type_TIMESTAMP:

@@ -20,11 +20,11 @@ from pyarrow import lib
 
 from pvdm.errors import Code, InputError, PvdmError
 
-_OFFSET_LISTS: Final = {lib.Type_LIST: "i", lib.Type_LARGE_LIST: "q", lib.Type_MAP: "i"}
+_OFFSET_LISTS: Final = {lib.Type_LIST: "i", lib.Type_LARGE_LIST: "q", lib.Type_MAP: "i"}  # letters of `struct`
 _VIEW_LISTS: Final = {lib.Type_LIST_VIEW: "i", lib.Type_LARGE_LIST_VIEW: "q"}
 
 Position: TypeAlias = Callable[[int], Any]
-"""Gives the position of a value in an inner column, or None for null."""
+"""Translates a position into that of the value in an inner column, or None for null."""
 
 
 def _not_readable(at: int) -> Any:
@@ -148,7 +148,7 @@ def _window(buffer: pa.Buffer | None, start: int, size: int) -> memoryview:
 
 
 def _numbers(array: Any, code: str, *, buffer: int = 1, more: int = 0) -> Sequence[int]:
-    """The integers of one buffer, from the array's offset on."""
+    """The integers of one buffer from the array's offset on: one for each item, and `more` after them."""
     width, count = struct.calcsize("=" + code), len(array) + more
     return _window(array.buffers()[buffer], array.offset * width, count * width).cast(code)  # type: ignore[call-overload,no-any-return]
 
@@ -200,7 +200,8 @@ def _scalars(array: Any) -> Callable[[int], Any]:
     if kind.id == lib.Type_BOOL:
         return _bits(array, 1)
     if kind.id in _BYTES:
-        data = _window(buffer := array.buffers()[2], 0, 0 if buffer is None else buffer.size)
+        buffer = array.buffers()[2]
+        data = _window(buffer, 0, 0 if buffer is None else buffer.size)
         offsets = _offsets(array, _BYTES[kind.id], len(data))
         return lambda at: bytes(data[offsets[at] : offsets[at + 1]])
     if kind.id in (lib.Type_STRING_VIEW, lib.Type_BINARY_VIEW):
@@ -233,7 +234,7 @@ def _views(array: Any) -> Callable[[int], bytes]:
 
 
 def _converted(kind: Any, numbers: Sequence[int]) -> Callable[[int], int]:
-    """Numbers in the unit of the source type: days, microseconds, bits of a binary32."""
+    """Numbers in the logical type's unit: date64 as days, s and ms as microseconds, half floats as binary32 bits."""
     match kind.id:
         case lib.Type_HALF_FLOAT:
             return lambda at: widen(numbers[at], HALF, SINGLE)
@@ -242,7 +243,7 @@ def _converted(kind: Any, numbers: Sequence[int]) -> Callable[[int], int]:
         case lib.Type_TIME32 | lib.Type_TIMESTAMP if kind.unit in _MICROSECONDS:
             factor = _MICROSECONDS[kind.unit]
             return lambda at: require_within(numbers[at] * factor, bits=64)
-    return numbers.__getitem__
+    return numbers.__getitem__  # all others are in that unit already
 
 
 def _days(milliseconds: int) -> int:

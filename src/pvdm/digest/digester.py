@@ -50,7 +50,7 @@ class Engine(Protocol):
         """The canonical rows of one projection, for vectors and tests."""
 
     def start(self, plan: Plan, element_keys: Mapping[ProjectionName, bytes]) -> Accumulator:
-        """An accumulator at zero, under these element keys."""
+        """An accumulator at zero. The element keys, derived from digest keys, hash its rows."""
 
 
 ArrowData: TypeAlias = pa.RecordBatch | pa.Table | pa.RecordBatchReader
@@ -111,7 +111,7 @@ class Digester:
         try:
             if self._failed:
                 raise Code.DIGESTER_MISUSED(reason="digester_void", got="one that failed")
-            self._failed = True
+            self._failed = True  # and stays true if the caller's block raises
             yield
             self._failed = False
         finally:
@@ -154,17 +154,17 @@ def digest(
     unchecked: object = threads  # callers may pass anything
     if not isinstance(unchecked, int) or not 1 <= unchecked <= THREADS_MAX:
         raise Code.DIGESTER_MISUSED(reason="threads_invalid", expected=f"1 to {THREADS_MAX}", got=str(unchecked))
-    workers = [Digester(plan, keys, engine=engine) for _ in range(threads)]
+    digesters = [Digester(plan, keys, engine=engine) for _ in range(threads)]
 
-    def add_with(worker: Digester) -> Callable[[tuple[int, pa.RecordBatch]], None]:
-        return lambda numbered: worker.add(numbered[1], first_row=numbered[0])
+    def batch_adder(digester: Digester) -> Callable[[tuple[int, pa.RecordBatch]], None]:
+        return lambda numbered: digester.add(numbered[1], first_row=numbered[0])
 
-    share(_number_rows(batches(data)), [add_with(worker) for worker in workers])
-    return combine_each([worker.partials() for worker in workers])
+    share(_number_rows(batches(data)), [batch_adder(digester) for digester in digesters])
+    return combine_each([digester.partials() for digester in digesters])
 
 
 def batches(data: ArrowData) -> Iterator[pa.RecordBatch]:
-    """The record batches of any object that exports an Arrow stream. Data without one gives an empty batch."""
+    """The record batches of any object that exports an Arrow stream. Data without batches gives one empty batch."""
     if isinstance(data, pa.RecordBatch):
         yield data
         return

@@ -57,8 +57,9 @@ class KernelAccumulator:
         """Add every row of a Parquet file in memory; the facts have the recipe of the file to publish if `rewrite`."""
         with translate_file_errors():
             file = pvdm_kernel.ParquetFile(data, request.to_text())
-            found = file.read_and_rewrite(self._digester) if rewrite else (file.read(self._digester),)
-            return parse_facts(*found)
+            if not rewrite:
+                return parse_facts(file.read(self._digester))
+            return parse_facts(*file.read_and_rewrite(self._digester))
 
     def totals(self) -> dict[ProjectionName, tuple[int, int]]:
         """Rows and sum so far."""
@@ -118,7 +119,7 @@ def _refused_file(error: pvdm_kernel.KernelError) -> VerificationError:
     where, details = _describe_position("the file", column, row_group=group, page=page, row=row)
     details.setdefault("column", column)
     message = f"{where} is refused"
-    if claim is not None:
+    if claim is not None:  # a statistic, index or filter of the file
         message, details["claim"] = f"{where}: {claim} does not hold", claim
     return VerificationError(code, message, expected=expected, got=got, hint=None, **details)
 
@@ -143,10 +144,10 @@ def _describe_position(whole: str, column: str, **numbers: int | None) -> tuple[
 
 
 class BucketDifferences:
-    """The first pass: rows go to buckets by the hash of their identity; each bucket has the difference of both sides.
+    """The first pass of a search for wrong rows. Rows go to buckets by the hash of their identity.
 
-    For one thread; several threads have one each, and merge them. The key is random and used for one search only, so
-    that no hash can be compared with a digest in a proof.
+    A bucket is the difference of intended and staged rows, as a sum of hashes. Each thread has its own buckets; `merge`
+    adds them up. The key is for one search, so no hash can be compared with a digest.
     """
 
     def __init__(self, plan: Plan, key: bytes, bits: int) -> None:
@@ -173,11 +174,11 @@ class BucketDifferences:
             self._kernel.merge(other._kernel)
 
     def differing(self) -> tuple[int, int]:
-        """How many buckets differ, and how many rows of both sides lie in them."""
+        """The number of buckets that differ, and the number of intended and staged rows in them together."""
         return self._kernel.differing()
 
     def differing_rows(self, *, fields: bool, memory_bytes: int, spool: Path, spool_bytes: int) -> DifferingRows:
-        """The second pass, with a hash of each field if `fields`; rows beyond the memory go to the spool."""
+        """The second pass, with a hash of each field if `fields`. Rows beyond `memory_bytes` go to the file `spool`."""
         return DifferingRows(self._kernel.suspects(fields, memory_bytes, str(spool), spool_bytes))
 
 
@@ -205,14 +206,15 @@ class DifferingRows:
 
     @property
     def is_spooled(self) -> bool:
-        """Whether rows went to the spool."""
+        """Whether rows went to the spool file."""
         return self._kernel.is_spooled
 
     def tally(self, samples: int) -> dict[str, Any]:
         """The wrong rows, with the first `samples` keys of each class. To be called once.
 
         The keys are the classes, `fields` and `compared`. A class has `rows`, `files` as pairs of a file's number and
-        its number of wrong rows, and `samples` with `at` (file and row), `rows` and `fields`.
+        its number of wrong rows, and `samples` with `at` (file and row), `intent` (the same of the intended row, for
+        modified ones), `rows` and `fields`.
         """
         with translate_file_errors():
             found: dict[str, Any] = json.loads(self._kernel.tally(samples))

@@ -42,7 +42,7 @@ class PublishedFacts:
 
 @dataclass(frozen=True, slots=True)
 class ParquetFacts:
-    """Facts of a file, by field id."""
+    """Facts of a file. Columns are named by field id. `buckets` has a set for each pair in the request's `buckets`."""
 
     rows: int
     split_offsets: tuple[int, ...]
@@ -58,14 +58,14 @@ class FileRequest:
 
     - `schema` has the columns by id, and `dropped` the ids of other columns that a file may have.
     - `needed` are optional columns that a file must have.
-    - `buckets` are pairs of a column and a number of buckets. The facts then have the buckets of the rows, two at most.
+    - `buckets` are pairs of a column and a number of buckets. The facts then have at most two of the rows' buckets.
     - `named` are the columns that a file without field ids may have, by exact name. Without it such a file is refused.
     - A file with more rows than `rows_max` is refused.
     - `stored` are columns that batches may have in the file's own encoding.
-    - With `footer_published` a footer that engines read differently is refused, in files that go to a digester.
+    - With `footer_published` a digester refuses a file with a footer that two engines could read differently.
     - `published_names` has the names of struct fields in a rewritten file, by id and in the table's order.
     - With `claims_checked` a file with wrong statistics, indexes or filters is refused.
-    - With `parts_from` a file is refused if readers that start at this offset do not find all its row groups.
+    - Engines read a file in splits, the first from offset `parts_from`. A file with a row group in no split is refused.
     """
 
     schema: Schema
@@ -110,7 +110,7 @@ def parse_facts(text: str, recipe: bytes | None = None) -> ParquetFacts:
     for leaf in found["leaves"]:
         bounds = {side: None if leaf[side] is None else bytes.fromhex(leaf[side]) for side in ("lower", "upper")}
         field_id = leaf.pop("id")
-        leaves[field_id] = LeafFacts(**{**leaf, **bounds})
+        leaves[field_id] = LeafFacts(**(leaf | bounds))
     return ParquetFacts(
         rows=found["rows"],
         split_offsets=tuple(found["split_offsets"]),

@@ -1,4 +1,4 @@
-"""Digest plans: target schema, mode, construction and projections, checked before any row is read."""
+"""Digest plans: which columns are hashed and how, as target schema, projections, mode and construction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Mode(Enum):
 
 
 class Construction(Enum):
-    """The keyed hash of one canonical row, an element of a digest's sum (spec/digest.md section 3). Never unkeyed."""
+    """The keyed hash of one canonical row, which is an element of a digest's sum (spec/digest.md section 3)."""
 
     HMAC_SHA256 = "hmac-sha256"
     BLAKE3 = "blake3"
@@ -32,7 +32,7 @@ class Construction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A valid digest plan, the input of the native kernel and of the Python reference."""
+    """A valid digest plan, for the native kernel and the Python reference. It is checked before any row is read."""
 
     schema: Schema
     projections: tuple[Projection, ...]
@@ -82,7 +82,7 @@ def _check_parts(plan: Plan) -> None:
 def _check_coverage(schema: Schema, projection: Projection) -> None:
     """Require that the columns of `content` and its exclusions together are all columns of the schema."""
     if projection.name is ProjectionName.CONTENT:
-        exclude = {gone.column: gone.reason for gone in projection.excluded}
+        exclude = {each.column: each.reason for each in projection.excluded}
         content(schema, columns=projection.columns, exclude=exclude)
     elif projection.excluded:
         raise Code.PROJECTION_INVALID("only content excludes columns", expected="none", got=projection.name.value)

@@ -90,7 +90,7 @@ def join(cells: Iterable[bytes]) -> bytes:
 
 
 def require_row_size(size: int) -> None:
-    """The limit of section 8, checked while a row grows, so that hostile buffers cannot exhaust the memory."""
+    """Raise if a row exceeds the limit of section 8; called while it grows, so that it cannot exhaust the memory."""
     if size > ROW_SIZE_MAX_BYTES:
         raise Code.ROW_INVALID(reason="row_too_large", expected=f"at most {ROW_SIZE_MAX_BYTES} bytes", got="more")
 
@@ -155,7 +155,7 @@ def _written_scale(kind: DecimalType) -> int:
 
 
 def rescale(unscaled: int, scale: int, target: DecimalType) -> int:
-    """Section 5.2: the unscaled integer at the scale that is written; never rounded, never wider than its type."""
+    """Section 5.2: the unscaled integer at the scale that is written. Raises if digits would be lost or too many."""
     wanted = _written_scale(target)
     result: int
     result, lost = divmod(unscaled * 10**wanted, 10**scale)
@@ -239,39 +239,39 @@ class Slot:
     """Struct fields in code-point order of their names; or `element`; or `key` and `value`."""
 
 
-def bind(target: Field | Inner, found: ArrowSource, mode: Mode, depth: int = 1) -> Slot:
+def bind(target: Field | Inner, source: ArrowSource, mode: Mode, depth: int = 1) -> Slot:
     """Accept a source for its target by the closed list of casts, at every depth, or raise; no value is read."""
-    path, kind = found.path, target.type
+    path, kind = source.path, target.type
     inside: list[tuple[str, Field | Inner, pa.Field[Any]]] = []
-    match kind, found.type:
+    match kind, source.type:
         case StructType(fields), Shape.STRUCT:
-            given = require_names(path, [field.name for field in fields], found.parts)
+            given = require_names(path, [field.name for field in fields], source.parts)
             inside = [(field.name, field, given[field.name]) for field in sorted(fields, key=lambda field: field.name)]
         case ListType(element), Shape.LIST:
-            inside = [("element", element, found.parts[0])]
+            inside = [("element", element, source.parts[0])]
         case MapType(key, value), Shape.MAP:
-            inside = [("key", key, found.parts[0]), ("value", value, found.parts[1])]
-        case PrimitiveType(Kind.VARIANT), Shape.STRUCT if is_shredded(found):
+            inside = [("key", key, source.parts[0]), ("value", value, source.parts[1])]
+        case PrimitiveType(Kind.VARIANT), Shape.STRUCT if is_shredded(source):
             raise variant_shredded(path)
-        case _ if not is_accepted(found, target, mode):
+        case _ if not is_accepted(source, target, mode):
             raise Code.COLUMNS_MISMATCH(
                 f"column {path!r} cannot be brought to its target type",
                 reason="cast_refused",
                 expected=f"{kind}, required" if target.required else str(kind),
-                got=str(found)[:200],
+                got=str(source)[:200],
                 column=path,
             )
     parts = tuple(
         (name, bind(slot, read_source(f"{path}.{name}", part), mode, depth + 1)) for name, slot, part in inside
     )
-    return Slot(path, found.type, kind, target.required, depth, parts)
+    return Slot(path, source.type, kind, target.required, depth, parts)
 
 
-def is_accepted(found: ArrowSource, target: Field | Inner, mode: Mode) -> bool:
+def is_accepted(source: ArrowSource, target: Field | Inner, mode: Mode) -> bool:
     """Whether the cast is in the closed list, or the Arrow type can mean the target (section 7.1)."""
-    if found.type == target.type:
+    if source.type == target.type:
         return True
-    match found.type, target.type:
+    match source.type, target.type:
         case PrimitiveType(Kind.UNKNOWN), _:
             return not target.required
         case (
@@ -285,13 +285,13 @@ def is_accepted(found: ArrowSource, target: Field | Inner, mode: Mode) -> bool:
         case DecimalType(narrow, scale), DecimalType(wide, target_scale):
             return mode is Mode.PORTABLE or (wide >= narrow and target_scale == scale)
         case Shape.STRUCT, PrimitiveType(Kind.VARIANT):
-            return holds_variant(found)
+            return holds_variant(source)
     return False
 
 
-def cast(value: Any, found: Type | Shape, target: Type) -> Any:
+def cast(value: Any, source: Type | Shape, target: Type) -> Any:
     """The value of an accepted source as a value of its target."""
-    match found, target:
+    match source, target:
         case PrimitiveType(Kind.FLOAT), PrimitiveType(Kind.DOUBLE):
             return widen(value, SINGLE, DOUBLE)
         case DecimalType(_, scale), DecimalType():
@@ -314,10 +314,10 @@ def require_names(
             raise _misnamed("column_duplicate", prefix + part.name, "is given twice")
         found[part.name] = part
     known = set(wanted)
-    for name in sorted(known - found.keys()):
-        raise _misnamed("column_missing", prefix + name, "is missing")
-    for name in sorted(found.keys() - known - set(also_allowed)):
-        raise _misnamed("column_unexpected", prefix + name, "is not in the target")
+    if missing := sorted(known - found.keys()):
+        raise _misnamed("column_missing", prefix + missing[0], "is missing")
+    if unexpected := sorted(found.keys() - known - set(also_allowed)):
+        raise _misnamed("column_unexpected", prefix + unexpected[0], "is not in the target")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Shares work among threads: each takes the next piece, until none is left or one thread has failed."""
+"""Shares work among threads: each takes the next piece of work, until no piece is left or a thread has failed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _T = TypeVar("_T")
 _To = TypeVar("_To")
 
 _WAIT_SECONDS: Final = 1.0
-"""How long the main thread waits at once: a signal that comes just before it begins to wait does not wake it."""
+"""How long the main thread waits at once. A signal that arrives just before a wait is handled only after it."""
 
 
 def share(pieces: Iterable[_T], workers: Sequence[Callable[[_T], None]]) -> None:
-    """Give every piece once, in order, to a free worker, each in its own thread. No piece is begun after an error."""
+    """Give each piece once, in order, to a free worker; several have a thread each. After an error none is begun."""
     # A list and not an Event: a signal while an Event is set can leave its lock taken.
     remaining, lock, stopped = iter(pieces), threading.Lock(), list[bool]()
 

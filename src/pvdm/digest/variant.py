@@ -89,7 +89,7 @@ def _read_dictionary(metadata: bytes) -> list[str]:
 
 
 def _slices(data: bytes, offsets: list[int], what: str) -> list[bytes]:
-    """Split `data` at ascending offsets. Raises if bytes are left before the first or after the last."""
+    """Split `data` at ascending offsets. Raises if bytes are left before the first offset or after the last."""
     if offsets[0] != 0 or offsets[-1] != len(data):
         raise malformed(f"{what} from byte 0 to {len(data)}", f"{offsets[0]} to {offsets[-1]}")
     if any(start > end for start, end in pairwise(offsets)):
@@ -108,7 +108,7 @@ def _read_node(data: bytes, names: list[str], depth: int) -> Node:
     match basic:
         case 0:
             node = _read_primitive(header, reader)
-        case 1:
+        case 1:  # a short string, whose length is in the header
             node = Scalar(PrimitiveType(Kind.STRING), reader.take(header))
         case 2:
             node = _read_object(header, reader, names, depth)

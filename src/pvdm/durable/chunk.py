@@ -21,7 +21,7 @@ from pvdm.lake.read.resolve import initial_defaults
 from pvdm.lake.read.scan import read_columns, schema_of, with_newer_columns
 from pvdm.lake.spark import SparkCatalog, add_catalog
 from pvdm.model.chunk import ChunkDefinition
-from pvdm.model.contract import BoundContract, columns_read, resolve
+from pvdm.model.contract import BoundContract, columns_read, map_columns
 from pvdm.model.filter.bind import bind
 from pvdm.model.role import Role
 from pvdm.model.schema import Schema
@@ -38,7 +38,7 @@ _NOT_FOUND: Final = frozenset({Code.TABLE_UNKNOWN, Code.NAMESPACE_UNKNOWN})
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Source:
-    """The pinned source of one workload, read with the producer's rights; `session` starts Spark for its rows."""
+    """The pinned source of one workload, read with the producer's rights; `session` returns the Spark session."""
 
     client: StewardClient
     session: Callable[[], SparkSession]
@@ -56,8 +56,8 @@ class Source:
         except (OSError, ValueError) as error:
             expected, got = str(location), type(error).__name__
             raise Code.SOURCE_UNREADABLE(reason="source_manifest_unreadable", expected=expected, got=got) from error
-        # The first 63 bits of the manifest's SHA-256 are its snapshot id.
-        if not isinstance(found, dict) or int(hashlib.sha256(data).hexdigest()[:16], 16) >> 1 != self._snapshot_id:
+        snapshot_id = int(hashlib.sha256(data).hexdigest()[:16], 16) >> 1  # a manifest's id: 63 bits of its hash
+        if not isinstance(found, dict) or snapshot_id != self._snapshot_id:
             expected, got = str(self._snapshot_id), str(location)
             raise Code.SOURCE_UNSUPPORTED(reason="source_manifest_changed", expected=expected, got=got)
         return found
@@ -104,8 +104,8 @@ class Source:
         if self._snapshot_id is None:
             return self._table.current_schema
         newer = read_columns(self.workload.source_newer_columns.encode())
-        found = with_newer_columns(self._table, self._snapshot_id, newer, self._columns_read)
-        return schema_of(found, found.snapshot(self._snapshot_id))
+        extended = with_newer_columns(self._table, self._snapshot_id, newer, self._columns_read)
+        return schema_of(extended, extended.snapshot(self._snapshot_id))
 
     def _columns_read(self) -> frozenset[str]:
         contract = self.bound.contract
@@ -148,7 +148,7 @@ class Source:
         from pyspark.sql import functions
 
         columns = []
-        for each in resolve(self.bound.contract.boundary.columns, self.schema):
+        for each in map_columns(self.bound.contract.boundary.columns, self.schema):
             column = functions.col(spark_name(each.source))
             if each.type != self.schema.column(each.source).type:
                 column = column.cast(spark_type(each.type))
@@ -161,7 +161,7 @@ class Source:
 
     @cached_property
     def _catalog(self) -> str:
-        """Add the Spark catalog of this Steward and the producer's token to the session; returns its name."""
+        """Add a Spark catalog for this Steward and the producer's token to the session; returns the catalog's name."""
         lent = self.client.lend(Role.PRODUCER)
         digest = hashlib.sha256(self.client.url.encode() + (lent.token_id or "").encode() + lent.token.reveal())
         name = f"pvdm_{digest.hexdigest()[:16]}"
@@ -172,7 +172,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One chunk of a workload's plan, for the job that makes its rows."""
+    """One chunk, for the job that makes its rows: the source's rows in `files`, or for which `where` is true."""
 
     workload_id: str
     chunk_id: str

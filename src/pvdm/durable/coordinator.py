@@ -45,7 +45,7 @@ class Coordinator:
         `stage_seconds`: how long the staging of one chunk may take. `watch` is called at every step.
         """
         client = steward.with_patience()
-        self._owns_client = client.identity().role is not Role.PRODUCER
+        self._owns_client = client.identity().role is not Role.PRODUCER  # an embedded Steward lends a producer's token
         self._client = client.with_token(steward.lend(Role.PRODUCER).token) if self._owns_client else client
         self._spark = _session_function(spark)
         self._stage_seconds = stage_seconds

@@ -26,7 +26,7 @@ from pvdm.model.chunk import is_steward_branch
 from pvdm.model.filter.claim import way_to_publish_rest
 from pvdm.model.located import (
     LocatedClass,
-    count_rows,
+    describe_counts,
     explain_hidden_keys,
     explain_more_keys,
     fields_that_differ,
@@ -84,7 +84,7 @@ def _reason_text(attempt: AttemptView) -> str:
     if attempt.refusal.code != _FAILED or attempt.located is None or not attempt.located.classes:
         return attempt.refusal.message
     others = [each.value for each in attempt.classes if each not in attempt.located.failures]
-    return f"the verdict is FAIL: {', '.join([count_rows(attempt.located), *others])}"
+    return f"the verdict is FAIL: {', '.join([describe_counts(attempt.located), *others])}"
 
 
 def _got(attempt: AttemptView) -> str | None:
@@ -152,7 +152,7 @@ def retry_command(attempt: AttemptView) -> str:
 
 
 def kept_branch_note(attempt: AttemptView) -> str:
-    """A note about an adopted branch (`pvdm publish`) that was not published."""
+    """A note about a branch that `pvdm publish` took over (adopted) and that was not published."""
     table, branch = attempt.table or "TABLE", attempt.branch
     return (
         f"your branch is as it was: read it as {table}.branch_{branch}, "
@@ -165,13 +165,13 @@ def stuck_error(attempt: AttemptView) -> UnavailableError:
     problem = attempt.problem
     seconds = None if attempt.job is None else attempt.job.again_seconds
     retry = "" if seconds is None else f"the Steward tries again by itself in {max(1, seconds)} s; "
-    cure = "" if problem is None or problem.hint is None else f"{problem.hint}; "
+    problem_hint = "" if problem is None or problem.hint is None else f"{problem.hint}; "
     return UnavailableError(
         Code.ATTEMPT_STUCK if problem is None else problem.reason,
         "the Steward cannot continue the attempt" + ("" if problem is None else f": {problem.message}"),
         expected=None if problem is None else problem.expected,
         got=None if problem is None else problem.got,
-        hint=f"{cure}{retry}the same call makes the Steward try at once, and waits for the result",
+        hint=f"{problem_hint}{retry}the same call makes the Steward try at once, and waits for the result",
         attempt_id=attempt.attempt_id,
     )
 
@@ -204,13 +204,13 @@ def reason_for(error: BaseException) -> str:
     return "".join(each if each.isprintable() else " " for each in _summary(error, 200))[:200]
 
 
-def staging_error(error: BaseException, reason: str, now: AttemptView) -> BaseException:
-    """The error for the caller after staging has failed; `now` is the attempt after the abort.
+def staging_error(error: BaseException, reason: str, attempt: AttemptView) -> BaseException:
+    """The error for the caller after staging has failed; `attempt` is as it was read after the abort.
 
     An attempt that ended with another reason than `reason`, this run's, was ended by another caller.
     """
-    if now.state is not AttemptState.ROLLED_BACK or now.reason != reason:
-        return taken_over_error(now, job=_summary(error, 300))
+    if attempt.state is not AttemptState.ROLLED_BACK or attempt.reason != reason:
+        return taken_over_error(attempt, job=_summary(error, 300))
     if isinstance(error, _SELF_EXPLAINING) or not isinstance(error, Exception):
         return error
     summary = _summary(error, 300)
@@ -222,15 +222,15 @@ def staging_error(error: BaseException, reason: str, now: AttemptView) -> BaseEx
     return Code.JOB_FAILED(got=summary, **_job_line(error))
 
 
-def taken_over_error(now: AttemptView, **details: str) -> PvdmError:
+def taken_over_error(attempt: AttemptView, **details: str) -> PvdmError:
     """The error for an attempt that another caller has ended or continues."""
-    what = f"attempt {now.number} at chunk {now.chunk_id}"
-    if now.state is AttemptState.ROLLED_BACK and now.reason != TAKEN_OVER:
-        return Code.ATTEMPT_ROLLED_BACK(f"{what} was rolled back, and not by this run", got=now.reason, **details)
+    what = f"attempt {attempt.number} at chunk {attempt.chunk_id}"
+    if attempt.state is AttemptState.ROLLED_BACK and attempt.reason != TAKEN_OVER:
+        return Code.ATTEMPT_ROLLED_BACK(f"{what} was rolled back, and not by this run", got=attempt.reason, **details)
     return Code.ATTEMPT_TAKEN_OVER(
         f"another run took {what} over",
-        got=f"{now.state}: {now.reason}",
-        hint=f"wait until that run has ended: `pvdm status --workload-id {now.workload_id}` shows its progress",
+        got=f"{attempt.state}: {attempt.reason}",
+        hint=f"wait until that run has ended: `pvdm status --workload-id {attempt.workload_id}` shows its progress",
         **details,
     )
 
@@ -285,10 +285,11 @@ def _job_line(error: BaseException) -> dict[str, str]:
     """The detail `at`: the innermost line of the job's own code, without any values; empty if there is none."""
     if isinstance(error, _SELF_EXPLAINING):
         return {}
-    steps = [step for step in traceback.walk_tb(error.__traceback__) if not _is_within(step[0], (_PVDM_FOLDER,))]
+    calls = traceback.walk_tb(error.__traceback__)
+    job_calls = [(frame, line) for frame, line in calls if not _is_within(frame, (_PVDM_FOLDER,))]
     # The job may be an installed package: frames of the outermost package are the job's own code too.
-    job_package = _package(steps[0][0]) if steps else ""
-    for frame, line in reversed(steps):
+    job_package = _package(job_calls[0][0]) if job_calls else ""
+    for frame, line in reversed(job_calls):
         code = frame.f_code
         is_library = code.co_filename.startswith("<") or _is_within(frame, _LIBRARY_FOLDERS)
         if _package(frame) == job_package or not is_library:

@@ -19,7 +19,7 @@ class Doing(Enum):
 
     SKIPPED = "published before"
     FAILED_BEFORE = "failed before, not tried again"
-    TAKEN_BACK = "taking back what an earlier run left"
+    ABORTING_EARLIER = "rolling back the attempt that an earlier run left"
     STAGING = "staging"
     VERIFYING = "verifying"
     WAITING = "proved, waits for the other chunks"
@@ -31,7 +31,7 @@ class Doing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One progress report about a chunk, when `done` of `total` chunks are published; `attempt` is its number."""
+    """A progress report about a chunk, with its attempt's number, when `done` of `total` chunks are published."""
 
     workload_id: str
     chunk_id: str
@@ -241,7 +241,7 @@ class VerificationFailed(_Unpublished):
 
 @dataclass(frozen=True, slots=True)
 class RolledBack(_Unpublished):
-    """The run stopped without a verdict; `error` says why, and what to do next."""
+    """The run ended before all chunks were published, but not by a failed verification; `error` has the next step."""
 
     name: ClassVar[str] = "ROLLED_BACK"
     exit_code: ClassVar[int] = RolledBackError.exit_code
@@ -291,14 +291,16 @@ def source_moved(workload: WorkloadView, chunks: Sequence[ChunkOutcome], *, appe
     pinned, newest = workload.source_snapshot_id, workload.source_newest_snapshot_id
     if pinned is None or newest is None or pinned == newest:
         return None
+    # The row of an open workload has not changed since it was opened.
     opened_at = workload.changed_at if workload.state is WorkloadState.OPEN else None
     return SourceMoved(pinned, newest, _correction(workload, chunks, newest, appends=appends), opened_at)
 
 
 def _correction(workload: WorkloadView, chunks: Sequence[ChunkOutcome], newest: int, *, appends: bool) -> str:
-    done = sum(1 for each in chunks if each.state is AttemptState.COMMITTED)
-    if done < workload.chunk_count:
-        if not done and AttemptState.COMMITTED not in {each.state for each in workload.chunk_states}:
+    """How to publish the source's newer rows."""
+    published = sum(1 for each in chunks if each.state is AttemptState.COMMITTED)
+    if published < workload.chunk_count:
+        if not published and AttemptState.COMMITTED not in {each.state for each in workload.chunk_states}:
             return (
                 f"to publish {newest}: an operator abandons {workload.workload_id}, of which nothing is published, "
                 "and you run it under a new workload id"

@@ -35,7 +35,7 @@ from pvdm.physical.watchdog import SigtermReceived, raise_on_sigterm, run_watche
 
 CHUNKS_PAGE: Final = 500
 PROBLEM_TRIES: Final = 5
-LOOK_SECONDS: Final = 20.0
+WAIT_SECONDS: Final = 20.0  # how long one call waits for the end of an attempt
 _FIRST_REASON: Final = "the first attempt"
 _RETRY_REASON: Final = "taken up again"
 _UNCHANGED: Final = "partitions without a selected row stay as they are; declare boundary.partition to empty one"
@@ -101,8 +101,9 @@ class Run:
                 return self._failed_outcome(chunk, attempt)
         # Once all are proved, the Steward publishes them together.
         for chunk, attempt in waiting:
-            ended = self._await_attempt(chunk, attempt, until_published=True)
-            ended_chunk, ended = (chunk, ended) if self._failed is None else self._failed
+            ended_chunk, ended = chunk, self._await_attempt(chunk, attempt, until_published=True)
+            if self._failed is not None:
+                ended_chunk, ended = self._failed
             self._attempts[ended_chunk.chunk_id] = ended
             if ended.state is not AttemptState.COMMITTED:
                 return self._failed_outcome(ended_chunk, ended)
@@ -146,7 +147,7 @@ class Run:
                         last = self._client.staged(last.attempt_id)
                     return self._await_attempt(chunk, last)
                 case AttemptState.STAGING:
-                    self._report(chunk, Doing.TAKEN_BACK, last)
+                    self._report(chunk, Doing.ABORTING_EARLIER, last)
                     self._client.abort_attempt(last.attempt_id, failure_text.TAKEN_OVER)
                     reason = _RETRY_REASON
                 case ended:
@@ -192,22 +193,22 @@ class Run:
     def _abort_after(self, chunk: ChunkView, attempt: AttemptView, error: BaseException) -> BaseException:
         """Abort the attempt after an error; returns the error for the caller."""
         reason = failure_text.reason_for(error)
-        found = self._abort(attempt, reason)
+        aborted = self._abort(attempt, reason)
         failure: BaseException
-        if isinstance(found, PvdmError):
-            now, failure = attempt, failure_text.unreported_error(error, attempt, found)
+        if isinstance(aborted, PvdmError):
+            failure = failure_text.unreported_error(error, attempt, aborted)
         else:
-            now, failure = found, failure_text.staging_error(error, reason, found)
-            self._attempts[chunk.chunk_id] = now
-        self._report(chunk, _DOING.get(now.state, Doing.LEFT), attempt, problem=str(failure)[:200])
+            attempt, failure = aborted, failure_text.staging_error(error, reason, aborted)
+            self._attempts[chunk.chunk_id] = attempt
+        self._report(chunk, _DOING_AT_END.get(attempt.state, Doing.LEFT), attempt, problem=str(failure)[:200])
         if isinstance(failure, RolledBackError) and failure.code != Code.ATTEMPT_TAKEN_OVER:
-            failure.hint = self._attempts_exhausted_hint(chunk, now) or failure.hint
+            failure.hint = self._attempts_exhausted_hint(chunk, attempt) or failure.hint
         return failure
 
     def _abort(self, attempt: AttemptView, reason: str) -> AttemptView | PvdmError:
         """Abort the attempt; returns it as it is now, or the error if it may still be STAGING.
 
-        The next run then aborts it. An interrupted run does not wait for a Steward that is restarting.
+        It does not wait for a Steward that restarts: the run may be interrupted, and the next run aborts the attempt.
         """
         client = self._client.with_patience(False)
         with contextlib.suppress(PvdmError):
@@ -226,9 +227,9 @@ class Run:
         except ConflictError as error:
             if error.code != Code.ATTEMPT_MOVED:
                 raise
-            now = self._client.attempt(attempt.attempt_id)
-            self._attempts[chunk.chunk_id] = now
-            raise failure_text.taken_over_error(now) from error
+            attempt = self._client.attempt(attempt.attempt_id)
+            self._attempts[chunk.chunk_id] = attempt
+            raise failure_text.taken_over_error(attempt) from error
 
     def _attempts_exhausted_hint(self, chunk: ChunkView, attempt: AttemptView) -> str:
         """The next step if no attempt at the chunk is left; else empty."""
@@ -257,12 +258,12 @@ class Run:
                 self._failed = self._find_failed()
                 if self._failed is not None:
                     return attempt
-                time.sleep(0.2)
-            attempt = self._client.await_attempt(attempt.attempt_id, seconds=LOOK_SECONDS)
-        if attempt.state not in _DOING and not attempt.waiting:
+                time.sleep(0.2)  # the next call does not wait, since a waiting attempt is settled
+            attempt = self._client.await_attempt(attempt.attempt_id, seconds=WAIT_SECONDS)
+        if attempt.state not in _DOING_AT_END and not attempt.waiting:
             raise failure_text.stuck_error(attempt)
         self._attempts[chunk.chunk_id] = attempt  # before the report, which counts published chunks
-        self._report(chunk, _DOING.get(attempt.state, Doing.WAITING), attempt)
+        self._report(chunk, _DOING_AT_END.get(attempt.state, Doing.WAITING), attempt)
         return attempt
 
     def _find_failed(self) -> tuple[ChunkView, AttemptView] | None:
@@ -316,7 +317,7 @@ class Run:
 
 
 _WITH_STEWARD: Final = frozenset({AttemptState.VERIFYING, AttemptState.COMMITTING})
-_DOING: Final = {
+_DOING_AT_END: Final = {
     AttemptState.COMMITTED: Doing.PUBLISHED,
     AttemptState.VERIFICATION_FAILED: Doing.FAILED,
     AttemptState.ROLLED_BACK: Doing.ROLLED_BACK,
@@ -348,9 +349,9 @@ def publish_override(client: StewardClient, override_id: str, watch: Watch = unw
     while not attempt.settled:
         _report_step(watch, attempt, Doing.VERIFYING, None if attempt.problem is None else attempt.problem.message)
         require_progress(attempt)
-        attempt = client.await_attempt(attempt.attempt_id, seconds=LOOK_SECONDS)
-    if attempt.state in _DOING:
-        _report_step(watch, attempt, Doing.SKIPPED if published_before else _DOING[attempt.state])
+        attempt = client.await_attempt(attempt.attempt_id, seconds=WAIT_SECONDS)
+    if attempt.state in _DOING_AT_END:
+        _report_step(watch, attempt, Doing.SKIPPED if published_before else _DOING_AT_END[attempt.state])
     workload_id, table = attempt.workload_id, attempt.table or ""
     chunks = (ChunkOutcome(attempt.chunk_id, attempt, published_before),)
     match attempt.state:

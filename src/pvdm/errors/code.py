@@ -35,7 +35,7 @@ class RegisteredCode(StrEnum):
         hint: str | None = None,
         **details: str | int,
     ) -> PvdmError:
-        """Create an error of this code. Its class (the first of `kinds`) and texts not given come from the registry."""
+        """Create an error. The registry gives its class (the first of `kinds`) and the texts that are not passed."""
         entry = self.entry if reason is None else self.entry.reasons[reason]
         error = KINDS[self.entry.kinds[0]](
             self,

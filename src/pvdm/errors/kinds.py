@@ -42,7 +42,7 @@ class PvdmError(Exception):
 
     @property
     def check(self) -> int | None:
-        """The number of the gate's check that raised it (spec/gate.md); None for every other error."""
+        """The number of the gate's check that raised this error (spec/gate.md); None for every other error."""
         number = self.details.get("check")
         return number if isinstance(number, int) else None
 
@@ -51,6 +51,7 @@ class PvdmError(Exception):
         return f"{self.message}: {difference}" if difference else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # By default pickle would pass only the message to the constructor.
         facts: dict[str, Any] = {"expected": self.expected, "got": self.got, "hint": self.hint} | self.details
         return partial(type(self), self.reason, self.message, **facts), ()
 
@@ -145,4 +146,4 @@ KINDS: Final[Mapping[str, type[PvdmError]]] = {
     "unavailable": UnavailableError,
     "bug": PvdmError,
 }
-"""The classes by their names in the registry and in HTTP responses; a subclass comes before its base."""
+"""The classes by their names in the registry and in HTTP responses; subclasses come first, so that they match first."""

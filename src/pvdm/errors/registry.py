@@ -1,4 +1,4 @@
-"""The registry of errors: for each code its class, when it is raised, and the default texts of its errors."""
+"""The registry of errors (`registry/*.toml`): for each code its class, when it is raised, and its default texts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _registry() -> Traversable:
 
 
 def _read_entry(table: dict[str, Any] | str, kinds: tuple[str, ...] = ()) -> Entry:
-    """The entry of a table of the file. A reason can be written as its `when` alone, and has the code's `kinds`."""
+    """The entry of a TOML table. A reason may be just the text of its `when`; without `kind` it has the code's."""
     if isinstance(table, str):
         return Entry(kinds, table)
     kind = table.get("kind", kinds)
@@ -63,7 +63,10 @@ def codes_by_reason() -> dict[str, str]:
 @functools.cache
 def entries_by_reason() -> dict[str, Entry]:
     """The entry of every code and every reason."""
-    return {name: each for code, entry in _all_codes() for name, each in {code: entry, **entry.reasons}.items()}
+    entries: dict[str, Entry] = {}
+    for code, entry in _all_codes():
+        entries |= {code: entry, **entry.reasons}
+    return entries
 
 
 def _all_codes() -> Iterator[tuple[str, Entry]]:

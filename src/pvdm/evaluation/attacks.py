@@ -27,7 +27,7 @@ from pvdm.model.statements.proof import Proof, WorkloadStatement
 from pvdm.steward.access import STEWARD_GRANT
 from pvdm.steward.embedded.embedded import EmbeddedSteward
 from pvdm.steward.notary import Notary
-from pvdm.steward.pipeline.proposals import logged, read_verified
+from pvdm.steward.pipeline.proposals import read_verified, to_logged_envelope
 from pvdm.steward.work.opened import bound_contract
 from pvdm.trust.approval import override_of, signer_fields
 from pvdm.trust.envelope import STATEMENT_TYPE, Envelope
@@ -35,13 +35,14 @@ from pvdm.trust.statement import payload_of, read_unchecked
 from pvdm.verify.fetch import Files
 
 _ADDED_AMOUNT: Final = Decimal("1000.00")
+_FILE_BYTES: Final = 1 << 30  # more than any file of the demo has
 _HOUR_MICROS: Final = 3_600_000_000
 
 
 def swap_bytes(attempt: AttemptView, stores: Stores) -> None:
     """Replace the attempt's verified file by a valid Parquet file in which one amount is higher."""
     location = _first_parquet_file(parse_location(attempt.prefix), stores)
-    table = pq.ParquetFile(io.BytesIO(read(stores.for_reading(location), location, 1 << 30))).read()
+    table = pq.ParquetFile(io.BytesIO(read(stores.for_reading(location), location, _FILE_BYTES))).read()
     index = table.schema.get_field_index("amount")
     amounts: list[Any] = table.column(index).to_pylist()
     amounts[0] += _ADDED_AMOUNT
@@ -107,7 +108,7 @@ def _rebuild_part(unit: Unit, vault: Vault, workload_id: str, chunk_id: str) -> 
     attempt = attempts.of_chunk(unit, workload_id, chunk_id)[-1]
     attempt_proofs = proofs.of_attempt(unit, attempt.attempt_id)
     record = verified.get(unit, attempt_proofs[-1].nonce)
-    envelopes = tuple(logged(statements.get(unit, each.proof_id)) for each in attempt_proofs)
+    envelopes = tuple(to_logged_envelope(statements.get(unit, each.proof_id)) for each in attempt_proofs)
     return Part(attempt, record.nonce, record.core_sha256, envelopes, read_verified(vault, record))
 
 
@@ -115,7 +116,7 @@ def _find_workload_statement(unit: Unit, workload_id: str) -> LoggedEnvelope:
     for statement_id in statements.ids_of_kind(unit, StatementKind.WORKLOAD):
         found = statements.get(unit, statement_id)
         if read_unchecked(found.envelope, WorkloadStatement).workload_id == workload_id:
-            return logged(found)
+            return to_logged_envelope(found)
     raise AssertionError("a workload that was published at once has its statement")
 
 

@@ -29,7 +29,7 @@ _SCHEMA: Final = Schema((Field("element", PrimitiveType(Kind.LONG), required=Tru
 
 @dataclass(frozen=True, slots=True)
 class Birthday:
-    """One width: distinct elements hashed, collisions (elements less distinct values) seen and predicted."""
+    """One width: distinct elements hashed, collisions (elements minus distinct values) seen and predicted."""
 
     bits: int
     elements: int

@@ -26,14 +26,14 @@ class Fault(Enum):
 
 @dataclass(slots=True)
 class FaultTally:
-    """Counts of one kind of fault, caught if a sum differs. `wrong_projection`: a sum differs, or not, unexpectedly."""
+    """Counts of one kind of fault. A fault is caught if the sum of a projection differs."""
 
     fault: Fault
     injected: int = 0
     caught: int = 0
     identity_differs: int = 0
     content_differs: int = 0
-    wrong_projection: int = 0
+    wrong_projection: int = 0  # faults where the projections that differ are not exactly those that cover the fault
 
     def to_json(self) -> dict[str, object]:
         """The counts under the fault's name."""

@@ -29,7 +29,7 @@ _MODULUS_BITS: Final = 256
 # The two conditions (sum 0, count 0) have so much weight that every short vector meets them exactly.
 _WEIGHT: Final = 1 << 64
 KEY_COUNT: Final = 1_000
-_CANDIDATES: Final = 112
+_CANDIDATES: Final = 112  # payments among which a relation is searched
 _SCHEMA: Final = Schema(
     (
         Field("payment_id", PrimitiveType(Kind.LONG), required=True),
@@ -80,6 +80,7 @@ def find_relation(values: Sequence[int]) -> tuple[int, ...]:
     """Small integers z, not all zero, with Σ z = 0 and Σ z·value = 0 mod 2^256."""
     flint = require_lattice()
     size = len(values)
+    # An identity matrix, whose rows become the coefficients z; the last two columns are the weighted sums to be 0.
     basis = [
         [int(row == column) for column in range(size)] + [_WEIGHT * value, _WEIGHT] for row, value in enumerate(values)
     ]

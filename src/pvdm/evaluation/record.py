@@ -57,7 +57,7 @@ def require_writable(path: Path) -> None:
 
 
 def write_json(path: Path, record: dict[str, object]) -> None:
-    """Write the record, and the folders above it."""
+    """Write the record to the file, and make missing folders above it."""
     text = json.dumps(record, indent=2, ensure_ascii=False) + "\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

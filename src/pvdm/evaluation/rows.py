@@ -71,7 +71,7 @@ def to_batch(rows: Sequence[Row]) -> pa.RecordBatch:
 
 
 def contributions(batch: pa.RecordBatch, plan: Plan, keys: Keys, engine: Engine) -> list[int]:
-    """What each row adds to the content digest: the engine's own sum after the row less the sum before it."""
+    """What each row adds to the content digest: the engine's own sum after the row minus the sum before it."""
     accumulator = engine.start(plan, {each: element_key(key, plan, each) for each, key in keys.items()})
     added: list[int] = []
     before = 0

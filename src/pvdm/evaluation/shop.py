@@ -128,7 +128,7 @@ class DemoLake:
         count, amount = frame.collect()[0]
         return OrderTotals(int(count), Decimal("0.00") if amount is None else amount)
 
-    def wire(self, name: str, role: Role) -> None:
+    def connect_catalog(self, name: str, role: Role) -> None:
         """Configure the Steward's catalog in the session, under a name and with a role's rights."""
         lent = self.steward.lend(role, DOMAIN)
         catalog = SparkCatalog(name, f"{self.steward.url}/catalog", lent.token, lent.token_id)
@@ -142,7 +142,7 @@ class DemoLake:
 
 @contextlib.contextmanager
 def open_demo_lake(folder: Path, *, rows: int, seed: int, store: Path | None = None) -> Iterator[DemoLake]:
-    """A demo lake in a folder, with source rows and two protected tables; `store` names an object store for them."""
+    """A demo lake in a folder: source rows and two protected tables; the file `store` describes an object store."""
     kernel_engine()  # only the kernel reads staged files; without it, stop before Spark starts
     key = folder / f"{OPERATOR}.pem"
     with open_session(folder, object_store=store is not None) as spark:
@@ -160,8 +160,8 @@ def open_demo_lake(folder: Path, *, rows: int, seed: int, store: Path | None = N
 
 def _set_up(lake: DemoLake, key: OperatorKey) -> None:
     """Create the tables, append the orders to the source, and protect the targets."""
-    lake.wire(PRODUCER_CATALOG, Role.PRODUCER)
-    lake.wire(CONSUMER_CATALOG, Role.CONSUMER)
+    lake.connect_catalog(PRODUCER_CATALOG, Role.PRODUCER)
+    lake.connect_catalog(CONSUMER_CATALOG, Role.CONSUMER)
     for namespace in ("raw", "sales"):
         lake.spark.sql(f"create namespace {PRODUCER_CATALOG}.{namespace}")
     for table, partition in ((SOURCE, "shop"), (ORDERS, "day"), (RETURNS, "day")):

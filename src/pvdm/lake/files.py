@@ -1,4 +1,4 @@
-"""Metadata files of tables and views: written durably, and read only if their bytes are unchanged."""
+"""Metadata files of the Steward, pvdm's service and catalog: written durably, and read only if they are unchanged."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Final
 from pvdm import fault
 from pvdm.errors import Code, VerificationError
 from pvdm.lake.paths import Location, Pointer, parse_location
-from pvdm.lake.stores.store import UNFINISHED, WriteHooks, read, translate_errors
+from pvdm.lake.stores.store import UNFINISHED_PREFIX, WriteHooks, read, translate_errors
 from pvdm.lake.stores.stores import Place, Stores, location_of
 
-_READ_MAX_BYTES: Final = 2_147_483_647
-# The names that `write` makes.
+_READ_MAX_BYTES: Final = 2_147_483_647  # a larger file is read in part, so its hash differs
+# The names that `write` makes: the revision, and 128 random bits.
 _NAME: Final = re.compile(r"([0-9]{5,})-[0-9a-f]{32}\.metadata\.json")
 _translate_errors: Final = partial(translate_errors, "metadata_files_unavailable", "the catalog's metadata files")
-_FAULT_POINTS: Final = WriteHooks(
+_FAULT_POINTS: Final = WriteHooks(  # where tests can stop a write
     before_sync=lambda: fault.point("catalog.files.before_sync"),
     after_temp=lambda: fault.point("catalog.files.after_temp"),
     after_name=lambda: fault.point("catalog.files.after_rename"),
@@ -30,10 +30,10 @@ _FAULT_POINTS: Final = WriteHooks(
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file in a table's folder, of metadata or the vault. An `unfinished` one still has its temporary name."""
+    """A metadata file, or one of the vault (manifests and data). If it is `unfinished`, it has its temporary name."""
 
     location: str
-    modified_seconds: float
+    modified_seconds: float  # since 1970
     unfinished: bool
 
     @property
@@ -43,46 +43,46 @@ class FoundFile:
 
 
 class MetadataFiles:
-    """The Steward's folder of metadata files, with one folder for each table."""
+    """The Steward's folder of metadata files. Each table or view has a folder in it, named by its UUID."""
 
     def __init__(self, root: Place, stores: Stores | None = None) -> None:
         self._root = location_of(root)
         self._store = (stores or Stores()).for_writing(self._root)
 
     def write(self, table_uuid: str, revision: int, data: bytes) -> Pointer:
-        """Write a file under a new random name. It is durable when this returns."""
+        """Write a file under a new random name; durable when this returns. `revision` counts the table's changes."""
         name = f"{revision:05d}-{secrets.token_hex(16)}.metadata.json"
         return self._put(table_uuid, name, data)
 
     def write_named(self, table_uuid: str, name: str, data: bytes) -> Pointer:
-        """Write a file whose name follows from its content, unless it exists with this content."""
-        stored = Pointer(str(self._root.child(table_uuid, name)), hashlib.sha256(data).hexdigest())
+        """Write or replace a file whose name follows from its content, unless it exists with this content."""
+        pointer = Pointer(str(self._root.child(table_uuid, name)), hashlib.sha256(data).hexdigest())
         try:
-            self.read(stored)
+            self.read(pointer)
         except VerificationError:
             return self._put(table_uuid, name, data)
-        return stored
+        return pointer
 
-    def read(self, stored: Pointer) -> bytes:
-        """The bytes. Raises if their hash is not the pointer's."""
-        data = self.read_unchecked(stored)
+    def read(self, pointer: Pointer) -> bytes:
+        """The bytes. Raises if the file is missing or its hash is not the pointer's."""
+        data = self.read_unchecked(pointer)
         got = hashlib.sha256(data).hexdigest()
-        if not compare_digest(got, stored.sha256):
-            raise Code.METADATA_FILE_CHANGED(expected=stored.sha256, got=got)
+        if not compare_digest(got, pointer.sha256):
+            raise Code.METADATA_FILE_CHANGED(expected=pointer.sha256, got=got)
         return data
 
-    def read_unchecked(self, found: FoundFile | Pointer) -> bytes:
-        """The bytes of a file in the folder, without a check of their hash."""
-        place = self._require_own(parse_location(found.location))
+    def read_unchecked(self, file: FoundFile | Pointer) -> bytes:
+        """The bytes of a file in the folder, without a check of their hash. Raises if it is missing."""
+        place = self._require_own(parse_location(file.location))
         with _translate_errors():
             try:
                 return read(self._store, place, _READ_MAX_BYTES)
             except FileNotFoundError:
-                raise Code.METADATA_FILE_MISSING(expected=found.location, got="nothing") from None
+                raise Code.METADATA_FILE_MISSING(expected=file.location, got="nothing") from None
 
-    def remove(self, stored: Pointer | FoundFile) -> None:
-        """Remove a file that nothing points to, if it is there."""
-        self._remove(parse_location(stored.location))
+    def remove(self, file: Pointer | FoundFile) -> None:
+        """Remove a file if it is there. The caller has checked that no pointer of the ledger names it."""
+        self._remove(parse_location(file.location))
 
     def remove_old(self, table_uuid: str, location: str) -> None:
         """Remove a file that `write` made for this table, if it is there. Any other file stays."""
@@ -104,7 +104,7 @@ class MetadataFiles:
                 self._store.remove(each.place)
 
     def tables(self) -> list[str]:
-        """The UUIDs of all tables that have a folder here."""
+        """The UUIDs of all tables and views that have a folder here."""
         with _translate_errors():
             return self._store.folders(self._root)
 
@@ -114,7 +114,7 @@ class MetadataFiles:
             found = self._store.files(self._root.child(table_uuid))
         for each in found:
             name = each.place.parts[-1]
-            unfinished = name.startswith(UNFINISHED)
+            unfinished = name.startswith(UNFINISHED_PREFIX)
             if unfinished or _NAME.fullmatch(name):
                 yield FoundFile(str(each.place), each.modified_seconds, unfinished)
 
@@ -132,7 +132,7 @@ class MetadataFiles:
 
 
 def file_name(location: str) -> str:
-    """The last part of a metadata file's location. `write` makes it random, so that no other file has it."""
+    """The last part of a metadata file's location. The names that `write` makes are random and thus unique."""
     return location.rpartition("/")[2]
 
 

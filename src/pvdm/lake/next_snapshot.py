@@ -1,8 +1,9 @@
 """Builds the next snapshot of a branch: its manifests and manifest list, from the branch's head and new files.
 
-The gate builds the snapshots of `main` from verified files, and a stager without a JVM those of its own branch. Every
-manifest that the gate's snapshot lists is in the vault, and the header of its list has the hash of each. The first
-publication takes over the head's manifests that others wrote: it reads and checks them, and writes them again.
+The gate (the checks of the Steward, pvdm's service, before `main` changes) builds snapshots of `main` from verified
+files. Other callers build those of other branches. The gate's manifests and lists are in the vault, where only the
+Steward writes. These lists have the hash of each manifest. A table's first publication checks and rewrites the
+manifests that others wrote: it takes them over.
 """
 
 from __future__ import annotations
@@ -21,19 +22,18 @@ from pvdm.lake.format.manifest.manifest_list import ListHeader, ManifestFile, Ma
 from pvdm.lake.format.partition_spec import source_types
 from pvdm.lake.format.schema.logical import to_model
 from pvdm.lake.format.table.metadata import TableMetadata
-from pvdm.lake.format.table.snapshots import RETENTION, Snapshot, SnapshotRef
+from pvdm.lake.format.table.snapshots import RETENTION_KEYS, Snapshot, SnapshotRef
 from pvdm.lake.read import found_manifests
 from pvdm.lake.read.entries import FileReader, ListedManifest, header_of, load_manifest_list, read_listed
 
-# A manifest of this size, of some thousand entries, is not merged with others any more.
+# A manifest of this size has some thousand entries, and is not merged with others any more.
 MERGED_BYTES: Final = 1_048_576
-# Manifests that are taken over are merged up to this number of entries.
-MERGED_ENTRIES_MAX: Final = 50_000
+MERGED_ENTRIES_MAX: Final = 50_000  # of a manifest that merges some that are taken over
 
 
 @dataclass(frozen=True, slots=True)
 class NewFile:
-    """A file that must be written and synced before anything points to it."""
+    """A file that must be written and synced before a list or commit names it."""
 
     name: str
     location: str
@@ -42,7 +42,7 @@ class NewFile:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotChange:
-    """The change to the head: files to add, paths of files to remove, and more properties of the summary."""
+    """The change to the head: files to add, paths of files to remove, and additional properties of the summary."""
 
     added: tuple[DataFile, ...]
     removed: frozenset[str]
@@ -51,7 +51,7 @@ class SnapshotChange:
 
 @dataclass(frozen=True, slots=True)
 class NewSnapshot:
-    """A snapshot that can be committed once its files are written, and how much of the head's data it removes.
+    """A snapshot that can be committed once its files are written, and how many rows and data files it removes.
 
     `found_sha256` is the hash over the head's list and manifests if they were taken over from others, else None.
     """
@@ -84,13 +84,13 @@ def next_snapshot(
 ) -> NewSnapshot:
     """Build the next snapshot of the branch, which may be new. `place` gives the location for a file name.
 
-    `merge_from` or more small manifests are merged, so that a list does not grow forever. With `in_vault` these
-    locations are in the vault, and the head's manifests are taken over unless the Steward wrote all of them.
+    `merge_from` or more small manifests are merged, so that a list does not grow forever. With `in_vault` the new
+    files are in the vault, and the head's manifests are taken over unless the Steward wrote all of them.
     """
     writer = _Writer(metadata, snapshot_id, place)
     ref = metadata.refs.get(branch)
     head = None if ref is None else metadata.snapshot(ref.snapshot_id)
-    head_manifests = _Head(writer, head, reader, in_vault=in_vault)
+    head_manifests = _HeadManifests(writer, head, reader, in_vault=in_vault)
     kept = head_manifests.keep_manifests(change.removed, merge_from)
     listed = (*writer.add_files(change.added), *kept)
     name = f"snap-{snapshot_id}.avro"
@@ -115,24 +115,25 @@ def next_snapshot(
         "summary": dict(_summary(head_manifests.totals(), change, writer.removed)),
     }
     if metadata.format_version > 2:
-        first = metadata.next_row_id or 0
-        snapshot |= {"first-row-id": first, "added-rows": (written.next_row_id or first) - first}
+        first_row_id = metadata.next_row_id or 0
+        next_row_id = written.next_row_id or first_row_id
+        snapshot |= {"first-row-id": first_row_id, "added-rows": next_row_id - first_row_id}
     files = (*writer.files, NewFile(name, place(name), written.data))
-    removed_rows = [file.record_count for file in writer.removed if file.content is FileContent.DATA]
+    removed_data = [file for file in writer.removed if file.content is FileContent.DATA]
     return NewSnapshot(
         snapshot_id,
         _updates(snapshot, branch, ref),
         files,
         hashlib.sha256(written.data).hexdigest(),
-        sum(removed_rows),
-        len(removed_rows),
+        _count_rows(removed_data),
+        len(removed_data),
         head_manifests.found_sha256,
     )
 
 
 def _updates(snapshot: dict[str, Json], branch: str, ref: SnapshotRef | None) -> tuple[Json, ...]:
-    """The updates that add the snapshot and move the branch, with the branch's retention, which would be lost."""
-    update: dict[str, Json] = {} if ref is None else {key: ref.raw[key] for key in RETENTION if key in ref.raw}
+    """The updates that add the snapshot and move the branch. They repeat the branch's retention, else it is lost."""
+    update: dict[str, Json] = {} if ref is None else {key: ref.raw[key] for key in RETENTION_KEYS if key in ref.raw}
     update |= {"action": "set-snapshot-ref", "ref-name": branch, "type": "branch"}
     update["snapshot-id"] = snapshot["snapshot-id"]
     return {"action": "add-snapshot", "snapshot": snapshot}, update
@@ -145,13 +146,13 @@ class _Writer:
         self.metadata = metadata
         self.snapshot_id = snapshot_id
         self._place = place
-        self._home = place("any").rpartition("/")[0]
+        self._folder = place("any").rpartition("/")[0]
         self.files: list[NewFile] = []
         self.removed: list[DataFile] = []
 
     def is_own(self, location: str) -> bool:
-        """Whether the location is in the folder that `place` gives."""
-        return location.rpartition("/")[0] == self._home
+        """Whether the location is in the folder of the new files."""
+        return location.rpartition("/")[0] == self._folder
 
     def add_files(self, files: Sequence[DataFile]) -> tuple[ManifestFile, ...]:
         """Add a manifest of new files; none if there is no file."""
@@ -164,10 +165,10 @@ class _Writer:
         return (self._add_manifest(header.content, write.write_manifest(header, entries)),)
 
     def rewrite(self, group: Sequence[ListedManifest], is_removed: Callable[[ManifestEntry], bool]) -> ManifestFile:
-        """Merge the manifests into one. Removed files become DELETED by this snapshot, others keep their numbers."""
+        """Merge the manifests into one. Removed files become DELETED; others keep their sequence numbers."""
         version = self.metadata.format_version
         entries = []
-        for entry in (entry for read in group for entry in read.entries if entry.is_live):
+        for entry in (entry for manifest in group for entry in manifest.entries if entry.is_live):
             if is_removed(entry):
                 self.removed.append(entry.data_file)
                 entries.append(write.as_deleted(entry, self.snapshot_id, version))
@@ -185,7 +186,7 @@ class _Writer:
 
 
 def _header_with_sources(metadata: TableMetadata, spec_id: int, content: ManifestContent) -> ManifestHeader:
-    """As `header_of`, but with the current schema, or else the newest, that has all source columns of the partition."""
+    """As `header_of`, but with a schema that has all source columns of the spec: the current or the newest such."""
     header = header_of(metadata, spec_id, content)
     source_ids = {source for field in header.spec.fields for source in field.source_ids}
     for schema in (metadata.current_schema, *reversed(metadata.schemas)):
@@ -194,7 +195,7 @@ def _header_with_sources(metadata: TableMetadata, spec_id: int, content: Manifes
     return header
 
 
-class _Head:
+class _HeadManifests:
     """The manifests of the branch's head: listed again, merged, or taken over."""
 
     def __init__(self, writer: _Writer, head: Snapshot | None, reader: FileReader, *, in_vault: bool) -> None:
@@ -202,40 +203,40 @@ class _Head:
         self._head = head
         self._files = found_manifests.SteadyFiles(reader)
         self._in_vault = in_vault
-        self._check: found_manifests.FoundCheck | None = None
-        self._hashes: dict[str, str] = {}
+        self._check: found_manifests.FoundCheck | None = None  # set if the head's manifests are taken over
+        self._hashes: dict[str, str] = {}  # of the manifests, by path, as the head's list has them
         self.found_sha256: str | None = None
 
     def keep_manifests(self, removed: frozenset[str], merge_from: int | None) -> tuple[ManifestFile, ...]:
-        """The head's manifests without the removed files.
+        """The head's manifests without the removed files. Raises if one of these files is not live.
 
         Manifests are rewritten if they are many small ones, have a removed file or its deletes, or are taken over.
         """
         head, metadata = self._head, self._writer.metadata
         listing = None if head is None else load_manifest_list(metadata, head, self._files)
-        own, foreign = self._split_by_writer(listing)
-        found: list[ManifestFile] = []
+        reused, taken_over = self._split_by_writer(listing)
+        kept: list[ManifestFile] = []
         missing = set(removed)
-        for group in _groups_to_merge(self._writer, own, merge_from):
+        for group in _groups_to_merge(self._writer, reused, merge_from):
             if not removed and len(group) == 1:
-                found += group
+                kept += group
                 continue
-            read, has_removed = self._read(group, removed, missing)
+            manifests, has_removed = self._read_group(group, removed, missing)
             must_rewrite = has_removed or len(group) > 1
-            found.append(self._writer.rewrite(read, _removal_test(group, removed)) if must_rewrite else group[0])
-        for group in _groups_to_take_over(foreign):
-            read, _ = self._read(group, removed, missing)
-            if any(entry.is_live for each in read for entry in each.entries):
-                found.append(self._writer.rewrite(read, _removal_test(group, removed)))
+            kept.append(self._writer.rewrite(manifests, _removal_test(group, removed)) if must_rewrite else group[0])
+        for group in _groups_to_take_over(taken_over):
+            manifests, _ = self._read_group(group, removed, missing)
+            if any(entry.is_live for each in manifests for entry in each.entries):
+                kept.append(self._writer.rewrite(manifests, _removal_test(group, removed)))
         if self._check is not None and head is not None and listing is not None:
             self._check.finish()
-            self.found_sha256 = found_manifests.hash_found_files(head, listing, self._files.seen)
+            self.found_sha256 = found_manifests.hash_found_files(head, listing, self._files.hashes)
         if missing:
             raise Code.REMOVED_FILE_NOT_LIVE(got=min(missing))
-        return tuple(found)
+        return tuple(kept)
 
     def header_hashes(self, listed: Sequence[ManifestFile]) -> list[tuple[str, bytes]]:
-        """The hashes for the header of the next list: of each manifest, and of the files that were taken over."""
+        """The hashes for the header of the next list: of its manifests, and of the files that were taken over."""
         hashes = self._hashes | {file.location: hashlib.sha256(file.data).hexdigest() for file in self._writer.files}
         # The hashes of all manifests, in the list's order and without a separator.
         extra = [(found_manifests.MANIFESTS_KEY, "".join(hashes[each.manifest_path] for each in listed).encode())]
@@ -253,45 +254,45 @@ class _Head:
     def _split_by_writer(self, listing: ManifestList | None) -> tuple[list[ManifestFile], list[ManifestFile]]:
         """The live manifests that may be listed again, and those that are taken over.
 
-        In the vault either all are taken over or none: a list of the Steward names only its own manifests.
+        In the vault either all are taken over or none: the Steward's lists name only manifests of the Steward.
         """
         if self._head is None or listing is None:
             return [], []
-        # A manifest of deleted entries alone belongs to the snapshot that wrote it.
+        # A manifest that has only DELETED entries tells what its own snapshot removed. It is not listed again.
         live = [each for each in listing.manifests if each.added_files_count != 0 or each.existing_files_count != 0]
         if not self._in_vault:
             return live, []
         hashes = found_manifests.read_manifest_hashes(
             listing.file.text(found_manifests.MANIFESTS_KEY), len(listing.manifests)
         )
-        own = all(self._writer.is_own(each.manifest_path) for each in listing.manifests)
-        if hashes is not None and own and self._writer.is_own(self._head.manifest_list or ""):
+        are_own = all(self._writer.is_own(each.manifest_path) for each in listing.manifests)
+        if hashes is not None and are_own and self._writer.is_own(self._head.manifest_list or ""):
             paths = (each.manifest_path for each in listing.manifests)
             self._hashes = dict(zip(paths, hashes, strict=True))
             return live, []
         self._check = found_manifests.FoundCheck(self._writer.metadata, self._head, listing.header)
         return [], list(listing.manifests)
 
-    def _read(
+    def _read_group(
         self, group: Sequence[ManifestFile], removed: frozenset[str], missing: set[str]
     ) -> tuple[list[ListedManifest], bool]:
-        """The group's manifests, and whether one of them has a file to remove. `missing` loses the files found."""
-        read = [self._read_manifest(each) for each in group]
+        """The group's manifests, and whether one has a file to remove. Files that are found leave `missing`."""
+        manifests = [self._read_manifest(each) for each in group]
         is_removed = _removal_test(group, removed)
-        found = [entry for each in read for entry in each.entries if entry.is_live and is_removed(entry)]
+        found = [entry for each in manifests for entry in each.entries if entry.is_live and is_removed(entry)]
         missing -= {entry.data_file.file_path for entry in found}
-        return read, bool(found)
+        return manifests, bool(found)
 
     def _read_manifest(self, listed: ManifestFile) -> ListedManifest:
-        read = read_listed(self._writer.metadata, listed, self._files)
-        expected, got = self._hashes.get(listed.manifest_path), self._files.seen[listed.manifest_path]
+        manifest = read_listed(self._writer.metadata, listed, self._files)
+        expected, got = self._hashes.get(listed.manifest_path), self._files.hashes[listed.manifest_path]
         if expected not in (None, got):
             raise Code.VAULT_DAMAGED(
                 reason="manifest_changed", expected=expected, got=f"{got} for {listed.manifest_path}"
             )
         if self._check is not None:
-            self._check.add(read)
-        return read
+            self._check.add(manifest)
+        return manifest
 
 
 def _removal_test(group: Sequence[ManifestFile], removed: frozenset[str]) -> Callable[[ManifestEntry], bool]:
@@ -309,33 +310,32 @@ def _removal_test(group: Sequence[ManifestFile], removed: frozenset[str]) -> Cal
     return is_dangling
 
 
-def _groups_to_take_over(foreign: Sequence[ManifestFile]) -> Iterator[list[ManifestFile]]:
-    """Groups of manifests that are taken over: of one spec and content, each up to the limits of a merged manifest."""
-    kinds: dict[tuple[int, ManifestContent], list[ManifestFile]] = {}
-    for each in foreign:
-        kinds.setdefault((each.partition_spec_id, each.content), []).append(each)
-    for group in kinds.values():
+def _groups_to_take_over(taken_over: Sequence[ManifestFile]) -> Iterator[list[ManifestFile]]:
+    """Groups of manifests to take over, each of one spec and content and within the limits of a merged manifest."""
+    by_kind: dict[tuple[int, ManifestContent], list[ManifestFile]] = {}
+    for each in taken_over:
+        by_kind.setdefault((each.partition_spec_id, each.content), []).append(each)
+    for group in by_kind.values():
         part: list[ManifestFile] = []
         for each in group:
-            lengths, entries = zip(*map(_size, (*part, each)), strict=True)
-            if part and (sum(lengths) > MERGED_BYTES or sum(entries) > MERGED_ENTRIES_MAX):
+            size = sum(listed.manifest_length for listed in (*part, each))
+            if part and (size > MERGED_BYTES or sum(map(_count_live_entries, (*part, each))) > MERGED_ENTRIES_MAX):
                 yield part
                 part = []
             part.append(each)
         yield part
 
 
-def _size(listed: ManifestFile) -> tuple[int, int]:
-    """The manifest's bytes and live entries. Without counts in the list: the maximum, so that it is not merged."""
+def _count_live_entries(listed: ManifestFile) -> int:
+    """The manifest's live entries. If the list has no counts: the maximum, so that the manifest is not merged."""
     added, existing = listed.added_files_count, listed.existing_files_count
-    entries = MERGED_ENTRIES_MAX if added is None or existing is None else added + existing
-    return listed.manifest_length, entries
+    return MERGED_ENTRIES_MAX if added is None or existing is None else added + existing
 
 
 def _groups_to_merge(
     writer: _Writer, listed: Sequence[ManifestFile], merge_from: int | None
 ) -> list[list[ManifestFile]]:
-    """Groups of manifests to merge: small ones of one spec if they are many, each other one alone."""
+    """Groups of manifests to merge: small ones of one spec if there are `merge_from` of them; each other one alone."""
     if merge_from is None:
         return [[each] for each in listed]
     small: dict[int, list[ManifestFile]] = {}
@@ -350,7 +350,7 @@ def _groups_to_merge(
 
 
 def _split_by_size(group: Sequence[ManifestFile]) -> Iterator[list[ManifestFile]]:
-    """Split the group into parts that are no longer small; the last one may be."""
+    """Split the group into parts of at least `MERGED_BYTES`; the last one may be smaller."""
     part: list[ManifestFile] = []
     for each in group:
         part.append(each)
@@ -365,6 +365,7 @@ def _summary(totals: Mapping[str, str], change: SnapshotChange, removed: Sequenc
     """The summary with the keys of Iceberg's writers; totals continue from the head if it has them."""
     data = [file for file in removed if file.content is FileContent.DATA]
     deletes = [file for file in removed if file.content is not FileContent.DATA]
+    # By the name in the summary: how much the snapshot adds, and how much it removes.
     changed = {
         "data-files": (len(change.added), len(data)),
         "records": (_count_rows(change.added), _count_rows(data)),
@@ -376,7 +377,9 @@ def _summary(totals: Mapping[str, str], change: SnapshotChange, removed: Sequenc
     summary = {"operation": "overwrite" if change.removed else "append", **change.summary}
     for name, (plus, minus) in changed.items():
         removal = "deleted" if name in ("data-files", "records") else "removed"
-        summary |= {f"{key}-{name}": str(count) for key, count in (("added", plus), (removal, minus)) if count}
+        for prefix, count in (("added", plus), (removal, minus)):
+            if count:
+                summary[f"{prefix}-{name}"] = str(count)
         before = totals.get(name)
         if before is not None and before.isascii() and before.isdigit():
             summary[f"total-{name}"] = str(int(before) + plus - minus)

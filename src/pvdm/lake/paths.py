@@ -14,13 +14,13 @@ from typing import Final
 from pvdm.errors import Code, InputError, VerificationError
 
 LOCATION_MAX_CHARACTERS: Final = 4_096
-_CACHED_MAX: Final = 4_096
-_CACHED_MAX_CHARACTERS: Final = 512
+_CACHED_LOCATIONS_MAX: Final = 4_096
+_CACHED_LOCATION_MAX_CHARACTERS: Final = 512  # longer locations are parsed each time
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
-_ALIASES: Final = {"s3a": "s3", "s3n": "s3"}
+_SCHEME_ALIASES: Final = {"s3a": "s3", "s3n": "s3"}
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-# A star would mean every bucket in a policy, and a name before an @ is a credential.
+# Without `*`, which in an access policy would mean every bucket, and without `@`, which follows a credential.
 _AUTHORITY: Final = re.compile(r"[A-Za-z0-9._:\[\]-]+")
 # An escaped letter, digit or dot would be a second name of a file, and some readers take an escaped slash as a folder.
 _NEEDLESS_ESCAPE: Final = re.compile(r"%(?:3[0-9]|[46][1-9a-f]|[57][0-9a]|2[def]|5f)", re.IGNORECASE)
@@ -66,8 +66,8 @@ class Location:
             return None
         path = str(folder.local)
         for part in self.parts[len(folder.parts) :]:
-            path = os.path.join(path, part)  # noqa: PTH118 - runs in every commit, and is several times as fast
-            if os.path.islink(path):  # noqa: PTH114 - False for names that the system cannot have
+            path = os.path.join(path, part)  # noqa: PTH118 - runs in every commit; Path is several times slower
+            if os.path.islink(path):  # noqa: PTH114 - False for a name that is too long, where Path may raise
                 return Path(path)
         return None
 
@@ -94,7 +94,7 @@ class Pointer:
 
 def parse_location(text: str) -> Location:
     """The normal form of a location. Raises for example for relative paths, `..`, credentials and needless escapes."""
-    return _parse_cached(text) if len(text) <= _CACHED_MAX_CHARACTERS else _parse(text)
+    return _parse_cached(text) if len(text) <= _CACHED_LOCATION_MAX_CHARACTERS else _parse(text)
 
 
 def _parse(text: str) -> Location:
@@ -102,7 +102,7 @@ def _parse(text: str) -> Location:
         raise _invalid(f"1 to {LOCATION_MAX_CHARACTERS} printable characters", text)
     found = _SCHEME.fullmatch(text)
     scheme, rest = ("file", text) if found is None else (found[1].lower(), found[2])
-    scheme = _ALIASES.get(scheme, scheme)
+    scheme = _SCHEME_ALIASES.get(scheme, scheme)
     if scheme == "file":
         return _parse_file(rest, text)
     if not rest.startswith("//"):
@@ -118,7 +118,7 @@ def _parse(text: str) -> Location:
 
 
 # Commits to one table repeat the paths of lists, manifests and folders. Errors are not cached.
-_parse_cached: Final = functools.lru_cache(maxsize=_CACHED_MAX)(_parse)
+_parse_cached: Final = functools.lru_cache(maxsize=_CACHED_LOCATIONS_MAX)(_parse)
 
 
 def _parse_file(rest: str, text: str) -> Location:
@@ -151,17 +151,16 @@ def _invalid(expected: str, text: str) -> InputError:
     return InputError(Code.LOCATION_INVALID, "the location is not valid", expected=expected, got=ascii(redacted[:200]))
 
 
+# The next step, by the reason of the error.
 _HINTS: Final[dict[str, str]] = {
-    "field_id_missing": "files of a source need Iceberg's field ids: write it as an Iceberg table, or with field ids",
-    "field_name_unknown": (
-        "a file without field ids is read by exact names: put the column into the manifest's schema"
-    ),
+    "field_id_missing": "write the source as an Iceberg table, or write its files with Iceberg's field ids",
+    "field_name_unknown": "a file without field ids is read by exact names: put the column into the manifest's schema",
 }
 
 
 @contextlib.contextmanager
 def in_file(location: str) -> Iterator[None]:
-    """Add the file's location to errors that are raised inside."""
+    """Add the file's location, and a hint if there is one, to errors of the `with` block that name no file yet."""
     try:
         yield
     except (InputError, VerificationError) as error:

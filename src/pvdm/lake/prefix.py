@@ -1,4 +1,4 @@
-"""An attempt's own folder: listed, written and emptied without following links."""
+"""The folder (prefix) of an attempt, one try to publish a chunk: listed, written, emptied, without following links."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from pvdm.lake.stores.store import WriteHooks, read, translate_errors
 from pvdm.lake.stores.stores import Stores
 
 PREFIX_ENTRIES_MAX: Final = 200_000
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_PLAIN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+# Flags of `os.open`: for a new file, for a plain file (a FIFO does not block), and for a folder.
+_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_PLAIN_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
-_Opened = TypeVar("_Opened", int, int | None)
+_Descriptor = TypeVar("_Descriptor", int, int | None)
 _translate_errors: Final = partial(translate_errors, "prefix_unavailable", "an attempt's folder")
 
 
@@ -44,7 +45,7 @@ def prefix_at(root: Location, folder: Location, stores: Stores | None = None) ->
 
 
 class LocalPrefix:
-    """A folder below `root`. Files are opened folder by folder from there, so that no link is followed."""
+    """A folder below `root`. Each path is opened folder by folder, from `root` on, so that no link is followed."""
 
     def __init__(self, root: Location, folder: Location) -> None:
         self._root = root
@@ -76,7 +77,7 @@ class LocalPrefix:
             try:
                 os.unlink(location.parts[-1], dir_fd=opened)
             except (FileNotFoundError, IsADirectoryError, PermissionError):
-                # A producer may have made a folder of this name. A file that may not be removed stays in the listing.
+                # The job may have made a folder of this name. A file that cannot be removed stays and is listed again.
                 return False
         return True
 
@@ -85,44 +86,44 @@ class LocalPrefix:
         _require_inside(self._folder, location)
         with _translate_errors(), _closing(self._open_or_create(location.parent)) as opened:
             try:
-                handle = os.open(location.parts[-1], _NEW, 0o644, dir_fd=opened)
+                descriptor = os.open(location.parts[-1], _NEW_FILE, 0o644, dir_fd=opened)
             except FileExistsError:
-                existing_handle = os.open(location.parts[-1], _PLAIN, dir_fd=opened)
-                with os.fdopen(existing_handle, "rb") as existing:
+                existing_descriptor = os.open(location.parts[-1], _PLAIN_FILE, dir_fd=opened)
+                with os.fdopen(existing_descriptor, "rb") as existing:
                     _require_same(existing.read(len(data) + 1), location, data)
                 return
-            with os.fdopen(handle, "wb") as file:
+            with os.fdopen(descriptor, "wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             os.fsync(opened)
 
     def remove_empty(self) -> None:
-        """Remove empty folders, with the folder itself."""
+        """Remove all empty folders below the folder, and the folder itself if it is empty then."""
         with _translate_errors(), self._open_folder(self._folder.parent) as above:
             if above is not None:
                 _remove_empty(above, self._folder.parts[-1])
 
     def _open_or_create(self, folder: Location) -> int:
-        """Open the folder without following links, and create what is missing of its path."""
-        at = os.open(self._root.local, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        """Open the folder without following links. Missing folders of its path are created."""
+        opened = os.open(self._root.local, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         for part in folder.parts[len(self._root.parts) :]:
-            with _closing(at):
+            with _closing(opened):
                 with contextlib.suppress(FileExistsError):
-                    os.mkdir(part, dir_fd=at)
-                    os.fsync(at)
-                at = os.open(part, _FOLDER, dir_fd=at)
-        return at
+                    os.mkdir(part, dir_fd=opened)
+                    os.fsync(opened)
+                opened = os.open(part, _FOLDER, dir_fd=opened)
+        return opened
 
     @contextlib.contextmanager
     def _open_folder(self, folder: Location) -> Iterator[int | None]:
         """Open the folder from the root without following links; None if it is missing or behind a link."""
-        at: int | None = os.open(self._root.local, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        opened: int | None = os.open(self._root.local, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         for part in folder.parts[len(self._root.parts) :]:
-            with _closing(at):
-                at = _open_below(at, part)
-        with _closing(at):
-            yield at
+            with _closing(opened):
+                opened = _open_below(opened, part)
+        with _closing(opened):
+            yield opened
 
 
 class ObjectPrefix:
@@ -147,7 +148,7 @@ class ObjectPrefix:
                 return None
 
     def remove(self, location: Location) -> bool:
-        """Remove an object. Returns True also if it was missing. A store that keeps versions keeps the object's."""
+        """Remove an object. Returns True, also if it was missing. A store that keeps versions keeps the object's."""
         _require_inside(self._folder, location)
         with _translate_errors():
             self._store.remove(location)
@@ -183,13 +184,14 @@ def _list_limited(files: Iterator[PrefixFile]) -> list[PrefixFile]:
 
 
 def _open_below(above: int | None, name: str) -> int | None:
-    """Open a folder in an open one; None if it is missing or a link."""
+    """Open a folder in the open folder `above`; None if it is missing, a file or a link, or if `above` is None."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         return None if above is None else os.open(name, _FOLDER, dir_fd=above)
     return None
 
 
 def _walk(opened: int, folder: Location) -> Iterator[PrefixFile]:
+    """Every file and link below the open folder. Those that are removed meanwhile are left out."""
     for name in sorted(os.listdir(opened)):
         try:
             facts = os.stat(name, dir_fd=opened, follow_symlinks=False)
@@ -208,21 +210,21 @@ def _remove_empty(above: int, name: str) -> None:
     with _closing(_open_below(above, name)) as opened:
         if opened is None:
             return
-        for each in sorted(os.listdir(opened)):  # noqa: PTH208 - of a descriptor
+        for each in sorted(os.listdir(opened)):  # noqa: PTH208 - pathlib cannot list a descriptor
             if stat.S_ISDIR(os.stat(each, dir_fd=opened, follow_symlinks=False).st_mode):
                 _remove_empty(opened, each)
     with contextlib.suppress(OSError):  # not empty
         os.rmdir(name, dir_fd=above)
 
 
-def _require_same(found: bytes, location: Location, data: bytes) -> None:
-    if found != data:
+def _require_same(existing: bytes, location: Location, data: bytes) -> None:
+    if existing != data:
         raise Code.FILE_MISMATCH(reason="file_differs", expected=f"{len(data)} bytes", got=str(location)) from None
 
 
 @contextlib.contextmanager
-def _closing(opened: _Opened) -> Iterator[_Opened]:
-    """Close the descriptor afterwards, if there is one."""
+def _closing(opened: _Descriptor) -> Iterator[_Descriptor]:
+    """Close this descriptor after the `with` block, unless it is None."""
     try:
         yield opened
     finally:

@@ -14,7 +14,7 @@ from pvdm.lake.format.table.snapshots import MAIN
 
 @dataclass(frozen=True, slots=True)
 class BranchRemoval:
-    """Refs to remove, and the snapshots that no other ref leads to."""
+    """The refs and snapshots that one commit removes."""
 
     refs: tuple[str, ...] = ()
     snapshot_ids: tuple[int, ...] = ()
@@ -23,14 +23,14 @@ class BranchRemoval:
 
     @classmethod
     def plan(cls, metadata: TableMetadata, refs: Collection[str], snapshot_ids: Iterable[int] = ()) -> BranchRemoval:
-        """Plan to remove these refs, and `snapshot_ids` with their ancestors unless another ref leads to them."""
+        """Plan to remove the refs, and all snapshots reachable from them or `snapshot_ids` but from no other ref."""
         existing = tuple(name for name in refs if name in metadata.refs)
         heads = [*(metadata.refs[name].snapshot_id for name in existing), *snapshot_ids]
         others = [ref.snapshot_id for name, ref in metadata.refs.items() if name not in existing]
         return cls(existing, tuple(sorted(find_reachable(metadata, heads) - find_reachable(metadata, others))))
 
     def updates(self) -> list[Json]:
-        """The updates of a commit that removes them."""
+        """The updates of the commit, as in Iceberg's REST protocol."""
         updates: list[Json] = [{"action": "remove-snapshot-ref", "ref-name": name} for name in self.refs]
         if self.snapshot_ids:
             updates.append({"action": "remove-snapshots", "snapshot-ids": list(self.snapshot_ids)})
@@ -50,30 +50,31 @@ def find_reachable(metadata: TableMetadata, heads: Iterable[int]) -> set[int]:
 
 SNAPSHOTS_PROPERTY: Final = "history.expire.min-snapshots-to-keep"
 AGE_PROPERTY: Final = "history.expire.max-snapshot-age-ms"
-AGE_DEFAULT_MS: Final = 5 * 86_400_000
+AGE_DEFAULT_MS: Final = 5 * 86_400_000  # five days, as in Iceberg
 _DIGITS: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 def expired_history(metadata: TableMetadata, now_ms: int, *, held: Collection[int] = ()) -> frozenset[int]:
     """The oldest snapshots of `main` that may be removed, by Iceberg's retention settings. Empty without settings.
 
-    The snapshots that stay have no gap: a snapshot that a branch or tag comes from, or that is in `held`, stays with
-    every newer one.
+    The snapshots that stay have no gap. A snapshot whose id is in `held` (the caller needs it), or from which another
+    branch or a tag was made, stays with every newer one.
     """
     limits = _retention_limits(metadata)
     if limits is None or metadata.current_snapshot_id is None:
         return frozenset()
     min_count, max_age_ms = limits
-    newest_first = [(each.snapshot_id, each.timestamp_ms) for each in metadata.ancestry(metadata.current_snapshot_id)]
-    expired = (at for at, (_, time_ms) in enumerate(newest_first) if at >= min_count and now_ms - time_ms > max_age_ms)
-    keep_count = next(expired, len(newest_first))
-    positions = {snapshot_id: at for at, (snapshot_id, _) in enumerate(newest_first)}
+    newest_first = tuple(metadata.ancestry(metadata.current_snapshot_id))
+    is_old = [at >= min_count and now_ms - each.timestamp_ms > max_age_ms for at, each in enumerate(newest_first)]
+    keep_count = is_old.index(True) if True in is_old else len(newest_first)
+    positions = {each.snapshot_id: at for at, each in enumerate(newest_first)}
+    needed = [positions[each] for each in held if each in positions]
     for name, ref in metadata.refs.items():
         if name != MAIN:
             in_main = (positions.get(each.snapshot_id) for each in metadata.ancestry(ref.snapshot_id))
-            keep_count = max(keep_count, 1 + next((at for at in in_main if at is not None), -1))
-    keep_count = max(keep_count, 1 + max((positions.get(each, -1) for each in held), default=-1))
-    return frozenset(snapshot_id for snapshot_id, _ in newest_first[keep_count:])
+            needed.append(next((at for at in in_main if at is not None), -1))  # -1: the ref was not made from main
+    keep_count = max(keep_count, 1 + max(needed, default=-1))
+    return frozenset(each.snapshot_id for each in newest_first[keep_count:])
 
 
 def _retention_limits(metadata: TableMetadata) -> tuple[int, int] | None:

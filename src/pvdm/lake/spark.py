@@ -1,4 +1,4 @@
-"""Spark sessions with catalogs of a Steward. The only module that starts Spark."""
+"""Spark sessions with catalogs of a Steward, pvdm's service. No other module starts Spark."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 ICEBERG_RUNTIME: Final = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
 AWS_BUNDLE: Final = "org.apache.iceberg:iceberg-aws-bundle:1.12.0"
-"""Iceberg's client of object stores, for sessions with tables in one."""
+"""Iceberg's client of object stores, for sessions with tables in an object store."""
 EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 CATALOG_CLASS: Final = "org.apache.iceberg.spark.SparkCatalog"
 _CATALOG_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _RESERVED: Final = frozenset({"spark_catalog", "system"})
 _PACKAGES: Final = "spark.jars.packages"
-_CONNECT: Final = "pyspark.sql.connect"
+_CONNECT_MODULE: Final = "pyspark.sql.connect"
 _JAVA_LEAST: Final = 17
 _JAVA_VERSION: Final = re.compile(r'version "(\d+)')
 
@@ -40,8 +40,8 @@ _JAVA_VERSION: Final = re.compile(r'version "(\d+)')
 class SparkCatalog:
     """A catalog of a session, as in `select * from NAME.namespace.table`, with the rights of one token.
 
-    With the token's id Iceberg's client exchanges it for short-lived tokens and renews them. Without it, as for an
-    attempt's token, the token itself is sent until it ends.
+    With a `token_id`, Iceberg's client exchanges the token for short-lived tokens and renews these. Without one, as for
+    the token of an attempt (one try to publish a chunk), the client sends the token itself until the token expires.
     """
 
     name: str
@@ -67,12 +67,12 @@ class SparkCatalog:
             f"{prefix}.uri": self.uri,
             f"{prefix}.rest.auth.type": "oauth2",
             f"{prefix}.oauth2-server-uri": f"{self.uri}/v1/oauth/tokens",
-            # Changes by other processes are visible at once.
+            # Without a cache, changes by other processes are visible at once.
             f"{prefix}.cache-enabled": "false",
         }
         if self.token_id is not None:
             return settings | {self.secret_setting: f"{self.token_id}:{secret}"}
-        # This token cannot be renewed: a try would only log a refusal.
+        # A token without an id cannot be renewed: each try would only log a refusal.
         return settings | {self.secret_setting: secret, f"{prefix}.token-refresh-enabled": "false"}
 
 
@@ -113,7 +113,7 @@ def spark_session(
     else:
         _require_same(spark, wanted, master)
     for catalog in catalogs:
-        # Not with the builder, whose settings are on the command line of Spark's process.
+        # Not with the builder: its settings, with the token, would be on the command line of Spark's process.
         add_catalog(spark, catalog)
     return spark
 
@@ -128,8 +128,8 @@ def running_session() -> SparkSession | None:
 
 
 def is_remote(spark: SparkSession) -> bool:
-    """Whether the session is of Spark Connect."""
-    return type(spark).__module__.startswith(_CONNECT)
+    """Whether the session is one of Spark Connect."""
+    return type(spark).__module__.startswith(_CONNECT_MODULE)
 
 
 def add_catalog(spark: SparkSession, catalog: SparkCatalog) -> None:
@@ -144,7 +144,7 @@ def add_catalog(spark: SparkSession, catalog: SparkCatalog) -> None:
     if spark.conf.get(f"spark.sql.catalog.{catalog.name}", None) is not None:
         expected = f"a name that is free, for {catalog.uri}"
         raise Code.SPARK_SESSION_DIFFERS(reason="spark_catalog_taken", expected=expected, got=catalog.name)
-    # The event log hides a session's secret only if its name is in the context's configuration too.
+    # Spark's event log hides a secret of the session only if the context's configuration has a setting of this name.
     spark.sparkContext._jsc.sc().conf().set(catalog.secret_setting, "kept by the session")
     for key, value in catalog.settings().items():
         spark.conf.set(key, value)
@@ -163,7 +163,7 @@ def _require_java() -> None:
     output = ""
     if java is not None:
         with contextlib.suppress(OSError):
-            # It prints to standard error: openjdk version "17.0.15" 2025-04-15
+            # Java prints to standard error, for example: openjdk version "17.0.15" 2025-04-15
             output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603
     found = _JAVA_VERSION.search(output)
     if found is None or int(found[1]) < _JAVA_LEAST:
@@ -178,16 +178,19 @@ def _new_session_settings(given: Mapping[str, str], *, object_store: bool = Fals
     extensions = given.get("spark.sql.extensions", "")
     if EXTENSIONS not in extensions:
         settings["spark.sql.extensions"] = _join(",", extensions, EXTENSIONS)
-    for package in (ICEBERG_RUNTIME, AWS_BUNDLE) if object_store else (ICEBERG_RUNTIME,):
-        name = "iceberg-spark-runtime" if package is ICEBERG_RUNTIME else "iceberg-aws-bundle"
+    packages = {"iceberg-spark-runtime": ICEBERG_RUNTIME}
+    if object_store:
+        packages["iceberg-aws-bundle"] = AWS_BUNDLE
+    for name, package in packages.items():
         if name not in settings.get(_PACKAGES, "") and name not in given.get("spark.jars", ""):
             settings[_PACKAGES] = _join(",", settings.get(_PACKAGES), package)
     return settings
 
 
 def _require_same(spark: SparkSession, wanted: Mapping[str, str], master: str | None) -> None:
-    """Raise unless the running session has these settings; Spark would ignore most of them."""
-    for key, value in (wanted if master is None else {**wanted, "spark.master": master}).items():
+    """Raise unless the session has these settings: a running session would ignore most of them."""
+    master_setting = {} if master is None else {"spark.master": master}
+    for key, value in {**wanted, **master_setting}.items():
         found = spark.conf.get(key, None)
         is_list = key in (_PACKAGES, "spark.sql.extensions")
         if found != value and not (is_list and value in (found or "")):
@@ -197,16 +200,17 @@ def _require_same(spark: SparkSession, wanted: Mapping[str, str], master: str | 
 
 
 def _require_classic(config: Mapping[str, str]) -> None:
+    """Raise if environment or settings ask for Spark Connect."""
     remote = {"SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"} & set(os.environ)
     if remote or "spark.remote" in config or config.get("spark.api.mode") == "connect":
         raise Code.SPARK_CONNECT_UNSUPPORTED(got="Spark Connect")
 
 
-# A trust store holds public certificates. Java needs a password, and its own store has this one.
+# Not a secret: a trust store holds public certificates only. Java needs a password; its own store has this one too.
 _PASSWORD: Final = "changeit"  # noqa: S105
 _TRUST_STORE_NAME: Final = "pvdm-trust.p12"
-_DRIVER: Final = "spark.driver.defaultJavaOptions"
-_EXECUTOR: Final = "spark.executor.defaultJavaOptions"
+_DRIVER_OPTIONS: Final = "spark.driver.defaultJavaOptions"
+_EXECUTOR_OPTIONS: Final = "spark.executor.defaultJavaOptions"
 _FILES: Final = "spark.files"
 CA_FILE_MAX_BYTES: Final = 16 * 1024 * 1024
 
@@ -214,8 +218,8 @@ CA_FILE_MAX_BYTES: Final = 16 * 1024 * 1024
 def with_trust_store(config: Mapping[str, str], ca_file: Path) -> dict[str, str]:
     """Write a trust store, and return settings with which driver and executors trust these authorities too.
 
-    They have an effect only when Java starts. Java uses the last of equal options, so the caller's come last. The
-    store is removed when this process ends.
+    The settings have an effect only when Java starts. Java uses the last of equal options, so the caller's come last.
+    The store is removed when this process ends.
     """
     folder = Path(tempfile.mkdtemp(prefix="pvdm-trust-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -223,9 +227,9 @@ def with_trust_store(config: Mapping[str, str], ca_file: Path) -> dict[str, str]
     store.write_bytes(trust_store(ca_file))
     return {
         **config,
-        _DRIVER: _join(" ", _java_options(str(store)), config.get(_DRIVER)),
+        _DRIVER_OPTIONS: _join(" ", _java_options(str(store)), config.get(_DRIVER_OPTIONS)),
         # Spark copies the file to the working folder of each executor.
-        _EXECUTOR: _join(" ", _java_options(_TRUST_STORE_NAME), config.get(_EXECUTOR)),
+        _EXECUTOR_OPTIONS: _join(" ", _java_options(_TRUST_STORE_NAME), config.get(_EXECUTOR_OPTIONS)),
         _FILES: _join(",", config.get(_FILES), str(store)),
     }
 
@@ -234,6 +238,7 @@ def trust_store(ca_file: Path) -> bytes:
     """A PKCS#12 trust store of the system's certificate authorities and those of a PEM file."""
     from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, pkcs12
 
+    # By their bytes, so that the store has each certificate once.
     by_bytes = {each.public_bytes(Encoding.DER): each for each in (*_system_certificates(), *_certificates(ca_file))}
     entries = [pkcs12.PKCS12Certificate(each, f"ca-{at}".encode()) for at, each in enumerate(by_bytes.values())]
     return pkcs12.serialize_java_truststore(entries, BestAvailableEncryption(_PASSWORD.encode()))
@@ -280,17 +285,17 @@ def _join(separator: str, *settings: str | None) -> str:
     return separator.join(filter(None, settings))
 
 
-# How the first line of py4j's messages begins. The line names the call only.
+# The beginning of the first line of py4j's messages. This line only names the call.
 PY4J_CALL_PREFIX: Final = "An error occurred while calling "
 _CAUSE: Final = "Caused by: "
 _PACKAGE: Final = re.compile(r"(?:[a-z_][\w$]*\.)+(?=[A-Z])")
-_MAX_CHARACTERS: Final = 400
+_CAUSE_MAX_CHARACTERS: Final = 400
 
 
 def cause_of(error: BaseException) -> str:
-    """The deepest cause in a Java stack trace, or the first line of the message."""
+    """The deepest cause in a Java stack trace, or the first line of the message, shortened for an error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line.removeprefix(_CAUSE) for line in lines if line.startswith(_CAUSE)]
     others = [line.removeprefix(":").strip() for line in lines if not line.startswith(PY4J_CALL_PREFIX)]
     found = (causes[-1:] or others or [type(error).__name__])[0]
-    return _PACKAGE.sub("", found, count=1)[:_MAX_CHARACTERS]
+    return _PACKAGE.sub("", found, count=1)[:_CAUSE_MAX_CHARACTERS]

@@ -1,4 +1,4 @@
-"""The vault: the Steward's own folder of manifests, copies of data files, and quarantined files."""
+"""The vault: manifests, copied data files and failed files, where only the Steward, pvdm's service, writes."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pvdm import fault
 from pvdm.errors import Code
 from pvdm.lake.files import FoundFile
 from pvdm.lake.paths import Location, parse_location
-from pvdm.lake.stores.local import NOT_PLAIN, LocalStore
-from pvdm.lake.stores.store import UNFINISHED, ListedFile, WriteHooks, read, translate_errors
+from pvdm.lake.stores.local import NOT_PLAIN_ERRNOS, LocalStore
+from pvdm.lake.stores.store import UNFINISHED_PREFIX, ListedFile, WriteHooks, read, translate_errors
 from pvdm.lake.stores.stores import Place, Stores, location_of
 
 VAULT_NAME_MAX_CHARACTERS: Final = 200
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_PART: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{VAULT_NAME_MAX_CHARACTERS - 1}}}")
-_FAULT_POINTS: Final = WriteHooks(after_temp=lambda: fault.point("lake.vault.after_temp"))
+_NAME_PART: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{VAULT_NAME_MAX_CHARACTERS - 1}}}")
+_FAULT_POINTS: Final = WriteHooks(after_temp=lambda: fault.point("lake.vault.after_temp"))  # for tests
 _translate_errors: Final = partial(translate_errors, "vault_unavailable", "the vault")
 
 
@@ -60,19 +60,19 @@ class Vault:
         return str(place)
 
     def copy_in(self, table_uuid: str, attempt_id: str, position: int, data: bytes, sha256: str) -> str:
-        """Write the Steward's own copy of a staged file. Its location is the one that is published."""
-        # The name has the file's position, since two files of an attempt may have the same bytes.
+        """Write the Steward's copy of a file of an attempt (one try to publish a chunk), and return its location."""
+        # Two files of an attempt may have the same bytes, so the name also has the file's position in the attempt.
         name = f"{attempt_id}/{position:05d}-{sha256[:32]}.parquet"
         return self.write(table_uuid, VaultKind.DATA, name, data)
 
     def quarantine(self, table_uuid: str, attempt_id: str, data: bytes) -> str:
-        """Keep the bytes of a file that failed, named by their hash."""
+        """Keep the bytes of a file that failed verification, under their hash, and return the location."""
         name = quarantine_name(attempt_id, hashlib.sha256(data).hexdigest())
         return self.write(table_uuid, VaultKind.QUARANTINE, name, data)
 
-    def read(self, location: str, *, sha256: str, most: int) -> bytes:
-        """The bytes of a file. Raises if their hash is another one, for example since they are more than `most`."""
-        data = self._read(self._require_own(location), most)
+    def read(self, location: str, *, sha256: str, max_bytes: int) -> bytes:
+        """The bytes of a file. Raises if they do not have this hash. At most `max_bytes` and one more are read."""
+        data = self._read(self._require_own(location), max_bytes)
         got = hashlib.sha256(data).hexdigest()
         if not compare_digest(got, sha256):
             raise Code.VAULT_DAMAGED(reason="vault_file_changed", expected=sha256, got=got)
@@ -99,7 +99,7 @@ class Vault:
     def folders(self, table_uuid: str, kind: VaultKind) -> list[str]:
         """The names of the folders below the kind's; each is the id of an attempt."""
         with _translate_errors():
-            return [name for name in self._store.folders(self._folder(table_uuid, kind)) if _PART.fullmatch(name)]
+            return [name for name in self._store.folders(self._folder(table_uuid, kind)) if _NAME_PART.fullmatch(name)]
 
     def files_of_kind(self, table_uuid: str, kind: VaultKind) -> list[FoundFile]:
         """The files directly in the kind's folder, finished or not."""
@@ -111,16 +111,16 @@ class Vault:
         """Every file with its kind, one folder at a time. Files that are removed meanwhile may be missing."""
         for table_uuid in self.tables():
             for kind in VaultKind:
-                folder = self.root.child(table_uuid, kind.value)
+                top = self.root.child(table_uuid, kind.value)
                 with _translate_errors():
-                    parts = (folder, *(folder.child(name) for name in self._store.folders(folder)))
-                for part in parts:
+                    folders = (top, *(top.child(name) for name in self._store.folders(top)))
+                for folder in folders:
                     with _translate_errors():
-                        found = self._store.files(part)
+                        found = self._store.files(folder)
                     yield from ((kind, each) for each in found)
 
     def remove(self, location: str) -> None:
-        """Remove a file if it is there, and its attempt's folder if that is empty then."""
+        """Remove a file if it is there, and its attempt's folder if the folder is empty then."""
         place = self._require_own(location)
         with _translate_errors():
             self._store.remove(place)
@@ -132,13 +132,13 @@ class Vault:
 
     def _place(self, table_uuid: str, kind: VaultKind, name: str) -> Location:
         parts = name.split("/")
-        if _UUID.fullmatch(table_uuid) is None or not 1 <= len(parts) <= 2 or not all(map(_PART.fullmatch, parts)):
+        if _UUID.fullmatch(table_uuid) is None or not 1 <= len(parts) <= 2 or not all(map(_NAME_PART.fullmatch, parts)):
             got = ascii(f"{table_uuid}/{name}"[:VAULT_NAME_MAX_CHARACTERS])
             raise Code.IDENTIFIER_INVALID(reason="vault_name_invalid", got=got)
         return self.root.child(table_uuid, kind.value, *parts)
 
     def _folder(self, table_uuid: str, kind: VaultKind) -> Location:
-        return self._place(table_uuid, kind, "any").parent
+        return self._place(table_uuid, kind, "any").parent  # `_place` checks the UUID
 
     def _require_own(self, location: str) -> Location:
         """The location, parsed. Raises unless it is in the vault, without a link on its path."""
@@ -148,23 +148,23 @@ class Vault:
             raise Code.VAULT_DAMAGED(words, reason="vault_file_foreign", expected=str(self.root), got=str(place))
         return place
 
-    def _read(self, place: Location, most: int) -> bytes:
+    def _read(self, place: Location, max_bytes: int) -> bytes:
         with _translate_errors():
             try:
-                return read(self._store, place, most)
+                return read(self._store, place, max_bytes)
             except FileNotFoundError:
                 raise Code.VAULT_DAMAGED(reason="vault_file_missing", expected=str(place), got="nothing") from None
             except OSError as error:
-                if error.errno not in NOT_PLAIN:
+                if error.errno not in NOT_PLAIN_ERRNOS:
                     raise
                 words = "a file of the vault is not a plain file"
                 raise Code.VAULT_DAMAGED(words, reason="vault_file_foreign", got=str(place)) from None
 
 
 def quarantine_name(attempt_id: str, sha256: str) -> str:
-    """The name of a file that failed: its attempt's folder, and the SHA-256 that the proof has of it."""
+    """The name of a file that failed: its attempt's folder, and its SHA-256 as in the proof."""
     return f"{attempt_id}/{sha256}"
 
 
 def _is_unfinished(file: ListedFile) -> bool:
-    return file.place.parts[-1].startswith(UNFINISHED)
+    return file.place.parts[-1].startswith(UNFINISHED_PREFIX)

@@ -1,4 +1,4 @@
-"""The Steward's time: never before the latest time in the ledger, driven by the monotonic clock, stopped by a jump."""
+"""The Steward's clock: its time never runs back, and a jump of the wall clock stops it until an operator confirms."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from pvdm.ledger.record import events
 from pvdm.ledger.unit import Unit
 from pvdm.model.fields import CLOCK_SKEW_MAX_SECONDS
 
-CLOCK_STEP_MAX_SECONDS: Final = 300
-CLOCK_ABSENCE_MAX_SECONDS: Final = 2_592_000
-CLOCK_ABSENCE_QUIET_MAX_SECONDS: Final = 3_600
+CLOCK_STEP_MAX_SECONDS: Final = 300  # how far the wall clock may get ahead of the monotonic clock; more is a jump
+CLOCK_ABSENCE_MAX_SECONDS: Final = 2_592_000  # the longest absence (see `Absence`) that a start accepts: 30 days
+CLOCK_ABSENCE_QUIET_MAX_SECONDS: Final = 3_600  # an absence up to this length is not reported
 
 _MICROS: Final = 1_000_000
 # Two good clocks drift apart by less than a thousandth of the elapsed time.
@@ -30,7 +30,7 @@ _DRIFT_DIVISOR: Final = 1_000
 
 
 def wall_micros() -> int:
-    """The time of the host's wall clock."""
+    """The time of the host's wall clock, in microseconds since 1970."""
     return time.time_ns() // 1_000
 
 
@@ -61,26 +61,36 @@ class Confirmation:
     """The time from which the Steward continues, and whether there was a jump to confirm."""
 
     at_micros: int
-    was_jumped: bool
+    had_jumped: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """A time without a Steward that no second clock confirms: from the last mark before it to the start after it."""
+    """The time from the ledger's latest event to the next start, if no second clock shows that it really passed."""
 
     from_micros: int
     to_micros: int
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class _StartBound:
+    """The latest time that the host's clock may show at a start, and the time trusted if it shows a later one."""
+
+    latest_micros: int
+    trusted_micros: int
+
+
 class LedgerClock:
     """Gives times that never run back, across restarts and across Stewards that share a ledger.
 
-    The wall clock is followed forward only, and in total by at most the limit plus a thousandth of the elapsed time.
-    A step beyond that is a jump, which an operator must confirm. Backward steps are ignored.
+    The time advances with the monotonic clock, and by what the wall clock gains on it. In total that gain may be
+    `CLOCK_STEP_MAX_SECONDS` and a thousandth of the elapsed time. A larger gain is a jump, which an operator must
+    confirm. Backward steps of the wall clock are ignored.
 
-    A start is checked against other clocks: the host's monotonic clock if it has not rebooted since the ledger's last
-    mark (`boot` is the id of the kernel's run), and the database server's (`second_micros`). Without either, a time
-    without a Steward cannot be told from a jump: up to the limit it is accepted, and noted as an `absence`.
+    A start compares the wall clock with two others: the database server's (`second_micros`), if it has one, and the
+    host's monotonic clock, if the ledger has a mark of this boot (`boot` is the id of the kernel's run). Without such
+    a mark, an absence longer than `CLOCK_ABSENCE_MAX_SECONDS` is a jump. With neither clock, the start cannot tell a
+    shorter absence from a jump: it sets `absence` if that is longer than `CLOCK_ABSENCE_QUIET_MAX_SECONDS`.
     """
 
     def __init__(
@@ -98,23 +108,21 @@ class LedgerClock:
         self._boot = boot
         self._lock = threading.Lock()
         with ledger.read() as unit:
-            mark = events.high_water_micros(unit)
-            boot_mark = _find_boot_mark(unit, boot)
-        shown = wall()
-        # The time of the last mark on this boot, and the time elapsed since.
-        uptime = None if boot_mark is None else (boot_mark[0], max(0, monotonic() - boot_mark[1]))
-        bounds = _latest_starts(mark, uptime, second_micros)
-        latest, trusted = min(bounds, default=(shown, shown))
-        start = shown if shown <= latest else trusted
-        self._set(start if mark is None else max(mark, start))
-        self._jumped_to = None if shown <= max(latest, self._base) else shown
+            newest_event = events.high_water_micros(unit)
+            by_uptime = _bound_by_uptime(unit, boot, monotonic)
+        host = wall()
+        strictest = min(_list_bounds(newest_event, by_uptime, second_micros), default=_StartBound(host, host))
+        start = host if host <= strictest.latest_micros else strictest.trusted_micros
+        self._restart_at(start if newest_event is None else max(newest_event, start))
+        self._jumped_to = None if host <= max(strictest.latest_micros, self._base) else host
         self.absence: Absence | None = None
-        unreported = CLOCK_ABSENCE_QUIET_MAX_SECONDS * _MICROS
-        if mark is not None and uptime is None and second_micros is None and self._base - mark > unreported:
-            self.absence = Absence(mark, self._base)
+        has_second_clock = by_uptime is not None or second_micros is not None
+        longest_quiet = CLOCK_ABSENCE_QUIET_MAX_SECONDS * _MICROS
+        if newest_event is not None and not has_second_clock and self._base - newest_event > longest_quiet:
+            self.absence = Absence(newest_event, self._base)
 
     def now_micros(self) -> int:
-        """The time. Raises `clock_jumped` until a step above the limit is confirmed."""
+        """The time. Raises `clock_jumped` after a jump, until an operator confirms it."""
         with self._lock:
             return self._advance(self._wall())
 
@@ -127,12 +135,12 @@ class LedgerClock:
                 return self._extrapolate()
 
     def synchronize(self) -> None:
-        """Advance to the latest time in the ledger, which other Stewards wrote. Raises if that is a jump."""
+        """Advance to the ledger's latest time, if another Steward wrote a later one. Raises `clock_jumped`."""
         with self._ledger.read() as unit:
-            mark = events.high_water_micros(unit)
-        if mark is not None:
+            newest_event = events.high_water_micros(unit)
+        if newest_event is not None:
             with self._lock:
-                self._advance(mark)
+                self._advance(newest_event)
 
     def is_ready(self) -> bool:
         """Whether `now_micros` gives a time."""
@@ -143,9 +151,10 @@ class LedgerClock:
         return True
 
     def confirm(self, *, operator: str, reason: str) -> Confirmation:
-        """Continue from the host's time, which an operator confirms. Without a jump nothing changes.
+        """Continue from the host's time, which an operator confirms, or from the trusted time if that is later.
 
-        The step log keeps name, reason, the time trusted before, the new time, and the one to which the clock jumped.
+        Without a jump nothing changes. The step log (the ledger's list of changes) keeps operator, reason, the trusted
+        time before, the new time and the time of the jump. Raises `identifier_invalid` for a bad name or reason.
         """
         ids.require_name(operator, "operator")
         if not reason.strip():
@@ -155,7 +164,7 @@ class LedgerClock:
             after = max(before, host)
             jumped_to = self._jumped_to
             if jumped_to is None and not self._is_jump(host):
-                return Confirmation(after, was_jumped=False)
+                return Confirmation(after, had_jumped=False)
         facts: dict[str, str | int] = {
             "operator": operator,
             "reason": ids.require_reason(reason),
@@ -168,9 +177,9 @@ class LedgerClock:
             self.mark(unit)
             unit.commit()
         with self._lock:
-            self._set(max(after, self._extrapolate()))
+            self._restart_at(max(after, self._extrapolate()))
             self._jumped_to = None
-        return Confirmation(after, was_jumped=True)
+        return Confirmation(after, had_jumped=True)
 
     def lead_micros(self) -> int:
         """How far the trusted time is ahead of the host's clock; 0 if it is not."""
@@ -183,7 +192,7 @@ class LedgerClock:
     def mark(self, unit: Unit) -> None:
         """Write the unit's time into the ledger: at start, at stop and from time to time.
 
-        The mark includes the monotonic clock, which the next start on this boot is checked against.
+        The mark includes the monotonic clock, with which the next start on this boot compares. An absence is noted too.
         """
         if self.absence is not None:
             key = f"absence {self.absence.to_micros}"
@@ -191,25 +200,25 @@ class LedgerClock:
                 events.note(unit, "clock_absence", "clock", key, asdict(self.absence))
         events.note(unit, "clock_mark", "clock", self._boot, {"monotonic_micros": self._monotonic()})
 
-    def _set(self, micros: int) -> None:
+    def _restart_at(self, micros: int) -> None:
         self._base = micros
-        self._since = self._monotonic()
-        self._followed = 0
+        self._since = self._monotonic()  # what the monotonic clock showed at `_base`
+        self._gain = 0  # the most that another clock has gained on the monotonic clock since then
 
     def _extrapolate(self) -> int:
         """The time without another look at the wall clock. The caller holds the lock."""
-        return self._base + self._elapsed() + self._followed
+        return self._base + self._elapsed() + self._gain
 
     def _elapsed(self) -> int:
         return max(0, self._monotonic() - self._since)
 
     def _is_jump(self, seen: int) -> bool:
-        """Whether another clock is further ahead than a good clock drifts. The caller holds the lock."""
+        """Whether another clock, which shows `seen`, has gained too much. The caller holds the lock."""
         elapsed = self._elapsed()
         return seen - self._base - elapsed > CLOCK_STEP_MAX_SECONDS * _MICROS + elapsed // _DRIFT_DIVISOR
 
     def _advance(self, seen: int) -> int:
-        """The new time, given the time of another clock. The caller holds the lock."""
+        """The new time, given the time `seen` of another clock. Raises `clock_jumped`. The caller holds the lock."""
         elapsed = self._elapsed()
         ahead = seen - self._base - elapsed
         if self._is_jump(seen):
@@ -217,37 +226,34 @@ class LedgerClock:
         if self._jumped_to is not None:
             jump, now = format_micros(self._jumped_to), format_micros(self._wall())
             got = f"{jump} at the jump; the host's clock is at {now} now"
-            raise Code.CLOCK_JUMPED(expected=f"about {format_micros(self._base + elapsed + self._followed)}", got=got)
-        self._followed = max(self._followed, ahead)
-        return self._base + elapsed + self._followed
+            raise Code.CLOCK_JUMPED(expected=f"about {format_micros(self._base + elapsed + self._gain)}", got=got)
+        self._gain = max(self._gain, ahead)
+        return self._base + elapsed + self._gain
 
 
-def _find_boot_mark(unit: Unit, boot: str) -> tuple[int, int] | None:
-    """The time of the newest mark on this boot and the monotonic clock then; None without one."""
-    found = events.newest(unit, "clock_mark", "clock", boot) if boot else None
-    if found is None or found.new is None:
+def _bound_by_uptime(unit: Unit, boot: str, monotonic: Callable[[], int]) -> _StartBound | None:
+    """The bound by the time elapsed since the newest mark on this boot; None without such a mark."""
+    mark = events.newest(unit, "clock_mark", "clock", boot) if boot else None
+    if mark is None or mark.new is None:
         return None
-    return found.at_micros, int(found.new["monotonic_micros"])
+    elapsed = max(0, monotonic() - int(mark.new["monotonic_micros"]))
+    now = mark.at_micros + elapsed
+    return _StartBound(now + CLOCK_STEP_MAX_SECONDS * _MICROS + elapsed // _DRIFT_DIVISOR, now)
 
 
-def _latest_starts(mark: int | None, uptime: tuple[int, int] | None, second: int | None) -> list[tuple[int, int]]:
-    """The latest times that the host's clock may show at a start, each with the time that is trusted then.
-
-    `uptime` is the time of a mark on this boot, and the time elapsed since.
-    """
+def _list_bounds(newest_event: int | None, by_uptime: _StartBound | None, second: int | None) -> list[_StartBound]:
+    """The bound by uptime, or else by the longest absence; and the bound by the second clock."""
     bounds = []
-    if uptime is not None:
-        marked, elapsed = uptime
-        by_uptime = marked + elapsed
-        bounds.append((by_uptime + CLOCK_STEP_MAX_SECONDS * _MICROS + elapsed // _DRIFT_DIVISOR, by_uptime))
-    elif mark is not None:
-        after_longest_absence = mark + CLOCK_ABSENCE_MAX_SECONDS * _MICROS
-        bounds.append((after_longest_absence, after_longest_absence))
+    if by_uptime is not None:
+        bounds.append(by_uptime)
+    elif newest_event is not None:
+        after_longest_absence = newest_event + CLOCK_ABSENCE_MAX_SECONDS * _MICROS
+        bounds.append(_StartBound(after_longest_absence, after_longest_absence))
     if second is not None:
-        bounds.append((second + CLOCK_SKEW_MAX_SECONDS * _MICROS, second))
+        bounds.append(_StartBound(second + CLOCK_SKEW_MAX_SECONDS * _MICROS, second))
     return bounds
 
 
 def format_micros(micros: int) -> str:
-    """A time as readable text."""
+    """A time as readable text: UTC, to the second."""
     return f"{datetime.fromtimestamp(micros // _MICROS, UTC):%Y-%m-%dT%H:%M:%SZ}"

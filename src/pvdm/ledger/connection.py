@@ -1,7 +1,7 @@
-"""One pooled connection in one transaction: prepared statements go to the driver, others through SQLAlchemy.
+"""One pooled connection in one transaction: constant statements go to the driver, others through SQLAlchemy.
 
-SQLAlchemy takes ten times as long to send a statement as SQLite takes to run it, and a commit of the catalog
-consists of little else. Errors are SQLAlchemy's own in both cases; `translate` turns them into pvdm errors.
+SQLAlchemy takes ten times as long to send a statement as SQLite takes to run it, and a commit of the catalog mostly
+runs constant statements. They are compiled once. Both ways raise SQLAlchemy's errors; `translate` makes pvdm errors.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _REPEATABLE_READ: Final = 3
 T = TypeVar("T")
 Row: TypeAlias = Mapping[Any, Any]
 
-# Grows to the number of prepared statements in `pvdm.ledger`, once for each kind of database.
+# What `_compile` returned, by statement and dialect. It holds only the constant statements of `pvdm.ledger`.
 _COMPILED: Final[dict[tuple[Executable, str], tuple[str, tuple[str, ...] | None, Mapping[str, Any]]]] = {}
 
 
 def record_from(record: type[T], row: Row, **converted: Any) -> T:
-    """Build a slotted dataclass from the columns of the same names; `converted` gives fields that are not copied."""
+    """Build a slotted dataclass. Its fields are the columns of the same names, except those given in `converted`."""
     names = record.__slots__  # type: ignore[attr-defined]
     fields = {name: row[name] for name in names if name not in converted}
     converters = _field_converters(record)  # type: ignore[arg-type]
@@ -116,7 +116,7 @@ class TransactionConnection:
         return self._connection
 
     def fetch_one(self, statement: Executable, values: Mapping[str, Any]) -> Row | None:
-        """Run a prepared statement that finds at most one row."""
+        """Run a constant statement that finds at most one row, and return the row or None."""
         with self._run(statement, values) as cursor:
             rows = cursor.fetchmany(2)
             if len(rows) > 1:
@@ -125,7 +125,7 @@ class TransactionConnection:
             return dict(zip(names, rows[0], strict=True)) if rows else None
 
     def execute_change(self, statement: Executable, values: Mapping[str, Any]) -> int:
-        """Run a prepared statement and return how many rows it changed."""
+        """Run a constant statement and return how many rows it changed."""
         with self._run(statement, values) as cursor:
             return int(cursor.rowcount)
 
@@ -146,7 +146,7 @@ class TransactionConnection:
         try:
             if self._connection is not None:
                 if self._connection.in_transaction():
-                    self._connection.rollback()  # on its own: a `close` that fails half way cannot be discarded
+                    self._connection.rollback()  # first: after a `close` that fails half way, `_discard` would fail too
                 self._connection.close()
             elif self._pooled.is_valid:
                 with self._translate_errors():
@@ -164,12 +164,12 @@ class TransactionConnection:
 
     @contextlib.contextmanager
     def _run(self, statement: Executable, values: Mapping[str, Any]) -> Iterator[DBAPICursor]:
-        text, order, constants = _compile(statement, self._dialect)
+        sql, order, constants = _compile(statement, self._dialect)
         named = {**constants, **values}
         with self._translate_errors():
             cursor = self._pooled.cursor()
             try:
-                cursor.execute(text, named if order is None else tuple(named[name] for name in order))
+                cursor.execute(sql, named if order is None else tuple(named[name] for name in order))
                 yield cursor
             finally:
                 cursor.close()
@@ -192,19 +192,19 @@ class TransactionConnection:
 
 
 def _compile(statement: Executable, dialect: Dialect) -> tuple[str, tuple[str, ...] | None, Mapping[str, Any]]:
-    """The statement's text, the order of its values if they are positional, and its constants; compiled once."""
-    prepared = _COMPILED.get((statement, dialect.name))
-    if prepared is None:
+    """The statement's SQL, the order of its values if they are positional, and its constants; compiled once."""
+    cached = _COMPILED.get((statement, dialect.name))
+    if cached is None:
         assert isinstance(statement, ClauseElement)  # noqa: S101 - all statements here are made by SQLAlchemy
         compiled: Any = statement.compile(dialect=dialect)
         order = tuple(compiled.positiontup) if compiled.positional else None
         constants = {name: value for name, value in compiled.params.items() if value is not None}
-        prepared = _COMPILED[statement, dialect.name] = (str(compiled), order, constants)
-    return prepared
+        cached = _COMPILED[statement, dialect.name] = (str(compiled), order, constants)
+    return cached
 
 
 class Phase(Enum):
-    """When the error occurred. Before COMMIT was sent nothing has changed; after it the result is unknown."""
+    """When an error occurred. Before COMMIT was sent, nothing has changed; after it, the result is unknown."""
 
     CONNECT = auto()
     WORK = auto()
@@ -248,17 +248,19 @@ def _translate_postgresql(error: DBAPIError, phase: Phase) -> PvdmError:
     state = str(getattr(error.orig, "sqlstate", None) or "")
     # Without a state there is no answer from the server: the connection is lost, or the driver refused a value.
     unanswered = not state and (phase is not Phase.WORK or isinstance(error, OperationalError | InterfaceError))
+    # 08: connection exception. 57P: the server ended the session. 40003: the statement's completion is unknown.
     lost = unanswered or state.startswith(("08", "57P")) or state == "40003" or error.connection_invalidated
     if lost and phase is Phase.COMMIT:
         return Code.COMMIT_UNKNOWN(got=state or "connection lost")
     if lost:
         return Code.LEDGER_UNAVAILABLE(reason="ledger_unreachable", got=state or "no answer")
-    if state in ("40001", "40P01"):
+    if state in ("40001", "40P01"):  # serialization failure, deadlock
         return Code.LEDGER_SERIALIZATION(got=state)
-    if state in ("55P03", "57014"):
+    if state in ("55P03", "57014"):  # lock_timeout, statement_timeout
         return Code.LEDGER_UNAVAILABLE(reason="ledger_busy", result=state)
-    if state == REFUSED_SQLSTATE or state.startswith("23"):
+    if state == REFUSED_SQLSTATE or state.startswith("23"):  # one of the ledger's triggers, or a constraint
         return _constraint_error(_first_line(error.orig), state)
+    # Resources, the server's system, authorization, an unknown database, a transaction that may not write.
     if state.startswith(("53", "58", "28", "3D", "25")):
         return Code.LEDGER_UNAVAILABLE("the ledger cannot be read or written", reason="ledger_unreachable", got=state)
     return Code.BUG("the ledger was used wrongly", reason="ledger_misused", got=f"{state}: {_first_line(error.orig)}")
@@ -266,9 +268,8 @@ def _translate_postgresql(error: DBAPIError, phase: Phase) -> PvdmError:
 
 def _constraint_error(message: str, code: str) -> PvdmError:
     if REFUSED_PREFIX in message:
-        return Code.LEDGER_RULE(
-            f"a rule of the ledger refuses it: {message.rpartition(REFUSED_PREFIX)[2]}", result=code
-        )
+        rule = message.rpartition(REFUSED_PREFIX)[2]
+        return Code.LEDGER_RULE(f"a rule of the ledger refuses the change: {rule}", result=code)
     return Code.RECORD_DIFFERS(reason="ledger_constraint", got=message, result=code)
 
 

@@ -1,9 +1,9 @@
 """Open a ledger by URL: SQLite for one host, PostgreSQL for several. Settings that durability needs are enforced.
 
 On PostgreSQL a writing transaction runs at READ COMMITTED with explicit locks, not SERIALIZABLE; a reading one runs at
-REPEATABLE READ. Every rule is a key, a locked row or a named lock. A statement after a lock must see what the lock's
-last holder committed. A serializable transaction would not see it, because its snapshot is older than the lock. It
-would also abort unrelated writers of the step log (table `events`).
+REPEATABLE READ. A key, a locked row or a named lock enforces each rule. A statement after a lock must see what the
+lock's last holder committed. A serializable transaction would not see it, because its snapshot is older than the
+lock. Serializable writers of the step log (table `events`) would also abort each other without need.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from pvdm.ledger.unit import Unit, begin
 T = TypeVar("T")
 
 TRANSACTION_TRIES_MAX: Final = 8
-TURNS_AT_ONCE_MAX: Final = 8
+TURNS_AT_ONCE_MAX: Final = 8  # how many threads of a Steward can hold a turn (`Ledger.take_turn`)
 CONNECTIONS_MAX: Final = 15
-_SYNCHRONOUS_EXTRA: Final = 3
+_SYNCHRONOUS_EXTRA: Final = 3  # the number that `PRAGMA synchronous` returns for EXTRA
 _LEDGER_MODE: Final = 0o600
 _NOT_PRIVATE: Final = stat.S_IRWXG | stat.S_IRWXO
 
@@ -43,10 +43,10 @@ _NOT_PRIVATE: Final = stat.S_IRWXG | stat.S_IRWXO
 class Timeouts:
     """How long each kind of wait may take."""
 
-    connect_seconds: int = 10
-    busy_seconds: int = 10
-    statement_seconds: int = 30
-    idle_seconds: int = 60
+    connect_seconds: int = 10  # for a connection: to the server, or from the pool
+    busy_seconds: int = 10  # for a lock
+    statement_seconds: int = 30  # of PostgreSQL, for one statement
+    idle_seconds: int = 60  # of PostgreSQL, between two statements of a transaction
 
 
 class Ledger:
@@ -55,9 +55,15 @@ class Ledger:
     def __init__(self, engine: Engine, *, timeouts: Timeouts) -> None:
         self._engine = engine
         self._timeouts = timeouts
+        self._begin_process()
+
+    def _begin_process(self) -> None:
+        """Set what belongs to one process. Only SQLite needs a lock among threads: PostgreSQL queues writers itself."""
+        self._process = os.getpid()
+        self._lock = ReaderWriterLock(self._timeouts.busy_seconds) if self.dialect == "sqlite" else None
         self._unpooled: Engine | None = None
         self._turn_pool: Engine | None = None
-        self._begin_process()
+        self._turn_pool_lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"Ledger({self._engine.url.render_as_string(hide_password=True)})"
@@ -96,7 +102,7 @@ class Ledger:
         raise AssertionError("unreachable")
 
     def hold_lock(self, name: str) -> AbstractContextManager[object]:
-        """Wait for the lock of this name among the ledger's Stewards, and hold it. Writers do not wait for it."""
+        """Wait for the lock of this name among the ledger's Stewards, and hold it. It does not hold up transactions."""
         if self.file is not None:
             return file_lock(self.file, name, wait=True)
         # Not in a unit of work: the holder of the lock may begin some.
@@ -113,7 +119,7 @@ class Ledger:
 
     @contextlib.contextmanager
     def take_turn(self, names: Sequence[str]) -> Iterator[None]:
-        """Wait until the Stewards on the same PostgreSQL database that came first have finished with these names.
+        """Wait until the Stewards on the same PostgreSQL database that came first have finished with these tables.
 
         This only saves work: a caller that waits too long, or finds no free connection, goes on. SQLite serves one
         Steward, whose threads wait in `TableQueues`.
@@ -149,7 +155,7 @@ class Ledger:
             return self._turn_pool
 
     def _own_engine(self) -> Engine:
-        """The engine. After a fork it gets new connections: two processes cannot share those of the parent."""
+        """The engine. After a fork it gets new connections: a process must not use those of its parent."""
         if self._process != os.getpid():
             self._engine.dispose(close=False)
             if self._turn_pool is not None:
@@ -163,14 +169,6 @@ class Ledger:
         if self._unpooled is None:
             self._unpooled = _open(engine.url, self._timeouts, poolclass=NullPool)
         return self._unpooled
-
-    def _begin_process(self) -> None:
-        """Set up what belongs to one process. PostgreSQL needs no lock among threads: it queues writers itself."""
-        self._process = os.getpid()
-        self._lock = ReaderWriterLock(self._timeouts.busy_seconds) if self.dialect == "sqlite" else None
-        self._unpooled = None
-        self._turn_pool = None
-        self._turn_pool_lock = threading.Lock()
 
 
 def open_ledger(url: str, *, timeouts: Timeouts | None = None) -> Ledger:
@@ -234,7 +232,7 @@ def _set_pragmas(connection: sqlite3.Connection, limits: Timeouts) -> None:
         "foreign_keys = ON",
         "recursive_triggers = ON",  # so that INSERT OR REPLACE fires the trigger against DELETE
         "synchronous = EXTRA",  # FULL does not sync the directory after the journal is unlinked
-        "cell_size_check = ON",
+        "cell_size_check = ON",  # finds damaged pages when they are read
     ):
         connection.execute(f"PRAGMA {pragma}")
     mode = connection.execute("PRAGMA journal_mode = DELETE").fetchone()[0]
@@ -280,7 +278,7 @@ def _open_postgresql(url: URL, limits: Timeouts, poolclass: type[Pool], **pool_o
         "idle_in_transaction_session_timeout": limits.idle_seconds * 1000,
         "synchronous_commit": "on",
         "client_min_messages": "warning",
-        # The server ends the transactions and locks of a host that is gone within about 25 seconds.
+        # If a host is gone, the server ends its transactions and locks within about 25 seconds (10 + 3 × 5).
         "tcp_keepalives_idle": 10,
         "tcp_keepalives_interval": 5,
         "tcp_keepalives_count": 3,
@@ -295,6 +293,7 @@ def _open_postgresql(url: URL, limits: Timeouts, poolclass: type[Pool], **pool_o
         connect_args={
             "connect_timeout": limits.connect_seconds,
             "application_name": "pvdm",
+            "client_encoding": "UTF8",  # a database in SQL_ASCII would give bytes
             "options": " ".join(f"-c {name}={value}" for name, value in settings.items()),
             "keepalives_idle": 10,
             "keepalives_interval": 5,

@@ -1,4 +1,4 @@
-"""Checks of identifiers and texts before they are stored. Each returns its value, or raises."""
+"""Checks of texts before they are stored. Each returns its text; all but `require_size` raise `identifier_invalid`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from pvdm.errors import Code
 
 _WORKLOAD: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
-_WORKLOAD_WORDS: Final = "1 to 128 letters (a to z), digits, dots, underscores and hyphens"
+_WORKLOAD_RULE: Final = "1 to 128 letters (a to z), digits, dots, underscores and hyphens"
 _HEX: Final = re.compile(r"[0-9a-f]+")
 _SNAPSHOT: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 NAME_MAX_CHARACTERS: Final = 1024
@@ -17,7 +17,7 @@ REASON_MAX_CHARACTERS: Final = 4096
 
 def require_workload_id(value: str) -> str:
     """1 to 128 letters, digits, dots, underscores and hyphens."""
-    return value if _WORKLOAD.fullmatch(value) else _refuse("workload id", _WORKLOAD_WORDS, value)
+    return value if _WORKLOAD.fullmatch(value) else _refuse("workload id", _WORKLOAD_RULE, value)
 
 
 def require_random_id(value: str, what: str) -> str:
@@ -31,26 +31,26 @@ def require_sha256(value: str, what: str) -> str:
 
 
 def require_snapshot_id(value: str) -> str:
-    """A decimal number without leading zeros."""
+    """A decimal number of at most 19 digits, without leading zeros."""
     return value if _SNAPSHOT.fullmatch(value) else _refuse("snapshot id", "a decimal number", value)
 
 
 def require_name(value: str, what: str, *, most: int = NAME_MAX_CHARACTERS) -> str:
-    """A text of limited length without NUL, which PostgreSQL cannot store."""
+    """A text that is not empty, of limited length, and without NUL, which PostgreSQL cannot store."""
     if 0 < len(value) <= most and "\x00" not in value:
         return value
     return _refuse(what, f"1 to {most} characters without NUL", value)
 
 
 def require_size(text: bytes, most: int, reason: str) -> str:
-    """The text of these bytes, if they are not too many. Raises `record_too_large` for this reason."""
+    """Decode at most `most` bytes of UTF-8. Raises `record_too_large` with this reason if there are more."""
     if len(text) > most:
         raise Code.RECORD_TOO_LARGE(reason=reason, expected=f"at most {most} bytes", got=str(len(text)))
     return text.decode()
 
 
 def require_reason(value: str) -> str:
-    """The reason of a change, for readers of the step log."""
+    """A text of limited length without NUL, perhaps empty: the reason of a change, for readers of the step log."""
     if len(value) <= REASON_MAX_CHARACTERS and "\x00" not in value:
         return value
     return _refuse("reason", f"at most {REASON_MAX_CHARACTERS} characters without NUL", value)

@@ -59,14 +59,14 @@ class FairLock:
             if not self._held:
                 self._held = True
                 return True
-            granted = threading.Lock()
-            granted.acquire()
-            self._waiting.append(granted)
-        if granted.acquire(timeout=seconds):
+            waiter = threading.Lock()
+            waiter.acquire()  # `_release` releases it, and so hands the lock over
+            self._waiting.append(waiter)
+        if waiter.acquire(timeout=seconds):
             return True
         with self._lock:
-            if granted in self._waiting:
-                self._waiting.remove(granted)
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
                 return False
         return True  # the holder released the lock to this thread just after the timeout
 
@@ -84,7 +84,7 @@ class KeyedLocks(Generic[K, L]):
     def __init__(self, make_lock: Callable[[], L]) -> None:
         self._make_lock = make_lock
         self._lock = threading.Lock()
-        self._used: dict[K, tuple[L, int]] = {}
+        self._used: dict[K, tuple[L, int]] = {}  # the lock, and how many threads use it
 
     def __len__(self) -> int:
         return len(self._used)
@@ -156,15 +156,15 @@ class ReaderWriterLock:
 
 @contextlib.contextmanager
 def file_lock(database: Path, name: str, *, wait: bool) -> Iterator[bool]:
-    """Hold a named lock by a file beside an SQLite ledger; yields whether it is held. It ends with the process."""
+    """Hold a named lock by a file beside an SQLite ledger; yields whether it is held. It ends with its process."""
     digest = hashlib.sha256(name.encode()).hexdigest()[:16]
     path = database.with_name(f"{database.name}.alone-{digest}")
     try:
-        handle = _lock_file(path, wait=wait)
+        descriptor = _lock_file(path, wait=wait)
     except OSError as error:
         message = "a lock file beside the ledger cannot be locked"
         raise Code.LEDGER_UNAVAILABLE(message, reason="ledger_unreachable", got=os.strerror(error.errno or 0)) from None
-    if handle is None:
+    if descriptor is None:
         yield False
         return
     try:
@@ -172,25 +172,25 @@ def file_lock(database: Path, name: str, *, wait: bool) -> Iterator[bool]:
     finally:
         with contextlib.suppress(OSError):
             path.unlink()  # before the lock is released: a process that waits for it must find the name gone
-        os.close(handle)
+        os.close(descriptor)
 
 
 def _lock_file(path: Path, *, wait: bool) -> int | None:
     """Open and lock the file that has this name now. None if another process holds the lock."""
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _LOCK_FILE_MODE)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _LOCK_FILE_MODE)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
             with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(handle), path.lstat()):
-                    return handle
+                if os.path.samestat(os.fstat(descriptor), path.lstat()):
+                    return descriptor
         except BlockingIOError:
-            os.close(handle)
+            os.close(descriptor)
             return None
         except BaseException:
-            os.close(handle)
+            os.close(descriptor)
             raise
-        os.close(handle)  # the last holder has removed the file: try the new one
+        os.close(descriptor)  # the last holder has removed the file: try the new one
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The unit of work: one transaction that is committed only by `commit`. Other I/O is refused inside it."""
+"""The unit of work: one transaction that is committed only by `commit`. Code with other I/O refuses to run in it."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from pvdm.ledger.locks import ReaderWriterLock, lock_key
 from pvdm.ledger.schema.record import events
 from pvdm.model import canonical_json
 
+# Kind and subject of the events in the step log (the ledger's list of changes) that say who asked for a change.
 REQUEST_EVENT: Final = "asked"
 REQUEST_SUBJECT: Final = "requests"
 _VALUES_AT_ONCE: Final = 500
@@ -32,14 +33,14 @@ _in_transaction: ContextVar[bool] = ContextVar("pvdm_ledger_in_transaction", def
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """A person's request: the token's name, the request's id, and further facts for the step log."""
+    """The person who makes a request (the name of the token), the request's id, and further facts for the step log."""
 
     name: str
     request_id: str
     facts: Mapping[str, str]
 
 
-# The person's request that this thread or task executes. None for jobs and the Steward's own work.
+# The person whose request this thread or task executes. None for requests of programs and the Steward's own work.
 _actor: ContextVar[Actor | None] = ContextVar("pvdm_ledger_actor", default=None)
 
 
@@ -154,7 +155,7 @@ class Unit:
         self.execute(by_key.values(**changed, at_micros=self.at_micros))
 
     def insert(self, table: Table, **values: Any) -> None:
-        """Add one row with the unit's time. An existing key is a conflict."""
+        """Add one row with the unit's time. Raises `record_differs` (`ledger_constraint`) if its key exists."""
         timed = self._with_time(table, values)
         self.change(_insert(table, tuple(timed)), **timed)
 
@@ -171,13 +172,13 @@ class Unit:
         return self.change(_insert_new(table, tuple(timed), self.is_sqlite), **timed) == 1
 
     def lock_name(self, name: str) -> None:
-        """Hold the lock of this name until the unit ends. On SQLite a writer has the whole database locked already."""
+        """Hold the lock of this name until the unit ends. On SQLite every writer has locked the whole database."""
         if not self.is_sqlite:
             self.row(_LOCK_NAME, of_name=lock_key(name))
 
     @contextlib.contextmanager
     def dry_run(self) -> Iterator[None]:
-        """Run the block, then roll it back. Errors that its statements cause are raised."""
+        """Run the block, then roll back its changes. An error in the block is raised, without that rollback."""
         self.execute(_SAVEPOINT)
         yield
         self.execute(_ROLLBACK_TO_SAVEPOINT)
@@ -201,7 +202,7 @@ class Unit:
         fault.point("ledger.after_commit")
 
     def add_request_facts(self, **facts: str) -> None:
-        """Add facts to the step log that the path of the person's request does not show."""
+        """Add facts about the person's request that its path does not show. `commit` writes them to the step log."""
         self._request_facts |= facts
 
     def _note_change(self, statement: Executable) -> None:
@@ -219,7 +220,7 @@ class Unit:
 
     @contextlib.contextmanager
     def _running(self) -> Iterator[None]:
-        """Run a statement of the open unit. Database errors are raised as pvdm errors."""
+        """Run the block's statement, if the unit is open. Database errors are raised as pvdm errors."""
         self._require_open()
         try:
             yield

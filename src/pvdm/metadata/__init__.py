@@ -1,1 +1,1 @@
-"""M: the gate and what it writes. May call `trust`, `ledger`, `digest`, `lake`."""
+"""The gate, which alone moves `main` of protected tables, and the audit of such tables. May call `verify` and below."""

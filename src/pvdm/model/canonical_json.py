@@ -23,7 +23,7 @@ def dump(value: Value) -> bytes:
 def parse(data: bytes, *, size_max_bytes: int) -> Value:
     """The value of canonical bytes. Duplicate keys, floats, trailing bytes and any other spelling are refused."""
     if len(data) > size_max_bytes:
-        expected = f"{size_max_bytes} bytes"
+        expected = f"at most {size_max_bytes} bytes"
         raise Code.DOCUMENT_MALFORMED(reason="document_too_large", expected=expected, got=str(len(data)))
     try:
         value: Value = json.loads(
@@ -44,7 +44,7 @@ def parse(data: bytes, *, size_max_bytes: int) -> Value:
 
 
 def _canonical(value: Value, depth: int) -> Value:
-    """The value with its keys in order, checked in one pass for speed: documents can be large."""
+    """The value with its keys in order. It is checked in the same pass, because documents can be large."""
     if depth > DOCUMENT_DEPTH_MAX:
         raise Code.DOCUMENT_MALFORMED(expected=f"at most {DOCUMENT_DEPTH_MAX} levels", got="more")
     match value:
@@ -57,7 +57,7 @@ def _canonical(value: Value, depth: int) -> Value:
                 expected = "integers up to 2^53 - 1; larger ones as strings"
                 raise Code.DOCUMENT_MALFORMED(expected=expected, got=str(value)[:40])
             return value
-        case dict() | Mapping():
+        case dict() | Mapping():  # here and below, the common classes come first, because they are tested faster
             return {key: _canonical(value[key], depth + 1) for key in _ordered_keys(value)}
         case list() | tuple() | Sequence() if not isinstance(value, bytes | bytearray):
             return [_canonical(inner, depth + 1) for inner in value]

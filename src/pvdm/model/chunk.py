@@ -1,4 +1,4 @@
-"""Chunks and their plan, with canonical bytes and readable ids, and the branches of their attempts."""
+"""Chunks, the parts of a source that are verified one by one: their plan, ids and hashes, and attempts' branches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pvdm.model.statements.proof import CHUNKS_MAX
 CHUNK_DEFINITION_MAX_BYTES: Final = 65_536
 CHUNK_ID_MAX_CHARACTERS: Final = 200
 BRANCH_PREFIX: Final = "pvdm_"
-"""Only the Steward creates branches with this prefix, one for each attempt."""
+"""The prefix of attempts' branches. On an upstream's table, clients can create no other branch with it."""
 
 _PLAN: Final = "pvdm/chunk-plan/v1"
 _ID_CHARACTERS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:+-")
@@ -80,7 +80,7 @@ class ChunkDefinition:
 
 @dataclass(frozen=True, slots=True)
 class ChunkPlan:
-    """The chunks of a workload in order. Every row of the filtered source is in exactly one of them."""
+    """The chunks of a workload in order. Every row that the contract's filter selects is in exactly one of them."""
 
     chunks: tuple[ChunkDefinition, ...]
 
@@ -100,14 +100,14 @@ class ChunkPlan:
 
 
 def require_chunks(count: int, most: int) -> None:
-    """A plan has at least one chunk and at most `most`."""
+    """Raise unless a plan may have this many chunks: from 1 to `most`."""
     if not 1 <= count <= most:
         raise Code.WORKLOAD_INVALID(reason="chunks_too_many", expected=f"1 to {most} chunks", got=str(count))
 
 
-def readable_id(text_parts: tuple[tuple[str, str], ...]) -> str:
-    """An id of `name=value` pairs. A long one is cut and ends in its hash."""
-    whole = ",".join(f"{name}={value}" for name, value in text_parts)
+def readable_id(pairs: tuple[tuple[str, str], ...]) -> str:
+    """The chunk id of these columns and values: `a=1,b=2`. A long one is cut, and ends in `~` and a hash of it."""
+    whole = ",".join(f"{name}={value}" for name, value in pairs)
     if len(whole) <= CHUNK_ID_MAX_CHARACTERS:
         return whole
     mark = "~" + hashlib.sha256(whole.encode()).hexdigest()[:32]
@@ -115,17 +115,17 @@ def readable_id(text_parts: tuple[tuple[str, str], ...]) -> str:
 
 
 def escaped(text: str) -> str:
-    """The text in the characters of an id, others as %XX. Different texts stay different."""
+    """The text with each character that ids do not allow as %XX of its bytes. Different texts stay different."""
     return "".join(
         each if each in _ID_CHARACTERS else "".join(f"%{byte:02X}" for byte in each.encode()) for each in text
     )
 
 
 def branch_of(attempt_id: str) -> str:
-    """The branch of an attempt."""
+    """The name of the branch that the Steward creates for an attempt."""
     return f"{BRANCH_PREFIX}{attempt_id}"
 
 
 def is_steward_branch(branch: str) -> bool:
-    """Whether only the Steward creates branches of this name."""
+    """Whether the name begins like that of an attempt's branch."""
     return branch.startswith(BRANCH_PREFIX)

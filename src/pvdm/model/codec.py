@@ -24,14 +24,15 @@ from pvdm.model.fields import (
 )
 
 Check: TypeAlias = Callable[[Any, str], None]
+"""Raises if a value has the wrong form. The second argument names the value in the error."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldType:
-    """How the values of one type are read, written and checked.
+    """How the values of one type are read (by object and key), written and checked.
 
     If a field is not `required`, its key is left out for None. A value that takes several keys of the object names
-    them in `keys`; then `write` returns an object with these keys.
+    them in `keys`; then `write` returns an object with these keys. `check` is not called for None.
     """
 
     read: Callable[[Fields, str], Any]
@@ -42,7 +43,7 @@ class FieldType:
 
 
 NOT_STORED: Final = FieldType(Fields.value)
-"""The type of a field that is not in the JSON object and keeps its default there."""
+"""The type of a field that is not written to JSON. A document that is read has the field's default."""
 
 
 def number_between(least: int, most: int) -> FieldType:
@@ -51,7 +52,7 @@ def number_between(least: int, most: int) -> FieldType:
 
 
 def sorted_texts(least: int, most: int, *, each: Check) -> FieldType:
-    """Sorted distinct texts, `least` to `most` of them, each checked."""
+    """Sorted distinct texts, `least` to `most` of them. `each` checks one text."""
 
     def check(items: Sequence[str], what: str) -> None:
         require_sequence(items, what, least=least, most=most)
@@ -80,7 +81,7 @@ def one_of(*names: str) -> FieldType:
 
 
 def form(name: str) -> Check:
-    """The check of a text's form, which is named as in `require_form`."""
+    """The check that a text has the form of this name in `require_form`."""
     return lambda text, what: require_form(text, name, what)
 
 
@@ -98,6 +99,7 @@ Sha256: TypeAlias = Annotated[str, FieldType(Fields.text, check=require_sha256)]
 Random: TypeAlias = Annotated[str, FieldType(Fields.text, check=require_random)]
 Long: TypeAlias = Annotated[int, FieldType(Fields.decimal, str, require_long)]
 Number: TypeAlias = Annotated[int, FieldType(Fields.number, check=require_number)]
+# The next three have no check of their range: they are for unsigned documents.
 Count: TypeAlias = Annotated[int, FieldType(Fields.number)]
 Decimal: TypeAlias = Annotated[int, FieldType(Fields.decimal, str)]
 Decimals: TypeAlias = Annotated[tuple[int, ...], FieldType(Fields.decimals, write_decimals)]
@@ -107,7 +109,7 @@ Pairs: TypeAlias = Annotated[tuple[tuple[str, str | None], ...], FieldType(Field
 class Document:
     """A frozen dataclass that is written as one JSON object, with a key for each field.
 
-    `title` names it in errors. `format`, if given, is the value of a further key that identifies files and versions.
+    `title` names it in errors. `format`, if given, is written under the key `format`, to identify files and versions.
     """
 
     __slots__ = ()
@@ -125,7 +127,7 @@ class Document:
         self.require_consistent()
 
     def require_consistent(self) -> None:
-        """Raise if fields contradict each other."""
+        """Raise if fields contradict each other. Document classes with such rules override this."""
 
     def to_json(self) -> dict[str, Value]:
         """The JSON object."""
@@ -156,7 +158,7 @@ class Document:
 
 
 def require_fields(document: Document) -> None:
-    """Every field has the form of its type."""
+    """Raise unless every field has the form of its type."""
     for name, kind in field_types(type(document)):
         value = getattr(document, name)
         if kind.check is not None and value is not None:
@@ -167,7 +169,7 @@ _FIELD_TYPES: Final[dict[type[Document], tuple[tuple[str, FieldType], ...]]] = {
 
 
 def field_types(document: type[Document]) -> tuple[tuple[str, FieldType], ...]:
-    """The fields of a document in order, each with its type."""
+    """The stored fields of a document class in order, each with its type."""
     found = _FIELD_TYPES.get(document)
     if found is None:
         hints = get_type_hints(document, include_extras=True)
@@ -178,7 +180,7 @@ def field_types(document: type[Document]) -> tuple[tuple[str, FieldType], ...]:
 
 
 def _field_type(hint: Any) -> FieldType:
-    """The declared field type, or the one that follows from a class, an optional or a tuple."""
+    """The field type in the annotation, or the one that follows from a plain class, an optional or a tuple."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         found: FieldType = arguments[1]
@@ -194,7 +196,7 @@ def _field_type(hint: Any) -> FieldType:
     if isinstance(hint, type) and issubclass(hint, Enum):
         return FieldType(partial(Fields.choice, choices=hint), lambda choice: choice.value)
     if not (isinstance(hint, type) and issubclass(hint, Document)):
-        raise TypeError(f"a field of type {hint} needs a field type")
+        raise TypeError(f"a field of type {hint} needs a FieldType in its annotation")
     return FieldType(lambda fields, key: hint.from_json(fields.value(key)), lambda document: document.to_json())
 
 

@@ -38,7 +38,7 @@ _FORMS: Final = {
 
 
 class Fields:
-    """One JSON object with exactly these keys. Each method reads a value of one type."""
+    """One JSON object with exactly the given keys. Each method reads the value of a key as one type, or raises."""
 
     __slots__ = ("_found", "_what")
 
@@ -80,11 +80,11 @@ class Fields:
         return found
 
     def decimal(self, key: str) -> int:
-        """A number of 64 bits, written as a decimal string."""
+        """A whole number of at most 19 digits, written as a decimal string."""
         return self._decimal(key, self.text(key))
 
     def decimals(self, key: str) -> tuple[int, ...]:
-        """An array of numbers of 64 bits as decimal strings."""
+        """An array of such numbers."""
         return tuple(self._decimal(key, text) for text in self.texts(key))
 
     def _decimal(self, key: str, text: str) -> int:
@@ -143,7 +143,7 @@ class Fields:
 
 
 def _json_type(value: object) -> str:
-    """The name of the JSON type, for errors. They do not show the value, which may be secret or large."""
+    """The name of the JSON type, for errors. Errors do not show the value, which may be secret or large."""
     return next((name for kind, name in _JSON_TYPES if isinstance(value, kind)), "an array")
 
 
@@ -153,29 +153,29 @@ def invalid(what: str, expected: str, got: str) -> InputError:
 
 
 def inconsistent(reason: str, expected: str, got: str) -> InputError:
-    """The error for a document whose parts contradict each other. The registry has the message of its reason."""
+    """The error for a document whose parts contradict each other. The error registry has the reason's message."""
     return InputError(reason, entries_by_reason()[reason].default_message, expected=expected, got=got)
 
 
 def require_form(text: str, form: str, what: str) -> None:
-    """An id, identity, uuid or name in its closed alphabet, so that each has one spelling."""
+    """Raise unless the text has the form with this name: id, identity, uuid or name (`_FORMS`)."""
     if not _FORMS[form].fullmatch(text):
         raise invalid(what, f"{form}: {_FORMS[form].pattern}", repr(text[:64]))
 
 
 def require_hex(text: str, size_bytes: int, what: str) -> None:
-    """Lower-case hex of exactly this many bytes."""
+    """Raise unless the text is lower-case hex of exactly this many bytes."""
     if len(text) != 2 * size_bytes or not _HEX.fullmatch(text):
         raise invalid(what, f"{2 * size_bytes} lower-case hex digits", repr(text[:80]))
 
 
 def require_sha256(text: str, what: str) -> None:
-    """A SHA-256 in lower-case hex."""
+    """Raise unless the text is a SHA-256 in lower-case hex."""
     require_hex(text, 32, what)
 
 
 def require_random(text: str, what: str) -> None:
-    """128 random bits in lower-case hex: nonces and attempt ids."""
+    """Raise unless the text is 128 bits in lower-case hex: the form of nonces and of random ids."""
     require_hex(text, 16, what)
 
 
@@ -188,7 +188,7 @@ def text_size(text: str, what: str) -> int:
 
 
 def require_text(text: str, what: str) -> None:
-    """Text that is not empty, not too long, and without control characters."""
+    """Raise if the text is blank, longer than `TEXT_MAX_BYTES`, or has control characters."""
     size = text_size(text, what)
     if not text.strip() or size > TEXT_MAX_BYTES:
         raise invalid(what, f"1 to {TEXT_MAX_BYTES} bytes of text", f"{size} bytes")
@@ -197,7 +197,7 @@ def require_text(text: str, what: str) -> None:
 
 
 def require_pairs(pairs: tuple[tuple[str, str | None], ...], what: str) -> None:
-    """Named strings in order, each name once. A value may be any text."""
+    """Raise unless the pairs have distinct names in order. A value is None, or any text up to `TEXT_MAX_BYTES`."""
     names = [name for name, _ in pairs]
     if len(pairs) > PAIRS_MAX:
         raise invalid(what, f"at most {PAIRS_MAX} entries", str(len(pairs)))
@@ -210,19 +210,19 @@ def require_pairs(pairs: tuple[tuple[str, str | None], ...], what: str) -> None:
 
 
 def require_long(number: int, what: str) -> None:
-    """A whole number of at most 63 bits."""
+    """Raise unless this is a whole number of at most 63 bits."""
     if not 0 <= number <= LONG_MAX:
         raise invalid(what, "0 to 2^63-1", str(number)[:32])
 
 
 def require_number(number: int, what: str, *, least: int = 0, most: int = INTEGER_MAX) -> None:
-    """A whole number that JSON represents exactly."""
+    """Raise unless the number is from `least` to `most`; by default, any from 0 that JSON represents exactly."""
     if not least <= number <= most:
         raise invalid(what, f"{least} to {most}", str(number)[:32])
 
 
 def require_sequence(items: Sequence[str], what: str, *, least: int, most: int) -> None:
-    """Texts in code-point order, each once, `least` to `most` of them."""
+    """Raise unless these are `least` to `most` texts in code-point order, each once."""
     if not least <= len(items) <= most:
         raise invalid(what, f"{least} to {most} entries", str(len(items)))
     if list(items) != sorted(set(items)):
@@ -230,7 +230,7 @@ def require_sequence(items: Sequence[str], what: str, *, least: int, most: int) 
 
 
 def require_lifetime(lifetime: int, most: int, reason: str, what: str) -> None:
-    """A document expires after it was issued, and not later than `most` microseconds after that."""
+    """Raise unless the time from issue to expiry of a document is positive and at most `most`, in microseconds."""
     if not 0 < lifetime <= most:
         message, expected = f"the lifetime of {what} cannot be accepted", f"more than 0 and at most {most} microseconds"
         raise InputError(reason, message, expected=expected, got=str(lifetime))

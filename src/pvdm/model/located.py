@@ -1,4 +1,4 @@
-"""Located faults: the missing, added, duplicated and modified rows by file and partition, with sample keys."""
+"""The wrong rows of a FAIL verdict, by failure class (missing, added, duplicated, modified), file and partition."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pvdm.model.role import Role
 from pvdm.model.statements.core import Profile
 from pvdm.model.statements.verdict import FailureClass
 
-# The classes that rows can have, in the order of the report.
+# The failure classes that are about rows, in the order of the report.
 ROW_CLASSES: Final = (FailureClass.MISSING, FailureClass.ADDED, FailureClass.DUPLICATED, FailureClass.MODIFIED)
 
 
 @dataclass(frozen=True, slots=True)
 class RowsIn(Document, title="located rows"):
-    """The number of rows of a class in one file or partition, or with one field."""
+    """A file, partition or field by its name, and the number of wrong rows in it."""
 
     name: str
     rows: Count
@@ -35,7 +35,7 @@ _KEY: Final = FieldType(_read_key, lambda key: [{"column": column, "value": valu
 
 @dataclass(frozen=True, slots=True)
 class SampleKey(Document, title="a sample key"):
-    """One key of a class: its values as text in the table's order, its number of rows, and where it was first seen.
+    """A key of wrong rows: its values as text, its number of rows, and the file and partition where it was first seen.
 
     `file` is the staged file, for a missing row the source's. `fields` are the columns that differ in the first
     modified row of the key; None if they are unknown.
@@ -50,7 +50,7 @@ class SampleKey(Document, title="a sample key"):
 
 @dataclass(frozen=True, slots=True)
 class LocatedClass(Document, title="a located class"):
-    """The rows of one class: their number, their files and partitions, and the first keys.
+    """The wrong rows of one failure class: their number, their files and partitions, and the first keys.
 
     Files and partitions are the staged ones, for missing rows the source's. `…_more` counts those not listed.
     """
@@ -66,15 +66,15 @@ class LocatedClass(Document, title="a located class"):
     def require_consistent(self) -> None:
         """Rows can have this class, and there is at least one row."""
         if self.failure not in ROW_CLASSES or self.rows < 1:
-            raise invalid("a located class", "rows of a class that rows have", f"{self.rows} {self.failure.value}")
+            raise invalid("a located class", "at least one row of a class of rows", f"{self.rows} {self.failure.value}")
 
 
 @dataclass(frozen=True, slots=True)
 class WrongRows(Document, title="what was located"):
     """Every class of wrong rows, or the code and message of the problem that prevented locating them.
 
-    `fields` are the columns that differ in modified rows, with the number of such rows; `compared` rows were compared.
-    Not stored: `withheld` says that the caller may not see everything, `keys_for` are the roles that may see keys.
+    `fields` are the columns that differ in modified rows; `compared` counts the modified rows that were compared.
+    Not stored are `withheld` (the caller may not see everything) and `keys_for` (the roles that may see keys).
     """
 
     classes: tuple[LocatedClass, ...] = ()
@@ -104,24 +104,24 @@ class WrongRows(Document, title="what was located"):
         """The number of rows of a class."""
         return next((each.rows for each in self.classes if each.failure is failure), 0)
 
-    def view_for(self, role: Role, sample_keys: Collection[Role], profile: Profile) -> WrongRows | None:
-        """The view of a role: everything for `sample_keys`, otherwise counts; None for producers under Profile T."""
-        view = replace(self, keys_for=tuple(sorted(sample_keys)))
-        if role is Role.STEWARD or role in sample_keys:
+    def view_for(self, role: Role, keys_for: Collection[Role], profile: Profile) -> WrongRows | None:
+        """All for the Steward and the roles `keys_for`, else `without_values`; None for a producer under Profile T."""
+        view = replace(self, keys_for=tuple(sorted(keys_for)))
+        if role is Role.STEWARD or role in keys_for:
             return view
         if role is Role.PRODUCER and profile is Profile.T:
             return None
         return replace(view.without_values(), withheld=True)
 
     def without_values(self) -> WrongRows:
-        """The counts alone, without values or names of data."""
+        """The counts and the staged files, without values of data and without names that may contain values."""
         classes = tuple(_without_names(each) for each in self.classes)
         # An error message may quote data.
         return replace(self, classes=classes, fields=(), compared=0, problem=None)
 
 
 def _without_names(each: LocatedClass) -> LocatedClass:
-    """The class without names of data: source files and partitions are named after values, staged files are not."""
+    """The class with names of staged files only: names of source files and partitions can contain values."""
     if each.failure is FailureClass.MISSING:
         return LocatedClass(each.failure, each.rows)
     return LocatedClass(each.failure, each.rows, each.files, each.files_more)
@@ -137,13 +137,13 @@ _KEYS_NAMED: Final = 6
 _PLACES_NAMED: Final = 3
 
 
-def count_rows(located: WrongRows) -> str:
+def describe_counts(located: WrongRows) -> str:
     """`6 rows missing, 1 row modified`."""
     return ", ".join(f"{counted(each.rows, 'row')} {each.failure.value}" for each in located.classes)
 
 
 def first_keys(each: LocatedClass, *, named: int = _KEYS_NAMED) -> str:
-    """`first missing order_id: 88121, 88122`; of modified rows with the fields that differ; empty without keys."""
+    """`first missing order_id: 88121, 88122`; keys of modified rows with the fields that differ. Empty without keys."""
     if not each.samples:
         return ""
     names = [quoted(name) for name, _ in each.samples[0].key]
@@ -154,7 +154,7 @@ def first_keys(each: LocatedClass, *, named: int = _KEYS_NAMED) -> str:
 
 
 def explain_more_keys(located: WrongRows, workload_id: str) -> str | None:
-    """How to see the keys that `first_keys` leaves out; None if it names all."""
+    """How to see the keys that `first_keys` leaves out; None if it leaves none out."""
     if all(len(each.samples) <= _KEYS_NAMED for each in located.classes):
         return None
     return f"all keys that are kept: `pvdm status --workload-id {workload_id} --json`"
@@ -171,12 +171,12 @@ def explain_hidden_keys(located: WrongRows) -> str | None:
 
 
 def files_of(each: LocatedClass) -> str:
-    """The files with the most rows of a class, with their numbers, and the number of other files."""
+    """The files with the most rows of a class, each with its number of rows, and the number of other files."""
     return ", ".join(_places(each.files, each.files_more))
 
 
 def describe(located: WrongRows) -> Iterator[str]:
-    """The whole report, one line each."""
+    """The lines of the whole report."""
     if located.problem_code is not None:
         why = "" if located.problem is None else f": {located.problem}"
         yield f"rows were not located ({located.problem_code}){why}"
@@ -190,8 +190,8 @@ def describe(located: WrongRows) -> Iterator[str]:
             yield f"  partitions: {partitions}"
     if fields := fields_that_differ(located):
         modified = located.rows(FailureClass.MODIFIED)
-        of = "" if located.compared == modified else f" in {located.compared:,} of {modified:,} rows that were compared"
-        yield f"fields that differ{of}: {fields}"
+        partly = f" ({located.compared:,} of {modified:,} modified rows were compared)"
+        yield f"fields that differ{'' if located.compared == modified else partly}: {fields}"
     if explanation := explain_hidden_keys(located):
         yield explanation
 

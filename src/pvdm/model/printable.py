@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any, Final
 
-# The characters of a value that needs no quotes: none of them separates values in a sentence.
+# A value, or a path, of these characters needs no quotes: none of them separates values in a sentence.
 _BARE: Final = re.compile(r"[\w.:+@%-]+")
 _PATH: Final = re.compile(r"[\w.:+@%/=~#-]+")
 _NULL: Final = "null"
 _START: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_LISTED: Final = 20
+_NAMES_LISTED: Final = 20
 
 
 def printable(text: str) -> str:
@@ -23,12 +23,12 @@ def printable(text: str) -> str:
 
 
 def utc_time(micros: int) -> str:
-    """A time in microseconds for people: `2026-11-17 15:14:08Z`, with a fraction if there is one."""
+    """A time in microseconds since 1970 for people: `2026-11-17 15:14:08Z`, with a fraction if there is one."""
     return iso_time(micros).replace("T", " ")
 
 
 def iso_time(micros: int) -> str:
-    """A time in microseconds in ISO 8601: `2026-11-17T15:14:08Z`, with a fraction if there is one."""
+    """A time in microseconds since 1970 in ISO 8601: `2026-11-17T15:14:08Z`, with a fraction if there is one."""
     return (_START + timedelta(microseconds=micros)).isoformat().removesuffix("+00:00") + "Z"
 
 
@@ -45,7 +45,7 @@ def quoted_path(name: str) -> str:
 
 
 def json_printable(document: str) -> str:
-    """The same JSON document without characters that control a terminal."""
+    """The same JSON document, with every invisible character except line breaks as `\\uXXXX`."""
     return "".join(each if each.isprintable() or each == "\n" else _json_escaped(each) for each in document)
 
 
@@ -55,7 +55,7 @@ def _json_escaped(character: str) -> str:
 
 
 def view_json(view: Any) -> dict[str, object]:
-    """The fields of a dataclass or model: times as integers in microseconds, all other numbers as decimal text."""
+    """The fields of a dataclass or pydantic model. Times are integers in microseconds, all other numbers are text."""
     names = [field.name for field in fields(view)] if is_dataclass(view) else type(view).model_fields
     return {name: _plain(name, getattr(view, name)) for name in names}
 
@@ -68,7 +68,7 @@ def _plain(name: str, value: object) -> object:
             return value
         case int():
             return value if name.endswith("_at") else str(value)
-        case tuple() if value and all(isinstance(each, tuple) for each in value):
+        case tuple() if value and all(isinstance(each, tuple) for each in value):  # pairs of name and value
             return {str(key): _plain(str(key), inner) for key, inner in value}
         case tuple():
             return [_plain(name, each) for each in value]
@@ -81,8 +81,8 @@ def _plain(name: str, value: object) -> object:
 
 
 def list_first(names: Sequence[str]) -> str:
-    """The first names, for one line of an error."""
-    return ", ".join(names[:_LISTED]) + (", …" if len(names) > _LISTED else "")
+    """The first 20 names for one line of an error, with `…` if there are more."""
+    return ", ".join(names[:_NAMES_LISTED]) + (", …" if len(names) > _NAMES_LISTED else "")
 
 
 def counted(count: int, one: str, many: str | None = None) -> str:

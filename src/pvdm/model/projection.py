@@ -20,7 +20,7 @@ class ProjectionName(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Exclusion(Document, title="an exclusion"):
-    """A column that the content projection leaves out, with the reason. Proofs bind both."""
+    """A column that the content projection leaves out, with the reason. Proofs contain both."""
 
     column: str
     reason: str
@@ -28,7 +28,7 @@ class Exclusion(Document, title="an exclusion"):
 
 @dataclass(frozen=True, slots=True)
 class Projection(Document, title="a projection"):
-    """Columns of a target in canonical order. Only `identity` and `content` create projections."""
+    """Columns of a target, sorted by name. `identity` and `content` create projections for a schema."""
 
     name: ProjectionName
     columns: tuple[str, ...]
@@ -42,7 +42,7 @@ class Projection(Document, title="a projection"):
 
 
 def identity(schema: Schema, keys: Iterable[str]) -> Projection:
-    """The declared key columns."""
+    """The projection of the declared key columns. Raises for an unknown or repeated column, and for none."""
     names = _names(keys)
     for name in names:
         schema.column(name)
@@ -54,9 +54,9 @@ def identity(schema: Schema, keys: Iterable[str]) -> Projection:
 def content(
     schema: Schema, *, columns: Iterable[str] | None = None, exclude: Mapping[str, str] | None = None
 ) -> Projection:
-    """Every column of the target except the declared exclusions. `columns`, if given, must be exactly these."""
+    """Every column except those of `exclude`, each with a reason. `columns`, if given, must be exactly the others."""
     exclude = exclude or {}
-    given: object = exclude  # callers may not use type checks
+    given: object = exclude  # checked at run time too, because callers may not use a type checker
     if not isinstance(given, Mapping):
         message, expected = "exclusions cannot be accepted", "a mapping from column to reason"
         raise Code.PROJECTION_INVALID(message, expected=expected, got=type(given).__name__)

@@ -1,4 +1,4 @@
-"""The roles of the Steward's callers, and the bearer tokens by which it knows them."""
+"""The roles of the Steward's callers, and the bearer tokens by which the Steward recognizes callers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pvdm.model.secret import Secret
 TOKEN_PREFIX: Final = "pvdm_"  # noqa: S105 - the start of every token, so that scanners find a leaked one
 TOKEN_MAX_CHARACTERS: Final = 4_096
 _RANDOM_BYTES: Final = 32
-# The form that RFC 6750 gives a bearer token: nothing in it can end a header.
+# The form of a bearer token in RFC 6750. It has no character that could end an HTTP header.
 _FORM: Final = re.compile(rb"[A-Za-z0-9._~+/-]+=*")
 
 
 class Role(StrEnum):
-    """The role of a caller. Each role has its own credential."""
+    """The role of a caller. Each role has its own tokens."""
 
     PRODUCER = "producer"
     PUBLISHER = "publisher"
@@ -27,8 +27,8 @@ class Role(StrEnum):
     ATTESTOR = "attestor"
     OPERATOR = "operator"
     AUDITOR = "auditor"
-    WORKER = "worker"  # a process of the Steward's Spark application: it gets keys for a handle, and nothing else
-    STEWARD = "steward"  # the Steward's own workers: they see all of a table and keep its staging branches
+    WORKER = "worker"  # a process of the Steward's Spark application: it exchanges a job's handle for keys
+    STEWARD = "steward"  # the Steward's own jobs: they see all of a table and maintain its staging branches
 
 
 class AccessToken(Secret):

@@ -52,7 +52,7 @@ class PrimitiveType:
 
 @dataclass(frozen=True, slots=True)
 class DecimalType:
-    """`decimal(P,S)`; `declared_scale` is the scale that portable mode writes at."""
+    """`decimal(P,S)`. A digest in portable mode (spec/canonical.md section 2) hashes values at `declared_scale`."""
 
     precision: int
     scale: int
@@ -204,16 +204,16 @@ class Schema:
         raise Code.PROJECTION_INVALID(message, reason="projection_column_unknown", expected=known, got=name)
 
     def select(self, names: Iterable[str]) -> Schema:
-        """The schema of these columns only, in canonical order."""
+        """The schema of these columns only, sorted by name."""
         return Schema(tuple(self.column(name) for name in sorted(names)))
 
     def walk(self) -> Iterator[tuple[str, Field | Inner]]:
-        """Every field, element, key and value at every depth with its dotted path, outermost first."""
+        """Every field, list element, map key and map value (a slot) with its dotted path, outermost first."""
         for field in self.fields:
             yield from _walk(field.name, field)
 
     def with_scales(self, scales: Mapping[str, int]) -> Schema:
-        """The schema with declared decimal scales, by dotted path (`a.b`, `l.element`, `m.key`, `m.value`)."""
+        """The schema with declared scales by dotted path (`a.b`, `l.element`). Raises for a path of no decimal."""
         pending = dict(scales)
         declared = Schema(tuple(_with_scales(field.name, field, pending) for field in self.fields))
         if pending:
@@ -221,7 +221,7 @@ class Schema:
         return declared
 
     def to_json(self) -> dict[str, object]:
-        """The JSON value, with keys and fields in the order of the fingerprint."""
+        """The JSON value, with keys and fields in the order that the schema's fingerprint, its hash, needs."""
         return {"fields": _fields_to_json(self.fields), "type": "struct"}
 
     @classmethod
@@ -315,7 +315,7 @@ def _slot_to_json(slot: Field | Inner) -> dict[str, object]:
 
 
 def type_to_json(kind: Type) -> object:
-    """A type as the fingerprint's JSON has it."""
+    """A type in the JSON from which the schema's fingerprint is computed."""
     match kind:
         case GeoType(crs, None):
             return {"crs": crs, "type": "geometry"}
@@ -371,7 +371,7 @@ def _named_type(name: str) -> Type:
 
 
 def _read_slot(value: object, depth: int, *, named: bool = False) -> dict[str, Any]:
-    """The arguments of a field (`named`) or of an inner."""
+    """The arguments of a `Field` (if `named`) or of an `Inner`."""
     allowed = {"id", "name", "required", "type"} if named else {"id", "required", "type"}
     if not isinstance(value, dict) or not value.keys() <= allowed or not {"required", "type"} <= value.keys():
         raise _invalid("field", f"an object with {', '.join(sorted(allowed))}", repr(value)[:120])

@@ -29,7 +29,7 @@ class NotCopied:
 
 
 class Secret(NotCopied):
-    """Bytes that only `reveal` returns. Implicit operations of Python on them are refused."""
+    """Bytes that only `reveal` returns. Comparing, hashing, formatting, pickling and copying raise a TypeError."""
 
     __slots__ = ("_material",)
 
@@ -56,7 +56,7 @@ class Secret(NotCopied):
 
 
 class _EpochKey(Secret):
-    """A 32-byte key with the epoch of the root it was derived from."""
+    """A 32-byte key, with the epoch (key generation) of the root key from which it was derived."""
 
     __slots__ = ("epoch",)
     _name: ClassVar[str] = "key"
@@ -77,14 +77,14 @@ class _EpochKey(Secret):
 
 
 class DigestKey(_EpochKey):
-    """The 32-byte key of one projection's digest, with the epoch of the root it was derived from."""
+    """The key that hashes the rows of one projection."""
 
     __slots__ = ()
     _name = "digest key"
 
 
 class CommitmentKey(_EpochKey):
-    """The 32-byte key for a proof's commitments to one projection's digests. It never hashes rows."""
+    """The key for a proof's commitments, which stand for one projection's digests. It never hashes rows."""
 
     __slots__ = ()
     _name = "commitment key"

@@ -1,4 +1,4 @@
-"""The state machines. The code's checks, the database constraints and spec/states.md are derived from them."""
+"""The state machines of the ledger. Checks in code, database triggers and spec/states.md are derived from them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 from pvdm.errors import Code
 
 ROLLED_BACK_MAX: Final = 100
-"""How many attempts at one chunk may be rolled back. A contract limits only failed ones, which tell a verdict."""
+"""How many attempts at one chunk may be rolled back. The contract's `governance.attempts` limits the failed ones."""
 
 
 class AttemptState(StrEnum):
-    """The states of an attempt at a chunk."""
+    """The states of an attempt: one try at staging, verifying and publishing a chunk."""
 
     STAGING = "STAGING"
     VERIFYING = "VERIFYING"
@@ -24,7 +24,7 @@ class AttemptState(StrEnum):
 
 
 class NonceState(StrEnum):
-    """The states of a nonce."""
+    """The states of a nonce: random bits that are valid for one publication, override, attestation or approval."""
 
     RESERVED = "RESERVED"
     COMMITTED = "COMMITTED"
@@ -32,7 +32,7 @@ class NonceState(StrEnum):
 
 
 class WorkloadState(StrEnum):
-    """The states of a workload."""
+    """The states of a workload: one publication run of a contract."""
 
     OPEN = "OPEN"
     COMPLETE = "COMPLETE"
@@ -40,7 +40,7 @@ class WorkloadState(StrEnum):
 
 
 class AnnouncedState(StrEnum):
-    """The states of a publication to an upstream catalog, which is announced before the request is sent."""
+    """The states of an announced publication: one to an upstream catalog, stored before the request is sent."""
 
     OPEN = "OPEN"
     DONE = "DONE"
@@ -48,7 +48,10 @@ class AnnouncedState(StrEnum):
 
 
 class HandleState(StrEnum):
-    """The states of a handle: ISSUED → FROZEN → ENDED, or ISSUED → ENDED. They are in no `Machine`."""
+    """The states of a handle, which workers exchange for keys. `MACHINES` does not list them.
+
+    A handle gives keys only while FROZEN, after the freeze of its job's files. It may end without being FROZEN.
+    """
 
     ISSUED = "ISSUED"
     FROZEN = "FROZEN"
@@ -79,21 +82,23 @@ class Machine:
         return any((step.old, step.new) == (old, new) for step in self.transitions)
 
     def terminal(self) -> tuple[str, ...]:
-        """The states without a step to another."""
+        """The states from which no transition leads to another: an ended row has one of them."""
         leaving = {step.old for step in self.transitions}
         return tuple(state for state in self.states if state not in leaving)
 
     def live(self) -> tuple[str, ...]:
-        """The states with a step to another."""
+        """The states that are not terminal."""
         return tuple(state for state in self.states if state not in self.terminal())
 
     def require(self, old: str, new: str) -> None:
-        """Raise unless the step is one of the machine's transitions. Another step is a bug of the caller."""
+        """Raise `transition_not_allowed`, a bug of the caller, unless the step is one of the machine's transitions."""
         if not self.allows(old, new):
             steps = [step.new for step in self.transitions if step.old == old]
             message, wanted = f"no such step of the {self.name}", f"{old} to {' or '.join(steps) or 'nothing'}"
             raise Code.BUG(message, reason="transition_not_allowed", expected=wanted, got=f"{old} to {new}")
 
+
+_NEW_NONCE: Final = "the attempt gets a new nonce, and the old one is ABORTED"
 
 ATTEMPT: Final = Machine(
     "attempt",
@@ -101,22 +106,26 @@ ATTEMPT: Final = Machine(
     AttemptState,
     AttemptState.STAGING,
     (
-        Transition("STAGING", "VERIFYING", "complete write; draws a new nonce, the old one becomes ABORTED"),
+        Transition("STAGING", "VERIFYING", f"the job has finished writing; {_NEW_NONCE}"),
         Transition(
-            "STAGING", "ROLLED_BACK", "aborted by its producer or by a run that takes over, or workload abandoned"
+            "STAGING", "ROLLED_BACK", "its producer, a later run or the Steward aborts it, or its workload is abandoned"
         ),
-        Transition("VERIFYING", "COMMITTING", "PASS, or FAIL waived by break-glass"),
-        Transition("VERIFYING", "VERIFICATION_FAILED", "FAIL"),
-        Transition("VERIFYING", "ROLLED_BACK", "workload abandoned, or source not readable as the contract means it"),
+        Transition(
+            "VERIFYING",
+            "COMMITTING",
+            "the verdict is PASS, or break-glass waives the FAIL; it stages the failed files again, as a new attempt",
+        ),
+        Transition("VERIFYING", "VERIFICATION_FAILED", "the verdict is FAIL, and no override waives it"),
+        Transition("VERIFYING", "ROLLED_BACK", "its workload is abandoned, or the source does not fit the contract"),
         Transition("COMMITTING", "COMMITTED", "published"),
-        Transition("COMMITTING", "VERIFICATION_FAILED", "the gate refuses"),
+        Transition("COMMITTING", "VERIFICATION_FAILED", "the gate refuses, and a new verification cannot change that"),
         Transition(
             "COMMITTING",
             "VERIFYING",
-            "proof expired; schema, spec or format changed; base no longer in `main`; or `main` changed in the part "
-            "that is overwritten; draws a new nonce, the old one becomes ABORTED",
+            "its proof has expired, the table's structure or the part to be overwritten has changed, or its base is no "
+            f"longer in `main`; {_NEW_NONCE}",
         ),
-        Transition("COMMITTING", "ROLLED_BACK", "workload abandoned"),
+        Transition("COMMITTING", "ROLLED_BACK", "its workload is abandoned"),
     ),
 )
 
@@ -126,8 +135,8 @@ NONCE: Final = Machine(
     NonceState,
     NonceState.RESERVED,
     (
-        Transition("RESERVED", "COMMITTED", "the publication that used it is committed"),
-        Transition("RESERVED", "ABORTED", "its attempt ended, or drew a new one"),
+        Transition("RESERVED", "COMMITTED", "its publication is committed, or its attestation or approval is stored"),
+        Transition("RESERVED", "ABORTED", "its attempt ended unpublished or got a new nonce, or a restore aborts it"),
     ),
 )
 
@@ -138,7 +147,7 @@ WORKLOAD: Final = Machine(
     WorkloadState.OPEN,
     (
         Transition("OPEN", "COMPLETE", "every chunk is published"),
-        Transition("OPEN", "ABANDONED", "abandoned by an operator"),
+        Transition("OPEN", "ABANDONED", "an operator, or a restore of the ledger, abandons it"),
     ),
 )
 
@@ -148,8 +157,13 @@ ANNOUNCED: Final = Machine(
     AnnouncedState,
     AnnouncedState.OPEN,
     (
-        Transition("OPEN", "DONE", "the upstream's `main` was seen to show the snapshot"),
-        Transition("OPEN", "RELEASED", "`main` lacks the snapshot, and a fence refuses a request that arrives late"),
+        Transition("OPEN", "DONE", "the upstream's `main` shows the snapshot; or a restore finds it published"),
+        Transition(
+            "OPEN",
+            "RELEASED",
+            "`main` lacks the snapshot, and a fence (a branch at the upstream) makes a late request fail; or a restore "
+            "releases it",
+        ),
     ),
 )
 
@@ -157,8 +171,8 @@ MACHINES: Final = (ATTEMPT, NONCE, WORKLOAD, ANNOUNCED)
 
 
 def needs_reason(ended: AttemptState, *, refused: bool) -> bool:
-    """Whether a new attempt after one that ended in this state needs a reason that says what was repaired.
+    """Whether the next attempt needs a reason that says what was repaired. `ended` is the state of the last attempt.
 
-    `refused` means that the Steward ended it with a refusal. After an interrupted attempt no reason is needed.
+    `refused`: the Steward rolled the last attempt back with an error. After an interruption no reason is needed.
     """
     return ended is AttemptState.VERIFICATION_FAILED or (ended is AttemptState.ROLLED_BACK and refused)

@@ -35,7 +35,7 @@ from pvdm.physical.stager import require_names, type_error
 # The stubs of pyarrow do not know every function and every form of it.
 arrow: Any = pa
 pc: Any = pyarrow.compute
-_UNWRITTEN: Final = frozenset({Kind.VARIANT, Kind.UNKNOWN, Kind.TIME_NS})
+_UNSUPPORTED: Final = frozenset({Kind.VARIANT, Kind.UNKNOWN, Kind.TIME_NS})
 PARTS_MAX: Final = 10_000
 
 
@@ -54,8 +54,8 @@ def fit_columns(rows: pa.Table, schema: Schema) -> pa.Table:
         if not _fits(column.type, field.type):
             raise type_error(field.name, str(field.type), str(column.type))
         if not field.nullable and column.null_count:
-            words = f"column {field.name[:80]!a} is required and has no value in some rows"
-            raise Code.ROWS_INVALID(words, reason="rows_null_required", got=f"{column.null_count} nulls")
+            message = f"column {field.name[:80]!a} is required and has no value in some rows"
+            raise Code.ROWS_INVALID(message, reason="rows_null_required", got=f"{column.null_count} nulls")
         try:
             columns.append(column if column.type == field.type else _cast(column, field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -81,7 +81,7 @@ def _type(kind: Type) -> pa.DataType:
     match kind:
         case PrimitiveType(Kind.UUID):
             return pa.uuid()  # so that the Parquet file has the logical type UUID
-        case PrimitiveType(primitive) if primitive not in _UNWRITTEN:
+        case PrimitiveType(primitive) if primitive not in _UNSUPPORTED:
             return arrow_type(kind)
         case DecimalType() | FixedType():
             return arrow_type(kind)
@@ -137,14 +137,14 @@ def _parts_fit(given: pa.DataType, wanted: pa.DataType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The rows of one partition tuple."""
+    """The rows of one partition, and its values by the ids of the partition fields."""
 
     values: IdMap[Value]
     rows: pa.Table
 
 
 def split_by_partition(rows: pa.Table, header: ManifestHeader, schema: Schema) -> Iterator[Part]:
-    """The rows by partition tuple. Without partition fields all are in one part."""
+    """The rows by partition; in one part if the table has no partition fields. Raises for too many partitions."""
     fields = header.spec.fields
     if rows.num_rows == 0:
         return
@@ -152,9 +152,9 @@ def split_by_partition(rows: pa.Table, header: ManifestHeader, schema: Schema) -
         yield Part(IdMap(), rows)
         return
     kinds = source_types(schema)
-    numbered = [_index_values(rows, field, schema, kinds) for field in fields]
+    indexed = [_index_values(rows, field, schema, kinds) for field in fields]
     names = [str(at) for at in range(len(fields))]
-    keys = pa.table([numbers for numbers, _ in numbered], names=names)
+    keys = pa.table([indexes for indexes, _ in indexed], names=names)
     keys = keys.append_column("row", pa.array(range(rows.num_rows), pa.int64()))
     grouped = keys.group_by(names, use_threads=False).aggregate([("row", "list")])
     if grouped.num_rows > PARTS_MAX:
@@ -162,8 +162,8 @@ def split_by_partition(rows: pa.Table, header: ManifestHeader, schema: Schema) -
         raise Code.ROWS_INVALID(reason="partitions_too_many", expected=expected, got=str(grouped.num_rows))
     for at in range(grouped.num_rows):
         values = IdMap(
-            (field.field_id, transformed[grouped.column(name)[at].as_py()])
-            for name, field, (_, transformed) in zip(names, fields, numbered, strict=True)
+            (field.field_id, distinct[grouped.column(name)[at].as_py()])
+            for name, field, (_, distinct) in zip(names, fields, indexed, strict=True)
         )
         yield Part(values, rows.take(grouped.column("row_list")[at].values))
 
@@ -171,27 +171,28 @@ def split_by_partition(rows: pa.Table, header: ManifestHeader, schema: Schema) -
 def _index_values(
     rows: pa.Table, field: PartitionField, schema: Schema, kinds: dict[int, Type]
 ) -> tuple[pa.Array[Any], list[Value]]:
-    """For each row the index of its partition value, and the distinct values."""
+    """For each row the index of its partition value among the distinct ones, and these values."""
     source = field.source_ids[0]
     if len(field.source_ids) != 1 or source not in kinds:
-        words = f"partition field {field.name[:80]!a} has no source among the columns"
-        raise Code.ROWS_INVALID(words, reason="partition_source_unknown", got=str(field.source_ids))
+        message = f"partition field {field.name[:80]!a} has no source among the columns"
+        raise Code.ROWS_INVALID(message, reason="partition_source_unknown", got=str(field.source_ids))
     column = _column(rows, source, schema)
     encoded = column.dictionary_encode(null_encoding="encode")
     distinct: list[Value] = []
-    numbers: list[int] = []
+    indexes: list[int] = []
     index_by_key: dict[object, int] = {}
     for value in _values(encoded.dictionary, kinds[source]):
-        found = apply_transform(field.transform, kinds[source], value)
-        key = value_key(found)
+        transformed = apply_transform(field.transform, kinds[source], value)
+        key = value_key(transformed)
         if key not in index_by_key:
             index_by_key[key] = len(distinct)
-            distinct.append(found)
-        numbers.append(index_by_key[key])
-    return pc.take(pa.array(numbers, pa.int64()), encoded.indices), distinct
+            distinct.append(transformed)
+        indexes.append(index_by_key[key])
+    return pc.take(pa.array(indexes, pa.int64()), encoded.indices), distinct
 
 
 def _column(rows: pa.Table, source: int, schema: Schema) -> Any:
+    """The values of the field with this id, which may lie in structs."""
     path = _path(schema.fields, source)
     column: Any = rows.column(path[0])
     found = (pc.struct_field(column, path[1:]) if len(path) > 1 else column).combine_chunks()
@@ -199,11 +200,11 @@ def _column(rows: pa.Table, source: int, schema: Schema) -> Any:
     return found.storage if isinstance(found, pa.ExtensionArray) else found
 
 
-def _path(fields: tuple[Field, ...], wanted: int) -> list[str]:
+def _path(fields: tuple[Field, ...], field_id: int) -> list[str]:
     for field in fields:
-        if field.field_id == wanted:
+        if field.field_id == field_id:
             return [field.name]
-        if isinstance(field.type, StructType) and (inner := _path(field.type.fields, wanted)):
+        if isinstance(field.type, StructType) and (inner := _path(field.type.fields, field_id)):
             return [field.name, *inner]
     return []
 

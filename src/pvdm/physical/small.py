@@ -36,7 +36,7 @@ DATA_FILE_MAX_BYTES: Final = 1_073_741_824
 _FIRST_WAIT_SECONDS: Final = 0.1
 _LONGEST_WAIT_SECONDS: Final = 5.0
 _PARQUET: Final = "parquet"
-_OWN_CREDENTIALS: Final = (
+_CREDENTIALS_HINT: Final = (
     "if the Steward does not vend credentials ([s3.vending]), use your own with the right to write below the table: "
     "docs/stores.md"
 )
@@ -54,7 +54,7 @@ class SmallStager:
         self._lock = threading.Lock()
 
     def stage(self, make: Callable[[], pa.Table], to: Destination) -> None:
-        """Write the rows below the attempt's prefix, and commit them to its branch."""
+        """Write the rows that `make` returns below the attempt's prefix, and commit them to its branch."""
         rows = make()
         if not isinstance(rows, pa.Table):
             raise Code.ROWS_INVALID(reason="rows_not_a_table", got=type(rows).__name__)
@@ -128,7 +128,7 @@ class _Staging:
             snapshot = self._next_snapshot(metadata, files)
             if snapshot is None:
                 return
-            before = len(self._written)
+            written_before = len(self._written)
             for file in snapshot.files:
                 self._write_file(parse_location(file.location), file.data)
             try:
@@ -138,7 +138,7 @@ class _Staging:
                 wait = random.uniform(0, longest)  # noqa: S311 - not a secret
                 if time.monotonic() + wait > ends:
                     raise
-                self._remove(self._written[before:])
+                self._remove(self._written[written_before:])
                 time.sleep(wait)
                 longest = min(2 * longest, _LONGEST_WAIT_SECONDS)
                 metadata = self._load()
@@ -170,11 +170,10 @@ class _Staging:
         try:
             self._store.put_new(location, data, WriteHooks())
         except OSError as error:
+            got = error.strerror or type(error).__name__
+            hint = _CREDENTIALS_HINT if isinstance(error, PermissionError) and location.scheme == "s3" else None
             raise Code.STORAGE_UNAVAILABLE(
-                reason="staging_unavailable",
-                expected=str(location),
-                got=error.strerror or type(error).__name__,
-                hint=_OWN_CREDENTIALS if isinstance(error, PermissionError) and location.scheme == "s3" else None,
+                reason="staging_unavailable", expected=str(location), got=got, hint=hint
             ) from None
 
     def _remove(self, written: Sequence[Location]) -> None:
@@ -191,18 +190,18 @@ class StoredFiles:
 
     def fetch(self, location: str) -> bytes:
         """The bytes of a data file."""
-        return self.read(location, most=DATA_FILE_MAX_BYTES)
+        return self.read(location, max_bytes=DATA_FILE_MAX_BYTES)
 
-    def read(self, location: str, *, most: int) -> bytes:
+    def read(self, location: str, *, max_bytes: int) -> bytes:
         """The bytes of a file of at most this size; raises `file_too_large` or `file_unreadable`."""
         place = parse_location(location)
         try:
-            data = read(self._stores.for_reading(place), place, most)
+            data = read(self._stores.for_reading(place), place, max_bytes)
         except OSError as error:
             got = error.strerror or type(error).__name__
             raise Code.STORAGE_UNAVAILABLE(reason="file_unreadable", expected=location, got=got) from None
-        if len(data) > most:
-            raise Code.FILE_MISMATCH(reason="file_too_large", expected=f"at most {most} bytes", got=location)
+        if len(data) > max_bytes:
+            raise Code.FILE_MISMATCH(reason="file_too_large", expected=f"at most {max_bytes} bytes", got=location)
         return data
 
 

@@ -34,7 +34,7 @@ _COMPARISONS: Final[dict[ex.Operator, Any]] = {
     ex.Operator.GREATER: operator.gt,
     ex.Operator.GREATER_OR_EQUAL: operator.ge,
 }
-_SPARK: Final[dict[Kind, str]] = {
+_SPARK_TYPES: Final[dict[Kind, str]] = {
     Kind.BOOLEAN: "boolean",
     Kind.INT: "int",
     Kind.LONG: "bigint",
@@ -47,8 +47,9 @@ _SPARK: Final[dict[Kind, str]] = {
     Kind.UUID: "string",
 }
 _FLOATS: Final = (PrimitiveType(Kind.FLOAT), PrimitiveType(Kind.DOUBLE))
-_BY_TEXT: Final = frozenset({Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.UUID})
-_FUNCTIONS: Final = {"year": "years", "month": "months", "day": "days", "hour": "hours"}
+_CAST_FROM_TEXT: Final = frozenset({Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.UUID})
+# Iceberg's transforms whose functions in Spark have other names.
+_TRANSFORM_FUNCTIONS: Final = {"year": "years", "month": "months", "day": "days", "hour": "hours"}
 _INTEGER_NAMES: Final = ("tinyint", "smallint", "int", "bigint")
 _FLOAT_NAMES: Final = ("float", "double")
 
@@ -73,8 +74,8 @@ def condition(expression: ex.Expression) -> Column:
 def spark_type(kind: Type) -> str:
     """The type's name in Spark."""
     match kind:
-        case PrimitiveType(primitive) if primitive in _SPARK:
-            return _SPARK[primitive]
+        case PrimitiveType(primitive) if primitive in _SPARK_TYPES:
+            return _SPARK_TYPES[primitive]
         case PrimitiveType(Kind.BINARY) | FixedType():
             return "binary"
         case DecimalType(precision, scale):
@@ -87,7 +88,7 @@ def literal(value: ex.LiteralValue, kind: Type) -> Column:
     from pyspark.sql import functions
 
     name = spark_type(kind)
-    if isinstance(kind, PrimitiveType) and kind.kind in _BY_TEXT:
+    if isinstance(kind, PrimitiveType) and kind.kind in _CAST_FROM_TEXT:
         return functions.lit(literal_text(value, kind)).cast(name)
     return functions.lit(value).cast(name)
 
@@ -120,18 +121,18 @@ def _predicate(predicate: ex.Predicate) -> Column:
     column = functions.col(spark_name(predicate.column))
     match predicate:
         case ex.IsNull(_, negated):
-            found = column.isNull()
+            result = column.isNull()
         case ex.IsNan(_, negated):
-            found = functions.isnan(column)
+            result = functions.isnan(column)
         case ex.Compare(_, sign, given):
             compared: Column = _COMPARISONS[sign](_comparable(column, given), _literal(given))
             return compared
         case ex.OneOf(_, literals, negated):
             # Not by `isin`, which compares floats by their bits, so that -0.0 would not be 0.0.
-            found = functools.reduce(operator.or_, (_comparable(column, each) == _literal(each) for each in literals))
+            result = functools.reduce(operator.or_, (_comparable(column, each) == _literal(each) for each in literals))
         case ex.StartsWith(_, prefix, negated):
-            found = column.startswith(_literal(prefix))
-    return ~found if negated else found
+            result = column.startswith(_literal(prefix))
+    return ~result if negated else result
 
 
 def _comparable(column: Column, given: ex.Literal) -> Column:
@@ -158,7 +159,7 @@ def in_partition(metadata: TableMetadata, partition: Sequence[tuple[str, str | N
     """The condition that a row lies in the declared partition of the table's current spec."""
     kinds = source_types(to_model(metadata.current_schema))
     names = {field_id: name for name, field_id in metadata.current_schema.ids_by_name.items()}
-    # By the field's name, or by the column that it copies, as `replaced_files` does.
+    # A contract names a partition field by its name, or by the column that an identity field copies.
     spec_fields = metadata.default_spec.fields
     copies = [field for field in spec_fields if field.transform == "identity" and field.source_id in names]
     fields = {names[field.source_id]: field for field in copies} | {field.name: field for field in spec_fields}
@@ -182,12 +183,12 @@ def _has_value(source: str, transform: Transform, kind: Type, text: str | None, 
         return column.isNull()  # every transform leaves null as it is
     result = transform.result_type(kind)
     if result is None or transform.name == "void":
-        words, reason = "an unknown transform cannot be applied", "partition_transform_unknown"
-        raise Code.PARTITION_SPEC_INVALID(words, reason=reason, got=str(transform)[:120])
+        message, reason = "an unknown transform cannot be applied", "partition_transform_unknown"
+        raise Code.PARTITION_SPEC_INVALID(message, reason=reason, got=str(transform)[:120])
     value = literal(parse_literal(text, result), result)
     if transform.name == "identity":
         return column == value
-    name = spark_name(catalog, "system", _FUNCTIONS.get(transform.name, transform.name))
+    name = spark_name(catalog, "system", _TRANSFORM_FUNCTIONS.get(transform.name, transform.name))
     parameter = [] if transform.parameter is None else [functions.lit(transform.parameter)]
     return functions.call_function(name, *parameter, column) == value
 
@@ -198,7 +199,7 @@ def spark_name(*parts: str) -> str:
 
 
 def fit_columns(rows: DataFrame, target: spark_types.StructType) -> DataFrame:
-    """The rows in the target's columns, in its order."""
+    """The rows in the target's columns, in its order. Raises for other names, and for types that would lose values."""
     given = {field.name: field.dataType for field in rows.schema.fields}
     require_names(rows.columns, target.fieldNames())
     return rows.select(*(_fit_column(field.name, given[field.name], field.dataType) for field in target.fields))
@@ -216,7 +217,7 @@ def _fit_column(name: str, given: DataType, wanted: DataType) -> Column:
 
 
 def _type_key(kind: DataType) -> Any:
-    """A value that is equal for types that are equal apart from nullability, which is checked when rows are written."""
+    """The type without nullability, for comparisons; Spark checks nullability when it writes the rows."""
     from pyspark.sql.types import ArrayType, CharType, MapType, StringType, StructType, VarcharType
 
     match kind:
@@ -233,6 +234,7 @@ def _type_key(kind: DataType) -> Any:
 
 
 def _widens(given: DataType, wanted: DataType) -> bool:
+    """Whether the wanted type has every value of the given one: a wider number, or any type for nulls only."""
     from pyspark.sql.types import DecimalType, NullType
 
     if isinstance(given, NullType):
@@ -256,7 +258,7 @@ class SparkStager:
         self._cancelled: set[str] = set()
 
     def stage(self, make: Callable[[], DataFrame], to: Destination) -> None:
-        """Write the rows; Spark removes its files itself when a job fails or is cancelled."""
+        """Write the rows that `make` returns; Spark removes its files itself when a job fails or is cancelled."""
         with _job_group(self._spark, to):
             self._stage(make(), to)
 
@@ -298,7 +300,7 @@ class SparkStager:
 
 
 def _write(writer: Any, to: Destination, metadata: TableMetadata, catalog: str) -> None:
-    """Write with the contract's operation. Without a declared partition, the partitions of the rows are replaced."""
+    """Write with the contract's operation. `overwritePartitions` replaces the partitions in which there are rows."""
     from pyspark.sql import functions
 
     match to.operation:

@@ -16,7 +16,7 @@ Rows_contra = TypeVar("Rows_contra", contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where one attempt's rows are written, with which token, and what they replace."""
+    """Where one attempt's rows are written (`prefix` is its folder), with which token, and what they replace."""
 
     steward_url: str
     table: str
@@ -36,7 +36,7 @@ class Destination:
 
     @property
     def summary(self) -> dict[str, str]:
-        """The summary of the staged snapshots; it is information only."""
+        """Properties for the summary of the staged snapshot; nothing relies on them."""
         return {"pvdm.workload": self.workload_id, "pvdm.chunk": self.chunk_id, "pvdm.attempt": self.attempt_id}
 
 

@@ -25,9 +25,9 @@ class SigtermReceived(BaseException):
 def run_watched(work: Callable[[], _T], *, cancel: Callable[[], bool], seconds: float | None = None) -> _T:
     """Run `work` in its own thread and return its result, so that this thread can be interrupted.
 
-    On Ctrl-C, SIGTERM or the time limit this cancels the work, and waits up to a minute for its end unless `cancel`
-    returns True. Then it raises `attempt_interrupted` or `attempt_timed_out`, except if the work has succeeded. Before
-    that, errors of the work are raised as they are.
+    Raises an error of the work as it is. On Ctrl-C, SIGTERM or the time limit this cancels the work, and waits up to a
+    minute for its end unless `cancel` returns True. If the work has succeeded meanwhile, its result is returned; else
+    this raises `attempt_interrupted` or `attempt_timed_out`.
     """
     running = _Running(work)
     ends = None if seconds is None else time.monotonic() + seconds

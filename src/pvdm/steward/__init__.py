@@ -1,1 +1,1 @@
-"""The notary service: keys, log and ledger behind an HTTP service. Calls `trust`, `ledger`, `digest`, `client`."""
+"""The Steward: keys, log and ledger behind an HTTP service. Imports no code of `cli`, `evaluation` and `durable`."""

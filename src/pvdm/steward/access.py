@@ -1,4 +1,4 @@
-"""Access tokens: issues, rotates and revokes them, and resolves a bearer token to a grant."""
+"""Access tokens: issues, rotates and revokes them, and finds the grant of a token (what it allows, until when)."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from pvdm.ledger.work import attempts, workloads
 from pvdm.model.role import Role
 from pvdm.model.states import ATTEMPT
 
-TOKEN_LIFETIME_MAX_SECONDS: Final = 31_536_000
-TOKEN_OVERLAP_MAX_SECONDS: Final = 604_800
+TOKEN_LIFETIME_MAX_SECONDS: Final = 31_536_000  # 365 days
+TOKEN_OVERLAP_MAX_SECONDS: Final = 604_800  # 7 days
 TOKEN_TEXT_MAX_CHARACTERS: Final = 256
 ACCESS_TOKEN_SECONDS: Final = 3_600
 ATTEMPT_TOKEN_SECONDS: Final = 3_600
 
 _MICROS: Final = 1_000_000
-# The grant of the Steward's own threads in the catalog; no token resolves to it.
-STEWARD_GRANT: Final = Grant("0" * 32, Role.STEWARD, EVERY_DOMAIN, "steward", 2**62)
-# The Steward's role covers protected tables only; an unprotected table is cleaned up with an operator's rights.
+# The grant of the Steward's own threads in the catalog. No token has it, and it never expires.
+STEWARD_GRANT: Final = Grant("0" * 32, Role.STEWARD, EVERY_DOMAIN, name="steward", expires_micros=2**62)
+# The role `steward` may change protected tables only; the Steward cleans up other tables with an operator's rights.
 STEWARD_AS_OPERATOR_GRANT: Final = replace(STEWARD_GRANT, role=Role.OPERATOR)
 
 
 class Access:
-    """The access tokens of one ledger."""
+    """The access tokens of one ledger. A derived token ends with its parent or the parent's successor, or earlier."""
 
     def __init__(self, ledger: Ledger, clock: LedgerClock) -> None:
         self._ledger = ledger
@@ -37,7 +37,7 @@ class Access:
     def issue(
         self, role: Role, *, domain: str, name: str, lifetime_seconds: int, drawn: BearerToken | None = None
     ) -> tuple[BearerToken, Grant]:
-        """Issue `drawn`, a token whose secret the caller has drawn; without it, a token with a new secret."""
+        """Issue a token, and return it with its grant. The token is `drawn`, if given, or a new random one."""
         now = self._clock.now_micros()
         expires = now + _lifetime_micros(lifetime_seconds)
         token = drawn or BearerToken.draw()
@@ -57,9 +57,9 @@ class Access:
         overlap_seconds: int = 0,
         drawn: BearerToken | None = None,
     ) -> tuple[BearerToken, Grant]:
-        """Issue a successor with the same rights, and by default the same lifetime.
+        """Issue a successor with the same rights, and by default the same lifetime; returns it with its grant.
 
-        The old token ends after the overlap. Tokens derived from it stay valid, and end with the successor.
+        The old token ends after `overlap_seconds`. Tokens derived from it stay valid, but no longer than the successor.
         """
         if not 0 <= overlap_seconds <= TOKEN_OVERLAP_MAX_SECONDS:
             expected, got = f"0 to {TOKEN_OVERLAP_MAX_SECONDS} seconds", str(overlap_seconds)
@@ -82,7 +82,7 @@ class Access:
         return token, self._ledger.transact(work, at_micros=now)
 
     def revoke(self, token_id: str) -> Grant:
-        """Revoke a token and all tokens derived from it, also while the clock is not ready."""
+        """Revoke a token and all tokens derived from it, also while the clock waits for an operator after a jump."""
         now = self._clock.trusted_micros()
         return self._ledger.transact(lambda unit: tokens.revoke(unit, token_id), at_micros=now)
 
@@ -92,7 +92,7 @@ class Access:
             return tokens.list_all(unit)
 
     def authenticate(self, text: str) -> Grant:
-        """The grant of a token. The trusted time decides its expiry, so an operator can log in after a clock jump."""
+        """The grant of a token, also while the clock waits for an operator. Raises if the token is not valid now."""
         token = BearerToken(text)
         is_well_formed = 0 < len(text) <= TOKEN_TEXT_MAX_CHARACTERS and text.isascii()
         # Error reports may show the locals of each frame, so the secret is deleted from this one.
@@ -104,8 +104,8 @@ class Access:
             return tokens.check(unit, token, now_micros=now)
 
     def exchange(self, client_id: str, client_secret: str) -> tuple[BearerToken, Grant]:
-        """Exchange a long-lived token, given as client id and secret, for a short-lived one with the same rights."""
-        secret, client_secret = [client_secret], ""  # as in `authenticate`, this frame does not keep the secret
+        """Exchange a long-lived token, given as its id and secret, for a short-lived one with the same rights."""
+        secret, client_secret = [client_secret], ""  # `pop` empties the list: this frame too must not keep the secret
         parent = self.authenticate(secret.pop())
         if parent.token_id != client_id:
             raise tokens.unknown_token_error()
@@ -114,9 +114,9 @@ class Access:
         return token, self._derive(parent, token.sha256, seconds=ACCESS_TOKEN_SECONDS, attempt_id=None)
 
     def issue_attempt_token(self, grant: Grant, attempt_id: str, secret_sha256: str) -> Grant:
-        """Issue a short-lived token that is valid only for one live attempt of the caller's domain.
+        """Issue a short-lived token that is valid only for one live attempt of the caller's domain; returns its grant.
 
-        The caller draws the secret and sends its hash, so the same request again returns the same token.
+        The caller draws the secret and sends its hash, so a repeated request returns the same grant.
         """
         _require_not_derived(grant)
         return self._derive(grant, secret_sha256, seconds=ATTEMPT_TOKEN_SECONDS, attempt_id=attempt_id)
@@ -125,7 +125,7 @@ class Access:
         now = self._clock.now_micros()
 
         def work(unit: Unit) -> Grant:
-            # During the overlap of a rotation the parent's successor limits the lifetime.
+            # If the parent was rotated, its newest successor limits the lifetime.
             newest = tokens.newest(unit, parent)
             tokens.require_live(newest, now)
             expires = min(newest.expires_micros, now + seconds * _MICROS)
@@ -134,8 +134,8 @@ class Access:
                 require_domain(parent, workloads.get(unit, attempt.workload_id).opening.domain)
                 if attempt.state not in ATTEMPT.live():
                     raise Code.ATTEMPT_ENDED(expected=", ".join(ATTEMPT.live()), got=attempt.state)
-                unit.lock_name(f"token {secret_sha256}")
-                issued = tokens.find_issued(unit, secret_sha256, lasting=newest, attempt_id=attempt_id)
+                unit.lock_name(f"token {secret_sha256}")  # of equal requests at the same time one issues the token
+                issued = tokens.find_issued(unit, secret_sha256, parent=newest, attempt_id=attempt_id)
                 if issued is not None:
                     tokens.require_live(issued, now)
                     return issued
@@ -153,9 +153,9 @@ class Access:
         return self._ledger.transact(work, at_micros=now)
 
 
-def refuse_attempt_token(grant: Grant, *, but: str | None = None) -> None:
-    """Raise if the token is for one attempt, unless that attempt is `but`."""
-    if grant.attempt_id is not None and grant.attempt_id != but:
+def refuse_attempt_token(grant: Grant, *, allowed_attempt_id: str | None = None) -> None:
+    """Raise if the token is for one attempt only, and not for the allowed one."""
+    if grant.attempt_id is not None and grant.attempt_id != allowed_attempt_id:
         raise Code.PERMISSION_DENIED(reason="token_of_other_attempt", expected=grant.attempt_id, got="another")
 
 

@@ -1,6 +1,6 @@
 """Locks among threads of this process, among processes of this machine, and among Stewards of a ledger.
 
-The system releases the second and third kind when the process that holds them ends, even by a crash.
+The operating system or the database releases the second and third kind when their process ends, even by a crash.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ProcessLock:
         except BlockingIOError:
             holder = os.read(descriptor, 32).decode("ascii", "replace").strip()
             os.close(descriptor)
-            raise in_use(ascii(holder)[1:-1]) from None
+            raise in_use(ascii(holder)[1:-1]) from None  # without the quotes that `ascii` adds
         except OSError as error:
             os.close(descriptor)
             raise unavailable(error) from None
@@ -95,7 +95,7 @@ def serve_alone(ledger: Ledger) -> Iterator[None]:
 
 @contextlib.contextmanager
 def hold_work(ledger: Ledger, subject: str) -> Iterator[None]:
-    """Hold the lock among Stewards on this attempt or workload. Raises `work_held` if another Steward has it."""
+    """Hold the lock on an attempt, its clean-up, or a workload. Raises `work_held` if another Steward has it."""
     with ledger.try_lock(f"work on {subject}") as is_locked:
         if not is_locked:
             raise Code.WORK_HELD(got=subject)
@@ -103,6 +103,6 @@ def hold_work(ledger: Ledger, subject: str) -> Iterator[None]:
 
 
 def is_work_held(ledger: Ledger, subject: str) -> bool:
-    """Whether a Steward of the ledger is working on this attempt or workload."""
+    """Whether a Steward of the ledger holds the lock on this attempt or workload."""
     with ledger.try_lock(f"work on {subject}") as is_locked:
         return not is_locked

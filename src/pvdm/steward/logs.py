@@ -1,6 +1,6 @@
 """Writes JSON lines on the logger `pvdm.steward`: one for each request, exception and event.
 
-No line holds a header, a body or a query value. A request to change a workload names that workload.
+No line holds a header, a body or a query value. The line of an operator's request to change a workload names it.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def log_request(request: LoggedRequest, status: int | None) -> None:
 
 
 def log_exception(request: LoggedRequest, error: BaseException) -> None:
-    """Log type, code and frames of an exception, without its message and locals, which may hold secrets."""
+    """Log type, reason and frames of an exception, without its message and locals, which may hold secrets."""
     log_failure("exception", error, request_id=request.request_id, route=request.route)
 
 
 def log_failure(event: str, error: BaseException, **facts: str | int | None) -> None:
-    """Log an exception of the Steward's own work, also without its message and locals."""
+    """Log an exception of work that has no request, as `log_exception` does."""
     _write(logging.ERROR, {"event": event, **facts, **_error_facts(error)})
 
 
@@ -77,10 +77,10 @@ def log_error(event: str, **facts: str | int | None) -> None:
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats the lines of other loggers, such as uvicorn's, as JSON, and leaves out what may hold secrets."""
+    """Formats the lines of other loggers, such as uvicorn's, as JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line as JSON; an exception by its type, code and frames."""
+        """The line as JSON. Leaves out an exception's message, and the arguments of its line: they may hold secrets."""
         if record.name == LOGGER.name:
             return record.getMessage()
         line: dict[str, object] = {"time": _now(), "level": record.levelname, "event": record.name}
@@ -103,6 +103,6 @@ def _error_facts(error: BaseException) -> dict[str, object]:
     frames = traceback.extract_tb(error.__traceback__)[-FRAMES_MAX:]
     return {
         "type": type(error).__name__,
-        "code": error.reason if isinstance(error, PvdmError) else None,
+        "code": error.reason if isinstance(error, PvdmError) else None,  # the field "code" holds the error's reason
         "frames": [f"{'/'.join(PurePath(frame.filename).parts[-3:])}:{frame.lineno}" for frame in frames],
     }

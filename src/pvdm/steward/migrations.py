@@ -1,4 +1,4 @@
-"""Applies signed migrations: the approved updates change the table's metadata and enter the log in one transaction."""
+"""Applies signed migrations: one transaction changes a protected table as approved, and logs the migration."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pvdm.model.contract import DataProductContract
 from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import MIGRATION_UPDATES_MAX_BYTES, Migration
 from pvdm.steward.access import visible_domain
-from pvdm.steward.protections import Approvals, JudgedApproval, find_table, refuse_replay, require_current
+from pvdm.steward.protections import Approvals, VerifiedApproval, find_table, refuse_replay, require_current
 from pvdm.steward.record.recorder import Document
 from pvdm.steward.work.contracts import require_target_fit
 from pvdm.steward.work.opened import contract_of
@@ -44,12 +44,12 @@ class Migrations:
         self._catalog = approvals.catalog
 
     def submit(self, envelope: bytes, grant: Grant) -> SubmittedMigration:
-        """Apply a migration; a repetition changes nothing."""
+        """Verify a signed migration and apply it; the same bytes again change nothing."""
         applied = Applied.BEFORE
 
-        def accept(judged: JudgedApproval[Migration]) -> None:
+        def accept(approval: VerifiedApproval[Migration]) -> None:
             nonlocal applied
-            self._apply(judged, grant)
+            self._apply(approval, grant)
             applied = Applied.NOW
 
         migration_id = self._approvals.accept_once(envelope, Migration, accept)
@@ -66,7 +66,7 @@ class Migrations:
         )
 
     def get(self, migration_id: str, grant: Grant) -> MigrationView:
-        """One migration of the caller's domain."""
+        """One migration of the caller's domain. Raises if it is unknown or of another domain."""
         with self._ledger.read() as unit:
             found = protections.find_migration(unit, migration_id)
             if found is None:
@@ -74,13 +74,13 @@ class Migrations:
             require_domain(grant, found.domain)
             return _view(found, statements.get(unit, migration_id))
 
-    def listed(self, grant: Grant) -> list[MigrationView]:
-        """Every migration of the caller's domain, newest first."""
+    def list_migrations(self, grant: Grant) -> list[MigrationView]:
+        """The latest migrations of the caller's domain, newest first."""
         with self._ledger.read() as unit:
             found = protections.list_newest_migrations(unit, domain=visible_domain(grant))
             return [_view(each, statements.get(unit, each.migration_id)) for each in found]
 
-    def table(self, levels: Levels, name: str, grant: Grant) -> TargetView:
+    def show_table(self, levels: Levels, name: str, grant: Grant) -> TargetView:
         """The table as it is now, for an operator who prepares an approval."""
         found = self._catalog.tables.load(grant, levels, name)
         return TargetView(
@@ -92,8 +92,8 @@ class Migrations:
             metadata=found.metadata.to_bytes().decode(),
         )
 
-    def namespace(self, levels: Levels, grant: Grant) -> TargetView:
-        """The namespace as it is now."""
+    def show_namespace(self, levels: Levels, grant: Grant) -> TargetView:
+        """The namespace as it is now, for an operator who prepares an approval."""
         found = self._catalog.namespaces.get(grant, levels)
         return TargetView(
             kind="namespace",
@@ -104,60 +104,62 @@ class Migrations:
             metadata=None,
         )
 
-    def _apply(self, judged: JudgedApproval[Migration], grant: Grant) -> None:
-        catalog, migration = self._catalog, judged.predicate
+    def _apply(self, approval: VerifiedApproval[Migration], grant: Grant) -> None:
+        catalog, migration = self._catalog, approval.predicate
         with self._ledger.read() as unit:
             row, levels = find_table(unit, migration.table, grant, catalog.name)
-        contract = self._judge_contract(judged, row, levels, grant)
-        require_fit = None if contract is None else self._approvals.sources.judge(contract, row.table_uuid)
+        contract = self._contract_to_check(approval, row, levels, grant)
+        sources = self._approvals.sources
+        require_source_fit = None if contract is None else sources.check_source(contract, row.table_uuid)
         change = Change(levels, row.name, (), parse_updates(migration.updates))
 
         def permit(before: CatalogState, after: TableMetadata, data: bytes) -> Permit:
             require_protectable(after)
-            if contract is not None and require_fit is not None:
-                require_target_fit(contract, after, self._approvals.extracts)
-                require_fit(to_model(after.current_schema))
-            return permit_migration(judged.approval, before.row, before.metadata, after, data)
+            if contract is not None and require_source_fit is not None:
+                require_target_fit(contract, after, self._approvals.spark_extraction)
+                require_source_fit(to_model(after.current_schema))
+            return permit_migration(approval.statement, before.row, before.metadata, after, data)
 
-        def transact(swap: Callable[[Unit], list[TableRow]]) -> list[TableRow]:
-            """Write log entry, migration, contract and pointer in one transaction, before the outside checkpoint."""
-            document = Document(StatementKind.MIGRATION, judged.approval.statement_id, judged.envelope)
-            rows: list[TableRow] = []
+        def transact(swap_pointers: Callable[[Unit], list[TableRow]]) -> list[TableRow]:
+            """Write log entry, migration, contract and pointer in one transaction; `submit` updates the checkpoint."""
+            document = Document(StatementKind.MIGRATION, approval.statement.statement_id, approval.envelope)
+            migrated: list[TableRow] = []
 
             def work(unit: Unit, log_indexes: Sequence[int]) -> None:
-                require_current(unit, judged)
-                rows[:] = [_store(unit, judged, row, log_indexes[0]) for row in swap(unit)]
+                require_current(unit, approval)
+                migrated[:] = [_store(unit, approval, each, log_indexes[0]) for each in swap_pointers(unit)]
 
             self._recorder.store([document], work)
-            return rows
+            return migrated
 
-        with refuse_replay(judged):
+        with refuse_replay(approval):
             catalog.commits.commit(grant, [change], permit=permit, transact=transact)
 
-    def _judge_contract(
-        self, judged: JudgedApproval[Migration], row: TableRow, levels: Levels, grant: Grant
+    def _contract_to_check(
+        self, approval: VerifiedApproval[Migration], row: TableRow, levels: Levels, grant: Grant
     ) -> DataProductContract | None:
-        """The contract that the table will be under; None if neither the contract nor the columns change."""
-        migration = judged.predicate
+        """The contract that the migrated table must fit; None if neither contract nor schema changes."""
+        migration = approval.predicate
         if migration.contract is not None:
-            return self._approvals.judge_table_contract(migration.contract, row, levels, grant)
+            return self._approvals.check_table_contract(migration.contract, row, levels, grant)
         if row.contract_hash is None or migration.before.schema_fingerprint == migration.after.schema_fingerprint:
-            return None
+            return None  # the permit refuses a table without a contract
         with self._ledger.read() as unit:
             return contract_of(unit, row.contract_hash)
 
 
-def _store(unit: Unit, judged: JudgedApproval[Migration], row: TableRow, log_index: int) -> TableRow:
-    migration = judged.predicate
-    record = migration_record(judged.approval.statement_id, migration, row.domain, row.pointer.sha256)
-    protections.put(unit, record, migration.contract, judged.envelope, log_index=log_index)
+def _store(unit: Unit, approval: VerifiedApproval[Migration], row: TableRow, log_index: int) -> TableRow:
+    """Store the migration, and its contract if it has one; returns the table's row afterwards."""
+    migration = approval.predicate
+    record = migration_record(approval.statement.statement_id, migration, row.domain, row.pointer.sha256)
+    protections.put(unit, record, migration.contract, approval.envelope, log_index=log_index)
     return row if migration.contract is None else tables.protect(unit, row, migration.after.contract_sha256)
 
 
 def migration_record(
     migration_id: str, migration: Migration, domain: str, metadata_sha256: str | None
 ) -> MigrationRecord:
-    """What the ledger indexes of a migration; `metadata_sha256` is the hash of the metadata after it."""
+    """The ledger's row for a migration; `metadata_sha256` is the hash of the table's metadata after the migration."""
     return MigrationRecord(
         migration_id=migration_id,
         table_uuid=migration.table.uuid,

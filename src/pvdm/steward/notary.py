@@ -23,7 +23,7 @@ from pvdm.model.statements.epoch import EpochStage
 from pvdm.steward.access import Access
 from pvdm.steward.cleanup.quarantine import QuarantineFiles
 from pvdm.steward.cleanup.vault import VaultUsage
-from pvdm.steward.config.ledger_agreement import require_common_settings, require_table_folders, store_common_settings
+from pvdm.steward.config.ledger_agreement import require_shared_settings, require_table_folders, store_shared_settings
 from pvdm.steward.config.resources import archive_folder, open_keys, open_mounts, outside_file
 from pvdm.steward.config.steward import FileKeys, StewardConfig
 from pvdm.steward.migrations import Migrations
@@ -49,7 +49,7 @@ from pvdm.trust.root import require_root_current
 from pvdm.verify.fetch import Files
 from pvdm.verify.spark.access import StoreAccess
 
-Clock = Callable[[], int]
+Clock = Callable[[], int]  # gives microseconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,14 +72,15 @@ class Notary(Pipeline):
 
     def readiness(self) -> tuple[PvdmError, ...]:
         """The errors that keep the Steward from its work now; empty when it is ready."""
+        bucket_checks = [] if self.buckets is None else [self.buckets.require]
         checks: list[Callable[[], object]] = [
             self.clock.now_micros,
             lambda: require_root_current(self.trust.current(), self.clock.trusted_micros()),
             lambda: self.trust.require_trusted(self.keys.epoch_for(None)),
             self.recorder.require_consistent,
-            *([] if self.buckets is None else [self.buckets.require]),
+            *bucket_checks,
             self.folders.require,
-            kernel_engine,  # only the kernel reads staged files
+            kernel_engine,  # raises without the Rust kernel, which is needed to read staged files
         ]
         errors: dict[str, PvdmError] = {}
         for check in checks:
@@ -98,12 +99,12 @@ class Notary(Pipeline):
         self.ledger.transact(self.clock.mark, at_micros=self.clock.now_micros())
 
     def tidy(self) -> None:
-        """Delete stored responses that have expired, old metadata files, and files that crashes left behind.
+        """Delete stored responses that have expired, old metadata files and manifests, and files that crashes left.
 
-        Raises if the log contradicts the outside checkpoint: the ledger may be an old copy, which lacks newer files.
+        Raises if the log contradicts the outside checkpoint, since an old copy of the ledger would delete newer files.
         """
         self.recorder.require_consistent()
-        if self.clock.is_ready():
+        if self.clock.is_ready():  # not while it waits for an operator after a jump
             self.catalog.requests.forget_old(self.clock.now_micros())
             self.catalog.orphan_sweep.sweep()
             self.catalog.retention.sweep()
@@ -122,16 +123,16 @@ class Notary(Pipeline):
 
 
 def open_notary(config: StewardConfig, *, wall: Clock = wall_micros, monotonic: Clock = monotonic_micros) -> Notary:
-    """Open a Steward that was created before; its log must continue the outside checkpoint."""
+    """Open an existing Steward. Raises if its ledger does not fit its outside checkpoint, settings and folders."""
     with contextlib.ExitStack() as undo:
         notary = assemble_notary(config, undo, wall=wall, monotonic=monotonic)
         with notary.ledger.read() as unit:
-            restores.require_none(unit)
+            restores.require_none_unfinished(unit)  # an interrupted restore must be finished first
         require_table_folders(notary.ledger, config.catalog)
-        are_stored = require_common_settings(notary.ledger, config)
+        are_stored = require_shared_settings(notary.ledger, config)
         notary.recorder.begin()
         if not are_stored:
-            store_common_settings(notary.ledger, config, at_micros=notary.clock.trusted_micros())
+            store_shared_settings(notary.ledger, config, at_micros=notary.clock.trusted_micros())
         # A Steward whose clock jumped starts too, so that an operator can log in and confirm the time.
         if notary.clock.is_ready():
             notary.epochs.log_missing("logged at start, after an interruption")
@@ -141,7 +142,7 @@ def open_notary(config: StewardConfig, *, wall: Clock = wall_micros, monotonic: 
 
 
 def assemble_notary(config: StewardConfig, undo: contextlib.ExitStack, *, wall: Clock, monotonic: Clock) -> Notary:
-    """Open the parts of a Steward that was created before, without comparing the outside checkpoint yet."""
+    """Open the parts of an existing Steward, without the checks of `open_notary`; `undo` closes them."""
     ledger, clock = _open_ledger(config, undo, wall, monotonic)
     keys = open_keys(config.keys, LedgerEpochs(ledger, clock))
     undo.callback(keys.close)
@@ -154,7 +155,7 @@ def create_notary(
 ) -> Notary:
     """Create a Steward: keys, first epoch, first log entries, outside checkpoint. Existing parts are kept."""
     with contextlib.ExitStack() as undo:
-        # New keys would make another notary under the old name, which no trust root names.
+        # New keys would make another notary of the same name, and no trust root has its keys.
         keystore = config.keys.path if isinstance(config.keys, FileKeys) else None
         is_missing = keystore is not None and not keystore.exists()
         if is_missing and outside_file(config).exists():
@@ -162,8 +163,8 @@ def create_notary(
             raise Code.KEYSTORE_LOST(expected=f"the keystore {keystore}", got=got)
         ledger, clock = _open_ledger(config, undo, wall, monotonic)
         with ledger.read() as unit:
-            restores.require_none(unit)
-        require_common_settings(ledger, config, creating=True)
+            restores.require_none_unfinished(unit)
+        require_shared_settings(ledger, config, creating=True)
         if is_missing and (size := LedgerLogReader(ledger).size()):
             got = f"none, beside a ledger whose log has {size} entries"
             raise Code.KEYSTORE_LOST(expected=f"the keystore {keystore}", got=got)
@@ -179,13 +180,13 @@ def create_notary(
         notary.recorder.begin()
         notary.epochs.log_missing(reason)
         # Stored last, so that a configuration that is refused above can still be corrected.
-        store_common_settings(ledger, config, at_micros=clock.trusted_micros(), creating=True)
+        store_shared_settings(ledger, config, at_micros=clock.trusted_micros(), creating=True)
         undo.pop_all()
         return notary
 
 
 def log_keys(book: EpochBook, origin: str) -> Iterable[NoteKey]:
-    """The log keys of all epochs, in any state, since old checkpoints stay signed by old keys."""
+    """The public log keys of all epochs, in any state, since old checkpoints stay signed by old keys."""
     for epoch in book.epochs:
         public = epoch.key(KeyRole.LOG).public
         if public is not None:
@@ -196,8 +197,8 @@ def known_log_keys(ledger: Ledger, book: EpochBook, origin: str) -> list[NoteKey
     """The log keys of all epochs, and those that operators named at a restore of this log."""
     with ledger.read() as unit:
         restored = restores.list_log_keys(unit)
-    given = (NoteKey(origin, der) for der, note in restored if read_unverified(note).checkpoint.origin == origin)
-    return [*log_keys(book, origin), *given]
+    named = (NoteKey(origin, der) for der, note in restored if read_unverified(note).checkpoint.origin == origin)
+    return [*log_keys(book, origin), *named]
 
 
 def _open_ledger(
@@ -205,8 +206,8 @@ def _open_ledger(
 ) -> tuple[Ledger, LedgerClock]:
     ledger = open_ledger(config.ledger_url)
     undo.callback(ledger.close)
-    migrate(ledger, at_micros=wall())
-    if wall is not wall_micros:  # boot id and database time say nothing about the caller's own clock
+    migrate(ledger, at_micros=wall())  # the schema of the database
+    if wall is not wall_micros:  # a clock of the caller's own cannot be checked by boot id and database time
         return ledger, LedgerClock(ledger, wall=wall, monotonic=monotonic)
     return ledger, LedgerClock(ledger, monotonic=monotonic, boot=boot_id(), second_micros=database_micros(ledger))
 
@@ -237,7 +238,7 @@ def _build(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: KeyS
     spark = None
     if config.spark is not None:
         spark = SparkVerifier(config.spark, access, Files(stores), StoreAccess(config.s3, config.vending))
-    extracts = None if spark is None else spark.extraction
+    spark_extraction = None if spark is None else spark.extraction
     parts = PipelineParts(
         config=config,
         ledger=ledger,
@@ -254,7 +255,7 @@ def _build(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: KeyS
     )
     pipeline = build_pipeline(parts)
     vault = Vault(config.catalog.vault, stores)
-    approvals = Approvals(ledger, clock, recorder, trust, catalog, pipeline.sources, extracts)
+    approvals = Approvals(ledger, clock, recorder, trust, catalog, pipeline.sources, spark_extraction)
     return Notary(
         **fields_of(pipeline),
         outside=outside,
@@ -275,16 +276,16 @@ def _build(config: StewardConfig, ledger: Ledger, clock: LedgerClock, keys: KeyS
 
 def _open_catalog(config: StewardConfig, ledger: Ledger, clock: LedgerClock, stores: Stores) -> Catalog:
     catalog = config.catalog
-    # Places of the Steward's own files, besides the catalog's folders: no table may lie there.
+    # No table may lie where the Steward keeps its other files.
     reserved: list[Place | None] = [config.outside_at or config.outside_path, config.archive_at or config.archive]
     reserved += [config.keys.path if isinstance(config.keys, FileKeys) else None, ledger.file]
-    own = tuple(each for each in reserved if each is not None)
+    other_places = tuple(each for each in reserved if each is not None)
     return open_catalog(
         ledger,
         clock,
         name=catalog.name,
         warehouse=catalog.warehouse,
-        homes=StewardPlaces(catalog.metadata, catalog.vault, own),
+        steward_places=StewardPlaces(catalog.metadata, catalog.vault, other_places),
         stores=stores,
         vending=config.vending,
         mounts=open_mounts(catalog.upstreams, config.s3),
@@ -292,7 +293,7 @@ def _open_catalog(config: StewardConfig, ledger: Ledger, clock: LedgerClock, sto
 
 
 def _bucket_health(config: StewardConfig) -> StoreHealth | None:
-    """The health check of the buckets that the configuration names."""
+    """The health check of the buckets that the configuration names; None without an object store."""
     if config.s3 is None:
         return None
     catalog = config.catalog
@@ -302,7 +303,7 @@ def _bucket_health(config: StewardConfig) -> StoreHealth | None:
 
 
 def _folder_health(config: StewardConfig, ledger: Ledger) -> FolderHealth:
-    """The check of the local folders that the Steward writes to."""
+    """The check of the local folders of outside checkpoint, ledger, warehouse, metadata and vault."""
 
     def has_tables() -> bool:
         with ledger.read() as unit:
@@ -312,19 +313,19 @@ def _folder_health(config: StewardConfig, ledger: Ledger) -> FolderHealth:
         with ledger.read() as unit:
             return receipts.any_exist(unit)
 
-    # Other checks report a missing outside checkpoint or ledger.
-    used: list[tuple[Place | None, Callable[[], bool]]] = [
+    # Each folder, and whether it must exist by now. Other checks report a lost outside checkpoint or ledger.
+    folders: list[tuple[Place | None, Callable[[], bool]]] = [
         (None if config.outside_at is not None else config.outside_path.parent, lambda: False),
         (None if ledger.file is None else ledger.file.parent, lambda: False),
     ]
     only_read: set[Path] = set()
     warehouse = parse_location(config.catalog.warehouse)
     if warehouse.scheme == "file":
-        used.append((warehouse, has_published))  # engines create it with their first file
+        folders.append((warehouse, has_published))  # engines create it with their first file
         only_read.add(warehouse.local)
-    used += [(config.catalog.metadata, has_tables), (config.catalog.vault, has_published)]
-    places = [(location_of(place), in_use) for place, in_use in used if place is not None]
-    return FolderHealth({place.local: in_use for place, in_use in places if place.scheme == "file"}, only_read)
+    folders += [(config.catalog.metadata, has_tables), (config.catalog.vault, has_published)]
+    places = [(location_of(place), must_exist) for place, must_exist in folders if place is not None]
+    return FolderHealth({place.local: must_exist for place, must_exist in places if place.scheme == "file"}, only_read)
 
 
 def _require_created(book: EpochBook) -> None:

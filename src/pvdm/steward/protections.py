@@ -1,4 +1,4 @@
-"""Accepts signed approvals, and puts protections into force: verified, logged and applied in one transaction."""
+"""Verifies signed approvals (protections and migrations); logs each protection and applies it in one transaction."""
 
 from __future__ import annotations
 
@@ -46,22 +46,22 @@ from pvdm.verify.spark.extracting import SparkExtraction
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedApproval(Generic[A]):
+class VerifiedApproval(Generic[A]):
     """A verified approval with its bytes, and the ids of all trust roots at the time of its verification."""
 
-    approval: VerifiedStatement[A]
+    statement: VerifiedStatement[A]
     envelope: bytes
     trust_root_ids: tuple[str, ...]
 
     @property
     def predicate(self) -> A:
-        """The approved statement."""
-        return self.approval.predicate
+        """The migration or protection that the operator signed."""
+        return self.statement.predicate
 
 
 @dataclass(frozen=True, slots=True)
 class Approvals:
-    """Verifies approvals by the trust root, and the contracts that they bring."""
+    """Verifies the signatures of approvals by the trust root, and checks the contracts in them."""
 
     ledger: Ledger
     clock: LedgerClock
@@ -69,10 +69,10 @@ class Approvals:
     trust: TrustRoots
     catalog: Catalog
     sources: Sources
-    extracts: SparkExtraction | None
+    spark_extraction: SparkExtraction | None
 
-    def accept_once(self, envelope: bytes, kind: type[A], accept: Callable[[JudgedApproval[A]], None]) -> str:
-        """Verify and accept the approval, unless exactly these bytes were accepted before; returns its id."""
+    def accept_once(self, envelope: bytes, kind: type[A], accept: Callable[[VerifiedApproval[A]], None]) -> str:
+        """Verify the approval and call `accept`, unless exactly these bytes were accepted before; returns its id."""
         with translate_refusals("approval"):
             parsed = parse_envelope(envelope)
             read_statement(parsed.payload, kind)
@@ -80,54 +80,54 @@ class Approvals:
         if not self._is_stored(statement_id, envelope):
             try:
                 trust_root_ids = self.trust.ids()
-                approval = verify_approval(envelope, self.trust.current(), kind, now=self.clock.now_micros())
-                if approval.predicate.contract is not None:
-                    parse_contract(approval.predicate.contract.encode())
-                accept(JudgedApproval(approval, envelope, trust_root_ids))
+                statement = verify_approval(envelope, self.trust.current(), kind, now=self.clock.now_micros())
+                if statement.predicate.contract is not None:
+                    parse_contract(statement.predicate.contract.encode())  # raises if it is invalid
+                accept(VerifiedApproval(statement, envelope, trust_root_ids))
             except (NotAllowedError, ConflictError):
-                # A concurrent call with the same bytes may have stored it first; that is no replay.
+                # A concurrent call may have stored the same bytes first; then this call succeeds too.
                 if not self._is_stored(statement_id, envelope):
                     raise
         return statement_id
 
-    def judge_table_contract(self, text: str, row: TableRow, levels: Levels, grant: Grant) -> DataProductContract:
-        """Parse a contract; require that it is for this table and that the caller may read its source."""
-        contract = contracts.require_servable(text, extracts=self.extracts)
+    def check_table_contract(self, text: str, row: TableRow, levels: Levels, grant: Grant) -> DataProductContract:
+        """Parse a contract. Raises unless it is for this table, can be served, and the caller may read its source."""
+        contract = contracts.require_servable(text, self.spark_extraction)
         contracts.require_for_table(contract, (*levels, row.name), row.domain)
         contracts.require_source_reached(self.ledger, contract, grant)
         return contract
 
     def _is_stored(self, statement_id: str, envelope: bytes) -> bool:
-        """Whether exactly these bytes were accepted before; other signatures are a new approval."""
+        """Whether exactly these bytes were accepted before; an envelope with other signatures is a new approval."""
         with self.ledger.read() as unit:
             found = statements.find(unit, statement_id)
         return found is not None and found.envelope == envelope
 
 
-def require_current(unit: Unit, judged: JudgedApproval[Migration] | JudgedApproval[Protection]) -> None:
-    """Require, in the transaction that applies it, that no trust root or restore came after the verification."""
-    if statements.ids_of_kind(unit, StatementKind.TRUST_ROOT) != judged.trust_root_ids:
-        raise Code.TRUST_ROOT_MOVED("a trust root was accepted meanwhile", hint="submit it again")
-    restores.require_issued_after(unit, judged.predicate.issued_at, what="approval")
+def require_current(unit: Unit, approval: VerifiedApproval[Migration] | VerifiedApproval[Protection]) -> None:
+    """Raise if a trust root was accepted since the verification, or the ledger was restored since the signature."""
+    if statements.ids_of_kind(unit, StatementKind.TRUST_ROOT) != approval.trust_root_ids:
+        raise Code.TRUST_ROOT_MOVED("a trust root was accepted meanwhile", hint="submit the approval again")
+    restores.require_issued_after(unit, approval.predicate.issued_at, what="approval")
 
 
 @contextlib.contextmanager
-def refuse_replay(judged: JudgedApproval[Migration] | JudgedApproval[Protection]) -> Iterator[None]:
+def refuse_replay(approval: VerifiedApproval[Migration] | VerifiedApproval[Protection]) -> Iterator[None]:
     """Turn the conflict over a used nonce into `approval_replayed`."""
     try:
         yield
     except ConflictError as error:
         if error.code != Code.NONCE_TAKEN:
             raise
-        raise Code.APPROVAL_REFUSED(reason="approval_replayed", got=judged.predicate.nonce) from None
+        raise Code.APPROVAL_REFUSED(reason="approval_replayed", got=approval.predicate.nonce) from None
 
 
 def find_table(unit: Unit, signed: TableRef, grant: Grant, catalog: str) -> tuple[TableRow, Levels]:
-    """The table that the approval names; its UUID, name, catalog and domain must be right."""
+    """The row and the namespace of the approval's table. Raises if UUID, name, catalog or domain do not match."""
     _require_equal("approval_wrong_catalog", expected=catalog, got=signed.catalog)
     row = tables.find_by_uuid(unit, signed.uuid)
     if row is None:
-        message, expected = "the approval is for a table that is not here", "a table of this catalog"
+        message, expected = "the approval is for a table that is not in this catalog", "a table of this catalog"
         raise Code.APPROVAL_REFUSED(message, reason="approval_wrong_table", expected=expected, got=signed.uuid)
     require_domain(grant, row.domain)
     levels = levels_of(unit, row)
@@ -136,7 +136,7 @@ def find_table(unit: Unit, signed: TableRef, grant: Grant, catalog: str) -> tupl
 
 
 def find_namespace(unit: Unit, signed: NamespaceRef, grant: Grant, catalog: str) -> Namespace:
-    """The namespace that the approval names; its id, name, catalog and domain must be right."""
+    """The approval's namespace. Raises if id, name, catalog or domain do not match."""
     _require_equal("approval_wrong_catalog", expected=catalog, got=signed.catalog)
     found = namespaces.find_by_id(unit, signed.id)
     if found is None:
@@ -152,7 +152,7 @@ def _require_equal(reason: str, *, expected: str, got: str) -> None:
 
 
 class Protections:
-    """Accepts and lists protections."""
+    """Puts protections into force, and lists them."""
 
     def __init__(self, approvals: Approvals, files: FileReader) -> None:
         self._approvals = approvals
@@ -162,14 +162,14 @@ class Protections:
         self._catalog = approvals.catalog
 
     def submit(self, envelope: bytes, grant: Grant) -> ProtectionView:
-        """Put a table or a namespace under a contract, or end its protection; a repetition changes nothing."""
-        protection_id = self._approvals.accept_once(envelope, Protection, lambda judged: self._accept(judged, grant))
+        """Put a table or a namespace under a contract, or end its protection; the same bytes again change nothing."""
+        protection_id = self._approvals.accept_once(envelope, Protection, lambda signed: self._accept(signed, grant))
         found = self.get(protection_id, grant)
         self._recorder.cover()
         return found
 
     def get(self, protection_id: str, grant: Grant) -> ProtectionView:
-        """One protection of the caller's domain."""
+        """One protection of the caller's domain. Raises if it is unknown or of another domain."""
         with self._ledger.read() as unit:
             found = protections.find(unit, protection_id)
             if found is None:
@@ -177,8 +177,8 @@ class Protections:
             require_domain(grant, found.domain)
             return _view(found, statements.get(unit, protection_id))
 
-    def listed(self, grant: Grant) -> list[ProtectionView]:
-        """Every protection of the caller's domain, newest first."""
+    def list_protections(self, grant: Grant) -> list[ProtectionView]:
+        """The latest protections of the caller's domain, newest first."""
         with self._ledger.read() as unit:
             found = protections.list_newest(unit, domain=visible_domain(grant))
             return [_view(each, statements.get(unit, each.protection_id)) for each in found]
@@ -193,7 +193,7 @@ class Protections:
         after: Levels | None = None,
         count: int,
     ) -> list[ProtectedObject]:
-        """The tables or namespaces of the caller's domain that are protected now, by name."""
+        """At most `count` protected objects of the caller's domain, by name; `levels`, `name`, `after` limit them."""
         domain = visible_domain(grant)
         with self._ledger.read() as unit:
             if kind == "namespace":
@@ -205,85 +205,89 @@ class Protections:
                 unit, domain=domain, levels=levels, name=name, after=last_table, count=count
             )
 
-    def contract(self, sha256: str, grant: Grant) -> bytes:
+    def get_contract(self, sha256: str, grant: Grant) -> bytes:
         """The bytes of a contract; raises unless a table or namespace of the caller's domain is or was under it."""
         with self._ledger.read() as unit:
             body = protections.get_contract(unit, sha256)
             domains = protections.contract_domains(unit, sha256)
         if not any(grant.reaches(domain) for domain in domains):
-            require_domain(grant, next(iter(domains), ""))
+            require_domain(grant, next(iter(domains), ""))  # raises: none of the domains is the caller's
         return body
 
-    def _accept(self, judged: JudgedApproval[Protection], grant: Grant) -> None:
-        document = Document(StatementKind.PROTECTION, judged.approval.statement_id, judged.envelope)
-        target = judged.predicate.target
+    def _accept(self, approval: VerifiedApproval[Protection], grant: Grant) -> None:
+        document = Document(StatementKind.PROTECTION, approval.statement.statement_id, approval.envelope)
+        target = approval.predicate.target
 
         def store() -> None:
             if isinstance(target, TableTarget):
-                apply = self._prepare_table(judged, target, grant)
+                apply = self._prepare_table(approval, target, grant)
             else:
-                apply = self._prepare_namespace(judged, target, grant)
+                apply = self._prepare_namespace(approval, target, grant)
 
             def work(unit: Unit, log_indexes: Sequence[int]) -> None:
-                require_current(unit, judged)
-                record, contract = apply(unit), judged.predicate.contract
-                protections.put(unit, record, contract, judged.envelope, log_index=log_indexes[0])
+                require_current(unit, approval)
+                record, contract = apply(unit), approval.predicate.contract
+                protections.put(unit, record, contract, approval.envelope, log_index=log_indexes[0])
 
             self._recorder.store([document], work)
 
-        with refuse_replay(judged):
+        with refuse_replay(approval):
             retry_if_row_changed(store)
 
     def _prepare_table(
-        self, judged: JudgedApproval[Protection], target: TableTarget, grant: Grant
+        self, approval: VerifiedApproval[Protection], target: TableTarget, grant: Grant
     ) -> Callable[[Unit], ProtectionRecord]:
-        """Check the protection against the table as it is now; returns the function that applies it."""
+        """Check the protection against the table as it is now; returns the function that puts it into force."""
         with self._ledger.read() as unit:
             row, levels = find_table(unit, target.table, grant, self._catalog.name)
         metadata = self._catalog.states.of(row).metadata
         contract = None
-        if judged.predicate.contract is not None:
-            contract = self._approvals.judge_table_contract(judged.predicate.contract, row, levels, grant)
-            contracts.require_target_fit(contract, metadata, self._approvals.extracts)
-        after = contract_after(judged.predicate, row.contract_hash)
+        if approval.predicate.contract is not None:
+            contract = self._approvals.check_table_contract(approval.predicate.contract, row, levels, grant)
+            contracts.require_target_fit(contract, metadata, self._approvals.spark_extraction)
+        new_contract_sha256 = contract_after(approval.predicate, row.contract_hash)
+        # The signed state includes a contract's hash: the one in force or, for a new protection, the signed one.
         require_state(target.state, metadata, row.contract_hash or target.contract_sha256)
         require_head(target.snapshot_id, metadata.current_snapshot_id)
         if contract is not None:
-            self._approvals.sources.judge(contract, row.table_uuid)(to_model(metadata.current_schema))
+            require_source_fit = self._approvals.sources.check_source(contract, row.table_uuid)
+            require_source_fit(to_model(metadata.current_schema))
         found_sha256 = None
-        if after is not None:
+        if new_contract_sha256 is not None:
             require_protectable(metadata)
             found_sha256 = hash_manifests(metadata, self._files)
-        record = protection_record(judged.approval.statement_id, judged.predicate, row.domain, found_sha256)
+        record = protection_record(approval.statement.statement_id, approval.predicate, row.domain, found_sha256)
 
         def apply(unit: Unit) -> ProtectionRecord:
             tables.lock(unit, [row.table_uuid])
-            # Fails if the row has changed since it was checked; then everything is checked again.
-            tables.protect(unit, row, after)
-            if row.upstream is not None and after is not None:
-                # An operator has signed for this history.
+            # Raises if the row has changed since it was checked; then everything is checked again.
+            tables.protect(unit, row, new_contract_sha256)
+            if row.upstream is not None and new_contract_sha256 is not None:
+                # The operator has signed for this history, so later checks accept its snapshots without proofs.
                 record_snapshots(unit, row.table_uuid, metadata, list_main_history(metadata))
             return record
 
         return apply
 
     def _prepare_namespace(
-        self, judged: JudgedApproval[Protection], target: NamespaceTarget, grant: Grant
+        self, approval: VerifiedApproval[Protection], target: NamespaceTarget, grant: Grant
     ) -> Callable[[Unit], ProtectionRecord]:
+        """As `_prepare_table`, for a namespace."""
         with self._ledger.read() as unit:
             found = find_namespace(unit, target.namespace, grant, self._catalog.name)
         contract = None
-        if judged.predicate.contract is not None:
-            contract = contracts.require_servable(judged.predicate.contract, extracts=self._approvals.extracts)
+        if approval.predicate.contract is not None:
+            contract = contracts.require_servable(approval.predicate.contract, self._approvals.spark_extraction)
             contracts.require_for_namespace(contract, found.levels, found.domain)
             contracts.require_source_reached(self._ledger, contract, grant)
-        after = contract_after(judged.predicate, found.protected_by)
+        new_contract_sha256 = contract_after(approval.predicate, found.protected_by)
         if contract is not None:
-            self._approvals.sources.judge(contract, None)(None)
-        record = protection_record(judged.approval.statement_id, judged.predicate, found.domain)
+            require_source_fit = self._approvals.sources.check_source(contract, None)
+            require_source_fit(None)  # a namespace has no schema
+        record = protection_record(approval.statement.statement_id, approval.predicate, found.domain)
 
         def apply(unit: Unit) -> ProtectionRecord:
-            namespaces.protect(unit, found, after)
+            namespaces.protect(unit, found, new_contract_sha256)
             return record
 
         return apply
@@ -292,7 +296,7 @@ class Protections:
 def protection_record(
     protection_id: str, protection: Protection, domain: str, found_sha256: str | None = None
 ) -> ProtectionRecord:
-    """What the ledger indexes of a protection; `found_sha256` is the hash of the manifests that it found."""
+    """The ledger's row for a protection; `found_sha256` is the hash of `main`'s manifests when it was applied."""
     target = protection.target
     return ProtectionRecord(
         protection_id=protection_id,
@@ -309,7 +313,7 @@ def protection_record(
 
 
 def contract_after(protection: Protection, current: str | None) -> str | None:
-    """The contract after a protection, or None after its end. Raises if it cannot follow on the contract `current`."""
+    """The contract's hash afterwards. Raises unless `current` is None (to protect) or the signed one (to unprotect)."""
     signed = protection.target.contract_sha256
     if protection.action is ProtectionAction.PROTECT:
         if current is not None:  # a migration changes the contract of a protected table
@@ -325,14 +329,14 @@ def contract_after(protection: Protection, current: str | None) -> str | None:
 
 
 def require_head(approved: int | None, head: int | None) -> None:
-    """Refuse if `main` has moved since the signature, since audits require a proof for each later snapshot."""
+    """Refuse if `main` is not at the approved snapshot, since audits require a proof for each later one."""
     if approved != head:
         expected, got = ("no snapshot" if each is None else f"snapshot {each}" for each in (approved, head))
         raise Code.APPROVAL_MAIN_MOVED(expected=expected, got=got)
 
 
 def hash_manifests(metadata: TableMetadata, reader: FileReader) -> str | None:
-    """Check every manifest of `main`'s snapshot and return their hash; None if `main` has no snapshot."""
+    """Check every manifest of `main`'s snapshot. Returns one hash over them; None if `main` has no snapshot."""
     head = metadata.current_snapshot
     if head is None:
         return None

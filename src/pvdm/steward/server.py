@@ -28,14 +28,15 @@ from pvdm.steward.notary import Notary
 
 BACKLOG_MAX: Final = 1_024
 KEEP_ALIVE_SECONDS: Final = 15
-_START_SECONDS: Final = 30
+_START_SECONDS: Final = 30  # for the thread to open the port
+_EXIT_SECONDS: Final = 5  # for the thread to end after its last request
 _ROOT_USER_ID: Final = 0
 _NOT_PRIVATE_BITS: Final = 0o177  # every permission but the owner's to read and write
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(notary: Notary) -> None:
-    """Serve until SIGTERM or SIGINT; running requests may finish within the limit, new ones are refused."""
+    """Serve until SIGTERM or SIGINT; then requests may finish within `shutdown_seconds`, and new ones are refused."""
     if notary.config.development:
         raise Code.DEVELOPMENT_NOT_SERVED(got=f"{notary.config.notary}, whose operator key lies in its own folder")
     log_to(sys.stderr)
@@ -82,7 +83,7 @@ class RunningServer:
         self.stop()
 
     def begin(self) -> None:
-        """Start the thread and wait until the service is up."""
+        """Start the thread and wait until the service is up. Raises `service_not_started` if it does not come up."""
         self._thread.start()
         self._server.up.wait(_START_SECONDS)
         if self._failure is not None or not self._server.started:
@@ -93,12 +94,12 @@ class RunningServer:
             ) from self._failure
 
     def stop(self) -> None:
-        """Wait for running requests, within the limit, and refuse new ones; a second call does nothing."""
+        """Refuse new requests, wait for running ones within `shutdown_seconds`, and end; a second call does nothing."""
         self._server.should_exit = True
-        self._thread.join(self._shutdown_seconds + 5)
+        self._thread.join(self._shutdown_seconds + _EXIT_SECONDS)
         if self._thread.is_alive():
             self._server.force_exit = True
-            self._thread.join(5)
+            self._thread.join(_EXIT_SECONDS)
         self._resources.close()
 
     def _serve(self) -> None:
@@ -111,7 +112,7 @@ class RunningServer:
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn server that does not raise a caught signal again when it stops, so that the code after it runs."""
+    """A uvicorn server that does not raise a caught signal again when it stops, so that the code after `run` runs."""
 
     def __init__(self, notary: Notary, url: str) -> None:
         super().__init__(_uvicorn_config(notary))
@@ -119,7 +120,7 @@ class _Server(uvicorn.Server):
         self._notary = notary
         if notary.spark is not None:
             notary.spark.set_service_address(url)
-        self.up = threading.Event()
+        self.up = threading.Event()  # set when the service has started, or has failed to
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
@@ -147,7 +148,7 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         del frame
-        if self.should_exit and sig == signal.SIGINT:
+        if self.should_exit and sig == signal.SIGINT:  # a second Ctrl-C does not wait for requests
             self.force_exit = True
         self.should_exit = True
 
@@ -194,15 +195,13 @@ def tls_context(service: ServiceConfig) -> ssl.SSLContext | None:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         context.load_cert_chain(service.tls_certificate, service.tls_key, password=_refuse_passphrase)
-    except PvdmError:
-        raise
     except OSError as error:
         raise _tls_error(error.strerror or type(error).__name__) from None
     return context
 
 
 def _require_private(key: Path) -> None:
-    """Require that only the service's user can read the key; it may be a link, which certificate tools create."""
+    """Require that this user or root owns the key, and only the owner can use it; links to it are allowed."""
     try:
         found = key.stat()
     except OSError as error:

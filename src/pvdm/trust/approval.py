@@ -1,4 +1,4 @@
-"""Statements signed by an operator: approvals of protections and migrations, and break-glass overrides."""
+"""Operators' approvals and break-glass overrides. A `require_` function raises unless its docstring holds."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ A = TypeVar("A", Migration, Protection)
 VERDICT_UNCHANGED_HINT: Final = "nothing was published; the verdict is unchanged"
 _HINTS: Final = {"approval": "nothing was changed", "override": VERDICT_UNCHANGED_HINT}
 MAIN_MOVED_HINT: Final = (
-    "nothing was published; main has moved: sign for a FAIL over the new base. A repair with the same bytes gives one; "
-    "where no attempt is left, another workload id does"
+    "nothing was published; main has moved: override a FAIL proof on the new base instead. A repair with the same "
+    "bytes makes such a proof; if no attempt is left, use another workload id"
 )
 
 
@@ -64,14 +64,13 @@ def verify_approval(data: bytes, root: TrustRoot, kind: type[A], *, now: int) ->
 def verify_override(
     data: bytes, root: TrustRoot, *, failed: VerifiedProof, now: int, used: Callable[[str], bool]
 ) -> VerifiedStatement[BreakGlass]:
-    """The override, signed with a break-glass key for exactly this FAIL proof. It waives the gate's check 4 only.
+    """The override, signed with a break-glass key for exactly this FAIL proof. It waives only the gate's check 4.
 
     `used` says whether an override with this nonce was used before.
     """
     with translate_refusals("override"):
-        override = verify_statement(
-            data, root, BreakGlass, now=now, check_role=partial(require_role_not_steward, "override")
-        )
+        check_role = partial(require_role_not_steward, "override")
+        override = verify_statement(data, root, BreakGlass, now=now, check_role=check_role)
         statement = override.predicate
         require_failed(failed)
         require_table(statement, failed)
@@ -94,7 +93,7 @@ def translate_refusals(what: str) -> Iterator[None]:
 
 
 def require_role_not_steward(what: str, key: TrustedKey, role: RootRole) -> None:
-    """The key has this role and is not the Steward's, which must not approve its own change or waive its verdict."""
+    """The key has this role and is not the Steward's, because the Steward must not approve or waive its own work."""
     require_not_steward(key, what, role)
     require_role(key, role)
 

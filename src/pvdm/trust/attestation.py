@@ -1,4 +1,4 @@
-"""Source attestations: the source domain's signed statement on the pinned snapshot, by a registered attestor."""
+"""Source attestations: a registered attestor's signed statement about a snapshot of its source."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pvdm.trust.verify import verify_statement
 
 @dataclass(frozen=True, slots=True)
 class RequiredAttestation:
-    """What an attestation must say, as its challenge gives it."""
+    """What an attestation must say to answer the Steward's challenge."""
 
     attestors: Collection[str]
     catalog: str
@@ -37,14 +37,14 @@ def verify_attestation(data: bytes, root: TrustRoot, wanted: RequiredAttestation
 
 
 def require_registered(found: SourceAttestation, wanted: RequiredAttestation) -> None:
-    """The attestation is signed by an attestor that the challenge names."""
+    """Raise unless the attestation is signed by an attestor that the challenge names."""
     if found.attestor not in wanted.attestors:
         registered = ", ".join(sorted(wanted.attestors)) or "none"
         raise refused("attestor_not_registered", registered, found.attestor)
 
 
 def require_fresh(found: SourceAttestation, wanted: RequiredAttestation, now: int) -> None:
-    """The attestation is not older than its challenge allows."""
+    """Raise if the attestation is older than its challenge allows."""
     age = now - found.issued_at
     if age > wanted.age_max_micros:
         raise refused("attestation_stale", f"at most {wanted.age_max_micros} microseconds", age)

@@ -1,4 +1,4 @@
-"""The offline bundle, proofs with their log proofs: its check, and what the check proves."""
+"""The offline bundle, proofs with their inclusion proofs: its check, and what the check proves."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _ENVELOPE: Final = FieldType(_read_envelope, _write_envelope, keys=("envelope", 
 
 @dataclass(frozen=True, slots=True)
 class LoggedEnvelope(Document, title="a proof of the bundle"):
-    """One notary's envelope, the time of its log entry, and the log proof as text."""
+    """One notary's envelope, the time of its log entry, and its log proof file (`LogProof`) as text."""
 
     envelope: Annotated[bytes, _ENVELOPE]
     logged_at: Number
@@ -84,7 +84,7 @@ def parse_bundle(data: bytes) -> ProofBundle:
 
 
 def check_bundle(data: bytes, root: TrustRoot, log: InclusionChecker, *, threshold: int, now: int) -> CheckedBundle:
-    """The proof, verified as of its last log entry's time, so that keys which have expired since are accepted."""
+    """Check the bundle. Keys must have been valid at the time of the last log entry; they may have expired since."""
     bundle = parse_bundle(data)
     for logged in bundle.proofs:
         log.require_included(logged.leaf, logged.inclusion.encode())
@@ -138,7 +138,7 @@ def resolve_log_origin(root: TrustRoot, origin: str | None) -> str:
 
 
 def log_checker(root: TrustRoot, *, origin: str) -> KnownLog:
-    """The checker of that log with its unrevoked keys of the trust root, because old keys signed old checkpoints."""
+    """The checker of that log. It accepts all unrevoked log keys of the trust root: old keys signed old checkpoints."""
     keys = tuple(
         NoteKey(origin, key.public.der)
         for key in root.keys

@@ -26,7 +26,7 @@ def commit(key: CommitmentKey, digest: Partial) -> str:
 
 
 def require_commitment_to(commitment: str, key: CommitmentKey, digest: Partial) -> None:
-    """The commitment is to this digest, under this key. Raises `commitment_not_opened`."""
+    """Raise `commitment_not_opened` unless the commitment is to this digest, under this key."""
     if not hmac.compare_digest(commitment.encode(), commit(key, digest).encode()):
         message = f"the {digest.projection.value} digest is not the one that the proof commits to"
         raise refused(Code.COMMITMENT_NOT_OPENED, "the committed digest", "another one", message=message)

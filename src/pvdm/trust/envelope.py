@@ -1,4 +1,4 @@
-"""DSSE envelopes: encoding, a strict parser with limits, signing, and verification of signatures."""
+"""DSSE envelopes (Dead Simple Signing Envelope). A `require_` function raises unless its docstring holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The errors that refuse a signed document (exit code 3), also in place of the model's input errors."""
+"""The errors that refuse a signed document (exit code 3), also in place of input errors that `pvdm.model` raises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trust root: trusted keys with their roles. The first root is pinned by hash, and its signers sign the next."""
+"""The trust root: trusted keys with their roles. A `require_` function raises unless its docstring holds."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RootRole(Enum):
     ROOT = "root"
 
 
-_SOLE_ROLES: Final = (RootRole.BREAK_GLASS, RootRole.LOG, RootRole.NOTARY)
+_SOLE_ROLES: Final = (RootRole.BREAK_GLASS, RootRole.LOG, RootRole.NOTARY)  # a key with one of these has no other
 _STEWARD_ROLES: Final = frozenset({RootRole.LOG, RootRole.NOTARY})
 _INDEPENDENT_ROLES: Final = frozenset({RootRole.ATTESTOR, RootRole.BREAK_GLASS})
 
@@ -64,11 +64,7 @@ def _parse_public_key(text: str) -> PublicKey:
 
 
 def _write_public(public: PublicKey) -> Value:
-    return {
-        "key_id": public.key_id,
-        "algorithm": public.algorithm.value,
-        "public_key": encode_base64(public.der),
-    }
+    return {"key_id": public.key_id, "algorithm": public.algorithm.value, "public_key": encode_base64(public.der)}
 
 
 def _require_epochs(epochs: Sequence[int], what: str) -> None:
@@ -95,7 +91,7 @@ class TrustedKey(Document, title="a key of the trust root"):
     revoked_at: Number | None = None
 
     def require_consistent(self) -> None:
-        """Roles are distinct and in order, at least one; some allow no other beside them. The validity is not empty."""
+        """Raise unless the roles are distinct, in order and allowed together, and the validity is not empty."""
         names = [role.value for role in self.roles]
         if not names or names != sorted(set(names)):
             raise invalid("the roles of a key", "at least one, distinct and in order", ", ".join(names))
@@ -129,7 +125,7 @@ class TrustRoot(Document, title="the trust root", format="pvdm-trust-root/v1"):
     thresholds: Thresholds
 
     def require_consistent(self) -> None:
-        """Keys are distinct and in order, identities are separate, and both thresholds can be met."""
+        """Raise unless keys are distinct and in order, identities are separate, and both thresholds can be met."""
         if (self.version == 1) != (self.previous_sha256 is None):
             raise invalid("the trust root's predecessor", "none for version 1, one for every other", str(self.version))
         require_number(self.expires_at, "the time of expiry", least=self.issued_at + 1)
@@ -281,13 +277,13 @@ def require_not_forked(root: TrustRoot, seen: SeenRoot) -> None:
 
 
 def require_root_signers(trusted: TrustRoot, envelope: Envelope, now: int, code: str) -> None:
-    """Enough root signers that `trusted` names signed. An invalid signature of one of them is refused at once."""
+    """Raise unless enough root signers of `trusted` signed. An invalid signature of one of them is refused at once."""
     identities = {_identify_signer(trusted, envelope, signature, now) for signature in envelope.signatures} - {None}
     if len(identities) < trusted.thresholds.root:
         message = f"too few root signers of version {trusted.version} signed the trust root"
         hint = (
             f"have other root signers of version {trusted.version} sign it too: each signs the file that the one before"
-            " wrote, by `pvdm keys root sign FILE --key KEY --out NEXT`; one whom the new root drops adds --previous"
+            " wrote, by `pvdm keys root sign FILE --key KEY --out NEXT`; a signer that this root drops adds --previous"
         )
         raise refused(code, f"{trusted.thresholds.root} identities", len(identities), message=message, hint=hint)
 

@@ -1,4 +1,4 @@
-"""In-toto statements, the payloads of all envelopes but the trust root's. The subject follows from the predicate."""
+"""In-toto statements, the payloads of all envelopes but the trust root's. Each predicate determines its subject."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def payload_of(predicate: Predicate) -> bytes:
 
 
 def read_statement(payload: bytes, kind: type[P]) -> P:
-    """The predicate of a statement of this kind. Its subject must follow from it."""
+    """The predicate of a statement of this kind. Raises unless form, type and subject are right."""
     value = parse_strict(payload, "the statement", size_max_bytes=PAYLOAD_SIZE_MAX_BYTES)
     with refuse_input_errors():
         fields = Fields(value, "the statement", ("_type", "subject", "predicateType", "predicate"))
@@ -125,20 +125,20 @@ def _digest_entry(name: str, sha256: str) -> dict[str, Value]:
 
 
 def require_statement_type(got: str) -> None:
-    """The statement is an in-toto statement of version 1."""
+    """Raise unless the statement is an in-toto statement of version 1."""
     if got != _STATEMENT:
         raise refused("statement_type_wrong", _STATEMENT, repr(got[:80]))
 
 
 def require_predicate_type(got: str, expected: str) -> None:
-    """The predicate is of the expected kind and version."""
+    """Raise unless the predicate is of the expected kind and version."""
     require_predicate_version(got, expected)
     if got.rpartition(":")[0] != expected.rpartition(":")[0]:
         raise refused("predicate_type_wrong", expected, repr(got[:80]))
 
 
 def require_predicate_version(got: str, expected: str) -> None:
-    """The version, which is the last part of the name, is the known one."""
+    """Raise if the kind is the expected one, and its version (the last part of the name) is another."""
     kind, _, version = got.rpartition(":")
     wanted, _, known = expected.rpartition(":")
     if kind == wanted and version != known:
@@ -146,7 +146,7 @@ def require_predicate_version(got: str, expected: str) -> None:
 
 
 def require_subject(got: Value, predicate: Predicate) -> None:
-    """The subject agrees with the predicate, for tools that read the subject alone."""
+    """Raise unless the subject agrees with the predicate. Some tools read the subject alone."""
     expected = _subject(predicate)
     if got != expected:
         raise refused("subject_mismatch", f"{len(expected)} entries that the predicate binds", "other names or digests")

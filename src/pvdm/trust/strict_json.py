@@ -1,4 +1,4 @@
-"""Strict reading of the JSON of signed documents. Each fault has its own code."""
+"""Strict reading of the JSON of signed documents. A `require_` function raises unless its docstring holds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pvdm.trust.refusal import refused
 
 
 def parse_strict(data: bytes, what: str, *, size_max_bytes: int) -> Value:
-    """The JSON value of these bytes, which must be canonical."""
+    """The JSON value of these bytes. Raises unless they are canonical JSON (spec/proof.md section 1)."""
     require_size(data, what, size_max_bytes)
     try:
         text = data.decode()

@@ -1,4 +1,4 @@
-"""Verification of signed statements: the signer, the validity of its key, and the threshold of notaries."""
+"""Checks of signed statements, their keys and notaries. A `require_` function raises unless its docstring holds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class VerifiedStatement(Generic[P]):
 
 @dataclass(frozen=True, slots=True)
 class VerifiedProof:
-    """One core that enough distinct notaries signed, with the statement of each notary."""
+    """One core (the part of a proof that notaries must agree on) that enough notaries signed, and their statements."""
 
     core: ProofCore
     statements: tuple[VerifiedStatement[Proof], ...]
@@ -54,7 +54,7 @@ def sign_statement(predicate: Predicate, signer: SigningKey) -> Envelope:
 def verify_statement(
     data: bytes, root: TrustRoot, kind: type[P], *, now: int, check_role: RoleCheck | None = None
 ) -> VerifiedStatement[P]:
-    """The statement, if signature, key, signer, epoch and time are valid. `check_role` replaces `require_role`."""
+    """Return the statement. Signature, key, epoch and time must be valid. `check_role` replaces `require_role`."""
     require_root_current(root, now)
     envelope = parse_envelope(data)
     key = require_signer(envelope, root, SIGNING_RULES[kind].role, now=now, check_role=check_role)
@@ -86,7 +86,7 @@ def require_key_covers(predicate: Predicate, key: TrustedKey, now: int) -> None:
 
 
 def verify_threshold(envelopes: Sequence[bytes], root: TrustRoot, *, threshold: int, now: int) -> VerifiedProof:
-    """One core that at least `threshold` distinct notary identities signed, each in a statement of its own."""
+    """Return the core, if at least `threshold` distinct notaries signed it, each in a statement of its own."""
     require_threshold_of_root(threshold, root)
     require_envelope_count(envelopes)
     statements = tuple(verify_statement(data, root, Proof, now=now) for data in envelopes)
@@ -94,7 +94,7 @@ def verify_threshold(envelopes: Sequence[bytes], root: TrustRoot, *, threshold: 
 
 
 def require_agreed(statements: Sequence[VerifiedStatement[Proof]], threshold: int) -> VerifiedProof:
-    """The core of all statements, if enough distinct notaries signed it."""
+    """Return the one core of all statements, if at least `threshold` distinct notaries signed it."""
     require_distinct_notaries(statements)
     require_equal_cores(statements)
     require_enough_notaries(statements, threshold)
@@ -139,7 +139,7 @@ def require_not_revoked(key: TrustedKey, now: int) -> None:
 
 
 def require_valid_at(key: TrustedKey, time: int) -> None:
-    """The time is in the key's validity, which excludes its end."""
+    """The key is valid at this time. The end of its validity is excluded."""
     if time < key.valid_from:
         message = f"the key of {key.identity} is not valid yet"
         raise refused("key_not_yet_valid", f"from {iso_time(key.valid_from)}", iso_time(time), message=message)
@@ -230,7 +230,7 @@ def require_unexpired(expires_at: int, now: int, code: str, what: str) -> None:
 
 
 def require_epoch(proof: VerifiedProof, epoch: int) -> None:
-    """Every proof is of the workload's epoch."""
+    """Every notary's proof is of this epoch, the workload's."""
     for statement in proof.statements:
         notary = statement.predicate.notary
         if notary.epoch != epoch:

@@ -1,1 +1,1 @@
-"""Freezes, reads, digests and compares staged data; Steward side. May call `trust`, `digest` and `lake`."""
+"""The Steward's verification: freezes, reads, digests and compares data. May call `trust`, `client` and below."""

@@ -12,12 +12,12 @@ from typing import Final
 from pvdm.digest.sharing import map_in_threads
 from pvdm.errors import Code, PvdmError, VerificationError
 from pvdm.lake.paths import Location, parse_location
-from pvdm.lake.stores.local import NOT_PLAIN
+from pvdm.lake.stores.local import NOT_PLAIN_ERRNOS
 from pvdm.lake.stores.stores import Stores
 
 FETCH_SIZE_MAX_BYTES: Final = 2_147_483_648
 Fetcher = Callable[[str], bytes]
-"""Gives the bytes of the file at a location."""
+"""Returns the bytes of the file at a location."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +45,17 @@ class Files:
     def __init__(self, stores: Stores | None = None) -> None:
         self.stores = stores or Stores()
 
-    def fetch(self, location: str | Location, *, most: int = FETCH_SIZE_MAX_BYTES) -> Fetched:
-        """Read the whole file into memory, once."""
-        version, pieces = self._open(location if isinstance(location, Location) else parse_location(location), most)
+    def fetch(self, location: str | Location, *, max_bytes: int = FETCH_SIZE_MAX_BYTES) -> Fetched:
+        """Read the whole file into memory, once. Raises `file_too_large` for more than `max_bytes` bytes."""
+        place = location if isinstance(location, Location) else parse_location(location)
+        version, pieces = self._open(place, max_bytes)
         data = b"".join(pieces)
         return Fetched(data, hashlib.sha256(data).hexdigest(), version)
 
     def fetch_frozen(self, frozen: HashedFile) -> Fetched:
         """Read a frozen file again; raises `file_changed` unless bytes and pinned version are those of the freeze."""
         try:
-            fetched = self.fetch(frozen.location, most=frozen.size)
+            fetched = self.fetch(frozen.location, max_bytes=frozen.size)
         except VerificationError as error:
             if error.reason != "file_too_large":
                 raise
@@ -73,9 +74,9 @@ class Files:
         if version != frozen.version:
             raise _changed(frozen, f"version {version}, not {frozen.version}")
 
-    def read(self, location: str, *, most: int) -> bytes:
-        """Read the bytes of a metadata file of at most `most` bytes."""
-        return b"".join(self._open(parse_location(location), most)[1])
+    def read(self, location: str, *, max_bytes: int) -> bytes:
+        """The bytes of a file. Raises `file_too_large` for more than `max_bytes` bytes."""
+        return b"".join(self._open(parse_location(location), max_bytes)[1])
 
     def hash(self, location: str, *, pinned: bool = False) -> HashedFile:
         """Size and SHA-256 of a file, which is not kept in memory. With `pinned`, its version in the store too."""
@@ -103,19 +104,20 @@ class Files:
         with _translate_store_errors(place):
             return self.stores.for_reading(place).read_end(place, size)
 
-    def _open(self, place: Location, most: int) -> tuple[str | None, Iterator[bytes]]:
+    def _open(self, place: Location, max_bytes: int) -> tuple[str | None, Iterator[bytes]]:
         """The file's version in its store, and its bytes in pieces."""
         with _translate_store_errors(place):
             opened = self.stores.for_reading(place).start_reading(place)
-        return opened.version, self._limit(place, opened.pieces, most)
+        return opened.version, self._limit(place, opened.pieces, max_bytes)
 
-    def _limit(self, place: Location, pieces: Iterator[bytes], most: int) -> Iterator[bytes]:
+    def _limit(self, place: Location, pieces: Iterator[bytes], max_bytes: int) -> Iterator[bytes]:
         size = 0
         with _translate_store_errors(place):
             for piece in pieces:
                 size += len(piece)
-                if size > most:
-                    raise Code.FILE_MISMATCH(reason="file_too_large", expected=f"at most {most} bytes", got=str(place))
+                if size > max_bytes:
+                    expected = f"at most {max_bytes} bytes"
+                    raise Code.FILE_MISMATCH(reason="file_too_large", expected=expected, got=str(place))
                 yield piece
 
 
@@ -153,7 +155,7 @@ def _translate_store_errors(place: Location) -> Iterator[None]:
     except FileNotFoundError:
         raise Code.FILE_MISMATCH(reason="file_missing", expected=str(place), got="none") from None
     except OSError as error:
-        if error.errno in NOT_PLAIN:
+        if error.errno in NOT_PLAIN_ERRNOS:
             raise Code.FILE_MISMATCH(reason="file_not_plain", got=str(place)) from None
         got = str(error.strerror or error)
         raise Code.STORAGE_UNAVAILABLE(reason="file_unreadable", expected=str(place), got=got) from None
@@ -176,7 +178,7 @@ def freeze(locations: Iterable[str], files: Files, *, threads: int = 1) -> Freez
     return Freeze(MappingProxyType({each.location: each for each in hashed}), root_of(hashed))
 
 
-def freeze_found(
+def freeze_readable(
     locations: Iterable[str], files: Files, *, threads: int = 1, pinned: bool = False
 ) -> tuple[Freeze, dict[str, VerificationError]]:
     """The freeze of the files that could be hashed, and the error of each other file by location.

@@ -1,4 +1,4 @@
-"""Findings about staged data, and the verdict that follows from them and from the digests of both sides.
+"""Findings about staged data, and the verdict, which depends on them and on the digests of intended and staged rows.
 
 Findings are collected and not raised, since a verdict names everything that is wrong.
 """
@@ -35,7 +35,8 @@ SHOWN_TO_ALL_ROLES: Final = frozenset(
     """.split()  # noqa: SIM905 - a list would have one code a line
 )
 Partials: TypeAlias = Mapping[ProjectionName, Partial]
-_MODULUS: Final = 1 << 256
+"""The digests of some rows, one for each projection."""
+_MODULUS: Final = 1 << 256  # of the sums of row hashes
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,8 @@ def decide_verdict(
     if intent is not None and staged is not None:
         failure = rows_class(intent, staged)
         if failure is not None:
-            classes |= (located.failures if located is not None else None) or {failure}
+            located_classes: frozenset[FailureClass] = frozenset() if located is None else located.failures
+            classes |= located_classes or {failure}
     elif not classes:
         raise Code.DIGEST_MISSING(got="at most one")
     return Verdict.failed(*classes) if classes else Verdict(Outcome.PASS)

@@ -1,4 +1,4 @@
-"""Checks, before anything is staged, that source, contract and target fit together, by schemas and Parquet footers."""
+"""Checks schemas and Parquet footers before anything is staged: source, contract and target must fit together."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from pvdm.lake.read.deletes import ScanFile
 from pvdm.lake.read.entries import declared_partition_fields
 from pvdm.lake.read.scan import Scan, scan_batches
 from pvdm.model.chunk import ChunkDefinition
-from pvdm.model.contract import BoundContract, ChunkingBy, DataProductContract, ParameterRef, columns_read, resolve
+from pvdm.model.contract import BoundContract, ChunkingBy, DataProductContract, ParameterRef, columns_read
+from pvdm.model.contract.types import map_columns
 from pvdm.model.filter.bind import column_type, require_bindable, require_spellable
 from pvdm.model.filter.claim import Claim
 from pvdm.model.filter.literal import parse_literal
@@ -57,14 +58,14 @@ def require_contract_fit(contract: DataProductContract, source: Schema, target: 
         mapped = require_mapping(contract, source, plan)
         engine, batch = default_engine(), empty_batch(mapped, source)
         for projection in plan.projections:
-            engine.encode(plan, projection.name, batch)
+            engine.encode(plan, projection.name, batch)  # raises if a mapped type is not the target's
 
 
 def require_source_fit(contract: DataProductContract, source: Schema) -> None:
     """Refuse a contract that needs columns or types that its source does not have."""
     boundary, chunking = contract.boundary, contract.chunking
     with _in_contract("boundary.columns"):
-        resolve(boundary.columns, source)
+        map_columns(boundary.columns, source)
     with _in_contract("boundary.where"):
         require_bindable(boundary.where, source, {each.name: PrimitiveType(each.type) for each in contract.parameters})
     if boundary.claim is not None:
@@ -197,7 +198,7 @@ def require_usable(bound: BoundContract, source: PinnedSource, target: Schema, f
     except InputError as error:
         raise unusable(error, _newer_column_hint(error, source)) from None
     require_extraction_fit(bound.contract, source.scan.schema, target)
-    if source.scan.named is None:
+    if source.scan.named is None:  # a table
         return
     checked: set[bytes] = set()
     for file in source.scan.files:
@@ -253,12 +254,12 @@ def require_schema(schema: Schema, location: str, footer: Footer) -> None:
 def _require_accepted(
     plan: Plan, batches: Iterator[pa.RecordBatch], location: str, footer: Footer, source_of: Callable[[str], str]
 ) -> None:
-    """Refuse unreadable batches and types that the plan refuses. `source_of` names the file's column of a plan's."""
+    """Refuse unreadable batches, and types that the plan refuses. `source_of` maps a plan's column to the file's."""
     engine = kernel_engine()
     try:
         for batch in batches:
             for projection in plan.projections:
-                engine.encode(plan, projection.name, batch.slice(0, 0))
+                engine.encode(plan, projection.name, batch.slice(0, 0))  # no rows: a required column refuses nulls
     except (VerificationError, InputError) as error:
         column = source_of(str(error.details.get("column", "")).partition(".")[0]).partition(".")[0]
         if column in footer.int96:

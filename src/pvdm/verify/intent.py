@@ -14,7 +14,7 @@ from pvdm.lake.format.schema.logical import type_to_iceberg
 from pvdm.lake.read.deletes import ScanFile
 from pvdm.lake.read.resolve import arrow_type, pc, promote, repeat_value
 from pvdm.model.chunk import ChunkDefinition
-from pvdm.model.contract import BoundContract, DataProductContract, MappedColumn, resolve
+from pvdm.model.contract import BoundContract, DataProductContract, MappedColumn, map_columns
 from pvdm.model.filter.expression import Always, And, Expression, Or, columns_of
 from pvdm.model.printable import quoted
 from pvdm.model.projection import ProjectionName, content, identity
@@ -33,7 +33,7 @@ def digest_plan(contract: DataProductContract, target: Schema) -> Plan:
 
 def require_mapping(contract: DataProductContract, source: Schema, plan: Plan) -> tuple[MappedColumn, ...]:
     """The contract's mapping over this source. It must fill every hashed column, and only columns of the target."""
-    mapped = resolve(contract.boundary.columns, source)
+    mapped = map_columns(contract.boundary.columns, source)
     filled = {each.target for each in mapped}
     hashed = {column for projection in plan.projections for column in projection.columns}
     missing, unknown = sorted(hashed - filled), sorted(filled - set(plan.schema.names))
@@ -81,7 +81,7 @@ def files_of_chunk(bound: BoundContract, source: PinnedSource, chunk: ChunkDefin
     files = source.scan.files if chunk.files is None else _find_files(source, chunk.files)
     groups: dict[frozenset[int], list[int]] = {}
     for index, file in enumerate(files):
-        groups.setdefault(frozenset(file.constants), []).append(index)
+        groups.setdefault(frozenset(file.constants), []).append(index)  # `constants`: identity partitions by column id
     chosen: set[int] = set()
     for ids, group in groups.items():
         fields = [field for field in schema.fields if field.field_id in ids]
@@ -99,7 +99,7 @@ def files_of_chunk(bound: BoundContract, source: PinnedSource, chunk: ChunkDefin
 
 
 class IntentDigest:
-    """The digests of an intent's rows. Each thread adds files with its own worker."""
+    """The digests of an intent's rows. Each thread adds files with its own function (`file_adder`)."""
 
     def __init__(self, intent: Intent, plan: Plan, keys: Keys) -> None:
         self._intent = intent
@@ -109,7 +109,7 @@ class IntentDigest:
         # The schema is checked even if a chunk has no files.
         self._add_digester().update(intent.empty())
 
-    def worker(self, fetch: Fetcher) -> Callable[[ScanFile], None]:
+    def file_adder(self, fetch: Fetcher) -> Callable[[ScanFile], None]:
         """A function that adds the rows of a file, for use in one thread."""
         digester = self._add_digester()
 
@@ -120,7 +120,7 @@ class IntentDigest:
         return add
 
     def partials(self) -> dict[ProjectionName, Partial]:
-        """The digests of the rows of all workers."""
+        """The digests of all rows that were added."""
         return combine_each([digester.partials() for digester in self._digesters])
 
     def _add_digester(self) -> Digester:
@@ -144,6 +144,7 @@ class Intent:
         self._mapped = tuple(each for each in mapped if columns is None or each.target in columns)
         self._where = chunk_filter(bound.where(schema), chunk, schema)
         self._targets = [each.target for each in self._mapped]
+        # A schema whose batches need no widening, and the positions of the mapped columns in it.
         self._unwidened: tuple[pa.Schema, list[int]] | None = None
         mapped_columns = {each.source for each in self._mapped}
         widened = {each.source for each in self._mapped if each.type != schema.column(each.source).type}
@@ -200,14 +201,14 @@ def _find_files(source: PinnedSource, locations: Sequence[str]) -> tuple[ScanFil
     return tuple(files[location] for location in locations)
 
 
-def _may_match(files: pa.RecordBatch, where: Expression) -> Any:
-    """For each row of partition values, whether the filter can be true for a row of that file."""
-    if set(columns_of(where)) <= set(files.schema.names):
-        return pc.fill_null(mask(files, where), False)
+def _may_match(partitions: pa.RecordBatch, where: Expression) -> Any:
+    """For each file's partition values, a row of the batch: whether the filter can be true for a row of the file."""
+    if set(columns_of(where)) <= set(partitions.schema.names):
+        return pc.fill_null(mask(partitions, where), False)
     match where:
         case And(parts):
-            return functools.reduce(pc.and_, (_may_match(files, part) for part in parts))
+            return functools.reduce(pc.and_, (_may_match(partitions, part) for part in parts))
         case Or(parts):
-            return functools.reduce(pc.or_, (_may_match(files, part) for part in parts))
+            return functools.reduce(pc.or_, (_may_match(partitions, part) for part in parts))
         case _:
-            return mask(files, Always())
+            return mask(partitions, Always())

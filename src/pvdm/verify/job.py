@@ -21,7 +21,7 @@ from pvdm.model.statements.verdict import FailureClass
 from pvdm.trust.keys.context import AttemptContext
 from pvdm.trust.keys.handles import HANDLE_REDEMPTIONS_MAX, Handles
 from pvdm.trust.keys.service import KeyService
-from pvdm.verify.fetch import Files, Freeze, HashedFile, freeze, freeze_found
+from pvdm.verify.fetch import Files, Freeze, HashedFile, freeze, freeze_readable
 from pvdm.verify.findings import Finding, rows_class, rows_of
 from pvdm.verify.intent import digest_plan, files_of_chunk
 from pvdm.verify.locate import LocateLimits, locate
@@ -38,7 +38,7 @@ class ClusterReader(Reader, Protocol):
     """A reader for chunks that are too large for threads."""
 
     def takes(self, work: Work) -> bool:
-        """Whether the work is large enough for it."""
+        """Whether the work is large enough for this reader, and the reader can read all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +71,14 @@ def verify(job: VerifyJob, tools: Tools) -> VerificationResult:
     staged = _read_staged(job, tools.files)
     staged_freeze, not_frozen = _freeze_staged(staged, tools, pinned=job.storage is Storage.SEALED)
     with translate_read_errors():
-        chosen = files_of_chunk(job.bound, job.source, job.chunk)
-        source_freeze = freeze(job.source.scan.locations(chosen), tools.files, threads=tools.threads)
-    findings = (*job.found, *staged.findings, *not_frozen, *_sync(job, staged, staged_freeze, tools.files))
+        source_files = files_of_chunk(job.bound, job.source, job.chunk)
+        source_freeze = freeze(job.source.scan.locations(source_files), tools.files, threads=tools.threads)
+    findings = (*job.prior_findings, *staged.findings, *not_frozen, *_sync(job, staged, staged_freeze, tools.files))
     fault.point("verify.after_freeze")
     if findings:
         # After a finding no key is derived and nothing is digested.
         return conclude(job, plan, staged, staged_freeze, source_freeze, findings, None)
-    work = _list_work(job, tools, plan, staged, chosen, staged_freeze, source_freeze)
+    work = _list_work(job, tools, plan, staged, source_files, staged_freeze, source_freeze)
     digests = _digest(job, tools, work, staged_freeze, source_freeze)
     fault.point("verify.after_digests")
     located = _locate(tools, work, source_freeze, digests)
@@ -87,7 +87,7 @@ def verify(job: VerifyJob, tools: Tools) -> VerificationResult:
 
 
 def _read_staged(job: VerifyJob, files: Files) -> StagedFiles:
-    if job.found:
+    if job.prior_findings:
         return StagedFiles(None if job.head is None else job.head.snapshot_id, (), (), ())
     rules = Rules(
         job.metadata,
@@ -104,7 +104,7 @@ def _read_staged(job: VerifyJob, files: Files) -> StagedFiles:
 def _freeze_staged(staged: StagedFiles, tools: Tools, *, pinned: bool) -> tuple[Freeze, list[Finding]]:
     paths = [entry.data_file.file_path for entry in staged.added]
     try:
-        frozen, refused = freeze_found(paths, tools.files, threads=tools.threads, pinned=pinned)
+        frozen, refused = freeze_readable(paths, tools.files, threads=tools.threads, pinned=pinned)
     except VerificationError as error:
         return freeze((), tools.files), [Finding.of(FailureClass.METADATA, error)]
     return frozen, [Finding.of(FailureClass.PHYSICAL, error, path) for path, error in refused.items()]
@@ -125,7 +125,7 @@ def _list_work(
     tools: Tools,
     plan: Plan,
     staged: StagedFiles,
-    chosen: Sequence[ScanFile],
+    source_files: Sequence[ScanFile],
     staged_freeze: Freeze,
     source_freeze: Freeze,
 ) -> Work:
@@ -145,14 +145,14 @@ def _list_work(
         ),
         source=tuple(
             SourceItem(each, tuple(source_freeze.files[location] for location in job.source.scan.locations([each])))
-            for each in chosen
+            for each in source_files
         ),
         keep=keep if rewrites else None,
     )
 
 
 def _digest(job: VerifyJob, tools: Tools, work: Work, staged_freeze: Freeze, source_freeze: Freeze) -> Digests:
-    """Digest both sides under the attempt's keys."""
+    """Digest both sides, intended and staged rows, under the attempt's keys."""
     context = _context(job, work.inputs.plan, staged_freeze, source_freeze)
     reader, handles = tools.reader(work), tools.handles
     handle = handles.issue(job.job_id, redemptions=min(1 + reader.redemptions(work), HANDLE_REDEMPTIONS_MAX))

@@ -65,7 +65,7 @@ _log: Final = logging.getLogger(__name__)
 RowKey = tuple[tuple[str, str | None], ...]  # names and texts of the identity columns
 _Pass = TypeVar("_Pass", "BucketDifferences", "DifferingRows")
 _KEY_BYTES: Final = 32
-_BITS_MIN, _BITS_MAX = 8, 20
+_BITS_MIN, _BITS_MAX = 8, 20  # of the number of a bucket
 # Hashes of identity and content, and the position of a row. Each field adds a hash of eight bytes.
 _RECORD_BYTES: Final = 40
 _FIELD_BYTES: Final = 8
@@ -80,7 +80,7 @@ class Side(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LocateLimits:
-    """The limits of locating. `folder` is for its spool, by default the system's folder for temporary files."""
+    """The limits of locating. `folder` is for the spool file, by default the system's folder for temporary files."""
 
     memory_bytes: int = LOCATE_MEMORY_MAX_BYTES
     spool_bytes: int = LOCATE_SPOOL_MAX_BYTES
@@ -111,13 +111,13 @@ class KernelSearch:
         self._staged = staged
         self._threads = max(1, threads)
         self._limits = limits or LocateLimits()
-        self._until = time.monotonic() + self._limits.seconds
+        self._deadline = time.monotonic() + self._limits.seconds
         self._files = [(Side.INTENT, at) for at in range(len(intent))]
         self._files += [(Side.STAGED, at) for at in range(len(staged))]
         self.spooled = False
 
     def run(self, intent_rows: int, staged_rows: int) -> dict[str, Any]:
-        """Run both passes. The result has, for each class, the rows by file, and file and row of the sample keys."""
+        """Run both passes. The kernel's result has, for each class, rows by file, and file and row of sample keys."""
         from pvdm.digest.kernel import BucketDifferences
 
         hash_key = secrets.token_bytes(_KEY_BYTES)
@@ -147,30 +147,30 @@ class KernelSearch:
             for thread in range(self._threads)
         ]
 
-    def _read_all(self, workers: Sequence[_Pass]) -> _Pass:
-        """Read every file once, with a free worker, and merge all workers into the first."""
+    def _read_all(self, collectors: Sequence[_Pass]) -> _Pass:
+        """Read every file once, in a thread for each collector, and merge all collectors into the first."""
 
-        def read_file(worker: _Pass, file: tuple[Side, int]) -> None:
+        def read_file(collector: _Pass, file: tuple[Side, int]) -> None:
             self.require_time()
             side, index = file
             if side is Side.STAGED:
-                worker.read(self._staged[index](), self._request, index)
+                collector.read(self._staged[index](), self._request, index)
                 return
             first_row = 0
             for batch in self._intent[index]():
                 self.require_time()
-                worker.add(batch, index, first_row)
+                collector.add(batch, index, first_row)
                 first_row += batch.num_rows
 
-        share(self._files, [partial(read_file, worker) for worker in workers])
-        first = workers[0]
-        for other in workers[1:]:
+        share(self._files, [partial(read_file, each) for each in collectors])
+        first = collectors[0]
+        for other in collectors[1:]:
             first.merge(other)
         return first
 
     def require_time(self) -> None:
         """Raise `locate_too_slow` once the time is over."""
-        if time.monotonic() > self._until:
+        if time.monotonic() > self._deadline:
             raise Code.LOCATE_FAILED(
                 reason="locate_too_slow", expected=f"at most {self._limits.seconds:g} seconds", got="more"
             )
@@ -273,8 +273,8 @@ class _Locator:
         classes = tuple(
             self._describe_class(each, found[each.value], keys) for each in ROW_CLASSES if found[each.value]["rows"]
         )
-        differing, _ = largest([(name, count) for name, count in found["fields"]], LOCATED_FIELDS_MAX)
-        return WrongRows(classes, differing, found["compared"])
+        fields, _ = largest([(name, count) for name, count in found["fields"]], LOCATED_FIELDS_MAX)
+        return WrongRows(classes, fields, found["compared"])
 
     def _describe_class(
         self, failure: FailureClass, found: Mapping[str, Any], keys: Mapping[tuple[Side, int, int], RowKey] | None
@@ -286,9 +286,9 @@ class _Locator:
                 partitions[partition] += rows
         rows_by_file = [(self._names[side][file], rows) for file, rows in found["files"]]
         files, files_more = largest(rows_by_file, LOCATED_FILES_MAX)
-        listed, listed_more = largest(partitions.items(), LOCATED_PARTITIONS_MAX)
+        shown, shown_more = largest(partitions.items(), LOCATED_PARTITIONS_MAX)
         samples = [] if keys is None else [self._describe_sample(side, each, keys) for each in found["samples"]]
-        return LocatedClass(failure, found["rows"], files, files_more, listed, listed_more, tuple(samples))
+        return LocatedClass(failure, found["rows"], files, files_more, shown, shown_more, tuple(samples))
 
     def _describe_sample(
         self, side: Side, found: Mapping[str, Any], keys: Mapping[tuple[Side, int, int], RowKey]

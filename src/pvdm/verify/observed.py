@@ -102,12 +102,8 @@ def _require_long_enough(field: PartitionField, *, cut: bool, size: int) -> None
     """Refuse a value of which only the first bytes are known (`cut`), unless the transform needs no more of it."""
     width = (field.transform.parameter or 1) * _CODE_POINT_MAX_BYTES
     if cut and not (field.transform.name == "truncate" and width <= size):
-        raise Code.PARTITION_MISMATCH(
-            f"a value of partition {field.name} is too long",
-            reason="partition_value_too_long",
-            expected=f"at most {size} bytes",
-            got="more",
-        )
+        message, expected = f"a value of partition {field.name} is too long", f"at most {size} bytes"
+        raise Code.PARTITION_MISMATCH(message, reason="partition_value_too_long", expected=expected, got="more")
 
 
 def check_manifest_facts(
@@ -165,7 +161,8 @@ def _check_bounds(claimed: DataFile, field_id: int, leaf: LeafFacts, kind: Type)
         # A column without values is inside any bounds.
         if seen is not None:
             order = compare(kind, bound, decode_value(kind, seen))
-            if order > 0 if side == "lower" else order < 0:
+            is_wrong = order > 0 if side == "lower" else order < 0
+            if is_wrong:
                 what = f"the {side} bound of column {field_id}"
                 yield _wrong_claim(f"{side}_bound_lies", what, seen.hex(), claim.hex())
 
@@ -195,7 +192,7 @@ _SCHEMA_REASONS: Final = frozenset(
 class FileObservation:
     """What is in a file. `data_file` is the entry to publish, at the staged path, or None if the file was refused.
 
-    `recipe` says how to make the file to publish from the staged one. It is None if both are the same.
+    `recipe` says how to make the file to publish from the staged one. It is None if the staged file is published.
     """
 
     data_file: DataFile | None

@@ -1,8 +1,8 @@
-"""Plans the chunks of a workload, so that each row is in exactly one of them, and derives its claims.
+"""Plans the chunks of a workload, so that each row is in exactly one of them, and derives the workload's claim.
 
-A claim names its column by id, never by name. A claim on a proved column of the target names the target's field id, and
-holds for any source. A claim on another column names the source and the column's id there, and cannot be compared with
-claims of another source.
+A claim is the part of the target that an append reserves: a range of one column. A claim on a proved column of the
+target names the target's field id, and holds for any source. A claim on another column names the source and the
+column's id there (of a set of files, its name), and cannot be compared with claims of another source.
 
 A column that was dropped and added again has another id. Claims under the old id count as overlapping with new ones,
 since rows that were published under the old id show null under the new one.
@@ -100,19 +100,17 @@ def _by_partition(
     combinations: set[tuple[_ChunkValue, ...]] = set()
     for row in values:
         optional = [_chunk_value(value, kind) for value, kind in zip(row, kinds, strict=True)]
+        combination = tuple(value for value in optional if value is not None)
         # A value without a literal, such as an infinity, is left to the last chunk.
-        if (combination := tuple(value for value in optional if value is not None)) and len(combination) == len(row):
+        if combination and len(combination) == len(row):
             combinations.add(combination)
             require_chunks(len(combinations) + 1, most)
     ordered = sorted(combinations)
-    chunks = [
-        ChunkDefinition(
-            readable_id(tuple((escaped(name), _id_text(value)) for name, value in zip(columns, each, strict=True))),
-            str(_join(ex.And, [_equals(*column_value) for column_value in zip(columns, kinds, each, strict=True)])),
-            None,
-        )
-        for each in ordered
-    ]
+    chunks = []
+    for combination in ordered:
+        pairs = tuple((escaped(name), _id_text(value)) for name, value in zip(columns, combination, strict=True))
+        predicates = [_equals(*each) for each in zip(columns, kinds, combination, strict=True)]
+        chunks.append(ChunkDefinition(readable_id(pairs), str(_join(ex.And, predicates)), None))
     rest = _other_than(columns, kinds, ordered)
     chunks.append(ChunkDefinition(readable_id(tuple((escaped(name), "~other") for name in columns)), str(rest), None))
     return chunks
@@ -190,8 +188,9 @@ def _by_range(column: str, bounds: tuple[str, ...], schema: Schema, most: int) -
             parts.append(ex.Compare(column, ex.Operator.GREATER_OR_EQUAL, _literal_of(lower, kind)))
         if upper is not None:
             parts.append(ex.Compare(column, ex.Operator.LESS, _literal_of(upper, kind)))
-        # Escaped values have no brackets and commas, so the name of an empty text differs from that of no bound.
-        name = f"{'(' if lower is None else '[' + escaped(lower)},{'' if upper is None else escaped(upper)})"
+        # Such as `[10,20)`. Escaped values have no brackets and commas, so an empty text differs from no bound.
+        start = "(" if lower is None else f"[{escaped(lower)}"
+        name = f"{start},{'' if upper is None else escaped(upper)})"
         where = _join(ex.And, parts) if parts else ex.IsNull(column, negated=True)
         chunks.append(ChunkDefinition(readable_id(((escaped(column), name),)), str(where), None))
     chunks.append(ChunkDefinition(readable_id(((escaped(column), "~null"),)), str(ex.IsNull(column)), None))
@@ -219,6 +218,7 @@ def _by_files(files: Sequence[tuple[str, int]], max_bytes: int, most: int) -> li
     size = definition_size = 0
     for location, file_size in ordered:
         entry_size = len(dump(location)) + 1
+        # 1,024 bytes of the definition are left for the id and the keys.
         is_full = size + file_size > max_bytes or definition_size + entry_size > CHUNK_DEFINITION_MAX_BYTES - 1_024
         if groups[-1] and is_full:
             groups.append([])
@@ -259,7 +259,7 @@ def _read_combinations(
             table = pa.Table.from_arrays(arrays, names=names)
             table = table if distinct is None else pa.concat_tables([distinct, table])
             distinct = table.group_by(names).aggregate([])
-            # NaNs of several bit patterns, and both zeros, are distinct here. `plan_chunks` checks the exact limit.
+            # A wide limit: NaNs of several bit patterns and both zeros count here. `plan_chunks` checks the exact one.
             if distinct.num_rows > 2 * most + 16:
                 require_chunks(distinct.num_rows, most)
         if distinct is None:
@@ -292,7 +292,7 @@ def claim_of(bound: BoundContract, source_schema: Schema) -> Claim:
 
 
 def with_source_column(bound: BoundContract, claim: Claim, source_uuid: str, source: Schema) -> Claim:
-    """The claim on its column of this source. A column of a set of files is named by its name."""
+    """The claim with its column identified by source and field id; in a set of files by source and name."""
     column = bound.contract.boundary.claim
     if column is None:
         return claim

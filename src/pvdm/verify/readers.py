@@ -79,7 +79,7 @@ class JobInputs:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """All files that are read for one verdict. `keep` writes a copy to the vault; None without copies."""
+    """All files that are read for one verdict. `keep` writes a copy to the vault; it is None without copies."""
 
     inputs: JobInputs
     staged: tuple[StagedItem, ...]
@@ -111,16 +111,16 @@ class ReadFile:
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """The digests of both sides under one key. `staged` is None unless every file could be read to its end.
+    """The digests of intended and staged rows under one key. `staged` is None unless each file was read to its end.
 
-    `read` follows the staged items, with a finding for each file whose bytes have changed. `found` has
-    further findings. `extractor` is Spark's reader with its version, or None if the kernel read the digested rows.
+    `read` has an item for each staged file: a finding if its bytes have changed. `findings` has further ones.
+    `extractor` is Spark's reader with its version, or None if the kernel read the digested rows.
     """
 
     read: tuple[ReadFile | Finding, ...]
     staged: Partials | None
     intent: Partials
-    found: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...] = ()
     extractor: str | None = None
 
 
@@ -135,21 +135,18 @@ class Reader(Protocol):
 
 
 def write_added_file(work: Work, item: StagedItem, observed: FileObservation, staged: Callable[[], bytes]) -> AddedFile:
-    """The file as the proof lists it. If the Steward publishes its own file, it is made and written here.
+    """The file as the proof lists it. If the Steward publishes a copy, the copy is made and written here.
 
-    `staged` returns the bytes that were observed. A refused file is not published.
+    `staged` returns the bytes that were observed. A refused file gets no copy.
     """
     frozen = item.frozen
     if work.keep is None or observed.data_file is None:
         return AddedFile.in_place(item.path, frozen.size, frozen.sha256, frozen.version)
     data = splice(observed.recipe or b"", staged())
     if len(data) != observed.data_file.file_size_in_bytes:
-        raise VerificationError(
-            Code.RECIPE_INVALID,
-            "a recipe does not make the file of its entry",
-            expected=f"{observed.data_file.file_size_in_bytes} bytes",
-            got=f"{len(data)} bytes",
-        )
+        message = "a recipe does not make the file of its entry"
+        expected, got = f"{observed.data_file.file_size_in_bytes} bytes", f"{len(data)} bytes"
+        raise VerificationError(Code.RECIPE_INVALID, message, expected=expected, got=got)
     copy = work.keep(item, data)
     return AddedFile(item.path, frozen.size, frozen.sha256, copy.location, copy.size, copy.sha256, frozen.version)
 
@@ -165,7 +162,7 @@ def published_files(read: Iterable[ReadFile | Finding]) -> tuple[DataFile, ...] 
 
 
 def combine_all(plan: Plan, keys: Keys, partials: Iterable[Partials | None]) -> Partials:
-    """The digest of all rows of these partials, of which some can be None; the digest of no rows if all are."""
+    """The sum of these partial digests. None counts as no rows."""
     present = [each for each in partials if each is not None]
     return combine_each([Digester(plan, keys, engine=kernel_engine()).partials(), *present])
 
@@ -203,8 +200,9 @@ class ThreadReader:
         intent = work.inputs.intent_digest(job_keys.keys)
         fetch = source_fetcher(self.files, (each for item in work.source for each in item.frozen))
 
-        def worker() -> Callable[[StagedItem | SourceItem], None]:
-            add = intent.worker(fetch)
+        def make_item_reader() -> Callable[[StagedItem | SourceItem], None]:
+            """The function that reads items in one thread."""
+            add = intent.file_adder(fetch)
 
             def read_item(item: StagedItem | SourceItem) -> None:
                 if isinstance(item, StagedItem):
@@ -216,7 +214,7 @@ class ThreadReader:
             return read_item
 
         items = sorted(work.items, key=lambda item: item.size, reverse=True)
-        share(items, [worker() for _ in range(max(1, min(self.threads, len(items))))])
+        share(items, [make_item_reader() for _ in range(max(1, min(self.threads, len(items))))])
         ordered = [results[item.position] for item in work.staged]
         read = tuple(each if isinstance(each, Finding) else each[0] for each in ordered)
         partials = [each[1] for each in ordered if not isinstance(each, Finding) and each[1] is not None]

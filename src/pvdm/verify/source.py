@@ -1,4 +1,4 @@
-"""The pinned source, which is a snapshot of a table or a set of files that a manifest lists, and its errors."""
+"""The pinned source, a snapshot of a table or a set of files that a manifest lists, and the errors of reading one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CATALOG: Final = "files"  # in place of a catalog's name
 
 @dataclass(frozen=True, slots=True)
 class PinnedSource:
-    """The source of a workload: its table or set of files, the pinned state, and how it is read."""
+    """The source of a workload: its table or set of files, the pinned snapshot, and the scan that reads it."""
 
     ref: TableRef
     snapshot_id: int
@@ -56,7 +56,7 @@ class PinnedSource:
         return replace(self, scan=replace(scan, stored=ids))
 
     def batches(self, file: ScanFile, fetch: Callable[[str], bytes]) -> Iterator[pa.RecordBatch]:
-        """The rows of one of its files, in the source's schema and without deleted ones."""
+        """The rows of one of the source's files, in the source's schema and without deleted rows."""
         kernel_engine()  # raises if it is not installed
         return scan_batches(self.scan, file, fetch, read_batches)
 
@@ -79,15 +79,15 @@ def _snapshot(ref: TableRef, metadata: TableMetadata, snapshot_id: int) -> Snaps
 
 
 def pin_files(location: str, data: bytes) -> PinnedSource:
-    """Pin the files that the manifest at this location lists. The hash of the manifest identifies their state."""
+    """Pin the files that the manifest in `data` lists. The manifest's hash takes the place of a snapshot id."""
     try:
         return _parse_manifest(location, data)
     except InputError as error:
-        hint = "docs/sources.md has the format; `pvdm source-files` writes one"
+        hint = "docs/sources.md has the format; `pvdm source-files` writes a manifest"
         raise error.with_context(f"{location}: {error.message}", hint=hint, manifest=location) from None
 
 
-def state_of(manifest: bytes) -> int:
+def manifest_snapshot_id(manifest: bytes) -> int:
     """The number that a set of files has in place of a snapshot id: 63 bits of its manifest's hash."""
     return int.from_bytes(hashlib.sha256(manifest).digest()[:8], "big") >> 1
 
@@ -107,16 +107,16 @@ def _parse_manifest(location: str, data: bytes) -> PinnedSource:
     schema = to_model(table_schema)
     # Columns of such a set are never renamed, so a file without ids is read by names.
     return PinnedSource(
-        ref, state_of(data), Scan(schema, frozenset(), listed, initial_defaults(table_schema), named=schema)
+        ref, manifest_snapshot_id(data), Scan(schema, frozenset(), listed, initial_defaults(table_schema), named=schema)
     )
 
 
 def require_descends(metadata: TableMetadata, snapshot_id: int, last_published: int | None) -> None:
-    """Require that the pinned snapshot descends from the one that was published last: an older one would undo rows."""
+    """Require that the pinned snapshot is, or descends from, the last published one: an older one would undo rows."""
     if last_published is None:
         return
     for snapshot in metadata.ancestry(snapshot_id):
-        # An expired parent is still named.
+        # A snapshot still names its parent after the parent has expired.
         if last_published in (snapshot.snapshot_id, snapshot.parent_id):
             return
     raise Code.SOURCE_NOT_ALLOWED(
@@ -200,7 +200,7 @@ def unusable(error: PvdmError, hint: str | None = None) -> InputError:
     is_int96 = error.reason == "cast_refused" and has_nanoseconds
     return InputError(
         Code.SOURCE_UNUSABLE,
-        f"the source cannot be read as the contract means it: {error.message}",
+        f"the source cannot be read as the contract says: {error.message}",
         expected=error.expected,
         got=error.got,
         hint=hint or error.hint or (f"{INT96_HINT}; {_CORRECT_SOURCE}" if is_int96 else _CORRECT_SOURCE),

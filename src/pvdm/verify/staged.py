@@ -57,7 +57,7 @@ class StagedFiles:
     removed: tuple[str, ...]
     findings: tuple[Finding, ...]
     metadata_files: tuple[str, ...] = ()
-    """The branch's own lists and manifests, which the gate reads again."""
+    """The branch's own manifest lists and manifests, which the gate reads again."""
 
 
 def read_staged(rules: Rules, head: Snapshot | None, reader: FileReader) -> StagedFiles:
@@ -85,7 +85,8 @@ def _check(rules: Rules, own: Sequence[Snapshot], changes: Changes, reader: File
     for entry in changes.added if is_within_limits else ():
         of_entry = list(_check_entry(rules, columns, entry, seen))
         findings += of_entry
-        openable += [] if of_entry else [entry]
+        if not of_entry:
+            openable.append(entry)
     return StagedFiles(
         own[0].snapshot_id if own else None,
         tuple(openable),
@@ -133,13 +134,13 @@ def _check_removals(rules: Rules, changes: Changes, reader: FileReader) -> Itera
         return
     added = [entry.data_file for entry in changes.added]
     to_remove = replaced_files(rules.metadata, rules.base_id, rules.operation, rules.partition, added, reader)
-    to_replace = f"removal of exactly the {len(to_remove)} live files that the workload replaces"
+    expected = f"removal of exactly the {len(to_remove)} live files that the workload replaces"
     if extra := sorted(removed - to_remove):
         message = "the branch removes files that the workload does not replace"
-        yield _fault("removal_outside_boundary", message, to_replace, f"{len(extra)} others removed too", extra[0])
+        yield _fault("removal_outside_boundary", message, expected, f"{len(extra)} others removed too", extra[0])
     if not_removed := sorted(to_remove - removed):
         message = "the branch keeps files that the workload has to replace; the job must overwrite, not append"
-        yield _fault("removal_incomplete", message, to_replace, f"{len(not_removed)} of them kept", not_removed[0])
+        yield _fault("removal_incomplete", message, expected, f"{len(not_removed)} of them kept", not_removed[0])
 
 
 def _check_limits(limits: Limits, added: Sequence[ManifestEntry]) -> Iterator[Finding]:
@@ -204,7 +205,7 @@ def _check_folders(
 
 
 def _is_partition(metadata: TableMetadata, file: DataFile, name: str, text: str) -> bool:
-    """Whether the text is the value of the column's identity partition, as Iceberg names folders."""
+    """Whether the text is the value of the column's identity partition. In folders Iceberg writes a space as `+`."""
     spellings = [None, text] if text == "null" else [text, text.replace("+", " ")]
     for spelling in spellings:
         with contextlib.suppress(InputError, KeyError):  # a file of another spec need not have the partition
@@ -237,11 +238,11 @@ class _FolderReader:
         self._folders = folders
         self.read_files: list[str] = []
 
-    def read(self, location: str, *, most: int) -> bytes:
-        """The bytes at that location, at most `most`."""
+    def read(self, location: str, *, max_bytes: int) -> bytes:
+        """The bytes of the file. Raises if it is outside of the folders, or has more than `max_bytes` bytes."""
         _require_inside(location, self._folders)
         self.read_files.append(location)
-        return self._reader.read(location, most=most)
+        return self._reader.read(location, max_bytes=max_bytes)
 
 
 def base_of(metadata: TableMetadata, head: Snapshot | None) -> int | None:
@@ -259,9 +260,9 @@ def find_overtaken(
     head: Snapshot | None,
     reader: FileReader,
 ) -> tuple[Finding, ...]:
-    """Findings for an overwrite whose boundary in `main` was changed since it was staged. It needs a new attempt.
+    """Findings for an overwrite, if the part of `main` that it replaces was changed since the overwrite was staged.
 
-    An append, or an overwrite of an unchanged boundary, can be published on any later `main`.
+    Such an overwrite needs a new attempt. An append, or any other overwrite, can be published on a later `main`.
     """
     base_id, now = base_of(metadata, head), metadata.current_snapshot
     if operation is Operation.APPEND or now is None or now.snapshot_id == base_id:

@@ -49,7 +49,7 @@ CHECKS_DIGESTS: Final = {ProjectionName.CONTENT: "digest-content", ProjectionNam
 
 @dataclass(frozen=True, slots=True)
 class VerifyJob:
-    """One attempt to verify: its identity, what was intended and staged, and findings from before any file was read."""
+    """One attempt to verify: its ids, what was intended and staged, and findings from before any file was read."""
 
     job_id: str
     attempt: Attempt
@@ -65,7 +65,7 @@ class VerifyJob:
     folders: tuple[Location, ...]
     source: PinnedSource
     storage: Storage
-    found: tuple[Finding, ...] = ()
+    prior_findings: tuple[Finding, ...] = ()
 
     @property
     def operation(self) -> Operation:
@@ -103,7 +103,7 @@ class Digests:
         """Findings for changed files, then for the content of the others, then those of the reader."""
         changed = [each for each in self.result.read if isinstance(each, Finding)]
         content = (finding for each in self.unchanged for finding in each.observed.findings)
-        return (*changed, *content, *self.result.found)
+        return (*changed, *content, *self.result.findings)
 
 
 def schema_fingerprint(metadata: TableMetadata) -> str:
@@ -167,10 +167,10 @@ def conclude(
 
 
 def _file_set(job: VerifyJob, added: Sequence[AddedFile], removed: Sequence[str], *, passed: bool) -> FileSet:
-    """The files that the proof binds. A FAIL whose files are no valid set binds none."""
-    bound_removals = () if job.operation is Operation.APPEND else tuple(sorted(removed))
+    """The files that the proof lists. A FAIL lists none if they are not a valid `FileSet`."""
+    removals = () if job.operation is Operation.APPEND else tuple(sorted(removed))
     try:
-        return FileSet(tuple(sorted(added, key=lambda each: each.published_path)), bound_removals)
+        return FileSet(tuple(sorted(added, key=lambda each: each.published_path)), removals)
     except InputError:
         if passed:
             raise

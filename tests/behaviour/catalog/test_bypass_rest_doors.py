@@ -27,14 +27,14 @@ from tests.support.catalog.bypass import (
     run,
     scene_at,
 )
-from tests.support.catalog.http import SCHEMA, V1, Caller, set_ref, spelled
+from tests.support.catalog.http import SCHEMA, V1, Caller, namespace_path, set_ref
 from tests.support.for_each import for_each
 from tests.support.steward.http import bearer
 
 Place = Callable[[Scene], str]
 
 TABLES = "/namespaces/sales/tables"
-GATED = f"/namespaces/{spelled('sales', 'gated')}"
+GATED = f"/namespaces/{namespace_path('sales', 'gated')}"
 WRITERS = ("producer", "operator")
 OTHERS = ("publisher", "steward", "auditor", "consumer", "attempt one")
 

@@ -13,10 +13,10 @@ import pytest
 
 from pvdm.catalog.responses import PUBLISHED_FILES_KEPT_MAX
 from tests.support.catalog.bypass import (
-    EMPTYS,
     FIRST,
     HEAD,
     HIDDEN,
+    IN_EMPTY,
     TRACES,
     Ask,
     Attack,
@@ -29,7 +29,7 @@ from tests.support.catalog.bypass import (
     run,
     scene_at,
 )
-from tests.support.catalog.http import Caller, file_of, set_ref
+from tests.support.catalog.http import Caller, metadata_document, set_ref
 from tests.support.for_each import for_each
 from tests.support.lake.metadata import statistics
 
@@ -120,7 +120,7 @@ def test_a_consumer_gets_no_hidden_part(scene: Scene, attack: Attack) -> None:
     response = run(scene, attack)
     if response.status_code == 200 and "metadata-location" in response.text:
         answer = response.json()
-        assert not [trace for trace in TRACES if trace in json.dumps(file_of(answer))]
+        assert not [trace for trace in TRACES if trace in json.dumps(metadata_document(answer))]
 
 
 @pytest.mark.parametrize("mode", ["all", "refs"])
@@ -167,7 +167,7 @@ def test_staging_on_an_empty_table_is_not_disclosed(scene: Scene) -> None:
     scene.known, consumer = None, scene.callers["consumer"]
     before = consumer.ask("GET", EMPTY)
     scene.lake.steward.stand.time.pass_by(1_000_000)
-    update = scene.next(61, parent=EMPTYS, name="empty", **rows(3))
+    update = scene.next(61, parent=IN_EMPTY, name="empty", **rows(3))
     assert scene.callers["producer"].commit("empty", [update, set_ref("secretstage", 61)]).status_code == 200
     after = consumer.ask("GET", EMPTY)
     assert (after.content, after.headers["etag"]) == (before.content, before.headers["etag"])
@@ -202,7 +202,7 @@ def test_readers_files_are_kept_up_to_a_number(scene: Scene) -> None:
         last = consumer.done("GET", path)
     folder = Path(last["metadata-location"].removeprefix("file://")).parent
     assert len(list(folder.iterdir())) == PUBLISHED_FILES_KEPT_MAX + 1
-    assert file_of(last)["properties"]["n"] == str(PUBLISHED_FILES_KEPT_MAX + 4)
+    assert metadata_document(last)["properties"]["n"] == str(PUBLISHED_FILES_KEPT_MAX + 4)
 
 
 def test_another_domain_gets_the_same_answer_for_existing_and_missing_tables(scene: Scene) -> None:

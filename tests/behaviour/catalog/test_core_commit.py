@@ -192,7 +192,7 @@ def test_a_ledger_that_refuses_leaves_no_file(core: Core) -> None:
         raise UnavailableError("ledger_busy", "busy")
 
     with pytest.raises(UnavailableError):
-        core.commits.commit(PRODUCER, [Change(SALES, "orders", (), [set_ref("mine", FIRST)])], extra=refuse)
+        core.commits.commit(PRODUCER, [Change(SALES, "orders", (), [set_ref("mine", FIRST)])], hook=refuse)
     assert (core.on_disk(), "mine" in core.get().metadata.refs) == (files, False)
 
 
@@ -202,7 +202,7 @@ def test_what_runs_beside_a_swap_happens_with_it(core: Core) -> None:
     def note(unit: Unit, _rows: object) -> None:
         namespaces.create(unit, ("noted",), domain="sales", properties={})
 
-    core.commits.commit(PRODUCER, [Change(SALES, "orders", (), [set_ref("mine", FIRST)])], extra=note)
+    core.commits.commit(PRODUCER, [Change(SALES, "orders", (), [set_ref("mine", FIRST)])], hook=note)
     with core.ledger.read() as unit:
         assert namespaces.find(unit, ("noted",)) is not None
 

@@ -31,7 +31,7 @@ from tests.support.catalog.core import (
     STEWARD,
     Core,
     Doc,
-    always,
+    always_permit,
     core_in,
     grant,
     ref_is,
@@ -297,7 +297,7 @@ def test_a_permit_for_one_table_opens_no_other_in_the_same_transaction(core: Cor
     permit = core.permit_for("orders", updates)
     changes = [Change(SALES, "orders", (), updates), Change(SALES, "other", (), updates)]
     with pytest.raises(NotAllowedError) as caught:
-        core.commits.commit(PRODUCER, changes, permit=always(permit))
+        core.commits.commit(PRODUCER, changes, permit=always_permit(permit))
     assert (caught.value.reason, core.get().metadata.current_snapshot_id) == ("permit_for_other_commit", FIRST)
 
 

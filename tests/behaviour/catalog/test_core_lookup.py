@@ -23,7 +23,7 @@ from pvdm.metadata.gate.target import Permit
 from pvdm.model.role import Role
 from tests.support import fault
 from tests.support.catalog.core import CONTRACT, PRODUCER, RISK, SALES, STEWARD, Core, Doc, core_at, ref_is, to_ref
-from tests.support.catalog.http import lake_at, set_ref, snapshot, told
+from tests.support.catalog.http import lake_at, refusal, set_ref, snapshot
 from tests.support.ledger.databases import memory_folder
 
 Tables = Iterable[tuple[Levels, str]]
@@ -217,6 +217,6 @@ def test_over_http_a_change_between_look_up_and_swap_is_a_conflict() -> None:
 
         commits._queues = Meanwhile(theirs)
         answer = caller.commit("t", [snapshot(made, 8), set_ref("b", 8)], stale)
-        assert told(answer) == (409, "CommitFailedException")
+        assert refusal(answer) == (409, "CommitFailedException")
         refs = caller.done("GET", "/namespaces/sales/tables/t")["metadata"]["refs"]
         assert refs["b"]["snapshot-id"] == 7

@@ -22,7 +22,7 @@ COMMITS = 8
 @pytest.fixture
 def stewards(tmp_path: Path, postgresql: Postgresql) -> Iterator[list[Core]]:
     """Cores with connections of their own to one ledger."""
-    url = postgresql.fresh()
+    url = postgresql.create_database()
     with core_at(tmp_path, url) as first, ledger_at(url) as second, ledger_at(url) as third:
         first.table(protected=False)
         yield [first, Core(tmp_path, second, counter=1_000_000), Core(tmp_path, third, counter=2_000_000)]

@@ -17,9 +17,9 @@ import pytest
 from pvdm.steward.http import limits as module
 from pvdm.steward.http.limits import Limiter
 from tests.support import fault
-from tests.support.catalog.http import V1, Caller, Lake, lake_at, told
+from tests.support.catalog.http import V1, Caller, Lake, lake_at, refusal
 from tests.support.ledger.databases import memory_folder
-from tests.support.steward.http import Rude, head
+from tests.support.steward.http import RawConnection, head
 
 TOO_MANY = (429, "TooManyRequestsException")
 TABLES = "/namespaces/sales/tables"
@@ -70,9 +70,9 @@ def at_door(caller: Caller, path: str, body: bytes, *, sent: bytes) -> bytes:
 
 
 @contextlib.contextmanager
-def holding(lake: Lake, caller: Caller, path: str = f"{TABLES}/t") -> Iterator[Rude]:
+def holding(lake: Lake, caller: Caller, path: str = f"{TABLES}/t") -> Iterator[RawConnection]:
     """A change of the caller that has its turn at the door, and whose body does not come."""
-    with Rude(lake.steward.server.port) as rude:
+    with RawConnection(lake.steward.server.port) as rude:
         wait_until(lambda: limiter(lake)._in_flight == 0)
         rude.send(at_door(caller, path, b"x" * 100, sent=b"{"))
         wait_until(lambda: limiter(lake)._in_flight == 1)
@@ -93,7 +93,7 @@ def test_a_second_concurrent_change_by_one_caller_is_refused_and_may_be_retried(
     caller = lake.caller()
     with holding(lake, caller):
         answer = caller.commit("t", setting("a"))
-    assert (told(answer), answer.headers["retry-after"]) == (TOO_MANY, "1")
+    assert (refusal(answer), answer.headers["retry-after"]) == (TOO_MANY, "1")
     assert "a" not in properties(lake)
 
 
@@ -101,7 +101,7 @@ def test_another_spelling_of_the_tables_path_is_the_same_table(lake: Lake) -> No
     caller = lake.caller()
     with holding(lake, caller):
         answer = caller.ask("POST", "/namespaces/s%61les/tables/%74", json={"requirements": [], "updates": []})
-    assert told(answer) == TOO_MANY
+    assert refusal(answer) == TOO_MANY
 
 
 def test_another_caller_at_the_same_table_is_not_held_up(lake: Lake) -> None:
@@ -156,7 +156,7 @@ def test_a_waiter_whose_client_went_away_changes_nothing_and_lets_the_next_one_t
     body = json.dumps({"requirements": [], "updates": setting("gone")}).encode()
     with caplog.at_level(logging.INFO, "pvdm.steward"), ThreadPoolExecutor(1) as pool:
         with holding(patient_lake, caller):
-            with Rude(patient_lake.steward.server.port) as waiter:
+            with RawConnection(patient_lake.steward.server.port) as waiter:
                 waiter.send(at_door(caller, f"{TABLES}/t", body, sent=body))
                 wait_until(lambda: lined(patient_lake) == 1)
             third = pool.submit(caller.commit, "t", setting("there"))
@@ -208,7 +208,7 @@ def test_a_change_that_waited_is_checked_on_the_new_state(patient_lake: Lake) ->
         wait_until(lambda: lined(patient_lake) == 1)
         go.set()
     assert made.result().status_code == 200
-    assert told(second.result()) == (409, "CommitFailedException")
+    assert refusal(second.result()) == (409, "CommitFailedException")
     assert revisions(patient_lake) == 1
 
 

@@ -18,9 +18,9 @@ from pvdm.steward.http import body
 from pvdm.steward.http.app import create_app
 from pvdm.steward.http.request import RequestContext
 from pvdm.steward.http.routes import FoundRoute, RouteTable, fast_path_query_names, methods_of
-from tests.support.catalog.http import V1, Lake, lake_at, spelled
+from tests.support.catalog.http import V1, Lake, lake_at, namespace_path
 from tests.support.ledger.databases import memory_folder
-from tests.support.steward.http import Rude
+from tests.support.steward.http import RawConnection
 
 T = f"{V1}/namespaces/sales/tables/t"
 JSON = {"content_type": "application/json"}
@@ -61,7 +61,7 @@ def way() -> Iterator[Way]:
             operator.make(name)
         operator.done("POST", "/namespaces", json={"namespace": ["deep"]})
         operator.done("POST", "/namespaces", json={"namespace": ["deep", "e.r"]})
-        operator.make("t", namespace=spelled("deep", "e.r"))
+        operator.make("t", namespace=namespace_path("deep", "e.r"))
         for name, role, domain in (
             ("operator", Role.OPERATOR, "*"),
             ("producer", Role.PRODUCER, "sales"),
@@ -101,7 +101,7 @@ def seen(way: Way, caplog: pytest.LogCaptureFixture, request: bytes) -> Seen:
     """Send it and look."""
     before = counts(way)
     caplog.clear()
-    with caplog.at_level(logging.INFO, "pvdm.steward"), Rude(way.lake.steward.server.port) as rude:
+    with caplog.at_level(logging.INFO, "pvdm.steward"), RawConnection(way.lake.steward.server.port) as rude:
         rude.send(request)
         answer = _PASSING.sub(b"", rude.read())
     lines = [json.loads(record.message) for record in caplog.records]
@@ -306,7 +306,7 @@ def test_the_rate_limit_holds_on_the_fast_path_too(given: dict[str, Any]) -> Non
         way = Way(lake, [False], {"operator": lake.steward.headers()["authorization"]})
         statuses = []
         for _ in range(14):
-            with Rude(lake.steward.server.port) as rude:
+            with RawConnection(lake.steward.server.port) as rude:
                 rude.send(context(way, **given))
                 statuses.append(int(rude.read().split(b" ")[1]))
     assert set(statuses[:10]) <= {200, 204}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pvdm.model.role import Role
-from tests.support.catalog.http import Lake, lake_at, spelled, told
+from tests.support.catalog.http import Lake, lake_at, namespace_path, refusal
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_the_configuration_keeps_java_from_exchanging_tokens(lake: Lake) -> None
 
 
 def test_the_configuration_of_another_warehouse_is_refused(lake: Lake) -> None:
-    assert told(lake.caller().ask("GET", "/config", params={"warehouse": "other"})) == (404, "NotFoundException")
+    assert refusal(lake.caller().ask("GET", "/config", params={"warehouse": "other"})) == (404, "NotFoundException")
     lake.caller().done("GET", "/config", params={"warehouse": "lake"})
 
 
@@ -48,13 +48,13 @@ def test_a_namespace_that_was_made_is_found_with_its_properties(lake: Lake) -> N
 
 def test_a_namespace_is_made_once(lake: Lake) -> None:
     response = lake.caller().ask("POST", "/namespaces", json={"namespace": ["sales"]})
-    assert told(response) == (409, "AlreadyExistsException")
+    assert refusal(response) == (409, "AlreadyExistsException")
     assert response.json()["error"]["message"].startswith("Namespace already exists: sales")
 
 
 def test_a_missing_namespace_is_reported_as_unknown(lake: Lake) -> None:
     response = lake.caller().ask("GET", "/namespaces/none")
-    assert told(response) == (404, "NoSuchNamespaceException")
+    assert refusal(response) == (404, "NoSuchNamespaceException")
     assert response.json()["error"]["message"] == "Namespace does not exist: none"
 
 
@@ -69,7 +69,7 @@ def test_names_with_dots_slashes_and_percent_signs_do_not_collide(lake: Lake) ->
     for levels in (["a.b"], ["a/b"], ["a%2Fb"], ["a b"], ["a+b"], ["a", "b"]):
         caller.done("POST", "/namespaces", json={"namespace": levels})
     for levels in (["a.b"], ["a/b"], ["a%2Fb"], ["a b"], ["a+b"], ["a", "b"]):
-        assert caller.done("GET", f"/namespaces/{spelled(*levels)}")["namespace"] == levels
+        assert caller.done("GET", f"/namespaces/{namespace_path(*levels)}")["namespace"] == levels
 
 
 def test_java_spells_a_space_in_a_path_as_a_plus_sign(lake: Lake) -> None:
@@ -87,7 +87,7 @@ def test_a_nested_namespace_is_listed_under_its_parent_only(lake: Lake) -> None:
 
 def test_a_nested_namespace_needs_its_parent(lake: Lake) -> None:
     response = lake.caller().ask("POST", "/namespaces", json={"namespace": ["none", "eu"]})
-    assert told(response) == (404, "NoSuchNamespaceException")
+    assert refusal(response) == (404, "NoSuchNamespaceException")
 
 
 def test_pages_of_namespaces_show_each_once(lake: Lake) -> None:
@@ -106,7 +106,7 @@ def test_pages_of_namespaces_show_each_once(lake: Lake) -> None:
 def test_an_unknown_page_token_is_refused(lake: Lake) -> None:
     for token in ("%%%", "e30", "MTI", "WzFd" * 5000):
         response = lake.caller().ask("GET", "/namespaces", params={"pageToken": token, "pageSize": "3"})
-        assert told(response) == (400, "BadRequestException"), token[:8]
+        assert refusal(response) == (400, "BadRequestException"), token[:8]
 
 
 def test_properties_are_set_and_removed_and_missing_ones_reported(lake: Lake) -> None:
@@ -124,13 +124,13 @@ def test_properties_are_set_and_removed_and_missing_ones_reported(lake: Lake) ->
 def test_a_property_in_updates_and_removals_is_unprocessable(lake: Lake) -> None:
     body = {"updates": {"c": "3"}, "removals": ["c"]}
     response = lake.caller().ask("POST", "/namespaces/sales/properties", json=body)
-    assert told(response) == (422, "UnprocessableEntityException")
+    assert refusal(response) == (422, "UnprocessableEntityException")
 
 
 def test_a_namespace_that_holds_something_is_not_dropped(lake: Lake) -> None:
     caller = lake.caller()
     caller.make("t")
-    assert told(caller.ask("DELETE", "/namespaces/sales")) == (409, "NamespaceNotEmptyException")
+    assert refusal(caller.ask("DELETE", "/namespaces/sales")) == (409, "NamespaceNotEmptyException")
     caller.done("DELETE", "/namespaces/sales/tables/t")
     assert caller.ask("DELETE", "/namespaces/sales").status_code == 204
 
@@ -138,10 +138,10 @@ def test_a_namespace_that_holds_something_is_not_dropped(lake: Lake) -> None:
 def test_another_domains_namespace_is_neither_listed_nor_opened(lake: Lake) -> None:
     other = lake.caller(Role.PRODUCER, "risk")
     assert other.done("GET", "/namespaces")["namespaces"] == []
-    assert told(other.ask("GET", "/namespaces/sales")) == (403, "ForbiddenException")
-    assert told(other.ask("DELETE", "/namespaces/sales")) == (403, "ForbiddenException")
+    assert refusal(other.ask("GET", "/namespaces/sales")) == (403, "ForbiddenException")
+    assert refusal(other.ask("DELETE", "/namespaces/sales")) == (403, "ForbiddenException")
     response = other.ask("POST", "/namespaces/sales/properties", json={"updates": {"a": "b"}})
-    assert told(response) == (403, "ForbiddenException")
+    assert refusal(response) == (403, "ForbiddenException")
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_another_domains_namespace_is_neither_listed_nor_opened(lake: Lake) -> N
 )
 def test_a_namespace_keeps_its_domain(lake: Lake, body: dict[str, Any], got: str) -> None:
     response = lake.caller().ask("POST", "/namespaces/sales/properties", json=body)
-    assert told(response) == (403, "ForbiddenException")
+    assert refusal(response) == (403, "ForbiddenException")
     assert f"the domain of a namespace cannot change: expected sales, got {got}" in response.json()["error"]["message"]
     assert lake.caller().done("GET", "/namespaces/sales")["properties"] == {"pvdm.domain": "sales"}
 
@@ -163,7 +163,7 @@ def test_a_namespaces_own_domain_may_be_set_again(lake: Lake) -> None:
 def test_a_namespace_shows_its_domain_if_none_was_given(lake: Lake, levels: list[str]) -> None:
     producer = lake.caller(Role.PRODUCER, "sales")
     made = producer.done("POST", "/namespaces", json={"namespace": levels, "properties": {"a": "1"}})
-    found = lake.caller(Role.CONSUMER, "sales").done("GET", f"/namespaces/{spelled(*levels)}")
+    found = lake.caller(Role.CONSUMER, "sales").done("GET", f"/namespaces/{namespace_path(*levels)}")
     assert made["properties"] == found["properties"] == {"a": "1", "pvdm.domain": "sales"}
 
 
@@ -171,17 +171,18 @@ def test_a_producer_makes_namespaces_in_its_own_domain_only(lake: Lake) -> None:
     producer = lake.caller(Role.PRODUCER, "risk")
     body = {"namespace": ["mine"], "properties": {"pvdm.domain": "sales"}}
     response = producer.ask("POST", "/namespaces", json=body)
-    assert told(response) == (403, "ForbiddenException")
+    assert refusal(response) == (403, "ForbiddenException")
     assert "expected risk, got 'sales'" in response.json()["error"]["message"]
-    assert told(producer.ask("POST", "/namespaces", json={"namespace": ["sales", "x"]})) == (403, "ForbiddenException")
+    response = producer.ask("POST", "/namespaces", json={"namespace": ["sales", "x"]})
+    assert refusal(response) == (403, "ForbiddenException")
     producer.done("POST", "/namespaces", json={"namespace": ["mine"]})
-    assert told(lake.caller(Role.AUDITOR, "sales").ask("GET", "/namespaces/mine")) == (403, "ForbiddenException")
+    assert refusal(lake.caller(Role.AUDITOR, "sales").ask("GET", "/namespaces/mine")) == (403, "ForbiddenException")
 
 
 def test_a_protecting_namespace_is_dropped_by_an_operator_only(lake: Lake) -> None:
     lake.protect_namespace("sales")
     producer = lake.caller(Role.PRODUCER, "sales")
-    assert told(producer.ask("DELETE", "/namespaces/sales")) == (403, "ForbiddenException")
+    assert refusal(producer.ask("DELETE", "/namespaces/sales")) == (403, "ForbiddenException")
     assert lake.caller().ask("DELETE", "/namespaces/sales").status_code == 204
 
 
@@ -189,12 +190,12 @@ def test_a_namespace_inside_a_protecting_one_protects_too(lake: Lake) -> None:
     lake.protect_namespace("sales")
     producer = lake.caller(Role.PRODUCER, "sales")
     producer.done("POST", "/namespaces", json={"namespace": ["sales", "eu"]})
-    place = f"/namespaces/{spelled('sales', 'eu')}/tables"
+    place = f"/namespaces/{namespace_path('sales', 'eu')}/tables"
     producer.done("POST", place, json={"name": "t", "schema": {"type": "struct", "fields": []}})
-    assert told(producer.ask("DELETE", f"{place}/t")) == (403, "ForbiddenException")
+    assert refusal(producer.ask("DELETE", f"{place}/t")) == (403, "ForbiddenException")
 
 
 def test_an_unknown_path_of_the_catalog_is_refused_in_icebergs_words(lake: Lake) -> None:
-    assert told(lake.caller().ask("GET", "/nothing")) == (404, "NotFoundException")
-    assert told(lake.caller().ask("PATCH", "/namespaces/sales")) == (405, "UnsupportedOperationException")
-    assert told(lake.steward.http.get("/catalog/v1/config")) == (401, "NotAuthorizedException")
+    assert refusal(lake.caller().ask("GET", "/nothing")) == (404, "NotFoundException")
+    assert refusal(lake.caller().ask("PATCH", "/namespaces/sales")) == (405, "UnsupportedOperationException")
+    assert refusal(lake.steward.http.get("/catalog/v1/config")) == (401, "NotAuthorizedException")

@@ -15,7 +15,16 @@ import pytest
 from pvdm.catalog.responses import TableResponses
 from pvdm.errors import UnavailableError
 from pvdm.model.role import Role
-from tests.support.catalog.http import SCHEMA, Lake, file_of, lake_at, set_ref, snapshot, spelled, told
+from tests.support.catalog.http import (
+    SCHEMA,
+    Lake,
+    lake_at,
+    metadata_document,
+    namespace_path,
+    refusal,
+    set_ref,
+    snapshot,
+)
 from tests.support.catalog.views import request as view_request
 
 T = "/namespaces/sales/tables/t"
@@ -36,25 +45,25 @@ def test_a_table_that_was_made_is_loaded_as_it_was_made(lake: Lake) -> None:
 
 def test_the_file_that_the_answer_names_holds_the_document_of_the_answer(lake: Lake) -> None:
     made = lake.caller().make("t")
-    assert file_of(made) == made["metadata"]
+    assert metadata_document(made) == made["metadata"]
     assert Path(made["metadata-location"].removeprefix("file://")).is_relative_to(lake.folder / "catalog")
 
 
 def test_a_table_is_made_once(lake: Lake) -> None:
     lake.caller().make("t")
     response = lake.caller().ask("POST", "/namespaces/sales/tables", json={"name": "t", "schema": SCHEMA})
-    assert told(response) == (409, "AlreadyExistsException")
+    assert refusal(response) == (409, "AlreadyExistsException")
     assert response.json()["error"]["message"].startswith("Table already exists: sales.t")
 
 
 def test_a_table_in_no_namespace_is_not_made(lake: Lake) -> None:
     response = lake.caller().ask("POST", "/namespaces/none/tables", json={"name": "t", "schema": SCHEMA})
-    assert told(response) == (404, "NoSuchNamespaceException")
+    assert refusal(response) == (404, "NoSuchNamespaceException")
 
 
 def test_a_missing_table_is_reported_as_unknown(lake: Lake) -> None:
     response = lake.caller().ask("GET", T)
-    assert told(response) == (404, "NoSuchTableException")
+    assert refusal(response) == (404, "NoSuchTableException")
     assert response.json()["error"]["message"] == "Table does not exist: sales.t"
     assert [lake.caller().ask(method, T).status_code for method in ("HEAD", "DELETE")] == [404, 404]
 
@@ -87,7 +96,7 @@ def test_a_staged_table_that_another_made_meanwhile_conflicts(lake: Lake) -> Non
     staged = lake.caller().done("POST", "/namespaces/sales/tables", json=STAGED)
     lake.caller().make("t")
     response = lake.caller().commit("t", first_updates(staged), [{"type": "assert-create"}])
-    assert told(response) == (409, "AlreadyExistsException")
+    assert refusal(response) == (409, "AlreadyExistsException")
 
 
 def test_pages_of_tables_show_each_once(lake: Lake) -> None:
@@ -106,7 +115,7 @@ def test_pages_of_tables_show_each_once(lake: Lake) -> None:
 
 def test_a_name_with_slashes_and_dots_is_a_name_like_others(lake: Lake) -> None:
     lake.caller().make("../a/b.c?d#e%2F")
-    found = lake.caller().done("GET", f"/namespaces/sales/tables/{spelled('../a/b.c?d#e%2F')}")
+    found = lake.caller().done("GET", f"/namespaces/sales/tables/{namespace_path('../a/b.c?d#e%2F')}")
     assert found["metadata"]["location"].startswith(f"file://{lake.folder}/warehouse/sales/")
 
 
@@ -126,7 +135,7 @@ def test_a_commit_answers_the_new_state_and_the_next_load_the_same(lake: Lake) -
 def test_a_requirement_that_does_not_hold_is_a_failed_commit(lake: Lake) -> None:
     made = lake.caller().make("t")
     stale = [{"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 5}]
-    assert told(lake.caller().commit("t", [snapshot(made, 7)], stale)) == (409, "CommitFailedException")
+    assert refusal(lake.caller().commit("t", [snapshot(made, 7)], stale)) == (409, "CommitFailedException")
     assert lake.caller().done("GET", T) == made
 
 
@@ -134,20 +143,20 @@ def test_a_requirement_that_does_not_hold_is_a_failed_commit(lake: Lake) -> None
 def test_an_unknown_update_or_requirement_is_a_bad_request(lake: Lake, part: str) -> None:
     lake.caller().make("t")
     body: dict[str, Any] = {"updates": [], "requirements": []} | {part: [{"action": "publish", "type": "assert-luck"}]}
-    assert told(lake.caller().ask("POST", T, json=body)) == (400, "BadRequestException")
+    assert refusal(lake.caller().ask("POST", T, json=body)) == (400, "BadRequestException")
 
 
 def test_path_and_body_must_name_one_table(lake: Lake) -> None:
     lake.caller().make("t")
     body = {"identifier": {"namespace": ["sales"], "name": "u"}, "updates": [], "requirements": []}
-    assert told(lake.caller().ask("POST", T, json=body)) == (400, "BadRequestException")
+    assert refusal(lake.caller().ask("POST", T, json=body)) == (400, "BadRequestException")
 
 
 def test_a_body_with_a_key_twice_is_refused(lake: Lake) -> None:
     lake.caller().make("t")
     body = b'{"requirements": [], "updates": [], "updates": []}'
     response = lake.caller().ask("POST", T, content=body, headers={"content-type": "application/json"})
-    assert told(response) == (400, "BadRequestException")
+    assert refusal(response) == (400, "BadRequestException")
 
 
 def whole(name: str, kind: object) -> str:
@@ -190,7 +199,7 @@ def test_a_commit_with_unknown_outcome_is_reported_as_unknown(lake: Lake) -> Non
     lost = StateUnknownError("ledger_commit_unknown", "the answer was lost")
     with fault.armed("ledger.before_commit", fault.Raise(lost)):
         response = caller.commit("t", [{"action": "set-properties", "updates": {"a": "b"}}])
-    assert told(response) == (500, "CommitStateUnknownException")
+    assert refusal(response) == (500, "CommitStateUnknownException")
 
 
 @pytest.mark.parametrize("way", ["create", "register", "commit"])
@@ -208,7 +217,7 @@ def test_a_change_without_a_response_is_never_reported_as_undone(
     with monkeypatch.context() as patch:
         patch.setattr(TableResponses, "table", unavailable)
         response = caller.ask(method, path, json=sent)
-    assert told(response) == (500, "CommitStateUnknownException")
+    assert refusal(response) == (500, "CommitStateUnknownException")
     assert caller.ask("HEAD", T).status_code == 204
 
 
@@ -224,7 +233,7 @@ def test_a_transaction_changes_all_tables_or_none(lake: Lake) -> None:
         change("u", "b", [{"type": "assert-table-uuid", "uuid": "0" * 8 + "-0000" * 3 + "-" + "0" * 12}]),
     ]
     response = caller.ask("POST", "/transactions/commit", json={"table-changes": changes})
-    assert told(response) == (409, "CommitFailedException")
+    assert refusal(response) == (409, "CommitFailedException")
     assert caller.done("GET", T) == before["t"]
     changes = [change("t", "a"), change("u", "b")]
     assert caller.ask("POST", "/transactions/commit", json={"table-changes": changes}).status_code == 204
@@ -243,7 +252,7 @@ def change(name: str, value: str, requirements: list[Any] | None = None) -> dict
 def test_a_transaction_names_each_table_once(lake: Lake) -> None:
     lake.caller().make("t")
     changes = {"table-changes": [change("t", "a"), change("t", "b")]}
-    assert told(lake.caller().ask("POST", "/transactions/commit", json=changes)) == (400, "BadRequestException")
+    assert refusal(lake.caller().ask("POST", "/transactions/commit", json=changes)) == (400, "BadRequestException")
 
 
 def test_a_table_is_renamed_into_another_namespace_of_its_domain(lake: Lake) -> None:
@@ -251,7 +260,7 @@ def test_a_table_is_renamed_into_another_namespace_of_its_domain(lake: Lake) -> 
     made = caller.make("t")
     caller.done("POST", "/namespaces", json={"namespace": ["sales", "eu"]})
     assert rename(lake, ["sales"], "t", ["sales", "eu"], "u").status_code == 204
-    assert caller.done("GET", f"/namespaces/{spelled('sales', 'eu')}/tables/u") == made
+    assert caller.done("GET", f"/namespaces/{namespace_path('sales', 'eu')}/tables/u") == made
     assert caller.ask("HEAD", T).status_code == 404
 
 
@@ -264,10 +273,10 @@ def test_a_table_is_not_renamed_onto_another_nor_into_nothing_nor_across_domains
     lake.caller().make("t")
     lake.caller().make("u")
     lake.caller().done("POST", "/namespaces", json={"namespace": ["hr"], "properties": {"pvdm.domain": "hr"}})
-    assert told(rename(lake, ["sales"], "t", ["sales"], "u")) == (409, "AlreadyExistsException")
-    assert told(rename(lake, ["sales"], "t", ["none"], "u")) == (404, "NoSuchNamespaceException")
-    assert told(rename(lake, ["sales"], "none", ["sales"], "v")) == (404, "NoSuchTableException")
-    assert told(rename(lake, ["sales"], "t", ["hr"], "t")) == (403, "ForbiddenException")
+    assert refusal(rename(lake, ["sales"], "t", ["sales"], "u")) == (409, "AlreadyExistsException")
+    assert refusal(rename(lake, ["sales"], "t", ["none"], "u")) == (404, "NoSuchNamespaceException")
+    assert refusal(rename(lake, ["sales"], "none", ["sales"], "v")) == (404, "NoSuchTableException")
+    assert refusal(rename(lake, ["sales"], "t", ["hr"], "t")) == (403, "ForbiddenException")
 
 
 def test_a_purge_removes_the_tables_own_files_and_a_drop_none(lake: Lake) -> None:
@@ -324,7 +333,7 @@ def test_a_producer_takes_no_place_of_another_domain(lake: Lake, where: str) -> 
     for more in ({}, {"stage-create": True}):
         response = lake.caller(Role.PRODUCER, "sales").ask("POST", "/namespaces/sales/tables", json=body | more)
         refused = (403, "ForbiddenException", "location_outside")
-        assert (*told(response), response.json()["error"]["pvdm-code"]) == refused
+        assert (*refusal(response), response.json()["error"]["pvdm-code"]) == refused
     lake.caller(Role.PRODUCER, "fin").make("x", namespace="fin")
 
 
@@ -363,7 +372,7 @@ def test_a_table_that_was_protected_once_is_not_registered_again_not_even_by_an_
     lake.caller().done("DELETE", T)
     body = {"name": "t", "metadata-location": made["metadata-location"]}
     response = lake.caller().ask("POST", "/namespaces/sales/register", json=body)
-    assert (told(response), response.json()["error"]["pvdm-code"]) == (
+    assert (refusal(response), response.json()["error"]["pvdm-code"]) == (
         (409, "AlreadyExistsException"),
         "table_uuid_taken",
     )
@@ -375,7 +384,7 @@ def test_a_live_tables_metadata_file_is_not_registered_under_another_name(lake: 
     assert lake.caller().ask("POST", "/namespaces/sales/register", json=body).status_code in (403, 409)
     producer = lake.caller(Role.PRODUCER, "sales")
     response = producer.ask("POST", "/namespaces/sales/register", json=body)
-    assert told(response) == (403, "ForbiddenException")
+    assert refusal(response) == (403, "ForbiddenException")
 
 
 def test_register_refuses_a_taken_name_unless_it_may_overwrite(lake: Lake) -> None:
@@ -384,7 +393,7 @@ def test_register_refuses_a_taken_name_unless_it_may_overwrite(lake: Lake) -> No
     caller.done("DELETE", T)
     caller.make("t")
     body = {"name": "t", "metadata-location": made["metadata-location"]}
-    assert told(caller.ask("POST", "/namespaces/sales/register", json=body)) == (409, "AlreadyExistsException")
+    assert refusal(caller.ask("POST", "/namespaces/sales/register", json=body)) == (409, "AlreadyExistsException")
     caller.done("POST", "/namespaces/sales/register", json={**body, "overwrite": True})
     assert caller.done("GET", T)["metadata"]["table-uuid"] == made["metadata"]["table-uuid"]
 
@@ -404,7 +413,8 @@ def test_a_link_in_the_warehouse_leads_a_producer_nowhere(lake: Lake) -> None:
     place = made["metadata-location"].replace("/catalog/", "/warehouse/way/")
     body = {"name": "x", "metadata-location": place}
     response = lake.caller(Role.PRODUCER, "sales").ask("POST", "/namespaces/sales/register", json=body)
-    assert (*told(response), response.json()["error"]["pvdm-code"]) == (403, "ForbiddenException", "location_outside")
+    assert refusal(response) == (403, "ForbiddenException")
+    assert response.json()["error"]["pvdm-code"] == "location_outside"
 
 
 def test_sixteen_writers_of_one_table_lose_no_commit(lake: Lake) -> None:
@@ -433,11 +443,11 @@ def test_a_metrics_report_is_accepted_from_every_role_that_sees_the_table(lake: 
     lake.caller().make("t")
     report = {"report-type": "scan-report", "table-name": "sales.t", "metrics": {}}
     assert lake.caller(Role.CONSUMER, "sales").ask("POST", f"{T}/metrics", json=report).status_code == 204
-    assert told(lake.caller(Role.CONSUMER, "hr").ask("POST", f"{T}/metrics", json=report)) == (
+    assert refusal(lake.caller(Role.CONSUMER, "hr").ask("POST", f"{T}/metrics", json=report)) == (
         403,
         "ForbiddenException",
     )
-    assert told(lake.caller().ask("POST", f"{T}/metrics", json={})) == (400, "BadRequestException")
+    assert refusal(lake.caller().ask("POST", f"{T}/metrics", json={})) == (400, "BadRequestException")
 
 
 def test_a_metadata_file_changed_on_disk_is_not_served(lake: Lake) -> None:
@@ -445,12 +455,12 @@ def test_a_metadata_file_changed_on_disk_is_not_served(lake: Lake) -> None:
     file = Path(made["metadata-location"].removeprefix("file://"))
     file.write_bytes(file.read_bytes().replace(b'"note"', b'"nope"'))
     response = lake.caller().ask("GET", T)
-    assert told(response) == (500, "InternalServerError")
+    assert refusal(response) == (500, "InternalServerError")
 
 
 def test_a_missing_metadata_file_is_an_iceberg_error(lake: Lake) -> None:
     made = lake.caller().make("t")
     Path(made["metadata-location"].removeprefix("file://")).unlink()
     response = lake.caller().ask("GET", T)
-    assert told(response) == (404, "NotFoundException")
+    assert refusal(response) == (404, "NotFoundException")
     assert made["metadata-location"] in response.json()["error"]["message"]

@@ -15,7 +15,7 @@ from pvdm.ledger import Unit
 from pvdm.ledger.catalog import views
 from pvdm.model.role import Role
 from tests.support import fault
-from tests.support.catalog.http import SCHEMA, Caller, Lake, file_of, lake_at, spelled, told
+from tests.support.catalog.http import SCHEMA, Caller, Lake, lake_at, metadata_document, namespace_path, refusal
 from tests.support.catalog.views import document, query, replaced, request
 from tests.support.lake.metadata import UUID
 
@@ -67,7 +67,7 @@ def test_a_view_that_was_made_is_loaded_as_it_was_made(lake: Lake) -> None:
 
 def test_the_file_that_the_answer_names_holds_the_document_of_the_answer(lake: Lake) -> None:
     made = make(producer(lake))
-    assert file_of(made) == made["metadata"]
+    assert metadata_document(made) == made["metadata"]
     assert Path(made["metadata-location"].removeprefix("file://")).is_relative_to(lake.folder / "catalog")
 
 
@@ -76,23 +76,23 @@ def test_a_view_lies_in_its_namespaces_folder_or_at_the_given_location(lake: Lak
     place = f"file://{lake.folder}/warehouse/sales/mine"
     assert make(producer(lake), "w", location=place)["metadata"]["location"] == place
     elsewhere = request("x", location=f"file://{lake.folder}/warehouse/risk/mine")
-    assert told(producer(lake).ask("POST", VIEWS, json=elsewhere)) == (403, "ForbiddenException")
+    assert refusal(producer(lake).ask("POST", VIEWS, json=elsewhere)) == (403, "ForbiddenException")
 
 
 def test_a_missing_view_is_reported_as_unknown(lake: Lake) -> None:
     response = lake.caller().ask("GET", V)
-    assert told(response) == (404, "NoSuchViewException")
+    assert refusal(response) == (404, "NoSuchViewException")
     assert message(response) == "View does not exist: sales.v"
     assert [lake.caller().ask(method, V).status_code for method in ("HEAD", "DELETE")] == [404, 404]
-    assert told(replace(lake.caller())) == (404, "NoSuchViewException")
-    assert told(rename(lake.caller(), "v", "w")) == (404, "NoSuchViewException")
+    assert refusal(replace(lake.caller())) == (404, "NoSuchViewException")
+    assert refusal(rename(lake.caller(), "v", "w")) == (404, "NoSuchViewException")
 
 
 def test_a_view_of_no_namespace_is_not_there_and_not_made(lake: Lake) -> None:
-    assert told(lake.caller().ask("GET", "/namespaces/none/views/v")) == (404, "NoSuchViewException")
+    assert refusal(lake.caller().ask("GET", "/namespaces/none/views/v")) == (404, "NoSuchViewException")
     response = lake.caller().ask("POST", "/namespaces/none/views", json=request())
-    assert told(response) == (404, "NoSuchNamespaceException")
-    assert told(lake.caller().ask("GET", "/namespaces/none/views")) == (404, "NoSuchNamespaceException")
+    assert refusal(response) == (404, "NoSuchNamespaceException")
+    assert refusal(lake.caller().ask("GET", "/namespaces/none/views")) == (404, "NoSuchNamespaceException")
 
 
 def test_an_existing_view_is_reported_as_existing(lake: Lake) -> None:
@@ -119,28 +119,28 @@ def test_pages_of_views_show_each_once_and_no_table(lake: Lake) -> None:
 
 def test_a_name_with_slashes_and_dots_is_a_name_like_others(lake: Lake) -> None:
     make(producer(lake), "../a/b.c?d")
-    found = lake.caller().done("GET", f"{VIEWS}/{spelled('../a/b.c?d')}")
+    found = lake.caller().done("GET", f"{VIEWS}/{namespace_path('../a/b.c?d')}")
     assert found["metadata"]["location"].startswith(f"file://{lake.folder}/warehouse/sales/")
 
 
 def test_a_view_is_made_once(lake: Lake) -> None:
     make(producer(lake))
     response = lake.caller().ask("POST", VIEWS, json=request())
-    assert told(response) == (409, "AlreadyExistsException")
+    assert refusal(response) == (409, "AlreadyExistsException")
     assert message(response) == "View already exists: sales.v"
 
 
 def test_no_view_is_made_where_a_table_is(lake: Lake) -> None:
     lake.caller().make("v")
     response = lake.caller().ask("POST", VIEWS, json=request())
-    assert told(response) == (409, "AlreadyExistsException")
+    assert refusal(response) == (409, "AlreadyExistsException")
     assert message(response) == "Table with same name already exists: sales.v"
 
 
 def test_no_table_is_made_where_a_view_is(lake: Lake) -> None:
     make(producer(lake))
     response = lake.caller().ask("POST", "/namespaces/sales/tables", json={"name": "v", "schema": SCHEMA})
-    assert told(response) == (409, "AlreadyExistsException")
+    assert refusal(response) == (409, "AlreadyExistsException")
     assert message(response) == "View with same name already exists: sales.v"
     assert lake.caller().ask("HEAD", "/namespaces/sales/tables/v").status_code == 404
 
@@ -159,20 +159,20 @@ def test_no_staged_table_is_committed_where_a_view_is(lake: Lake) -> None:
         {"action": "set-location", "location": staged["location"]},
     ]
     response = lake.caller().commit("v", updates, [{"type": "assert-create"}])
-    assert told(response) == (409, "AlreadyExistsException")
+    assert refusal(response) == (409, "AlreadyExistsException")
     assert message(response).startswith("View with same name already exists: sales.v")
 
 
 def test_a_table_is_not_a_view_and_a_view_not_a_table(lake: Lake) -> None:
     make(producer(lake))
     lake.caller().make("t")
-    assert told(lake.caller().ask("GET", "/namespaces/sales/tables/v")) == (404, "NoSuchTableException")
-    assert told(lake.caller().ask("GET", f"{VIEWS}/t")) == (404, "NoSuchViewException")
+    assert refusal(lake.caller().ask("GET", "/namespaces/sales/tables/v")) == (404, "NoSuchTableException")
+    assert refusal(lake.caller().ask("GET", f"{VIEWS}/t")) == (404, "NoSuchViewException")
 
 
 def test_a_namespace_with_a_view_is_not_dropped(lake: Lake) -> None:
     make(producer(lake))
-    assert told(lake.caller().ask("DELETE", "/namespaces/sales")) == (409, "NamespaceNotEmptyException")
+    assert refusal(lake.caller().ask("DELETE", "/namespaces/sales")) == (409, "NamespaceNotEmptyException")
     lake.caller().done("DELETE", V)
     lake.caller().done("DELETE", "/namespaces/sales")
 
@@ -188,7 +188,7 @@ def test_a_namespace_with_a_view_is_not_dropped(lake: Lake) -> None:
     ],
 )
 def test_a_view_that_cannot_be_right_is_not_made(lake: Lake, body: Any, kind: str) -> None:
-    assert told(lake.caller().ask("POST", VIEWS, json=body)) == (400, kind)
+    assert refusal(lake.caller().ask("POST", VIEWS, json=body)) == (400, kind)
     assert lake.caller().ask("HEAD", V).status_code == 404
 
 
@@ -216,7 +216,7 @@ def test_a_replacement_that_is_refused_changes_nothing(lake: Lake, body: Any, ex
     made = make(producer(lake))
     files = set((lake.folder / "catalog").rglob("*.json"))
     response = producer(lake).ask("POST", V, json={"updates": replaced(), **body})
-    assert told(response) == expected
+    assert refusal(response) == expected
     assert lake.caller().done("GET", V) == made
     assert set((lake.folder / "catalog").rglob("*.json")) == files
 
@@ -253,7 +253,7 @@ def test_a_name_that_is_taken_is_not_given_to_a_view(lake: Lake) -> None:
     lake.caller().make("t")
     for target, what in (("w", "View"), ("t", "Table")):
         response = rename(producer(lake), "v", target)
-        assert told(response) == (409, "AlreadyExistsException")
+        assert refusal(response) == (409, "AlreadyExistsException")
         assert message(response) == f"Cannot rename sales.v to sales.{target}. {what} already exists"
 
 
@@ -262,13 +262,13 @@ def test_a_view_s_name_is_not_given_to_a_table(lake: Lake) -> None:
     lake.caller().make("t")
     body = {"source": {"namespace": ["sales"], "name": "t"}, "destination": {"namespace": ["sales"], "name": "v"}}
     response = lake.caller().ask("POST", "/tables/rename", json=body)
-    assert told(response) == (409, "AlreadyExistsException")
+    assert refusal(response) == (409, "AlreadyExistsException")
     assert message(response) == "Cannot rename sales.t to sales.v. View already exists"
 
 
 def test_a_view_is_not_renamed_into_nowhere(lake: Lake) -> None:
     make(producer(lake))
-    assert told(rename(producer(lake), "v", "v", to="none")) == (404, "NoSuchNamespaceException")
+    assert refusal(rename(producer(lake), "v", "v", to="none")) == (404, "NoSuchNamespaceException")
 
 
 def test_a_view_that_was_dropped_is_registered_again(lake: Lake) -> None:
@@ -287,7 +287,7 @@ def test_a_view_is_registered_once_by_name_and_by_uuid(lake: Lake) -> None:
     for name, start in (("v", "View already exists: sales.v"), ("t", "Table with same name"), ("w", "a view with")):
         body = {"name": name, "metadata-location": made["metadata-location"]}
         response = lake.caller().ask("POST", REGISTER, json=body)
-        assert told(response) == (409, "AlreadyExistsException")
+        assert refusal(response) == (409, "AlreadyExistsException")
         assert message(response).startswith(start)
 
 
@@ -325,7 +325,7 @@ def test_a_view_with_a_tables_uuid_shares_no_folder_with_it(lake: Lake) -> None:
 )
 def test_a_producer_registers_no_file_of_another_place(lake: Lake, place: str, location: str) -> None:
     body = {"name": "v", "metadata-location": planted(lake, place, f"file://{lake.folder}/{location}")}
-    assert told(producer(lake).ask("POST", REGISTER, json=body)) == (403, "ForbiddenException")
+    assert refusal(producer(lake).ask("POST", REGISTER, json=body)) == (403, "ForbiddenException")
     assert lake.caller().done("POST", REGISTER, json=body)["metadata"]["view-uuid"] == UUID
 
 
@@ -333,14 +333,14 @@ def test_a_producer_learns_nothing_of_files_outside_the_warehouse(lake: Lake) ->
     (lake.folder / "secret").write_text("not JSON")
     for name in ("secret", "none"):
         body = {"name": "v", "metadata-location": f"file://{lake.folder}/{name}"}
-        assert told(producer(lake).ask("POST", REGISTER, json=body)) == (403, "ForbiddenException")
+        assert refusal(producer(lake).ask("POST", REGISTER, json=body)) == (403, "ForbiddenException")
 
 
 def test_a_producer_does_not_register_what_another_domain_dropped(lake: Lake) -> None:
     made = make(producer(lake, "risk"), namespace="risk")
     producer(lake, "risk").done("DELETE", "/namespaces/risk/views/v")
     body = {"name": "v", "metadata-location": made["metadata-location"]}
-    assert told(producer(lake).ask("POST", REGISTER, json=body)) == (403, "ForbiddenException")
+    assert refusal(producer(lake).ask("POST", REGISTER, json=body)) == (403, "ForbiddenException")
 
 
 def test_a_file_that_is_no_view_is_not_registered(lake: Lake) -> None:
@@ -355,9 +355,9 @@ def test_a_view_does_not_lie_outside_the_warehouse_nor_in_a_table(lake: Lake) ->
     make(producer(lake))
     for place in (f"file://{lake.folder}/elsewhere", f"{table}/data", f"file://{lake.folder}/warehouse/sales"):
         asked = request("w", location=place)
-        assert told(producer(lake).ask("POST", VIEWS, json=asked)) == (403, "ForbiddenException")
+        assert refusal(producer(lake).ask("POST", VIEWS, json=asked)) == (403, "ForbiddenException")
         moved = replace(producer(lake), {"action": "set-location", "location": place})
-        assert told(moved) == (403, "ForbiddenException")
+        assert refusal(moved) == (403, "ForbiddenException")
 
 
 def test_readers_change_no_view(lake: Lake) -> None:
@@ -372,7 +372,7 @@ def test_readers_change_no_view(lake: Lake) -> None:
             rename(reader, "v", "w"),
             reader.ask("POST", REGISTER, json={"name": "w", "metadata-location": made["metadata-location"]}),
         ]
-        assert {told(response) for response in refused} == {(403, "ForbiddenException")}
+        assert {refusal(response) for response in refused} == {(403, "ForbiddenException")}
     assert lake.caller().done("GET", V) == made
 
 
@@ -387,15 +387,15 @@ def test_another_domain_s_views_are_neither_seen_nor_changed(lake: Lake) -> None
         other.ask("DELETE", V),
         rename(other, "v", "w"),
     ]
-    assert {told(response) for response in asked} == {(403, "ForbiddenException")}
-    assert told(rename(lake.caller(), "v", "v", to="risk")) == (403, "ForbiddenException")
+    assert {refusal(response) for response in asked} == {(403, "ForbiddenException")}
+    assert refusal(rename(lake.caller(), "v", "v", to="risk")) == (403, "ForbiddenException")
     assert lake.caller().done("GET", V) == made
 
 
 def test_a_token_for_one_attempt_makes_no_view(lake: Lake) -> None:
     table = lake.caller().make("t")["metadata"]
     job = lake.attempt(table["table-uuid"], f"{table['location']}/a", "stage")
-    assert told(job.ask("POST", VIEWS, json=request())) == (403, "ForbiddenException")
+    assert refusal(job.ask("POST", VIEWS, json=request())) == (403, "ForbiddenException")
 
 
 def test_in_a_protected_namespace_only_an_operator_changes_views(lake: Lake) -> None:
@@ -415,7 +415,7 @@ def test_in_a_protected_namespace_only_an_operator_changes_views(lake: Lake) -> 
         rename(producer(lake), "v", "v", to="free"),
         producer(lake).ask("POST", "/views/rename", json=into),
     ]
-    assert {told(response) for response in refused} == {(403, "ForbiddenException")}
+    assert {refusal(response) for response in refused} == {(403, "ForbiddenException")}
     assert "protects its tables, and a view in it could pass for one" in message(refused[0])
     assert "Ask an operator" in message(refused[0])
     assert lake.caller(Role.CONSUMER, "sales").done("GET", V) == made
@@ -431,7 +431,7 @@ def test_a_repeated_request_with_one_key_is_done_once(lake: Lake) -> None:
     assert first.status_code == 200
     assert caller.ask("POST", VIEWS, json=request(), headers=headers).json() == first.json()
     other = caller.ask("POST", VIEWS, json=request("w"), headers=headers)
-    assert told(other) == (400, "BadRequestException")
+    assert refusal(other) == (400, "BadRequestException")
 
 
 @pytest.mark.parametrize("update", [replaced()[0], {"action": "set-properties", "updates": {}}])
@@ -459,7 +459,7 @@ def test_a_metadata_file_that_was_edited_is_not_served(lake: Lake) -> None:
     made = make(producer(lake))
     path = Path(made["metadata-location"].removeprefix("file://"))
     path.write_text(path.read_text().replace("select 1", "select 2"))
-    assert told(lake.caller().ask("GET", V)) == (500, "InternalServerError")
+    assert refusal(lake.caller().ask("GET", V)) == (500, "InternalServerError")
 
 
 def test_the_ledger_keeps_dropped_views(lake: Lake) -> None:
@@ -479,7 +479,7 @@ def test_a_failure_after_the_change_is_reported_as_unknown(lake: Lake) -> None:
     make(producer(lake))
     with fault.armed("catalog.after_swap", fault.Raise(RuntimeError("no memory"))):
         response = replace(producer(lake))
-    assert told(response) == (500, "CommitStateUnknownException")
+    assert refusal(response) == (500, "CommitStateUnknownException")
     assert lake.caller().done("GET", V)["metadata"]["current-version-id"] == 3
 
 

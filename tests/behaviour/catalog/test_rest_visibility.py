@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pvdm.model.role import Role
-from tests.support.catalog.http import CONTRACT, SCHEMA, Lake, file_of, lake_at, set_ref, snapshot, told
+from tests.support.catalog.http import CONTRACT, SCHEMA, Lake, lake_at, metadata_document, refusal, set_ref, snapshot
 
 T = "/namespaces/sales/tables/t"
 
@@ -44,8 +44,8 @@ def test_a_consumer_sees_main_and_nothing_that_is_staged(lake: Lake, staged: dic
 def test_the_file_that_a_consumer_is_pointed_to_is_filtered_as_well(lake: Lake, staged: dict[str, Any]) -> None:
     found = lake.caller(Role.CONSUMER, "sales").done("GET", T)
     assert found["metadata-location"] != staged["metadata-location"]
-    assert file_of(found) == found["metadata"]
-    assert "work" not in json.dumps(file_of(found))
+    assert metadata_document(found) == found["metadata"]
+    assert "work" not in json.dumps(metadata_document(found))
 
 
 def test_an_auditor_sees_everything(lake: Lake, staged: dict[str, Any]) -> None:
@@ -60,7 +60,7 @@ def test_snapshots_of_refs_only_leave_the_others_out(lake: Lake) -> None:
     found = caller.done("GET", T, params={"snapshots": "refs"})
     assert [each["snapshot-id"] for each in found["metadata"]["snapshots"]] == [2]
     assert len(caller.done("GET", T, params={"snapshots": "all"})["metadata"]["snapshots"]) == 2
-    assert told(caller.ask("GET", T, params={"snapshots": "some"})) == (400, "BadRequestException")
+    assert refusal(caller.ask("GET", T, params={"snapshots": "some"})) == (400, "BadRequestException")
 
 
 def test_an_unchanged_table_is_answered_by_304(lake: Lake) -> None:
@@ -113,7 +113,7 @@ def test_an_attempts_commit_is_answered_with_its_own_places(lake: Lake, staged: 
 
 def test_a_refusal_says_what_is_gated_and_what_to_do(lake: Lake, staged: dict[str, Any]) -> None:
     response = lake.caller(Role.PRODUCER, "sales").commit("t", [snapshot(staged, 9, parent=1), set_ref("main", 9)])
-    assert told(response) == (403, "ForbiddenException")
+    assert refusal(response) == (403, "ForbiddenException")
     message = response.json()["error"]["message"]
     assert message.startswith("t is protected: current snapshot, ancestry")
     assert message.endswith(
@@ -137,7 +137,7 @@ def test_a_protected_table_is_neither_dropped_renamed_nor_replaced(
             case _:
                 body = {"name": "t", "metadata-location": staged["metadata-location"], "overwrite": True}
                 response = caller.ask("POST", "/namespaces/sales/register", json=body)
-        assert told(response) == (403, "ForbiddenException")
+        assert refusal(response) == (403, "ForbiddenException")
     assert lake.caller().done("GET", T) == staged
 
 
@@ -148,7 +148,7 @@ def test_a_table_from_elsewhere_is_not_renamed_into_a_protecting_namespace(lake:
     caller.make("t")
     source, target = {"namespace": ["sales"], "name": "t"}, {"namespace": ["sales", "gated"], "name": "t"}
     response = caller.ask("POST", "/tables/rename", json={"source": source, "destination": target})
-    assert told(response) == (403, "ForbiddenException")
+    assert refusal(response) == (403, "ForbiddenException")
 
 
 def key() -> dict[str, str]:
@@ -172,7 +172,7 @@ def test_a_create_with_a_key_is_answered_again_where_one_without_conflicts(lake:
     headers, body = key(), {"name": "t", "schema": SCHEMA}
     answers = [lake.caller().done("POST", "/namespaces/sales/tables", json=body, headers=headers) for _ in range(2)]
     assert answers[0] == answers[1]
-    assert told(lake.caller().ask("POST", "/namespaces/sales/tables", json=body))[0] == 409
+    assert refusal(lake.caller().ask("POST", "/namespaces/sales/tables", json=body))[0] == 409
 
 
 @pytest.mark.parametrize("what", ["namespace", "drop", "properties", "rename", "transaction", "drop namespace"])
@@ -205,17 +205,17 @@ def test_a_key_is_for_one_request_of_one_caller(lake: Lake) -> None:
     caller, headers = lake.caller(), key()
     caller.done("POST", "/namespaces", json={"namespace": ["hr"]}, headers=headers)
     other = caller.ask("POST", "/namespaces", json={"namespace": ["it"]}, headers=headers)
-    assert told(other) == (400, "BadRequestException")
+    assert refusal(other) == (400, "BadRequestException")
     somebody = lake.caller(name="somebody-else")
-    assert told(somebody.ask("POST", "/namespaces", json={"namespace": ["hr"]}, headers=headers))[0] == 409
+    assert refusal(somebody.ask("POST", "/namespaces", json={"namespace": ["hr"]}, headers=headers))[0] == 409
     bad = caller.ask("POST", "/namespaces", json={"namespace": ["it"]}, headers={"idempotency-key": "1"})
-    assert told(bad) == (400, "BadRequestException")
+    assert refusal(bad) == (400, "BadRequestException")
 
 
 def test_a_request_that_failed_may_be_sent_again_with_its_key(lake: Lake) -> None:
     caller, headers = lake.caller(), key()
     body = {"name": "t", "schema": SCHEMA}
-    assert told(caller.ask("POST", "/namespaces/hr/tables", json=body, headers=headers))[0] == 404
+    assert refusal(caller.ask("POST", "/namespaces/hr/tables", json=body, headers=headers))[0] == 404
     caller.done("POST", "/namespaces", json={"namespace": ["hr"]})
     caller.done("POST", "/namespaces/hr/tables", json=body, headers=headers)
 
@@ -224,7 +224,7 @@ def test_a_table_made_in_a_protecting_namespace_is_born_protected(lake: Lake) ->
     lake.protect_namespace("sales")
     made = lake.caller(Role.PRODUCER, "sales").make("t")
     response = lake.caller().commit("t", [snapshot(made, 1), set_ref("main", 1)])
-    assert told(response) == (403, "ForbiddenException")
+    assert refusal(response) == (403, "ForbiddenException")
     assert len(CONTRACT) == 64
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.catalog.killed_stewards import Yard, yard_at
-from tests.support.catalog.processes import Starter, Unsteady, starter
+from tests.support.catalog.processes import RestartedSteward, Starter, starter
 from tests.support.catalog.writers import WRITERS, require_exact, write
 from tests.support.ledger.databases import Postgresql, memory_folder
 
@@ -22,7 +22,7 @@ def stewards() -> Iterator[Starter]:
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def yard(request: pytest.FixtureRequest, stewards: Starter) -> Iterator[Yard]:
-    url = request.getfixturevalue("postgresql").fresh() if request.param == "postgresql" else None
+    url = request.getfixturevalue("postgresql").create_database() if request.param == "postgresql" else None
     with memory_folder() as folder, yard_at(folder, stewards, ledger_url=url) as made:
         yield made
 
@@ -30,7 +30,7 @@ def yard(request: pytest.FixtureRequest, stewards: Starter) -> Iterator[Yard]:
 @pytest.fixture(scope="module")
 def shared(stewards: Starter, postgresql: Postgresql) -> Iterator[Yard]:
     """On PostgreSQL: a ledger in SQLite has one Steward."""
-    with memory_folder() as folder, yard_at(folder, stewards, ledger_url=postgresql.fresh()) as made:
+    with memory_folder() as folder, yard_at(folder, stewards, ledger_url=postgresql.create_database()) as made:
         yield made
 
 
@@ -69,7 +69,7 @@ def test_writers_at_a_steward_that_is_killed_again_and_again_lose_and_double_not
     """What a writer was not told it finds out by a reload; and it never finds what a 409 or a 503 had denied."""
     yard.table("shaken")
     branches = [("shaken", f"b{number}") for number in range(4)]
-    unsteady = Unsteady(stewards, yard.stand.config, kills=3)
+    unsteady = RestartedSteward(stewards, yard.stand.config, kills=3)
     unsteady.start()
     try:
         told, _ = write(yard, unsteady.urls, branches, 8)

@@ -17,7 +17,7 @@ from pvdm.trust.keys.public import Algorithm
 from tests.behaviour.cli.house import House, open_house
 from tests.behaviour.cli.served import Door, open_door
 from tests.behaviour.cli.support import Ran, Run
-from tests.support.servers.starter import Starter, opened_starter
+from tests.support.servers.starter import Starter, running_starter
 from tools.proof_kit import NOW, SIGNERS
 
 LOGGERS = ("pvdm.steward", "uvicorn.error", "asyncio")
@@ -45,7 +45,7 @@ def pvdm(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tm
 @pytest.fixture(scope="session")
 def starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
     """Starts processes without loading `pvdm` for each."""
-    with opened_starter(tmp_path_factory.mktemp("starter")) as made:
+    with running_starter(tmp_path_factory.mktemp("starter")) as made:
         yield made
 
 

@@ -112,7 +112,7 @@ class Team:
     def stop(self) -> None:
         if self.process is not None:
             self.process.send(signal.SIGTERM)
-            assert self.process.ended(60)
+            assert self.process.has_ended(60)
             self.process = None
 
     def token(self, name: str) -> str:

@@ -178,7 +178,7 @@ def test_the_status_shows_jobs_that_do_not_get_on(desk: Desk, monkeypatch: pytes
     assert "jobs        none waiting" in desk.run("status").out
     away = PvdmError("bug", "the Steward met a bug")
     failed = JobStatus(JobKind.PUBLISH, "ab" * 16, JobState.FAILED, 3, away)
-    monkeypatch.setattr(Jobs, "listed", lambda _: [failed])
+    monkeypatch.setattr(Jobs, "list_jobs", lambda _: [failed])
     told = desk.run("status")
     assert f"FAILED JOB: publish {'ab' * 16}, 3 tries: bug: " in told.out
     assert [each["state"] for each in desk.run("status", "--json").json["jobs"]] == ["failed"]

@@ -13,7 +13,7 @@ from pvdm.trust.log.export import export
 from pvdm.trust.log.note import NoteKey
 from pvdm.trust.log.proof import parse_log_proof, verify_log_proof
 from tests.behaviour.cli.support import AT, EXAMPLES, Ran, Run
-from tests.support.ledger.log_storage import KEY, ORIGIN, MemorySigner, entries, filled, grown, open_log
+from tests.support.ledger.log_storage import KEY, ORIGIN, MemorySigner, entries, filled_log, log_grown_to, open_log
 from tools.proof_kit import ROOT, SIGNERS
 
 VKEY = ("--vkey", KEY.to_vkey())
@@ -23,7 +23,7 @@ VKEY = ("--vkey", KEY.to_vkey())
 def exported(tmp_path: Path) -> Path:
     """A log of 300 entries."""
     folder = tmp_path / "exported"
-    export(filled(300)[0], folder)
+    export(filled_log(300)[0], folder)
     return folder
 
 
@@ -37,7 +37,7 @@ def test_a_good_log_holds(pvdm: Run, exported: Path) -> None:
 
 
 def test_the_keys_may_come_from_a_trust_root(pvdm: Run, tmp_path: Path) -> None:
-    storage, _ = filled(0)
+    storage, _ = filled_log(0)
     open_log(storage, SIGNERS["log-keeper"]).append(entries(0, 5))
     export(storage, tmp_path / "log")
     root = ("--trust-root", EXAMPLES / "trust-root-1.json", "--root-sha256", ROOT.sha256, "--at", AT)
@@ -60,7 +60,7 @@ def test_without_a_key_no_log_is_believed(pvdm: Run, exported: Path) -> None:
 
 
 def test_a_strangers_log_is_refused(pvdm: Run, exported: Path) -> None:
-    stranger = open_log(filled(0)[0], MemorySigner(99)).key.to_vkey()
+    stranger = open_log(filled_log(0)[0], MemorySigner(99)).key.to_vkey()
     assert pvdm("log", "fsck", exported, "--vkey", stranger, "--json").error == "fsck_key"
 
 
@@ -87,7 +87,7 @@ def test_a_folder_that_is_none_is_bad_input_everywhere(pvdm: Run, checkpoints: P
 
 
 def test_a_key_that_is_not_known_is_named_once_with_a_next_step(pvdm: Run, exported: Path) -> None:
-    stranger = open_log(filled(0)[0], MemorySigner(99)).key
+    stranger = open_log(filled_log(0)[0], MemorySigner(99)).key
     refused = pvdm("log", "fsck", exported, "--vkey", stranger.to_vkey(), "--vkey", stranger.to_vkey(), "--json")
     error = refused.json["error"]
     assert (error["reason"], error["expected"]) == ("fsck_key", f"{ORIGIN}+{stranger.key_id.hex()}")
@@ -103,9 +103,9 @@ def test_a_log_of_another_name_is_named(pvdm: Run, exported: Path) -> None:
 
 
 def test_a_log_that_was_rewritten_since_is_noticed(pvdm: Run, exported: Path, tmp_path: Path) -> None:
-    (tmp_path / "old").write_bytes(filled(100)[1].checkpoint().note)
+    (tmp_path / "old").write_bytes(filled_log(100)[1].checkpoint().note)
     assert pvdm("log", "fsck", exported, *VKEY, "--since", tmp_path / "old").code == 0
-    (tmp_path / "other").write_bytes(filled(100, salt="other")[1].checkpoint().note)
+    (tmp_path / "other").write_bytes(filled_log(100, salt="other")[1].checkpoint().note)
     refused = pvdm("log", "fsck", exported, *VKEY, "--since", tmp_path / "other", "--json")
     assert (refused.code, refused.error) == (3, "fsck_forked")
 
@@ -116,12 +116,12 @@ def test_a_log_that_was_rewritten_since_is_noticed(pvdm: Run, exported: Path, tm
 @pytest.fixture
 def checkpoints(tmp_path: Path) -> Path:
     """`at-7`, `at-100` and `at-300` of one history, exported to `log`; `fork-7` and `fork-300` of another."""
-    storage, _, signed = grown([7, 100, 300])
+    storage, _, signed = log_grown_to([7, 100, 300])
     export(storage, tmp_path / "log")
     for one in signed:
         (tmp_path / f"at-{one.checkpoint.size}").write_bytes(one.note)
     for size in (7, 300):
-        (tmp_path / f"fork-{size}").write_bytes(filled(size, salt="fork")[1].checkpoint().note)
+        (tmp_path / f"fork-{size}").write_bytes(filled_log(size, salt="fork")[1].checkpoint().note)
     return tmp_path
 
 
@@ -136,7 +136,7 @@ def test_checkpoints_of_one_history_agree_in_any_order(pvdm: Run, checkpoints: P
 
 
 def test_checkpoints_whose_widths_were_never_exported_are_compared_all_the_same(pvdm: Run, tmp_path: Path) -> None:
-    storage, _, signed = grown([7, 100, 120])
+    storage, _, signed = log_grown_to([7, 100, 120])
     export(storage, tmp_path / "log")
     for one in signed:
         (tmp_path / f"at-{one.checkpoint.size}").write_bytes(one.note)
@@ -144,7 +144,7 @@ def test_checkpoints_whose_widths_were_never_exported_are_compared_all_the_same(
 
 
 def test_a_folder_that_ends_before_a_checkpoint_says_what_to_do(pvdm: Run, checkpoints: Path) -> None:
-    _, _, signed = grown([7, 310])
+    _, _, signed = log_grown_to([7, 310])
     (checkpoints / "at-310").write_bytes(signed[1].note)
     refused = compared(pvdm, checkpoints, "at-7", "at-310")
     assert (refused.code, refused.error) == (3, "tile_missing")
@@ -175,7 +175,7 @@ def test_one_checkpoint_cannot_be_compared(pvdm: Run, checkpoints: Path) -> None
 
 
 def test_a_checkpoint_of_a_stranger_is_not_compared(pvdm: Run, checkpoints: Path) -> None:
-    storage, _ = filled(0)
+    storage, _ = filled_log(0)
     note = open_log(storage, MemorySigner(99)).append(entries(0, 7)).checkpoint.note
     (checkpoints / "strange").write_bytes(note)
     refused = compared(pvdm, checkpoints, "at-300", "strange")
@@ -210,7 +210,7 @@ def test_a_proof_without_out_goes_to_standard_output(pvdm: Run, exported: Path) 
 
 def test_an_entry_is_found_by_its_envelope(pvdm: Run, tmp_path: Path) -> None:
     envelope = (EXAMPLES / "proof.json").read_bytes()
-    storage, log = filled(10)
+    storage, log = filled_log(10)
     log.append([LogEntry(StatementKind.PROOF, hashlib.sha256(envelope).hexdigest(), 5)])
     export(storage, tmp_path / "log")
     words = ("--folder", tmp_path / "log", *VKEY, "--json")

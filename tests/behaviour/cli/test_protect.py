@@ -19,7 +19,7 @@ def test_a_table_is_protected_and_its_contract_can_be_read_back(house: House) ->
     shown = house.done(house.protect("--json")).json["protection"]
     assert (shown["name"], shown["action"], shown["contract_sha256"]) == ("sales.orders", "protect", HASH)
     assert house.scene.contract_of() == HASH
-    assert house.scene.notary.protections.contract(HASH, house.scene.grant()) == CONTRACT.encode()
+    assert house.scene.notary.protections.get_contract(HASH, house.scene.grant()) == CONTRACT.encode()
 
 
 def test_the_result_says_who_and_why(house: House) -> None:

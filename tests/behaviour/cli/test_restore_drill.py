@@ -1,4 +1,4 @@
-"""The drill of docs/operations.md, step by step: backup, more work, loss of the ledger, restore, audit, new work."""
+"""The drill of docs/restore.md, step by step: backup, more work, loss of the ledger, restore, audit, new work."""
 
 from __future__ import annotations
 

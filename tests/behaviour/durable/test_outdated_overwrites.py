@@ -50,7 +50,7 @@ def test_an_overwrite_that_waited_does_not_take_newer_rows_away(shop: Shop) -> N
     assert isinstance(outcome, RolledBack), outcome
     assert outcome.error.reason == "source_unusable"
     assert "workload two has published these rows from a newer snapshot" in outcome.error.message
-    assert "the source cannot be read as the contract means it: workload two" in outcome.error.message
+    assert "the source cannot be read as the contract says: workload two" in outcome.error.message
     assert "an operator abandons this workload" in str(outcome.error.hint)
     assert "; if the cause was removed meanwhile, for example by a migration: pvdm repair one " in str(
         outcome.error.hint

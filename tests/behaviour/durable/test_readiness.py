@@ -30,7 +30,7 @@ def published(shop: Shop) -> None:
 
 @pytest.mark.parametrize("name", ["metadata", "vault", "warehouse"])
 def test_a_folder_that_was_moved_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(health, "_KEPT_SECONDS", 0.0)
+    monkeypatch.setattr(health, "_RESULT_SECONDS", 0.0)
     with shop_at(tmp_path) as shop:
         published(shop)
         assert shop.steward.readiness().ready
@@ -46,7 +46,7 @@ def test_a_folder_that_was_moved_is_named(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_tables_without_a_file_leave_the_steward_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Engines make the warehouse folder with their first file, which may come long after the first table."""
-    monkeypatch.setattr(health, "_KEPT_SECONDS", 0.0)
+    monkeypatch.setattr(health, "_RESULT_SECONDS", 0.0)
     with pvdm.Steward.embedded(tmp_path / "steward") as steward:
         shop = Shop(steward, tmp_path, tmp_path / "key.pem")
         shop.space("raw")
@@ -92,6 +92,7 @@ def test_a_folder_of_the_catalog_that_was_moved_alone_keeps_it_from_starting(tmp
     with pytest.raises(UnavailableError) as caught:
         open_notary(moved)
     assert (caught.value.reason, f"the {name} folder" in str(caught.value)) == ("steward_folders_moved", True)
+    assert str(caught.value.expected).startswith("a folder that contains ") == (name == "warehouse")
     (tmp_path / "elsewhere").rename(tmp_path / "steward" / name)
     open_notary(config).close()
 

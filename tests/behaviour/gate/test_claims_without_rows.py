@@ -14,7 +14,7 @@ from pvdm.ledger import Unit
 from pvdm.ledger.work import claims, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.gate.checks_table import check_12_claim
-from pvdm.metadata.gate.order import claim_to_take
+from pvdm.metadata.gate.ledger_changes import claim_to_take
 from pvdm.model.filter.claim import Claim
 from pvdm.model.statements.core import RowCounts
 from pvdm.model.statements.proof import Proof

@@ -11,7 +11,7 @@ from pvdm.errors import PvdmError
 from pvdm.lake.format.manifest.entry import FileContent, ManifestContent, ManifestEntry
 from pvdm.lake.read.entries import listed_manifests, live_entries
 from pvdm.lake.vault import VaultKind
-from tests.support.audit.expiring_history import published
+from tests.support.audit.expiring_history import publish_attempt
 from tests.support.gate.protected_tables import House, Row, contract
 from tests.support.lake.found_manifests import (
     FIRST_ROW_ID,
@@ -40,7 +40,7 @@ def outcome(house: House, planted: Plant, *, copied: bool, version: int) -> str:
     except PvdmError as error:
         assert house.scene.contract_of() is None
         return error.reason
-    published(house, house.proved("one", NEW, copied=copied))
+    publish_attempt(house, house.proved("one", NEW, copied=copied))
     return "published"
 
 

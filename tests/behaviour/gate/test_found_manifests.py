@@ -22,7 +22,7 @@ from pvdm.metadata.audit.report import Standing
 from pvdm.verify.fetch import Files
 from tests.behaviour.gate.test_gate_audit import BEFORE, OK
 from tests.support.audit.crafted_history import codes, standings
-from tests.support.audit.expiring_history import audited, published
+from tests.support.audit.expiring_history import audit_orders, publish_attempt
 from tests.support.gate.approvals import code_of, signed
 from tests.support.gate.protected_tables import House, Row, contract, day
 from tests.support.lake.found_manifests import Planted, added, data_file, live, overwrite, plant
@@ -36,7 +36,7 @@ Doc = dict[str, Any]
 def doubt_of(house: House, attempt: Any) -> str:
     """Why nothing is published; the attempt waits."""
     with pytest.raises(UnavailableError) as caught:
-        published(house, attempt)
+        publish_attempt(house, attempt)
     assert caught.value.reason == "table_in_doubt"
     assert house.state_of(attempt) == "COMMITTING"
     return str(caught.value.got).partition(":")[0]
@@ -79,7 +79,7 @@ def test_a_manifest_that_is_overwritten_before_the_first_publication_keeps_it_wa
     overwrite(house, manifest, [added(data_file(house, 98)), added(data_file(house, 99))])
     assert doubt_of(house, attempt) == "found_manifests_changed"
     file_at(manifest).write_bytes(honest)
-    published(house, attempt)
+    publish_attempt(house, attempt)
     assert house.rows() == [1, 2, 3]
 
 
@@ -97,14 +97,14 @@ def test_a_file_that_changes_between_two_reads_is_refused() -> None:
     class Changing:
         reads = 0
 
-        def read(self, location: str, *, most: int) -> bytes:
+        def read(self, location: str, *, max_bytes: int) -> bytes:
             self.reads += location.endswith("changing")
-            return f"{location} {self.reads}".encode()[:most]
+            return f"{location} {self.reads}".encode()[:max_bytes]
 
     files = SteadyFiles(Changing())
-    assert [files.read("steady", most=99), files.read("steady", most=99)] == [b"steady 0", b"steady 0"]
-    files.read("changing", most=99)
-    assert code_of(lambda: files.read("changing", most=99)) == "found_file_changed"
+    assert [files.read("steady", max_bytes=99), files.read("steady", max_bytes=99)] == [b"steady 0", b"steady 0"]
+    files.read("changing", max_bytes=99)
+    assert code_of(lambda: files.read("changing", max_bytes=99)) == "found_file_changed"
 
 
 def test_a_table_is_protected_anew_as_it_is_then(house: House) -> None:
@@ -114,7 +114,7 @@ def test_a_table_is_protected_anew_as_it_is_then(house: House) -> None:
     row = house.found().row
     house.transact(lambda unit: tables.protect(unit, row, None))
     house.protect()
-    published(house, house.proved("one", NEW))
+    publish_attempt(house, house.proved("one", NEW))
     assert house.rows() == [3, 98, 99]
 
 
@@ -133,7 +133,7 @@ def test_an_overwrite_removes_what_the_taken_over_manifests_list_and_not_what_th
     lie = file_at(manifest).read_bytes()
     file_at(manifest).write_bytes(honest)
     reads = _reads(monkeypatch, lambda location, at: lie if location == manifest and at == 1 else None)
-    assert code_of(lambda: published(house, attempt)) == "proof_wrong_removals"
+    assert code_of(lambda: publish_attempt(house, attempt)) == "proof_wrong_removals"
     assert reads.count(manifest) > 1
     assert set(house.paths()) == {keep, gone}
 
@@ -143,10 +143,10 @@ def _reads(monkeypatch: pytest.MonkeyPatch, instead: Callable[[str, int], bytes 
     seen: list[str] = []
     honest = Files.read
 
-    def read(self: Files, location: str, *, most: int) -> bytes:
+    def read(self: Files, location: str, *, max_bytes: int) -> bytes:
         seen.append(location)
         found = instead(location, seen.count(location))
-        return honest(self, location, most=most) if found is None else found
+        return honest(self, location, max_bytes=max_bytes) if found is None else found
 
     monkeypatch.setattr(Files, "read", read)
     return seen
@@ -233,7 +233,7 @@ def test_a_protection_that_was_interrupted_while_it_read_can_be_repeated(
     assert house.scene.contract_of() is None
     once = house.notary.protections.submit(envelope, house.scene.grant())
     assert house.notary.protections.submit(envelope, house.scene.grant()) == once
-    published(house, house.proved("one", NEW))
+    publish_attempt(house, house.proved("one", NEW))
     assert house.rows() == [1, 2, 3]
 
 
@@ -277,14 +277,14 @@ def test_a_table_with_history_and_deletes_shows_the_same_rows_in_pyiceberg(
     before, rows = facts(house), shown_by_pyiceberg(house)
     assert len(rows) == (3 if version == 2 else 4)
     house.protect()
-    published(house, house.proved("one", NEW, copied=copied))
+    publish_attempt(house, house.proved("one", NEW, copied=copied))
     assert shown_by_pyiceberg(house) == sorted([*rows, 3])
     assert before <= facts(house)
     summary = house.found().metadata.current_snapshot
     assert summary is not None
     assert summary.summary["total-records"] == "5"
     assert summary.summary["total-delete-files"] == ("1" if version == 2 else "0")
-    report = audited(house)
+    report = audit_orders(house)
     assert (codes(report), standings(report)[-1]) == (set(), OK)
 
 
@@ -295,14 +295,14 @@ def test_a_table_that_came_from_format_2_gets_row_ids_once(house: House) -> None
     house.scene.commit([{"action": "upgrade-format-version", "format-version": 3}])
     house.protect()
     house.open("one", ["a", "b"])
-    published(house, house.proved("one", NEW, chunk_id="a", opened=False))
+    publish_attempt(house, house.proved("one", NEW, chunk_id="a", opened=False))
     ids = {file.file_path: file.first_row_id for file, *_ in facts(house)}
     assert len(set(ids.values())) == 3
-    published(house, house.proved("one", [(4, 1, "Ulm")], chunk_id="b", opened=False))
+    publish_attempt(house, house.proved("one", [(4, 1, "Ulm")], chunk_id="b", opened=False))
     again = {file.file_path: file.first_row_id for file, *_ in facts(house)}
     assert ids.items() <= again.items()
     assert len(set(again.values())) == 4
-    assert codes(audited(house)) == set()
+    assert codes(audit_orders(house)) == set()
 
 
 BY_TOWN: list[Doc] = [
@@ -329,7 +329,7 @@ def test_files_of_an_older_partition_spec_keep_their_partitions(house: House, ve
     before = facts(house)
     house.protect()
     if not dropped:
-        published(house, house.proved("one", NEW))
+        publish_attempt(house, house.proved("one", NEW))
     else:
         made = house.found().metadata
         written = next_snapshot(
@@ -362,7 +362,7 @@ def test_many_files_are_protected_quickly_and_read_once(house: House, monkeypatc
     house.open("one", ["a", "b"])
     first = house.proved("one", NEW, chunk_id="a", opened=False)
     reads = _reads(monkeypatch, lambda *_: None)
-    published(house, first)
+    publish_attempt(house, first)
     assert set(paths) <= set(reads)
     metadata = house.found().metadata
     assert metadata.current_snapshot is not None
@@ -371,7 +371,7 @@ def test_many_files_are_protected_quickly_and_read_once(house: House, monkeypatc
     assert len(listed) < 10
     second = house.proved("one", [(4, 1, "Ulm")], chunk_id="b", opened=False)
     reads.clear()
-    published(house, second)
+    publish_attempt(house, second)
     assert not {each.manifest_path for each in listed} & set(reads)
     assert not set(paths) & set(reads)
 
@@ -382,10 +382,10 @@ def test_many_files_are_protected_quickly_and_read_once(house: House, monkeypatc
 def test_the_audit_reports_a_manifest_from_before_that_was_overwritten_since(house: House) -> None:
     manifest, _ = two_files(house)
     house.protect()
-    published(house, house.proved("one", NEW))
-    assert (codes(audited(house)), standings(audited(house))) == (set(), [BEFORE, OK])
+    publish_attempt(house, house.proved("one", NEW))
+    assert (codes(audit_orders(house)), standings(audit_orders(house))) == (set(), [BEFORE, OK])
     overwrite(house, manifest, [added(data_file(house, 98)), added(data_file(house, 99))])
-    report = audited(house)
+    report = audit_orders(house)
     assert "audit_found_changed" in codes(report)
     assert standings(report) == [BEFORE, Standing.CHANGED]
     assert house.rows() == [1, 2, 3]
@@ -395,7 +395,7 @@ def test_the_audit_reports_a_manifest_of_the_vault_that_was_overwritten(house: H
     two_files(house)
     house.protect()
     house.open("one", ["a", "b"])
-    published(house, house.proved("one", NEW, chunk_id="a", opened=False))
+    publish_attempt(house, house.proved("one", NEW, chunk_id="a", opened=False))
     metadata = house.found().metadata
     assert metadata.current_snapshot is not None
     taken = next(
@@ -403,15 +403,15 @@ def test_the_audit_reports_a_manifest_of_the_vault_that_was_overwritten(house: H
         for each in listed_manifests(metadata, metadata.current_snapshot, house.files)
         if each.existing_files_count == 2
     )
-    published(house, house.proved("one", [(4, 1, "Ulm")], chunk_id="b", opened=False))
+    publish_attempt(house, house.proved("one", [(4, 1, "Ulm")], chunk_id="b", opened=False))
     data = file_at(taken.manifest_path).read_bytes()
     file_at(taken.manifest_path).write_bytes(data[:-16].replace(data[-16:], bytes(16)) + bytes(16))
-    assert "audit_manifests_changed" in codes(audited(house))
+    assert "audit_manifests_changed" in codes(audit_orders(house))
 
 
 def test_the_audit_repeats_the_checks_on_a_table_to_which_nothing_was_published_yet(house: House) -> None:
     manifest, _ = two_files(house)
     house.protect()
-    assert codes(audited(house)) == set()
+    assert codes(audit_orders(house)) == set()
     overwrite(house, manifest, [added(data_file(house, 9), sequence_number=1, file_sequence_number=9)] * 2)
-    assert codes(audited(house)) == {"found_sequence_ahead"}
+    assert codes(audit_orders(house)) == {"found_sequence_ahead"}

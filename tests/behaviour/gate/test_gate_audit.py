@@ -10,7 +10,7 @@ from pvdm.catalog.commit import Change
 from pvdm.metadata.audit.report import Standing
 from pvdm.model.role import Role
 from tests.support.audit.crafted_history import codes, local, standings
-from tests.support.audit.expiring_history import audited, keep, published
+from tests.support.audit.expiring_history import audit_orders, keep, publish_attempt
 from tests.support.catalog.core import set_ref
 from tests.support.gate.protected_tables import House, Row, contract
 from tools.proof_kit import SECOND
@@ -33,10 +33,10 @@ def filled(house: House, text: str | None = None, *, version: int = 2) -> None:
 def test_appends_of_the_gate_hold_open_and_copied(house: House, version: int) -> None:
     filled(house, version=version)
     house.open("one", ["a", "b", "c"])
-    published(house, house.proved("one", [(3, 3, "Ulm"), (4, 4, "Ulm")], chunk_id="a", opened=False))
-    published(house, house.proved("one", [(5, 5, "Ulm")], chunk_id="b", opened=False, copied=True))
-    published(house, house.proved("one", [], chunk_id="c", opened=False))
-    report = audited(house)
+    publish_attempt(house, house.proved("one", [(3, 3, "Ulm"), (4, 4, "Ulm")], chunk_id="a", opened=False))
+    publish_attempt(house, house.proved("one", [(5, 5, "Ulm")], chunk_id="b", opened=False, copied=True))
+    publish_attempt(house, house.proved("one", [], chunk_id="c", opened=False))
+    report = audit_orders(house)
     assert codes(report) == set()
     assert standings(report) == [BEFORE, OK, OK, OK]
     assert report.holds
@@ -44,8 +44,8 @@ def test_appends_of_the_gate_hold_open_and_copied(house: House, version: int) ->
 
 def test_an_overwrite_of_the_gate_holds(house: House) -> None:
     filled(house, contract(operation="overwrite-partitions", partition={"day": "2026-11-02"}))
-    published(house, house.proved("one", [(9, 2, "Ulm")], removed=house.paths(of_day=2)))
-    report = audited(house)
+    publish_attempt(house, house.proved("one", [(9, 2, "Ulm")], removed=house.paths(of_day=2)))
+    report = audit_orders(house)
     assert codes(report) == set()
     assert standings(report) == [BEFORE, OK]
     assert (report.snapshots[-1].rows_added, report.snapshots[-1].rows_removed) == (1, 1)
@@ -53,19 +53,19 @@ def test_an_overwrite_of_the_gate_holds(house: House) -> None:
 
 def test_bytes_that_are_swapped_after_the_gate_are_found(house: House) -> None:
     filled(house)
-    published(house, house.proved("one", [(3, 3, "Ulm")]))
+    publish_attempt(house, house.proved("one", [(3, 3, "Ulm")]))
     added = sorted(set(house.paths()) - {path for path in house.paths() if "/before/" in path})
     path = local(added[0])
     path.write_bytes(path.read_bytes()[::-1])
-    report = audited(house)
+    report = audit_orders(house)
     assert (codes(report), standings(report)) == ({"audit_bytes_changed"}, [BEFORE, Standing.CHANGED])
 
 
 def test_a_later_publication_leaves_an_earlier_one_proved_though_a_branch_has_moved(house: House) -> None:
     filled(house)
-    published(house, house.proved("one", [(3, 3, "Ulm")]))
+    publish_attempt(house, house.proved("one", [(3, 3, "Ulm")]))
     house.proved("left", [(7, 7, "Ulm")])
-    report = audited(house)
+    report = audit_orders(house)
     assert (codes(report), standings(report)) == (set(), [BEFORE, OK])
 
 
@@ -73,12 +73,12 @@ def test_a_publication_before_a_migration_of_the_contract_alone_stays_proved(hou
     """The migration's document names the publication's document in its log."""
     filled(house)
     house.open("one", source=house.source())
-    published(house, house.proved("one", [(3, 3, "Ulm")], opened=False))
+    publish_attempt(house, house.proved("one", [(3, 3, "Ulm")], opened=False))
     shown = house.found().row.pointer.location
     house.contracts["orders"] = contract() + "limits:\n  chunks: 7\n"
     house.scene.migrate(house.scene.migration([], contract=house.contracts["orders"]))
     assert house.found().metadata.metadata_log[-1].metadata_file == shown
-    report = audited(house)
+    report = audit_orders(house)
     assert (codes(report), standings(report)) == (set(), [BEFORE, OK])
 
 
@@ -86,11 +86,11 @@ def test_history_that_the_table_keeps_no_longer_goes_with_a_publication_and_the_
     keep(house, 2)
     house.open("one", list("abcde"))
     for number, chunk in enumerate("abcde"):
-        published(house, house.proved("one", [(number, 3, "Ulm")], chunk_id=chunk, opened=False))
+        publish_attempt(house, house.proved("one", [(number, 3, "Ulm")], chunk_id=chunk, opened=False))
     metadata = house.found().metadata
     assert [each.sequence_number for each in metadata.ancestry(metadata.current_snapshot_id or 0)] == [10, 8, 6]
     assert house.rows() == [0, 1, 2, 3, 4]
-    report = audited(house)
+    report = audit_orders(house)
     assert codes(report) == set()
     assert report.holds
 
@@ -99,7 +99,7 @@ def test_history_stays_as_far_back_as_a_branch_or_tag_leads(house: House) -> Non
     keep(house, 1)
     house.open("one", list("abcd"))
     for number, chunk in enumerate("abcd"):
-        published(house, house.proved("one", [(number, 3, "Ulm")], chunk_id=chunk, opened=False))
+        publish_attempt(house, house.proved("one", [(number, 3, "Ulm")], chunk_id=chunk, opened=False))
         if chunk == "b":
             head = house.found().metadata.current_snapshot_id or 0
             change = Change(("sales",), "orders", (), [set_ref("v1", head, "tag")])

@@ -17,7 +17,7 @@ from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.record import statements
 from pvdm.ledger.work import attempts
 from pvdm.metadata.gate.gate import validate_then_commit
-from pvdm.metadata.gate.order import LedgerChanges
+from pvdm.metadata.gate.ledger_changes import LedgerChanges
 from pvdm.metadata.gate.proposal import PublishedSnapshot
 from pvdm.metadata.gate.target import Base, NextCommit, Target
 from pvdm.model.filter.claim import Claim

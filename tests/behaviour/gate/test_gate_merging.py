@@ -8,7 +8,7 @@ from pvdm.lake.format.manifest.manifest_list import ManifestFile
 from pvdm.lake.read.entries import listed_manifests, live_entries
 from tests.behaviour.gate.test_gate_audit import BEFORE, OK, filled
 from tests.support.audit.crafted_history import codes, standings
-from tests.support.audit.expiring_history import audited, published
+from tests.support.audit.expiring_history import audit_orders, publish_attempt
 from tests.support.gate.protected_tables import House, Row, contract
 
 CHUNKS = "abcde"
@@ -26,7 +26,7 @@ def row(chunk: str) -> Row:
 
 def append(house: House, chunks: str) -> None:
     for chunk in chunks:
-        published(house, house.proved("one", [row(chunk)], chunk_id=chunk, opened=False))
+        publish_attempt(house, house.proved("one", [row(chunk)], chunk_id=chunk, opened=False))
 
 
 def listed(house: House) -> tuple[ManifestFile, ...]:
@@ -69,7 +69,7 @@ def test_the_audit_holds_over_merged_manifests(house: House, version: int) -> No
     filled(house, version=version)
     house.open("one", list(CHUNKS))
     append(house, CHUNKS)
-    report = audited(house)
+    report = audit_orders(house)
     assert (codes(report), standings(report)) == (set(), [BEFORE, OK, OK, OK, OK, OK])
 
 
@@ -95,7 +95,7 @@ def test_what_is_removed_goes_while_the_rest_is_merged(house: House) -> None:
     append(house, "abc")
     replaced = house.paths(of_day=4)
     again = house.proved("one", [(99, 4, "Bonn")], chunk_id="again", opened=False, removed=replaced)
-    published(house, again)
+    publish_attempt(house, again)
     assert house.rows() == [1, 2, 10, 12, 99]
     assert len(listed(house)) == 3
-    assert codes(audited(house)) == set()
+    assert codes(audit_orders(house)) == set()

@@ -16,7 +16,7 @@ from pvdm.ledger.work.attempts import Attempt
 from pvdm.metadata.gate.gate import validate_then_commit
 from pvdm.model.filter.claim import Claim
 from tests.support.gate.attacks import BEFORE, NEW, code_and_check, publish, refusal
-from tests.support.gate.claims import naming
+from tests.support.gate.claims import with_source_uuid
 from tests.support.gate.protected_tables import SOURCE, House, contract, day, house_at
 
 ANOTHER = "7f0d3f0e-93c5-4d26-b8be-6d9c1f2f1c11"
@@ -60,7 +60,7 @@ def test_the_same_table_publishes_day_after_day(house: House) -> None:
 
 def test_a_table_that_the_contract_does_not_name_is_refused_as_the_first_one_too(house: House) -> None:
     named = house.source()
-    house.table(rows=BEFORE, text=naming(contract(), named))
+    house.table(rows=BEFORE, text=with_source_uuid(contract(), named))
     other = ready(house, "one", 5, ANOTHER)
     error = refusal(house, lambda: publish_day(house, other, 5), NotAllowedError)
     assert code_and_check(error) == ("source_replaced", 12)
@@ -72,7 +72,7 @@ def test_an_approved_table_takes_the_place_of_the_old_one_and_the_step_log_says_
     house.table(rows=BEFORE)
     publish_day(house, ready(house, "one", 5, SOURCE.uuid), 5)
     approved = house.source()
-    house.contracts["orders"] = naming(contract(), approved)
+    house.contracts["orders"] = with_source_uuid(contract(), approved)
     house.scene.migrate(house.scene.migration([], contract=house.contracts["orders"]))
     publish_day(house, ready(house, "two", 6, approved), 6)
     target = house.found().row.table_uuid
@@ -86,7 +86,7 @@ def test_the_same_rows_from_an_approved_table_are_refused_by_their_claim(house: 
     house.table(rows=BEFORE)
     publish(house, house.proved("one", NEW))
     approved = house.source()
-    house.contracts["orders"] = naming(contract(), approved)
+    house.contracts["orders"] = with_source_uuid(contract(), approved)
     house.scene.migrate(house.scene.migration([], contract=house.contracts["orders"]))
     house.open("two", source=approved)
     again = house.proved("two", NEW, opened=False)

@@ -18,8 +18,8 @@ from pvdm.model.role import Role
 from pvdm.model.statements.kind import StatementKind
 from tests.support import fault
 from tests.support.audit.crafted_history import Local, codes, local
-from tests.support.audit.expiring_history import audited, keep, published
-from tests.support.audit.published_history import gathered, permitted
+from tests.support.audit.expiring_history import audit_orders, keep, publish_attempt
+from tests.support.audit.published_history import gather_evidence, permitted
 from tests.support.gate.protected_tables import House
 from tests.support.steward.notary import LOG_ORIGIN
 from tools.proof_kit import SECOND
@@ -56,24 +56,24 @@ def snapshots_of_main(house: House) -> list[int]:
 
 def test_a_snapshot_stays_until_its_receipt_is_made_and_goes_then(house: House) -> None:
     open_workload(house)
-    published(house, proved(house, 0))
+    publish_attempt(house, proved(house, 0))
     late = crash(house, proved(house, 1))
     for number in (2, 3, 4):
-        published(house, proved(house, number))
+        publish_attempt(house, proved(house, number))
     assert snapshots_of_main(house)[-1] == late
     (done,) = house.publishing().settle()
     assert done.shown.new_snapshot_id == late
     house.publishing().require_settled()
-    assert codes(audited(house)) == set()
-    published(house, proved(house, 5))
+    assert codes(audit_orders(house)) == set()
+    publish_attempt(house, proved(house, 5))
     assert late not in snapshots_of_main(house)
-    assert codes(audited(house)) == set()
+    assert codes(audit_orders(house)) == set()
 
 
 def test_receipts_that_could_not_be_signed_for_a_time_are_all_made(house: House) -> None:
     open_workload(house)
     ready = [proved(house, number) for number in range(5)]
-    published(house, ready[0])
+    publish_attempt(house, ready[0])
     place = house.stand.config.outside_path.parent
     away = place.rename(place.with_name("away"))
     for each in ready[1:]:
@@ -83,7 +83,7 @@ def test_receipts_that_could_not_be_signed_for_a_time_are_all_made(house: House)
     away.rename(place)
     assert len(house.publishing().settle()) == 4
     house.publishing().require_settled()
-    assert codes(audited(house)) == set()
+    assert codes(audit_orders(house)) == set()
 
 
 def test_a_receipt_that_is_missed_only_in_the_transaction_keeps_its_snapshot_too(
@@ -91,7 +91,7 @@ def test_a_receipt_that_is_missed_only_in_the_transaction_keeps_its_snapshot_too
 ) -> None:
     open_workload(house)
     late = crash(house, proved(house, 0))
-    published(house, proved(house, 1))
+    publish_attempt(house, proved(house, 1))
     seen = receipts.find_missing
     blind = [True]
 
@@ -99,7 +99,7 @@ def test_a_receipt_that_is_missed_only_in_the_transaction_keeps_its_snapshot_too
         return set() if blind and blind.pop() else seen(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(receipts, "find_missing", look)
-    published(house, proved(house, 2))
+    publish_attempt(house, proved(house, 2))
     assert blind == []
     assert snapshots_of_main(house)[-1] == late
 
@@ -109,9 +109,9 @@ def test_what_was_there_before_the_protection_goes_without_a_receipt(house: Hous
     first = snapshots_of_main(house)
     house.open("one", list("abcdef"))
     for number in range(3):
-        published(house, proved(house, number))
+        publish_attempt(house, proved(house, number))
     assert not set(first) & set(snapshots_of_main(house))
-    assert codes(audited(house)) == set()
+    assert codes(audit_orders(house)) == set()
 
 
 # Rows that nothing proves
@@ -121,21 +121,21 @@ def test_what_was_there_before_the_protection_goes_without_a_receipt(house: Hous
 def test_rows_that_slipped_in_are_found_when_their_snapshot_has_expired(house: House, first: bool) -> None:
     open_workload(house)
     if first:
-        published(house, proved(house, 0))
+        publish_attempt(house, proved(house, 0))
     slip(house, 666)
-    assert codes(audited(house)) == {"audit_receipt_missing"}
+    assert codes(audit_orders(house)) == {"audit_receipt_missing"}
     for number in (1, 2, 3, 4):
-        published(house, proved(house, number))
+        publish_attempt(house, proved(house, number))
     assert 666 in house.rows()
     assert len(snapshots_of_main(house)) == 2
-    assert "audit_receipt_missing" in codes(audited(house))
+    assert "audit_receipt_missing" in codes(audit_orders(house))
 
 
 def test_a_receipt_that_is_left_out_is_missed_when_its_snapshot_has_expired(house: House) -> None:
     open_workload(house)
     for number in range(4):
-        published(house, proved(house, number))
-    evidence = gathered(house.notary, house.scene.grant(Role.AUDITOR, "sales"), "orders")
+        publish_attempt(house, proved(house, number))
+    evidence = gather_evidence(house.notary, house.scene.grant(Role.AUDITOR, "sales"), "orders")
     first = next(each for each in evidence.statements if each.kind is StatementKind.RECEIPT)
     left = replace(evidence, statements=tuple(each for each in evidence.statements if each is not first))
     judge = AuditTrust(house.notary.trust.current(), LOG_ORIGIN, house.scene.now)
@@ -146,14 +146,14 @@ def test_a_receipt_that_is_left_out_is_missed_when_its_snapshot_has_expired(hous
 @pytest.mark.parametrize("gone", [False, True], ids=["changed", "removed"])
 def test_the_files_of_an_expired_publication_are_read_again(house: House, copied: bool, gone: bool) -> None:
     open_workload(house)
-    published(house, house.proved("one", [(0, 3, "Ulm")], chunk_id="a", opened=False, copied=copied))
+    publish_attempt(house, house.proved("one", [(0, 3, "Ulm")], chunk_id="a", opened=False, copied=copied))
     (path,) = house.paths()
     for number in (1, 2, 3):
-        published(house, proved(house, number))
-    report = audited(house)
+        publish_attempt(house, proved(house, number))
+    report = audit_orders(house)
     assert (codes(report), report.rehashed and report.rehashed.data_files) == (set(), 4)
     spoil(local(path), gone=gone)
-    assert codes(audited(house)) == {"file_missing" if gone else "audit_bytes_changed"}
+    assert codes(audit_orders(house)) == {"file_missing" if gone else "audit_bytes_changed"}
 
 
 def spoil(path: Path, *, gone: bool) -> None:

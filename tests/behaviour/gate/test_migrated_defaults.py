@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pvdm.errors import NotAllowedError
-from tests.support.audit.expiring_history import published
+from tests.support.audit.expiring_history import publish_attempt
 from tests.support.gate.protected_tables import House
 from tests.support.lake.metadata import column
 from tools.proof_kit import SECOND
@@ -33,7 +33,7 @@ def test_no_migration_gives_a_column_another_initial_default(house: House) -> No
     with pytest.raises(NotAllowedError) as caught:
         migrate(house, ID, DAY, {**TOWN, "initial-default": "Bonn"})
     assert caught.value.reason == "migration_moves_data"
-    published(house, attempt)
+    publish_attempt(house, attempt)
     assert house.rows() == [3]
     added = column(4, "channel", "string", **{"initial-default": "shop"})
     migrate(house, ID, DAY, {**TOWN, "doc": "where it was sold", "write-default": "Bonn"}, added)

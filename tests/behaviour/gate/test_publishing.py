@@ -120,7 +120,7 @@ def test_a_verified_manifest_that_was_changed_is_not_published(house: House) -> 
 def test_what_another_verification_may_cure_is_verified_again_under_a_new_nonce(house: House, why: str) -> None:
     attempt = house.proved("w", NEW)
     with house.notary.ledger.read() as unit:
-        before = nonces.find_held(unit, attempt.attempt_id)
+        before = nonces.find_current(unit, attempt.attempt_id)
     if why == "expired":
         house.stand.time.pass_by(HOUR)
     else:
@@ -128,7 +128,7 @@ def test_what_another_verification_may_cure_is_verified_again_under_a_new_nonce(
     with pytest.raises(VerificationError):
         publish(house, attempt)
     with house.notary.ledger.read() as unit:
-        after = nonces.find_held(unit, attempt.attempt_id)
+        after = nonces.find_current(unit, attempt.attempt_id)
         assert before is not None
         assert after is not None
         old = nonces.find(unit, before.nonce)

@@ -99,7 +99,7 @@ def test_what_has_a_name_of_somebody_elses_stays(orders: House) -> None:
 def test_a_verified_manifest_goes_when_nothing_names_it_and_nobody_can(orders: House) -> None:
     attempt = orders.proved("w", NEW)
     with orders.notary.ledger.read() as unit:
-        held = nonces.find_held(unit, attempt.attempt_id)
+        held = nonces.find_current(unit, attempt.attempt_id)
     assert held is not None
     replaced = folder(orders) / f"verified-{held.nonce}-{'0' * 16}.avro"
     unknown = folder(orders) / f"verified-{secrets.token_hex(16)}-{'0' * 16}.avro"

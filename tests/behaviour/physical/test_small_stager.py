@@ -101,8 +101,8 @@ class Staged:
 
 
 class _Disk:
-    def read(self, location: str, *, most: int) -> bytes:
-        return parse_location(location).local.read_bytes()[: most + 1]
+    def read(self, location: str, *, max_bytes: int) -> bytes:
+        return parse_location(location).local.read_bytes()[: max_bytes + 1]
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What the Steward hands to auditors: everything about one table, in pages, and nothing about another."""
+"""The evidence that the Steward gives to auditors: all of one table, in pages, and nothing of other tables."""
 
 from __future__ import annotations
 
@@ -17,42 +17,43 @@ from pvdm.metadata.audit.evidence import Evidence
 from pvdm.metadata.audit.report import Standing
 from pvdm.model.role import Role
 from pvdm.model.statements.kind import StatementKind
+from pvdm.model.statements.migration import ProtectionAction
 from pvdm.steward.record import audit as audit_desk
 from pvdm.steward.record.audit import Audits
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.log.checkpoint import read_unverified
 from tests.support.audit.crafted_history import Local, codes, standings
-from tests.support.audit.published_history import NAME, Audited, gathered
+from tests.support.audit.published_history import NAME, Audited, gather_evidence
 from tests.support.gate.approvals import SALES, code_of, scene_at
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.notary import LOG_ORIGIN
 from tests.support.stores.places import file_at, stores, where
 
-PLACE = (SALES, NAME)
+TABLE = (SALES, NAME)
 
 
 @contextlib.contextmanager
-def opened() -> Iterator[Audited]:
+def table_with_two_publications() -> Iterator[Audited]:
     """The protected table `sales.sold` with two publications."""
     with memory_folder() as folder, scene_at(folder) as scene:
-        made = Audited(scene).open()
-        made.publish("first")
-        made.publish("second")
-        yield made
+        audited = Audited(scene).open()
+        audited.publish("first")
+        audited.publish("second")
+        yield audited
 
 
 @pytest.fixture(scope="module")
 def audited() -> Iterator[Audited]:
-    """One for all tests that only read it."""
-    with opened() as made:
-        yield made
+    """One table for all tests that only read it."""
+    with table_with_two_publications() as audited:
+        yield audited
 
 
 @pytest.fixture
-def own() -> Iterator[Audited]:
-    """One for a test that changes it."""
-    with opened() as made:
-        yield made
+def own_audited() -> Iterator[Audited]:
+    """A table of its own for a test that changes it."""
+    with table_with_two_publications() as audited:
+        yield audited
 
 
 def desk_of(audited: Audited) -> Audits:
@@ -63,71 +64,81 @@ def auditor(audited: Audited, domain: str = "sales") -> Grant:
     return audited.scene.grant(Role.AUDITOR, domain)
 
 
-def whole(audited: Audited, *, page: int = 100) -> Evidence:
-    return gathered(audited.scene.notary, auditor(audited), NAME, page=page)
+def all_evidence(audited: Audited, *, page: int = 100) -> Evidence:
+    return gather_evidence(audited.scene.notary, auditor(audited), NAME, page=page)
 
 
-def test_what_is_handed_out_in_pages_holds(audited: Audited) -> None:
-    evidence = whole(audited, page=1)
-    judge = AuditTrust(audited.scene.notary.trust.current(), LOG_ORIGIN, audited.scene.now)
-    report = audit(evidence, Local(), judge)
+def test_evidence_that_is_read_in_pages_passes_an_audit(audited: Audited) -> None:
+    evidence = all_evidence(audited, page=1)
+    trust = AuditTrust(audited.scene.notary.trust.current(), LOG_ORIGIN, audited.scene.now)
+    report = audit(evidence, Local(), trust)
     assert codes(report) == set()
     assert standings(report) == [Standing.OK, Standing.OK]
 
 
-def test_a_page_holds_so_many_bytes_and_at_least_one_statement(
+def test_a_page_ends_at_its_byte_limit_but_has_at_least_one_statement(
     audited: Audited, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = whole(audited)
+    before = all_evidence(audited)
     monkeypatch.setattr(audit_desk, "AUDIT_PAGE_MAX_BYTES", 1)
     desk, grant = desk_of(audited), auditor(audited)
     size = read_unverified(before.checkpoint).checkpoint.size
-    assert len(desk.receipts(grant, *PLACE, size=size, after=None, count=100)) == 1
+    assert len(desk.read_receipts(grant, *TABLE, size=size, after=None, count=100)) == 1
 
 
 def test_more_approvals_than_an_audit_accepts_are_an_error_and_not_cut(
     audited: Audited, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count = len(whole(audited).approvals)
+    desk, grant = desk_of(audited), auditor(audited)
+    count = len(desk.read_evidence(grant, *TABLE).statements)
     monkeypatch.setattr(protections, "AUDIT_APPROVALS_MAX", count - 1)
-    assert code_of(lambda: whole(audited)) == "audit_too_large"
+    assert code_of(lambda: desk.read_evidence(grant, *TABLE)) == "audit_too_large"
     monkeypatch.setattr(protections, "AUDIT_APPROVALS_MAX", count)
-    assert len(whole(audited).approvals) == count
+    assert len(desk.read_evidence(grant, *TABLE).statements) == count
 
 
-def test_an_audit_that_comes_between_commit_and_receipt_waits_for_it(
-    own: Audited, monkeypatch: pytest.MonkeyPatch
+def test_approvals_that_do_not_fit_into_one_page_are_an_error_and_not_cut(
+    own_audited: Audited, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own.publish("third", witnessed=False)
+    own_audited.scene.protect(own_audited.scene.protection(NAME, action=ProtectionAction.UNPROTECT))
+    monkeypatch.setattr(audit_desk, "AUDIT_PAGE_MAX_BYTES", 1)
+    assert code_of(lambda: desk_of(own_audited).read_evidence(auditor(own_audited), *TABLE)) == "audit_too_large"
+
+
+def test_an_audit_between_commit_and_receipt_waits_for_the_receipt(
+    own_audited: Audited, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_audited.publish("third", witnessed=False)
     waited: list[float] = []
     monkeypatch.setattr("pvdm.steward.record.audit.time.sleep", waited.append)
     monkeypatch.setattr(audit_desk, "_RECEIPT_WAIT_SECONDS", 1.0)
-    desk_of(own).evidence(auditor(own), *PLACE)
+    desk_of(own_audited).read_evidence(auditor(own_audited), *TABLE)
     assert waited
 
 
-def test_a_list_and_its_manifests_are_given_and_nothing_else(audited: Audited) -> None:
+def test_a_manifest_list_and_its_manifests_can_be_read_and_no_other_file(audited: Audited) -> None:
     desk, grant = desk_of(audited), auditor(audited)
     head = audited.state.metadata.current_snapshot
     assert head is not None
     assert head.manifest_list is not None
-    data = desk.file(grant, *PLACE, head.snapshot_id, None)
+    data = desk.read_file(grant, *TABLE, head.snapshot_id, None)
     assert data == file_at(head.manifest_list).read_bytes()
     listed = next(file_at(head.manifest_list).parent.glob(f"{head.snapshot_id}-m*.avro"))
-    assert desk.file(grant, *PLACE, head.snapshot_id, where(listed)) == listed.read_bytes()
+    assert desk.read_file(grant, *TABLE, head.snapshot_id, where(listed)) == listed.read_bytes()
     other = where(listed.parent / "other.avro")
-    assert code_of(lambda: desk.file(grant, *PLACE, head.snapshot_id, other), InputError) == "audit_manifest_unknown"
+    refused = code_of(lambda: desk.read_file(grant, *TABLE, head.snapshot_id, other), InputError)
+    assert refused == "audit_manifest_unknown"
 
 
-def test_a_snapshot_that_main_never_showed_is_not_read(own: Audited) -> None:
-    own.scene.stage(NAME, "stage")
-    staged = own.state.metadata.refs["stage"].snapshot_id
-    desk, grant = desk_of(own), auditor(own)
-    assert code_of(lambda: desk.file(grant, *PLACE, staged, None), InputError) == "audit_snapshot_unknown"
+def test_a_snapshot_that_main_never_had_cannot_be_read(own_audited: Audited) -> None:
+    own_audited.scene.stage(NAME, "stage")
+    staged = own_audited.state.metadata.refs["stage"].snapshot_id
+    desk, grant = desk_of(own_audited), auditor(own_audited)
+    assert code_of(lambda: desk.read_file(grant, *TABLE, staged, None), InputError) == "audit_snapshot_unknown"
 
 
-def test_a_domains_auditor_is_read_no_file_outside_the_tables_places(audited: Audited) -> None:
-    """A table that an operator brought in may name any file, another domain's too."""
+def test_an_auditor_of_one_domain_cannot_read_files_outside_the_tables_folders(audited: Audited) -> None:
+    """A table that an operator registered may name any file, also one of another domain."""
     desk = Audits(
         audited.scene.notary.ledger,
         lambda _: None,
@@ -137,34 +148,34 @@ def test_a_domains_auditor_is_read_no_file_outside_the_tables_places(audited: Au
     )
     head = audited.state.metadata.current_snapshot
     assert head is not None
-    own, every = auditor(audited), auditor(audited, "*")
-    refused = code_of(lambda: desk.file(own, *PLACE, head.snapshot_id, None), NotAllowedError)
+    of_one_domain, of_all_domains = auditor(audited), auditor(audited, "*")
+    refused = code_of(lambda: desk.read_file(of_one_domain, *TABLE, head.snapshot_id, None), NotAllowedError)
     assert refused == "location_outside"
-    assert desk.file(every, *PLACE, head.snapshot_id, None)
+    assert desk.read_file(of_all_domains, *TABLE, head.snapshot_id, None)
 
 
-def test_no_statement_about_another_table_comes_out_by_its_id(own: Audited) -> None:
-    stranger = own.scene.stand.proved("stranger")
-    desk, grant = desk_of(own), auditor(own)
-    size = own.scene.notary.log.size()
-    receipt = next(each for each in whole(own).statements if each.kind is StatementKind.RECEIPT)
+def test_by_id_only_proofs_and_overrides_of_the_table_can_be_read(own_audited: Audited) -> None:
+    other_proof = own_audited.scene.stand.proved("stranger")
+    desk, grant = desk_of(own_audited), auditor(own_audited)
+    size = own_audited.scene.notary.log.size()
+    receipt = next(each for each in all_evidence(own_audited).statements if each.kind is StatementKind.RECEIPT)
     refused = {
-        code_of(partial(desk.statements, grant, *PLACE, [statement_id], size=size), InputError)
-        for statement_id in (stranger.statement_id, _id_of(receipt.envelope))
+        code_of(partial(desk.read_statements, grant, *TABLE, [statement_id], size=size), InputError)
+        for statement_id in (other_proof.statement_id, _id_of(receipt.envelope))
     }
     assert refused == {"audit_statement_unknown"}
 
 
 @pytest.mark.parametrize("size", [0, 10_000])
-def test_a_log_of_that_size_must_have_been(audited: Audited, size: int) -> None:
+def test_receipts_for_log_size_0_or_more_than_the_log_has_are_refused(audited: Audited, size: int) -> None:
     desk, grant = desk_of(audited), auditor(audited)
-    refused = code_of(lambda: desk.receipts(grant, *PLACE, size=size, after=None, count=1), InputError)
+    refused = code_of(lambda: desk.read_receipts(grant, *TABLE, size=size, after=None, count=1), InputError)
     assert refused == "log_sizes_invalid"
 
 
-def test_another_domain_sees_nothing(audited: Audited) -> None:
+def test_an_auditor_of_another_domain_gets_no_evidence(audited: Audited) -> None:
     grant = auditor(audited, "risk")
-    assert code_of(lambda: desk_of(audited).evidence(grant, *PLACE))
+    assert code_of(lambda: desk_of(audited).read_evidence(grant, *TABLE))
 
 
 def _id_of(envelope: bytes) -> str:

@@ -1,4 +1,4 @@
-"""What a producer would like to bring along or take: its own contract, projection, source or key; rows of others."""
+"""A producer that cheats: it sends a contract of its own, asks for keys, and stages files that are not its own."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def producer(line: Line) -> Iterator[StewardClient]:
 
 
 @pytest.mark.parametrize(
-    ("what", "value"),
+    ("field", "value"),
     [
         ("contract", OWN_CONTRACT),
         ("contract_sha256", "00" * 32),
@@ -47,44 +47,44 @@ def producer(line: Line) -> Iterator[StewardClient]:
         ("storage", "open"),
     ],
 )
-def test_nothing_but_the_contract_of_the_table_says_what_is_published(
-    line: Line, producer: StewardClient, what: str, value: object
+def test_a_request_that_says_itself_what_to_publish_is_refused(
+    line: Line, producer: StewardClient, field: str, value: object
 ) -> None:
     token = line.token(Role.PRODUCER, name="curl").text
-    body = {"workload_id": "run-1", "table": "sales.orders", "parameters": {}, what: value}
-    found = httpx.post(f"{line.url}/v1/workloads", json=body, headers={"Authorization": f"Bearer {token}"})
-    assert (found.status_code, what in found.text) == (400, True)
+    body = {"workload_id": "run-1", "table": "sales.orders", "parameters": {}, field: value}
+    response = httpx.post(f"{line.url}/v1/workloads", json=body, headers={"Authorization": f"Bearer {token}"})
+    assert (response.status_code, field in response.text) == (400, True)
     with pytest.raises(InputError) as caught:
         producer.workload("run-1")
     assert caught.value.reason == "workload_unknown"
 
 
-def test_no_route_gives_out_a_handle_or_the_keys_of_a_live_attempt(line: Line, producer: StewardClient) -> None:
+def test_no_route_gives_a_producer_a_handle_or_the_keys_of_its_attempt(line: Line, producer: StewardClient) -> None:
     _, attempt = line.attempt(producer)
-    told = httpx.get(f"{line.url}/v1/openapi.json").json()
-    assert [path for path in told["paths"] if "handle" in path or "key" in path.rsplit("/", 1)[-1]] == []
+    openapi = httpx.get(f"{line.url}/v1/openapi.json").json()
+    assert [path for path in openapi["paths"] if "handle" in path or "key" in path.rsplit("/", 1)[-1]] == []
     line.stage(producer, attempt, ())
     producer.staged(attempt.attempt_id)
-    settled = producer.await_attempt(attempt.attempt_id, seconds=60.0)
-    assert (settled.state, settled.proof_id is None) == (AttemptState.VERIFICATION_FAILED, False)
+    failed = producer.await_attempt(attempt.attempt_id, seconds=60.0)
+    assert (failed.state, failed.proof_id is None) == (AttemptState.VERIFICATION_FAILED, False)
     with pytest.raises(NotAllowedError):
-        producer.open_proof(str(settled.proof_id), "I would like to see the keys")
+        producer.open_proof(str(failed.proof_id), "I would like to see the keys")
 
 
-def test_rows_of_main_that_an_append_would_take_away_stay(tmp_path: Path) -> None:
+def test_an_append_that_removes_a_file_of_main_fails_and_the_file_stays(tmp_path: Path) -> None:
     with bench_at(tmp_path, shown=ROWS[:3]) as bench:
-        (shown,) = live(bench, "sums", "sales")
+        (in_main,) = live_files(bench, "sums", "sales")
         attempt = bench.attempt()
-        bench.stage(attempt, ROWS, removed=frozenset([f"file://{shown}"]))
+        bench.stage(attempt, ROWS, removed=frozenset([f"file://{in_main}"]))
         bench.hand_in(attempt)
         assert not bench.verify(attempt).verdict.passed
-        assert shown.is_file()
-        assert live(bench, "sums", "sales") == [shown]
+        assert in_main.is_file()
+        assert live_files(bench, "sums", "sales") == [in_main]
 
 
-def test_a_live_file_that_is_listed_as_staged_is_not_cleaned_away(tmp_path: Path) -> None:
+def test_a_file_of_the_source_that_is_listed_as_staged_is_not_deleted(tmp_path: Path) -> None:
     with bench_at(tmp_path, shown=ROWS[:3]) as bench:
-        (source,) = live(bench, "orders", "raw")
+        (source,) = live_files(bench, "orders", "raw")
         attempt = bench.attempt()
         bench.stage(attempt, ROWS, change=lambda file: replace(file, file_path=f"file://{source}"))
         bench.hand_in(attempt)
@@ -92,8 +92,8 @@ def test_a_live_file_that_is_listed_as_staged_is_not_cleaned_away(tmp_path: Path
         assert source.is_file()
 
 
-def live(bench: Bench, name: str, level: str) -> list[Path]:
-    metadata = bench.state(name, (level,)).metadata
+def live_files(bench: Bench, name: str, namespace: str) -> list[Path]:
+    metadata = bench.state(name, (namespace,)).metadata
     assert metadata.current_snapshot is not None
-    found = live_entries(metadata, metadata.current_snapshot, Files())
-    return [parse_location(each.data_file.file_path).local for each in found]
+    entries = live_entries(metadata, metadata.current_snapshot, Files())
+    return [parse_location(each.data_file.file_path).local for each in entries]

@@ -1,4 +1,7 @@
-"""Claim columns are compared by the id of the target's column: a new name changes nothing, a new column everything."""
+"""Claims follow the field id of their column in the target: a renamed column keeps them, a recreated one overlaps all.
+
+A claim is the part of the target that a workload reserves, here one day or one town.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,17 @@ from tests.support.gate.claims import (
     TARGET,
     approve,
     daily,
-    load_anew,
-    naming,
     publish,
+    recreate_source,
     refused_opening,
     schema_of,
-    seen,
     stage,
+    visible_ids,
+    with_source_uuid,
 )
 from tests.support.steward.pipeline import BY_DAY, RAW, ROWS, Line, contract, line_at
 
-# PyIceberg's own.
+# PyIceberg's own code causes these warnings.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg")
 LATER = (5, "2026-11-15", "Trier")
 NAMES = ("id", "on_day", "town")
@@ -46,13 +49,13 @@ def producer(line: Line) -> Iterator[StewardClient]:
         yield client
 
 
-def rename_in_source(line: Line) -> None:
-    """The source's day has another name, in its newest snapshot too."""
+def rename_day_in_source(line: Line) -> None:
+    """Rename the column `day` of the source, and add a snapshot, which then has the new schema."""
     line.scene.commit(schema_of(RENAMED), levels=RAW)
     line.write([LATER], names=NAMES)
 
 
-def the_same_day_is_refused(client: StewardClient, parameters: dict[str, str]) -> None:
+def assert_claim_overlaps(client: StewardClient, parameters: dict[str, str]) -> None:
     error = refused_opening(client, "again", parameters)
     assert (error.reason, error.details["workload_id"]) == ("claim_overlaps", "run-1")
 
@@ -60,37 +63,37 @@ def the_same_day_is_refused(client: StewardClient, parameters: dict[str, str]) -
 def test_a_claim_column_with_another_name_in_the_source_keeps_its_claims(line: Line, producer: StewardClient) -> None:
     line.protect(daily())
     publish(line, producer, "run-1", ROWS[:2], {"date": FIRST})
-    rename_in_source(line)
+    rename_day_in_source(line)
     approve(line, daily(column="on_day", columns="[id, {from: on_day, to: day}, town]"))
-    the_same_day_is_refused(producer, {"date": FIRST})
+    assert_claim_overlaps(producer, {"date": FIRST})
     assert publish(line, producer, "run-2", ROWS[2:], {"date": SECOND}).state is AttemptState.COMMITTED
-    assert seen(line) == [1, 2, 3, 4]
+    assert visible_ids(line) == [1, 2, 3, 4]
 
 
 def test_a_claim_column_with_another_name_in_the_target_keeps_its_claims(line: Line, producer: StewardClient) -> None:
     line.protect(daily())
     publish(line, producer, "run-1", ROWS[:2], {"date": FIRST})
     approve(line, daily(columns="[id, {from: day, to: on_day}, town]"), schema_of(RENAMED))
-    the_same_day_is_refused(producer, {"date": FIRST})
+    assert_claim_overlaps(producer, {"date": FIRST})
     found = publish(line, producer, "run-2", ROWS[2:], {"date": SECOND}, NAMES)
-    assert (found.state, seen(line)) == (AttemptState.COMMITTED, [1, 2, 3, 4])
+    assert (found.state, visible_ids(line)) == (AttemptState.COMMITTED, [1, 2, 3, 4])
 
 
 def test_a_claim_column_with_another_name_on_both_sides_keeps_its_claims(line: Line, producer: StewardClient) -> None:
     line.protect(daily())
     publish(line, producer, "run-1", ROWS[:2], {"date": FIRST})
-    rename_in_source(line)
+    rename_day_in_source(line)
     approve(line, daily(column="on_day"), schema_of(RENAMED))
-    the_same_day_is_refused(producer, {"date": FIRST})
+    assert_claim_overlaps(producer, {"date": FIRST})
     found = publish(line, producer, "run-2", ROWS[2:], {"date": SECOND}, NAMES)
-    assert (found.state, seen(line)) == (AttemptState.COMMITTED, [1, 2, 3, 4])
+    assert (found.state, visible_ids(line)) == (AttemptState.COMMITTED, [1, 2, 3, 4])
 
 
 TOWNS = contract(BY_TOWN, where="town = ${town}", claim="{column: town}")
 
 
 def test_a_claim_column_that_was_dropped_and_added_again_frees_no_claim(line: Line, producer: StewardClient) -> None:
-    """Nobody knows which of its values the old rows would have, so that every part may meet them."""
+    """The old rows have no values of the new column, so every claim on it may overlap theirs."""
     line.protect(TOWNS)
     publish(line, producer, "run-1", [ROWS[1]], {"town": "Bonn"})
     line.scene.migrate(line.scene.migration(schema_of([*COLUMNS[:2], (4, "town", "string")])))
@@ -110,10 +113,10 @@ def test_a_claim_column_recreated_while_a_workload_is_open_is_refused_by_the_gat
     found = stage(line, producer, "run-2", [ROWS[2]])
     assert found.refusal is not None
     assert (found.state, found.refusal.reason) == (AttemptState.VERIFICATION_FAILED, "claim_overlaps")
-    assert seen(line) == [2]
+    assert visible_ids(line) == [2]
 
 
-def test_a_claim_column_recreated_between_two_chunks_ends_the_second(line: Line, producer: StewardClient) -> None:
+def test_a_claim_column_recreated_between_two_chunks_fails_the_second(line: Line, producer: StewardClient) -> None:
     line.protect(contract(BY_TOWN, BY_DAY, where="town = ${town}", claim="{column: town}"))
     producer.open_workload("run-1", TARGET, {"town": "Ulm"})
     assert stage(line, producer, "run-1", [ROWS[0]], chunk_id=f"day={FIRST}").state is AttemptState.COMMITTED
@@ -123,10 +126,10 @@ def test_a_claim_column_recreated_between_two_chunks_ends_the_second(line: Line,
     assert (found.state, found.refusal.reason) == (AttemptState.VERIFICATION_FAILED, "claim_differs")
     assert "target field 3" in str(found.refusal.expected)
     assert "target field 4" in str(found.refusal.got)
-    assert seen(line) == [1]
+    assert visible_ids(line) == [1]
 
 
-def test_a_contract_that_claims_another_column_meets_every_old_claim(line: Line, producer: StewardClient) -> None:
+def test_a_contract_that_claims_another_column_overlaps_every_old_claim(line: Line, producer: StewardClient) -> None:
     line.protect(daily())
     publish(line, producer, "run-1", ROWS[:2], {"date": FIRST})
     approve(line, TOWNS)
@@ -134,47 +137,48 @@ def test_a_contract_that_claims_another_column_meets_every_old_claim(line: Line,
     assert (error.reason, error.details["workload_id"]) == ("claim_overlaps", "run-1")
 
 
-# A claim column that no proof covers: the id of the source's column, in that source alone.
+# A claim column that no proof covers: claims follow its field id in the source, and only in that source.
 
-UNREAD = "  identity: [id]\n  content: {exclude: [{column: town, reason: nobody reads it}]}\n"
+WITHOUT_TOWN = "  identity: [id]\n  content: {exclude: [{column: town, reason: nobody reads it}]}\n"
 RENAMED_TOWN = [*COLUMNS[:2], (3, "city", "string")]
 
 
-def unread(column: str = "town", **boundary: str) -> str:
+def contract_without_town(column: str = "town", **boundary: str) -> str:
+    """Each workload claims one town, but no projection covers the target's column `town`."""
     text = contract(BY_TOWN, where=f"{column} = ${{town}}", claim=f"{{column: {column}}}", **boundary)
-    return text.replace("  identity: [id]\n", UNREAD)
+    return text.replace("  identity: [id]\n", WITHOUT_TOWN)
 
 
 @pytest.fixture
-def unread_line(line: Line, producer: StewardClient) -> Line:
-    line.protect(unread())
+def line_without_town(line: Line, producer: StewardClient) -> Line:
+    line.protect(contract_without_town())
     assert publish(line, producer, "run-1", [ROWS[1]], {"town": "Bonn"}).state is AttemptState.COMMITTED
     return line
 
 
 def test_an_unproved_claim_column_with_another_name_keeps_its_claims(
-    unread_line: Line, producer: StewardClient
+    line_without_town: Line, producer: StewardClient
 ) -> None:
-    unread_line.scene.commit(schema_of(RENAMED_TOWN), levels=RAW)
-    unread_line.write([LATER], names=("id", "day", "city"))
-    approve(unread_line, unread("city", columns="[id, day, {from: city, to: town}]"))
-    the_same_day_is_refused(producer, {"town": "Bonn"})
-    found = publish(unread_line, producer, "run-2", [ROWS[2]], {"town": "Kiel"})
-    assert (found.state, seen(unread_line)) == (AttemptState.COMMITTED, [2, 3])
+    line_without_town.scene.commit(schema_of(RENAMED_TOWN), levels=RAW)
+    line_without_town.write([LATER], names=("id", "day", "city"))
+    approve(line_without_town, contract_without_town("city", columns="[id, day, {from: city, to: town}]"))
+    assert_claim_overlaps(producer, {"town": "Bonn"})
+    found = publish(line_without_town, producer, "run-2", [ROWS[2]], {"town": "Kiel"})
+    assert (found.state, visible_ids(line_without_town)) == (AttemptState.COMMITTED, [2, 3])
 
 
 def test_an_unproved_claim_column_that_the_source_recreated_frees_no_claim(
-    unread_line: Line, producer: StewardClient
+    line_without_town: Line, producer: StewardClient
 ) -> None:
-    unread_line.scene.commit(schema_of(COLUMNS[:2]), levels=RAW)
-    unread_line.scene.commit(schema_of([*COLUMNS[:2], (4, "town", "string")], schema_id=2), levels=RAW)
-    unread_line.write([LATER])
-    the_same_day_is_refused(producer, {"town": "Trier"})
+    line_without_town.scene.commit(schema_of(COLUMNS[:2]), levels=RAW)
+    line_without_town.scene.commit(schema_of([*COLUMNS[:2], (4, "town", "string")], schema_id=2), levels=RAW)
+    line_without_town.write([LATER])
+    assert_claim_overlaps(producer, {"town": "Trier"})
 
 
 def test_an_unproved_claim_column_of_a_replaced_source_frees_no_claim(
-    unread_line: Line, producer: StewardClient
+    line_without_town: Line, producer: StewardClient
 ) -> None:
-    new = load_anew(unread_line, "dropped")
-    approve(unread_line, naming(unread(), new))
-    the_same_day_is_refused(producer, {"town": "Kiel"})
+    new = recreate_source(line_without_town, "dropped")
+    approve(line_without_town, with_source_uuid(contract_without_town(), new))
+    assert_claim_overlaps(producer, {"town": "Kiel"})

@@ -1,4 +1,4 @@
-"""Two clean-ups after one attempt: one does it, and rows that an operator removed from quarantine do not come back."""
+"""Two clean-ups of one attempt: only one takes effect, and what an operator removed from quarantine does not return."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from pvdm.steward.cleanup.disposal import Disposal
 from pvdm.steward.cleanup.quarantine import QuarantineFiles
 from pvdm.steward.pipeline.verification import Verification
 from pvdm.verify.job import Tools
-from tests.support.verify.attempts import ROWS, Bench, altered, bench_at
+from tests.support.verify.attempts import ROWS, Bench, bench_at, with_changed_row
 
 pytest.importorskip("pvdm_kernel")
 
-WRONG = altered(ROWS, 5, amount=17.0)
+WRONG = with_changed_row(ROWS, 5, amount=17.0)
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         yield made
 
 
-def failed(bench: Bench) -> Attempt:
-    """An attempt that failed, and after which nobody has cleaned up."""
+def fail_attempt(bench: Bench) -> Attempt:
+    """An attempt that failed verification and was not cleaned up."""
     notary = bench.scene.notary
     attempt, _ = bench.staged(WRONG)
     tools = Tools(bench.files, notary.handles, notary.keys, bench.vault, threads=2)
@@ -53,21 +53,21 @@ def failed(bench: Bench) -> Attempt:
     return attempt
 
 
-def desk_of(bench: Bench) -> QuarantineFiles:
+def quarantine_of(bench: Bench) -> QuarantineFiles:
     notary = bench.scene.notary
     return QuarantineFiles(notary.ledger, notary.clock, notary.catalog, bench.vault)
 
 
-def remove(bench: Bench, attempt: Attempt, reason: str = "personal data") -> int:
-    return desk_of(bench).remove(bench.scene.grant(), [attempt.attempt_id], reason)[0].files
+def remove_quarantined(bench: Bench, attempt: Attempt, reason: str = "personal data") -> int:
+    return quarantine_of(bench).remove(bench.scene.grant(), [attempt.attempt_id], reason)[0].files
 
 
-def listed(bench: Bench) -> list[tuple[str, int]]:
-    return [(each.attempt_id, each.files) for each in desk_of(bench).listed(bench.scene.grant())]
+def list_quarantined(bench: Bench) -> list[tuple[str, int]]:
+    return [(each.attempt_id, each.files) for each in quarantine_of(bench).list_page(bench.scene.grant())]
 
 
-class _Stalled(Vault):
-    """Stands still once, before or after a file is put into quarantine."""
+class _StallingVault(Vault):
+    """Waits for `go` before or after it puts a file into quarantine."""
 
     def __init__(self, root: Path, when: str) -> None:
         super().__init__(root)
@@ -76,31 +76,31 @@ class _Stalled(Vault):
 
     def quarantine(self, table_uuid: str, attempt_id: str, data: bytes) -> str:
         if self._when == "before":
-            self._stand_still()
+            self._wait_for_go()
         location = super().quarantine(table_uuid, attempt_id, data)
         if self._when == "after":
-            self._stand_still()
+            self._wait_for_go()
         return location
 
-    def _stand_still(self) -> None:
+    def _wait_for_go(self) -> None:
         self.reached.set()
         assert self.go.wait(30)
 
 
 @contextmanager
-def stalled(bench: Bench, attempt: Attempt, when: str = "before") -> Iterator[Callable[[], DisposalRecord]]:
-    """A Steward that stands still inside its clean-up; what is given lets it go on, and gives what it made of it."""
-    notary, vault = bench.scene.notary, _Stalled(bench.folder / "vault", when)
+def stalled_clean_up(bench: Bench, attempt: Attempt, when: str = "before") -> Iterator[Callable[[], DisposalRecord]]:
+    """The clean-up of another Steward, which waits inside. Yields a function that ends it and returns its record."""
+    notary, vault = bench.scene.notary, _StallingVault(bench.folder / "vault", when)
     disposal = Disposal(
         notary.ledger, notary.clock, notary.catalog, vault, bench.files, notary.recorder.require_consistent
     )
-    found: list[Any] = []
+    results: list[Any] = []
 
     def run() -> None:
         try:
-            found.append(disposal.dispose(attempt.attempt_id))
+            results.append(disposal.dispose(attempt.attempt_id))
         except BaseException as error:
-            found.append(error)
+            results.append(error)
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -108,11 +108,11 @@ def stalled(bench: Bench, attempt: Attempt, when: str = "before") -> Iterator[Ca
     def finish() -> DisposalRecord:
         vault.go.set()
         thread.join(30)
-        (made,) = found
-        if isinstance(made, BaseException):
-            raise made
-        assert isinstance(made, DisposalRecord)
-        return made
+        (result,) = results
+        if isinstance(result, BaseException):
+            raise result
+        assert isinstance(result, DisposalRecord)
+        return result
 
     try:
         assert vault.reached.wait(20)
@@ -124,7 +124,7 @@ def stalled(bench: Bench, attempt: Attempt, when: str = "before") -> Iterator[Ca
 
 @pytest.fixture
 def lost_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Locks that are lost with their connections: everybody is given one."""
+    """Every caller gets the lock, as if its holder had lost it with its connection."""
 
     @contextmanager
     def grant_always(self: Ledger, name: str) -> Iterator[bool]:
@@ -133,34 +133,34 @@ def lost_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ledger, "try_lock", grant_always)
 
 
-def give_up(bench: Bench) -> None:
+def abandon_workload(bench: Bench) -> None:
     bench.workloads.abandon(bench.scene.grant(), "work", "it is not wanted")
 
 
-def test_what_another_steward_is_cleaning_up_is_left_to_it(bench: Bench) -> None:
-    attempt = failed(bench)
-    with stalled(bench, attempt) as finish:
+def test_an_attempt_that_another_steward_is_cleaning_up_is_refused_until_it_is_done(bench: Bench) -> None:
+    attempt = fail_attempt(bench)
+    with stalled_clean_up(bench, attempt) as finish:
         with pytest.raises(UnavailableError) as caught:
             bench.disposal.dispose(attempt.attempt_id)
         assert caught.value.reason == "work_held"
         with pytest.raises(UnavailableError) as caught:
             bench.disposal.settle()
-        assert caught.value.reason == "work_held", "settling is due again: that Steward may go away"
+        assert caught.value.reason == "work_held", "settling must be retried: the other Steward may die"
         with pytest.raises(InputError) as unknown:
-            remove(bench, attempt)
+            remove_quarantined(bench, attempt)
         assert unknown.value.reason == "quarantine_unknown"
         assert finish().outcome is DisposalOutcome.QUARANTINED
     assert bench.disposal.dispose(attempt.attempt_id).outcome is DisposalOutcome.QUARANTINED
     assert len(bench.quarantined(attempt)) == 1
 
 
-def test_threads_of_one_steward_wait_for_each_other(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    attempt = failed(bench)
-    vault = _Stalled(bench.folder / "vault", "before")
+def test_several_threads_of_one_steward_clean_up_an_attempt_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt = fail_attempt(bench)
+    vault = _StallingVault(bench.folder / "vault", "before")
     monkeypatch.setattr(bench.disposal, "vault", vault)
-    found: list[object] = []
+    records: list[object] = []
     threads = [
-        threading.Thread(target=lambda: found.append(bench.disposal.dispose(attempt.attempt_id))) for _ in range(3)
+        threading.Thread(target=lambda: records.append(bench.disposal.dispose(attempt.attempt_id))) for _ in range(3)
     ]
     for thread in threads:
         thread.start()
@@ -168,103 +168,106 @@ def test_threads_of_one_steward_wait_for_each_other(bench: Bench, monkeypatch: p
     vault.go.set()
     for thread in threads:
         thread.join(30)
-    assert found == [bench.disposed(attempt)] * 3
+    assert records == [bench.disposed(attempt)] * 3
 
 
 @pytest.mark.usefixtures("lost_locks")
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_rows_that_an_operator_removed_do_not_come_back(when: str, bench: Bench) -> None:
-    """The stalled Steward has lost its lock; another one cleans up, and what is in quarantine is removed."""
-    attempt = failed(bench)
-    with stalled(bench, attempt, when) as finish:
+def test_rows_that_an_operator_removed_do_not_return_to_quarantine(when: str, bench: Bench) -> None:
+    """The stalled Steward has lost its lock. Another one cleans up, and an operator removes the quarantined file."""
+    attempt = fail_attempt(bench)
+    with stalled_clean_up(bench, attempt, when) as finish:
         done = bench.disposal.dispose(attempt.attempt_id)
-        give_up(bench)
-        assert remove(bench, attempt) == 1
+        abandon_workload(bench)
+        assert remove_quarantined(bench, attempt) == 1
         assert bench.quarantined(attempt) == []
         assert finish() == done
     assert bench.quarantined(attempt) == []
-    assert listed(bench) == []
+    assert list_quarantined(bench) == []
 
 
 @pytest.mark.usefixtures("lost_locks")
-def test_what_comes_into_quarantine_while_it_is_removed_goes_with_it(
+def test_a_file_that_is_quarantined_during_a_removal_is_removed_too(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its writer asked before the removal was noted, and is not there to take it back."""
-    attempt = failed(bench)
+    """Its writer looked for a removal before this one was recorded, and so does not delete its file."""
+    attempt = fail_attempt(bench)
     bench.disposal.dispose(attempt.attempt_id)
-    give_up(bench)
-    desk, uuid = desk_of(bench), bench.state().row.table_uuid
-    list_files = desk._list_files
+    abandon_workload(bench)
+    quarantine, uuid = quarantine_of(bench), bench.state().row.table_uuid
+    list_files = quarantine._list_files
 
-    def late(table_uuid: str, attempt_id: str) -> object:
-        found = list_files(table_uuid, attempt_id)
-        if len(found) == 1:
+    def list_then_quarantine_another(table_uuid: str, attempt_id: str) -> object:
+        files = list_files(table_uuid, attempt_id)
+        if len(files) == 1:
             bench.vault.quarantine(uuid, attempt.attempt_id, b"a row that failed")
-        return found
+        return files
 
-    monkeypatch.setattr(desk, "_list_files", late)
-    desk.remove(bench.scene.grant(), [attempt.attempt_id], "personal data")
+    monkeypatch.setattr(quarantine, "_list_files", list_then_quarantine_another)
+    quarantine.remove(bench.scene.grant(), [attempt.attempt_id], "personal data")
     assert bench.quarantined(attempt) == []
 
 
-def test_files_that_lie_there_though_they_were_removed_are_listed_and_can_be_removed(bench: Bench) -> None:
-    attempt = failed(bench)
+def test_files_that_return_after_their_removal_are_listed_and_can_be_removed(bench: Bench) -> None:
+    attempt = fail_attempt(bench)
     bench.disposal.dispose(attempt.attempt_id)
-    give_up(bench)
-    remove(bench, attempt)
-    assert listed(bench) == []
+    abandon_workload(bench)
+    remove_quarantined(bench, attempt)
+    assert list_quarantined(bench) == []
     with pytest.raises(InputError) as caught:
-        remove(bench, attempt)
+        remove_quarantined(bench, attempt)
     assert caught.value.reason == "quarantine_unknown"
     bench.vault.quarantine(bench.state().row.table_uuid, attempt.attempt_id, b"a row that failed")
-    assert listed(bench) == [(attempt.attempt_id, 1)]
-    desk, others = desk_of(bench), bench.scene.grant(Role.OPERATOR, "others")
-    assert desk.listed(others) == []
-    assert [each.files for each in desk.listed(bench.scene.grant(), table="sales.sums")] == [1]
-    assert remove(bench, attempt, "it came back") == 1
+    assert list_quarantined(bench) == [(attempt.attempt_id, 1)]
+    quarantine, others = quarantine_of(bench), bench.scene.grant(Role.OPERATOR, "others")
+    assert quarantine.list_page(others) == []
+    assert [each.files for each in quarantine.list_page(bench.scene.grant(), table="sales.sums")] == [1]
+    assert remove_quarantined(bench, attempt, "it came back") == 1
     assert bench.quarantined(attempt) == []
-    assert listed(bench) == []
+    assert list_quarantined(bench) == []
     with bench.scene.notary.ledger.read() as unit:
-        told = events.newest(unit, "quarantine_removed_again", "quarantine_removals", attempt.attempt_id)
-    assert told is not None
-    assert told.new is not None
-    assert (told.new["reason"], told.new["files"]) == ("it came back", 1)
+        event = events.newest(unit, "quarantine_removed_again", "quarantine_removals", attempt.attempt_id)
+    assert event is not None
+    assert event.new is not None
+    assert (event.new["reason"], event.new["files"]) == ("it came back", 1)
 
 
-LOST = "ab" * 16
+UNKNOWN = "ab" * 16
 
 
 def test_files_of_an_attempt_that_the_ledger_does_not_know_are_listed_last_and_can_be_removed(bench: Bench) -> None:
-    attempt = failed(bench)
+    attempt = fail_attempt(bench)
     bench.disposal.dispose(attempt.attempt_id)
     uuid = bench.state().row.table_uuid
-    bench.vault.quarantine(uuid, LOST, b"a row that failed")
+    bench.vault.quarantine(uuid, UNKNOWN, b"a row that failed")
     bench.vault.quarantine(uuid, "not-an-attempt", b"no attempt has such an id")
-    assert listed(bench) == [(attempt.attempt_id, 1), (LOST, 1)]
-    desk, grant = desk_of(bench), bench.scene.grant()
-    found = desk.listed(grant, table="sales.sums")[-1]
+    assert list_quarantined(bench) == [(attempt.attempt_id, 1), (UNKNOWN, 1)]
+    quarantine, grant = quarantine_of(bench), bench.scene.grant()
+    found = quarantine.list_page(grant, table="sales.sums")[-1]
     assert (found.workload_id, found.verdict, found.undecided, found.bytes) == (None, None, None, 17)
-    assert [each.attempt_id for each in desk.listed(grant, after=attempt.attempt_id)] == [LOST]
-    assert desk.listed(grant, after=LOST) == []
-    assert desk.remove(grant, [LOST], "the backup was older")[0].files == 1
-    assert listed(bench) == [(attempt.attempt_id, 1)]
+    assert [each.attempt_id for each in quarantine.list_page(grant, after=attempt.attempt_id)] == [UNKNOWN]
+    assert quarantine.list_page(grant, after=UNKNOWN) == []
+    assert quarantine.remove(grant, [UNKNOWN], "the backup was older")[0].files == 1
+    assert list_quarantined(bench) == [(attempt.attempt_id, 1)]
     with bench.scene.notary.ledger.read() as unit:
-        told = events.newest(unit, "quarantine_removed_unknown", "quarantine_removals", LOST)
-    assert told is not None
-    assert told.new is not None
-    assert (told.new["reason"], told.new["files"]) == ("the backup was older", 1)
+        event = events.newest(unit, "quarantine_removed_unknown", "quarantine_removals", UNKNOWN)
+    assert event is not None
+    assert event.new is not None
+    assert (event.new["reason"], event.new["files"]) == ("the backup was older", 1)
 
 
 def test_files_of_an_unknown_attempt_are_listed_for_callers_of_the_tables_domain(bench: Bench) -> None:
-    """Of a table that nobody knows, that is only who reaches every domain."""
-    known, gone = bench.state().row.table_uuid, "11111111-2222-4333-8444-555555555555"
-    bench.vault.quarantine(known, LOST, b"a row that failed")
-    bench.vault.quarantine(gone, "cd" * 16, b"a row that failed")
-    desk = desk_of(bench)
-    assert [each.attempt_id for each in desk.listed(bench.scene.grant(Role.OPERATOR, "*"))] == [LOST, "cd" * 16]
-    assert [each.attempt_id for each in desk.listed(bench.scene.grant(Role.OPERATOR, "sales"))] == [LOST]
-    assert desk.listed(bench.scene.grant(Role.OPERATOR, "others")) == []
+    """If the ledger does not know the table either, only callers with a token for all domains see them."""
+    known, unknown = bench.state().row.table_uuid, "11111111-2222-4333-8444-555555555555"
+    bench.vault.quarantine(known, UNKNOWN, b"a row that failed")
+    bench.vault.quarantine(unknown, "cd" * 16, b"a row that failed")
+    quarantine = quarantine_of(bench)
+    assert [each.attempt_id for each in quarantine.list_page(bench.scene.grant(Role.OPERATOR, "*"))] == [
+        UNKNOWN,
+        "cd" * 16,
+    ]
+    assert [each.attempt_id for each in quarantine.list_page(bench.scene.grant(Role.OPERATOR, "sales"))] == [UNKNOWN]
+    assert quarantine.list_page(bench.scene.grant(Role.OPERATOR, "others")) == []
     with pytest.raises(InputError) as caught:
-        desk.remove(bench.scene.grant(Role.OPERATOR, "others"), [LOST], "not mine")
+        quarantine.remove(bench.scene.grant(Role.OPERATOR, "others"), [UNKNOWN], "not mine")
     assert caught.value.reason == "attempt_unknown"

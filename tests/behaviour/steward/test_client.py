@@ -1,4 +1,4 @@
-"""The client against the real service: every route, the Steward's own errors, and what is repeated and what not."""
+"""The client against the real service: every route, the Steward's errors, and which calls are retried."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class House:
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[House]:
-    with served(tmp_path) as made:
-        yield opened(made)
+    with served(tmp_path) as steward:
+        yield house_on(steward)
 
 
-def opened(made: Served) -> House:
-    return House(made.stand, made.server.url)
+def house_on(steward: Served) -> House:
+    return House(steward.stand, steward.server.url)
 
 
 def refusal(work: Any) -> tuple[type[PvdmError], str]:
@@ -182,19 +182,19 @@ def test_there_is_one_method_for_each_route(recorded: list[Call]) -> None:
         "/tables/sales.orders": "/tables/{table}",
     }
     values |= {"/tile/0/000": "/tile/{path:path}", "/entries/1": "/entries/{index}"}
-    asked = set()
+    called = set()
     for call in recorded:
         path = call.path
         for value, name in sorted(values.items(), key=lambda pair: -len(pair[0])):
             path = path.replace(value, name)
-        asked.add((call.method, path))
+        called.add((call.method, path))
     # The catalog's own routes are for Iceberg's clients.
-    ours = {line for line in RULES if not line[1].startswith("/catalog/") or line[1].endswith("/oauth/tokens")}
-    # Keys are for the Steward's own workers, who ask in their own way.
-    assert asked == ours - {("GET", "/v1/openapi.json"), ("POST", "/v1/keys/redeem")}
+    ours = {(verb, path) for verb, path in RULES if not path.startswith("/catalog/") or path.endswith("/oauth/tokens")}
+    # Only the Steward's own workers redeem keys, and they do not use this client.
+    assert called == ours - {("GET", "/v1/openapi.json"), ("POST", "/v1/keys/redeem")}
 
 
-def test_what_may_be_repeated_is_what_is_idempotent(recorded: list[Call]) -> None:
+def test_only_idempotent_calls_are_repeatable(recorded: list[Call]) -> None:
     client = StewardClient("http://127.0.0.1:1")
     record(
         lambda: client.submit_trust_root(ENVELOPE),
@@ -219,7 +219,7 @@ def test_what_may_be_repeated_is_what_is_idempotent(recorded: list[Call]) -> Non
         lambda: client.confirm_clock("r"),
         lambda: client.exchange("id", "pvdm_x"),
     )
-    assert (len(recorded), [call.path for call in recorded if call.repeatable or not call.look]) == (7, [])
+    assert (len(recorded), [call.path for call in recorded if call.repeatable or not call.lost_hint]) == (7, [])
 
 
 def test_the_steward_says_who_it_is_and_that_it_is_ready(house: House) -> None:
@@ -232,7 +232,7 @@ def test_the_steward_says_who_it_is_and_that_it_is_ready(house: House) -> None:
         assert "# HELP" in client.metrics()
 
 
-def test_a_clock_that_jumped_is_a_reason_until_it_is_confirmed(house: House) -> None:
+def test_after_a_clock_jump_the_steward_is_not_ready_until_the_clock_is_confirmed(house: House) -> None:
     with house.client() as client:
         client.identity()
         house.stand.time.jump(400 * 86_400 * 1_000_000)
@@ -244,7 +244,7 @@ def test_a_clock_that_jumped_is_a_reason_until_it_is_confirmed(house: House) -> 
         assert client.readiness().ready
 
 
-def test_a_token_says_what_it_allows(house: House) -> None:
+def test_identity_has_the_tokens_role_domain_and_name(house: House) -> None:
     with house.client(Role.PRODUCER, "sales", "job-7") as client:
         found = client.identity()
     assert (found.role, found.domain, found.name, found.attempt_id) == (Role.PRODUCER, "sales", "job-7", None)
@@ -257,19 +257,19 @@ def test_a_wrong_role_and_an_unknown_token_are_not_allowed(house: House) -> None
             assert refusal(nobody.info) == (NotAllowedError, "token_unknown")
 
 
-def test_an_error_carries_the_steward_s_words_and_the_request_id(house: House) -> None:
+def test_an_error_has_the_stewards_reason_and_the_request_id(house: House) -> None:
     with house.client() as client, pytest.raises(InputError) as caught:
         client.proof(NO_SUCH_PROOF)
     assert caught.value.reason == "proof_unknown"
     assert len(str(caught.value.details["request_id"])) == 32
 
 
-def test_epochs_are_created_named_in_a_next_root_and_activated(house: House) -> None:
+def test_an_epoch_is_created_named_in_the_next_trust_root_and_activated(house: House) -> None:
     with house.client() as client:
         first = client.trust_root()
         assert (first.version, len(first.chain)) == (1, 1)
-        made = client.create_epoch("yearly rotation")
-        assert [(change.epoch, change.before, change.after) for change in made] == [(2, None, EpochStage.CREATED)]
+        changes = client.create_epoch("yearly rotation")
+        assert [(change.epoch, change.before, change.after) for change in changes] == [(2, None, EpochStage.CREATED)]
         assert refusal(lambda: client.activate_epoch(2, "too early"))[0] is VerificationError
         envelope = signed_root(root_naming(*house.stand.notary.epochs.book().epochs, version=2, previous=first.sha256))
         assert client.submit_trust_root(envelope).version == 2
@@ -300,12 +300,12 @@ def test_pages_of_workloads_follow_one_another(house: House) -> None:
         assert [each.workload_id for each in client.workloads(after="work-b", limit=2)] == ["work-c"]
 
 
-def test_an_attempt_s_token_is_good_for_that_attempt(house: House) -> None:
+def test_an_attempts_token_is_valid_for_that_attempt_only(house: House) -> None:
     core, other = house.stand.staging("one"), house.stand.staging("two")
     with house.client(Role.PRODUCER, "sales") as client:
-        made = client.attempt_token(core.attempt.attempt_id)
-    assert made.identity.attempt_id == core.attempt.attempt_id
-    with StewardClient(house.url, made.token) as job:
+        issued = client.attempt_token(core.attempt.attempt_id)
+    assert issued.identity.attempt_id == core.attempt.attempt_id
+    with StewardClient(house.url, issued.token) as job:
         assert refusal(lambda: job.attempt(other.attempt.attempt_id))[0] is NotAllowedError
         ended = job.abort_attempt(core.attempt.attempt_id, "the job was stopped")
         assert (ended.state, ended.reason) == (AttemptState.ROLLED_BACK, "the job was stopped")
@@ -325,7 +325,7 @@ def test_a_proof_is_listed_fetched_and_checked_offline(house: House) -> None:
     assert checked.proof.proof_ids == (found.proof_id,)
 
 
-def test_a_closed_attempt_s_keys_are_opened_for_an_auditor(house: House) -> None:
+def test_an_auditor_gets_the_keys_of_an_ended_attempt(house: House) -> None:
     recorded = house.stand.proved("one", passed=False)
     core = core_of("one")
 
@@ -334,66 +334,70 @@ def test_a_closed_attempt_s_keys_are_opened_for_an_auditor(house: House) -> None
 
     house.stand.notary.ledger.transact(end, at_micros=house.stand.notary.clock.now_micros())
     with house.client(Role.AUDITOR, "*", "auditor-ann") as client:
-        opened = client.open_proof(recorded.statement_id, "the yearly audit")
+        released = client.open_proof(recorded.statement_id, "the yearly audit")
         steps = [event for event in client.events(limit=1000) if event.kind == "proof_opened"]
     context = AttemptContext(
-        opened.context.epoch,
-        opened.context.workload_id,
-        opened.context.chunk_id,
-        opened.context.attempt_id,
-        opened.context.nonce,
-        Mode(opened.context.mode),
-        tuple((name, bytes.fromhex(text)) for name, text in opened.context.fingerprints.items()),
-        bytes.fromhex(opened.context.intent_root),
-        bytes.fromhex(opened.context.staged_root),
+        released.context.epoch,
+        released.context.workload_id,
+        released.context.chunk_id,
+        released.context.attempt_id,
+        released.context.nonce,
+        Mode(released.context.mode),
+        tuple((name, bytes.fromhex(text)) for name, text in released.context.fingerprints.items()),
+        bytes.fromhex(released.context.intent_root),
+        bytes.fromhex(released.context.staged_root),
     )
     derived = release_keys(house.stand.notary.keys, context, ended=True)
     row_hash, commitment = dict(derived.row_hash), dict(derived.commitment)
-    for name, pair in opened.keys.items():
+    for name, pair in released.keys.items():
         assert pair.row_hash.reveal() == row_hash[name].reveal()
         assert pair.commitment.reveal() == commitment[name].reveal()
-    assert set(opened.keys) == {ProjectionName.CONTENT, ProjectionName.IDENTITY}
+    assert set(released.keys) == {ProjectionName.CONTENT, ProjectionName.IDENTITY}
     assert [dict(step.new or ())["reason"] for step in steps] == ["the yearly audit"]
 
 
 def test_an_override_is_handed_in_and_shown_wherever_its_proof_is(house: House) -> None:
     recorded = house.stand.proved("one", passed=False)
-    said = override_of(recorded, failed(core_of("one")), house.stand.time.wall)
+    override = override_of(recorded, failed(core_of("one")), house.stand.time.wall)
     with house.client() as client:
-        made = client.submit_override(signed_override(said))
-        assert client.submit_override(signed_override(said)) == made
-        assert (made.operator, made.state, made.nonce) == ("operator-ruth", NonceState.RESERVED, said.nonce)
-        assert client.overrides() == (made,)
-        assert client.proof(recorded.statement_id).override_id == made.override_id
+        submitted = client.submit_override(signed_override(override))
+        assert client.submit_override(signed_override(override)) == submitted
+        assert (submitted.operator, submitted.state, submitted.nonce) == (
+            "operator-ruth",
+            NonceState.RESERVED,
+            override.nonce,
+        )
+        assert client.overrides() == (submitted,)
+        assert client.proof(recorded.statement_id).override_id == submitted.override_id
 
 
-def test_an_override_with_the_wrong_key_is_refused_with_its_code(house: House) -> None:
+def test_an_override_that_is_signed_with_the_wrong_key_is_refused(house: House) -> None:
     recorded = house.stand.proved("one", passed=False)
-    said = override_of(recorded, failed(core_of("one")), house.stand.time.wall)
+    override = override_of(recorded, failed(core_of("one")), house.stand.time.wall)
     with house.client() as client:
-        assert refusal(lambda: client.submit_override(signed_override(said, "root-one")))[0] is NotAllowedError
+        assert refusal(lambda: client.submit_override(signed_override(override, "root-one")))[0] is NotAllowedError
 
 
-def test_a_source_attests_under_keys_that_asking_twice_does_not_change(house: House) -> None:
-    nonce, print_ = fixed("challenge", 16), ATTESTATION.schema_fingerprint
+def test_a_source_attests_and_a_repeated_challenge_has_the_same_keys(house: House) -> None:
+    nonce, fingerprint = fixed("challenge", 16), ATTESTATION.schema_fingerprint
     with house.client(Role.ATTESTOR, "*", "source-payments") as client:
-        asked: dict[str, Any] = {
+        request: dict[str, Any] = {
             "nonce": nonce,
             "catalog": ATTESTATION.table.catalog,
             "table_uuid": ATTESTATION.table.uuid,
             "snapshot_id": ATTESTATION.snapshot_id,
             "mode": ATTESTATION.mode,
-            "fingerprints": {ATTESTATION.projection: print_},
+            "fingerprints": {ATTESTATION.projection: fingerprint},
         }
-        first, again = client.challenge(**asked), client.challenge(**asked)
-        keys = [made.keys[ATTESTATION.projection].row_hash.reveal() for made in (first, again)]
+        first, again = client.challenge(**request), client.challenge(**request)
+        keys = [each.keys[ATTESTATION.projection].row_hash.reveal() for each in (first, again)]
         assert keys[0] == keys[1]
-        said = replace(ATTESTATION, nonce=nonce, epoch=first.epoch, issued_at=house.stand.time.wall)
-        envelope = sign_statement(said, SIGNERS["source-payments"]).to_bytes()
-        made = client.submit_attestation(envelope)
-        assert client.submit_attestation(envelope) == made
-        assert (made.row_count, made.snapshot_id) == (said.row_count, said.snapshot_id)
-        assert client.attestations(table_uuid=said.table.uuid, snapshot_id=said.snapshot_id) == (made,)
+        attestation = replace(ATTESTATION, nonce=nonce, epoch=first.epoch, issued_at=house.stand.time.wall)
+        envelope = sign_statement(attestation, SIGNERS["source-payments"]).to_bytes()
+        stored = client.submit_attestation(envelope)
+        assert client.submit_attestation(envelope) == stored
+        assert (stored.row_count, stored.snapshot_id) == (attestation.row_count, attestation.snapshot_id)
+        assert client.attestations(table_uuid=attestation.table.uuid, snapshot_id=attestation.snapshot_id) == (stored,)
         assert client.attestations(snapshot_id=1) == ()
 
 
@@ -413,23 +417,23 @@ def test_the_log_is_read_through_the_client(house: House) -> None:
 def test_a_long_lived_token_is_exchanged_for_a_short_one(house: House) -> None:
     text, grant = house.stand.token(Role.PRODUCER, "sales", "job")
     with StewardClient(house.url) as client:
-        made = client.exchange(grant.token_id, text)
-        assert 0 < made.expires_in <= 3_600
-        with client.with_token(made.access_token) as job:
+        issued = client.exchange(grant.token_id, text)
+        assert 0 < issued.expires_in <= 3_600
+        with client.with_token(issued.access_token) as job:
             assert job.identity().domain == "sales"
         assert refusal(lambda: client.exchange(grant.token_id, "pvdm_x")) == (NotAllowedError, "token_exchange_refused")
 
 
-def test_a_busy_steward_is_asked_again_until_it_has_time(tmp_path: Path) -> None:
+def test_a_rate_limited_call_is_retried_until_it_succeeds(tmp_path: Path) -> None:
     slow, patient = limited(rate_per_second=5, burst=5), Retries(tries=20)
-    with served(tmp_path, changed=slow) as made, opened(made).client(retries=patient) as client:
+    with served(tmp_path, changed=slow) as steward, house_on(steward).client(retries=patient) as client:
         assert [client.identity().name for _ in range(12)] == ["operator-tom"] * 12
 
 
-def test_a_busy_steward_is_not_asked_again_for_what_cannot_be_repeated(tmp_path: Path) -> None:
-    with served(tmp_path, changed=limited(rate_per_second=1, burst=3)) as made, opened(made).client() as client:
-        codes = [refusal(lambda: client.retire_epoch(99, "r"))[1] for _ in range(8)]
-    assert "rate_limited" in codes
+def test_a_rate_limited_call_that_is_not_repeatable_is_not_retried(tmp_path: Path) -> None:
+    with served(tmp_path, changed=limited(rate_per_second=1, burst=3)) as steward, house_on(steward).client() as client:
+        reasons = [refusal(lambda: client.retire_epoch(99, "r"))[1] for _ in range(8)]
+    assert "rate_limited" in reasons
 
 
 def test_one_client_serves_many_threads(house: House) -> None:

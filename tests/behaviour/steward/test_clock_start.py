@@ -1,4 +1,4 @@
-"""A Steward that is started with a wrong clock, on the clocks of this machine: it is not ready, and says both times."""
+"""A Steward that starts with a wrong clock, on the machine's real clocks, is not ready and reports the host's time."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pvdm.steward.notary import create_notary, open_notary
 from tests.support.steward.notary import config_at
 
 DAY_NANOSECONDS = 86_400 * 10**9
-pytestmark = pytest.mark.skipif(not clock.boot_id(), reason="this system names no boot")
+pytestmark = pytest.mark.skipif(not clock.boot_id(), reason="this system has no boot id")
 
 
-def ahead(monkeypatch: pytest.MonkeyPatch, nanoseconds: int) -> None:
+def set_clock_ahead(monkeypatch: pytest.MonkeyPatch, nanoseconds: int) -> None:
     real = time.time_ns
     monkeypatch.setattr(time, "time_ns", lambda: real() + nanoseconds)
 
@@ -25,13 +25,13 @@ def test_a_start_two_days_ahead_is_not_ready_until_the_clock_is_right(
 ) -> None:
     config = config_at(tmp_path)
     create_notary(config, reason="the first epoch").close()
-    with monkeypatch.context() as wrong:
-        ahead(wrong, 2 * DAY_NANOSECONDS)
-        started = open_notary(config)
-        (reason,) = [each for each in started.readiness() if each.reason == "clock_jumped"]
-        assert clock.format_micros(started.clock.host_micros())[:13] in str(reason.got)
-        assert started.clock.host_micros() - started.clock.trusted_micros() > 10**6 * 86_400
-        started.close()
+    with monkeypatch.context() as patched:
+        set_clock_ahead(patched, 2 * DAY_NANOSECONDS)
+        notary = open_notary(config)
+        (reason,) = [each for each in notary.readiness() if each.reason == "clock_jumped"]
+        assert clock.format_micros(notary.clock.host_micros())[:13] in str(reason.got)
+        assert notary.clock.host_micros() - notary.clock.trusted_micros() > 10**6 * 86_400
+        notary.close()
     right = open_notary(config)
     assert "clock_jumped" not in {each.reason for each in right.readiness()}
     right.close()
@@ -40,7 +40,7 @@ def test_a_start_two_days_ahead_is_not_ready_until_the_clock_is_right(
 def test_a_start_right_after_a_stop_is_neither_a_jump_nor_an_absence(tmp_path: Path) -> None:
     config = config_at(tmp_path)
     create_notary(config, reason="the first epoch").close()
-    again = open_notary(config)
-    assert "clock_jumped" not in {each.reason for each in again.readiness()}
-    assert again.clock.absence is None
-    again.close()
+    reopened = open_notary(config)
+    assert "clock_jumped" not in {each.reason for each in reopened.readiness()}
+    assert reopened.clock.absence is None
+    reopened.close()

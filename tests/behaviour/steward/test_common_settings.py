@@ -1,4 +1,4 @@
-"""What all Stewards of one ledger have in common: the first one says it, one that differs does not start."""
+"""Settings that all Stewards of one ledger share: the first one stores them, and one that differs does not start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pvdm.lake.paths import Pointer
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.record import shared_settings
-from pvdm.steward.config.ledger_agreement import store_common_settings
+from pvdm.steward.config.ledger_agreement import store_shared_settings
 from pvdm.steward.config.steward import CatalogConfig, StewardConfig
 from pvdm.steward.notary import create_notary
 from pvdm.steward.restore.restore import restore
@@ -28,9 +28,9 @@ from tests.support.steward.notary import LOG_ORIGIN, NOTARY, Stand, Time, config
 from tests.support.steward.restore import NEW_ORIGIN, ORDER
 
 
-def with_catalog(config: StewardConfig, folder: Path, **changed: Any) -> StewardConfig:
+def with_catalog(config: StewardConfig, folder: Path, **more: Any) -> StewardConfig:
     catalog = CatalogConfig(f"file://{folder}/warehouse", folder / "catalog")
-    return replace(config, catalog=replace(catalog, vault=folder / "vault", **changed))
+    return replace(config, catalog=replace(catalog, vault=folder / "vault", **more))
 
 
 @pytest.fixture
@@ -41,20 +41,20 @@ def stand(tmp_path: Path) -> Iterator[Stand]:
 
 
 @pytest.fixture
-def shared(postgresql: Postgresql) -> Iterator[Stand]:
-    """The same on PostgreSQL, where several may serve."""
+def shared_stand(postgresql: Postgresql) -> Iterator[Stand]:
+    """A Steward with a catalog, on PostgreSQL, where several Stewards can share the ledger."""
     with memory_folder() as folder:
-        url = postgresql.fresh("template0")
+        url = postgresql.create_database("template0")
         with stand_at(folder, ledger_url=url, changed=lambda config: with_catalog(config, folder)) as made:
             yield made
 
 
-def made_again(config: StewardConfig) -> None:
+def create_again(config: StewardConfig) -> None:
     time = Time()
     create_notary(config, reason="again", wall=lambda: time.wall, monotonic=lambda: time.monotonic).close()
 
 
-def make_a_table(stand: Stand) -> None:
+def create_table(stand: Stand) -> None:
     def work(unit: Unit) -> None:
         namespace = namespaces.create(unit, ("sales",), domain="sales", properties={})
         pointer = Pointer(f"file://{stand.folder}/catalog/t-1/1.json", hex64("one"))
@@ -64,99 +64,106 @@ def make_a_table(stand: Stand) -> None:
     stand.notary.ledger.transact(work, at_micros=NOW)
 
 
-def changed(config: StewardConfig, field: str, value: Any) -> StewardConfig:
+def with_field(config: StewardConfig, field: str, value: Any) -> StewardConfig:
     if field in ("notary", "origin"):
         return replace(config, **{field: value})
     return replace(config, catalog=replace(config.catalog, **{field: value}))
 
 
-def refused(call: Any, *facts: str) -> None:
+def assert_steward_differs(call: Any, setting: str, expected: str, got: str) -> None:
     with pytest.raises(UnavailableError) as caught:
         call()
-    found = caught.value
-    assert (found.reason, found.expected, found.got) == ("steward_differs", *facts[1:])
-    assert f"another {facts[0]}" in str(found)
-    assert found.hint is not None
+    error = caught.value
+    assert (error.reason, error.expected, error.got) == ("steward_differs", expected, got)
+    assert f"another {setting}" in str(error)
+    assert error.hint is not None
 
 
 @pytest.mark.parametrize(
     ("field", "before", "now"),
     [("notary", NOTARY, "steward-two"), ("origin", LOG_ORIGIN, "another.example/log"), ("name", "lake", "lake2")],
 )
-def test_a_steward_with_another_name_does_not_start_on_the_ledger(
+def test_a_steward_with_another_notary_origin_or_catalog_name_does_not_start(
     stand: Stand, field: str, before: str, now: str
 ) -> None:
-    refused(lambda: opened(changed(stand.config, field, now), stand.time), field, before, now)
+    assert_steward_differs(lambda: opened(with_field(stand.config, field, now), stand.time), field, before, now)
     stand.reopen()
 
 
 @pytest.mark.parametrize("field", ["metadata", "vault", "warehouse"])
-def test_of_two_stewards_with_different_folders_the_second_does_not_start(shared: Stand, field: str) -> None:
-    there = shared.folder / "elsewhere"
-    value = f"file://{there}" if field == "warehouse" else there
-    before = {"metadata": "catalog"}.get(field, field)
-    refused(
-        lambda: opened(changed(shared.config, field, value), shared.time),
+def test_of_two_stewards_with_different_folders_the_second_does_not_start(shared_stand: Stand, field: str) -> None:
+    elsewhere = shared_stand.folder / "elsewhere"
+    value = f"file://{elsewhere}" if field == "warehouse" else elsewhere
+    folder_name = {"metadata": "catalog"}.get(field, field)
+    assert_steward_differs(
+        lambda: opened(with_field(shared_stand.config, field, value), shared_stand.time),
         f"{field} under [catalog]",
-        f"file://{shared.folder}/{before}",
-        f"file://{there}",
+        f"file://{shared_stand.folder}/{folder_name}",
+        f"file://{elsewhere}",
     )
-    make_a_table(shared)
-    shared.reopen()
+    create_table(shared_stand)
+    shared_stand.reopen()
 
 
-def test_another_catalog_name_is_refused(shared: Stand) -> None:
-    refused(
-        lambda: opened(changed(shared.config, "name", "lake2"), shared.time), "name under [catalog]", "lake", "lake2"
+def test_another_catalog_name_is_refused_on_a_shared_ledger(shared_stand: Stand) -> None:
+    assert_steward_differs(
+        lambda: opened(with_field(shared_stand.config, "name", "lake2"), shared_stand.time),
+        "name under [catalog]",
+        "lake",
+        "lake2",
     )
 
 
-def test_of_two_that_name_a_catalog_at_once_one_is_refused(postgresql: Postgresql) -> None:
-    with memory_folder() as folder, ledger_at(postgresql.fresh("template0")) as ledger:
+def test_of_eight_stewards_that_store_a_catalog_name_at_once_one_succeeds(postgresql: Postgresql) -> None:
+    with memory_folder() as folder, ledger_at(postgresql.create_database("template0")) as ledger:
         base = with_catalog(config_at(folder), folder)
-        found: list[str] = []
+        outcomes: list[str] = []
         barrier = threading.Barrier(8)
 
         def run(number: int) -> None:
             barrier.wait()
             try:
-                store_common_settings(ledger, changed(base, "name", f"lake{number}"), at_micros=NOW)
-                found.append("kept")
+                store_shared_settings(ledger, with_field(base, "name", f"lake{number}"), at_micros=NOW)
+                outcomes.append("stored")
             except PvdmError as error:
-                found.append(error.reason)
+                outcomes.append(error.reason)
 
         threads = [threading.Thread(target=run, args=(number,)) for number in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert sorted(found) == ["kept", *["steward_differs"] * 7]
+        assert sorted(outcomes) == [*["steward_differs"] * 7, "stored"]
 
 
-def test_init_of_another_steward_on_the_ledger_makes_nothing(stand: Stand) -> None:
+def test_init_of_another_steward_on_the_ledger_creates_no_keys(stand: Stand) -> None:
     other = config_at(stand.folder / "other", ledger_url=stand.config.ledger_url)
-    refused(lambda: made_again(replace(other, notary="steward-two")), "notary", NOTARY, "steward-two")
+    assert_steward_differs(lambda: create_again(replace(other, notary="steward-two")), "notary", NOTARY, "steward-two")
     assert not (stand.folder / "other" / "keys").exists()
 
 
-def test_while_the_catalog_is_empty_init_takes_another_name_and_other_folders(shared: Stand) -> None:
-    mended = changed(changed(shared.config, "name", "lake2"), "metadata", shared.folder / "documents")
-    made_again(mended)
-    opened(mended, shared.time).close()
-    refused(lambda: opened(shared.config, shared.time), "name under [catalog]", "lake2", "lake")
+def test_while_the_catalog_is_empty_init_accepts_another_name_and_other_folders(shared_stand: Stand) -> None:
+    corrected = with_field(
+        with_field(shared_stand.config, "name", "lake2"), "metadata", shared_stand.folder / "documents"
+    )
+    create_again(corrected)
+    opened(corrected, shared_stand.time).close()
+    assert_steward_differs(
+        lambda: opened(shared_stand.config, shared_stand.time), "name under [catalog]", "lake2", "lake"
+    )
 
 
-def test_once_a_table_was_made_init_takes_no_other_name(stand: Stand) -> None:
-    make_a_table(stand)
-    other = changed(stand.config, "name", "lake2")
-    refused(lambda: made_again(other), "name under [catalog]", "lake", "lake2")
+def test_after_the_first_table_init_refuses_another_catalog_name(stand: Stand) -> None:
+    create_table(stand)
+    other = with_field(stand.config, "name", "lake2")
+    assert_steward_differs(lambda: create_again(other), "name under [catalog]", "lake", "lake2")
 
 
 def test_after_a_failed_init_its_names_can_be_changed(tmp_path: Path) -> None:
     config = config_at(tmp_path)
     with pytest.raises(PvdmError):
-        made_again(replace(config, origin="not a name of a log"))
-    made_again(config)
+        create_again(replace(config, origin="not a name of a log"))
+    create_again(config)
 
 
 def test_an_embedded_steward_without_tables_may_be_moved(tmp_path: Path) -> None:
@@ -168,9 +175,9 @@ def test_an_embedded_steward_without_tables_may_be_moved(tmp_path: Path) -> None
 
 def test_a_restore_under_another_name_of_the_notary_is_refused(stand: Stand) -> None:
     stand.notary.close()
-    config = changed(stand.config, "notary", "steward-two")
+    config = with_field(stand.config, "notary", "steward-two")
     time = stand.time
-    refused(
+    assert_steward_differs(
         lambda: restore(config, ORDER, wall=lambda: time.wall, monotonic=lambda: time.monotonic),
         "notary",
         NOTARY,
@@ -178,12 +185,12 @@ def test_a_restore_under_another_name_of_the_notary_is_refused(stand: Stand) -> 
     )
 
 
-def test_the_logs_new_name_is_that_of_all_stewards(stand: Stand) -> None:
+def test_a_steward_with_the_old_origin_of_a_renamed_log_does_not_start(stand: Stand) -> None:
     stand.notary.ledger.transact(lambda unit: shared_settings.set_log_origin(unit, NEW_ORIGIN), at_micros=NOW)
-    refused(lambda: opened(stand.config, stand.time), "origin", NEW_ORIGIN, LOG_ORIGIN)
+    assert_steward_differs(lambda: opened(stand.config, stand.time), "origin", NEW_ORIGIN, LOG_ORIGIN)
 
 
-def test_a_steward_of_a_ledger_that_keeps_nothing_yet_keeps_what_it_is(stand: Stand) -> None:
+def test_a_steward_stores_its_settings_in_a_ledger_that_has_none(stand: Stand) -> None:
     stand.notary.close()
     with contextlib.closing(sqlite3.connect(stand.folder / "ledger.db")) as connection:
         connection.executescript("DROP TRIGGER shared_settings_no_delete; DELETE FROM shared_settings")

@@ -1,4 +1,4 @@
-"""Who comes in and what they see: tokens rotate, derive and end; a domain's work is its own."""
+"""Access to the Steward: tokens are issued, rotated, exchanged and ended, and a token sees only its domain's work."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def producer(stand: Stand, domain: str = "sales") -> tuple[str, Grant]:
     return stand.token(Role.PRODUCER, domain, "etl")
 
 
-def test_a_token_opens_what_it_was_issued_for_until_it_expires(stand: Stand, access: Access) -> None:
+def test_a_token_grants_its_role_and_domain_until_it_expires(stand: Stand, access: Access) -> None:
     token, grant = access.issue(Role.AUDITOR, domain="sales", name="ann", lifetime_seconds=60)
     assert access.authenticate(token.reveal()) == grant
     assert (grant.role, grant.domain, grant.name) == (Role.AUDITOR, "sales", "ann")
@@ -60,11 +60,11 @@ def test_a_text_that_is_no_token_is_unknown(access: Access, text: str) -> None:
 
 @pytest.mark.parametrize("seconds", [0, -1, TOKEN_LIFETIME_MAX_SECONDS + 1])
 def test_a_lifetime_out_of_range_is_refused(access: Access, seconds: int) -> None:
-    asked: dict[str, Any] = {"domain": "sales", "name": "x", "lifetime_seconds": seconds}
-    assert code_of(lambda: access.issue(Role.OPERATOR, **asked)) == "token_lifetime_invalid"
+    options: dict[str, Any] = {"domain": "sales", "name": "x", "lifetime_seconds": seconds}
+    assert code_of(lambda: access.issue(Role.OPERATOR, **options)) == "token_lifetime_invalid"
 
 
-def test_a_revoked_token_opens_nothing_and_is_still_listed(stand: Stand, access: Access) -> None:
+def test_a_revoked_token_is_refused_and_still_listed(stand: Stand, access: Access) -> None:
     text, grant = stand.token()
     access.revoke(grant.token_id)
     assert code_of(lambda: access.authenticate(text)) == "token_revoked"
@@ -190,8 +190,8 @@ def test_workloads_are_listed_for_their_domain(stand: Stand) -> None:
         stand.verifying(name, domain=domain)
     work = stand.notary.work
 
-    def ids(domain: str, **asked: Any) -> list[str]:
-        return [found.workload_id for found in work.workloads(producer(stand, domain)[1], **asked)]
+    def ids(domain: str, **options: Any) -> list[str]:
+        return [found.workload_id for found in work.list_workloads(producer(stand, domain)[1], **options)]
 
     assert ids("sales") == ["work-one", "work-three"]
     assert ids("*") == ["work-one", "work-three", "work-two"]
@@ -200,48 +200,48 @@ def test_workloads_are_listed_for_their_domain(stand: Stand) -> None:
 
 def test_a_workload_is_shown_with_its_plan_and_attempts(stand: Stand) -> None:
     core = stand.verifying()
-    view = stand.notary.work.workload(producer(stand)[1], "work-one")
+    view = stand.notary.work.get_workload_detail(producer(stand)[1], "work-one")
     assert (view.chunk_count, view.chunk_ids) == (1, (core.attempt.chunk_id,))
-    assert [(tried.attempt_id, tried.state) for tried in view.attempts] == [
+    assert [(attempt.attempt_id, attempt.state) for attempt in view.attempts] == [
         (core.attempt.attempt_id, AttemptState.VERIFYING)
     ]
     assert (view.domain, view.published) == ("sales", ())
 
 
-@pytest.mark.parametrize("ask", ["workload", "attempt", "abort"])
-def test_work_of_another_domain_is_refused(stand: Stand, ask: str) -> None:
+@pytest.mark.parametrize("name", ["workload", "attempt", "abort"])
+def test_work_of_another_domain_is_refused(stand: Stand, name: str) -> None:
     core = stand.verifying(domain="sales")
     grant, work = producer(stand, "risk")[1], stand.notary.work
-    asked: dict[str, Callable[[], object]] = {
-        "workload": lambda: work.workload(grant, "work-one"),
-        "attempt": lambda: work.attempt(grant, core.attempt.attempt_id),
+    calls: dict[str, Callable[[], object]] = {
+        "workload": lambda: work.get_workload_detail(grant, "work-one"),
+        "attempt": lambda: work.get_attempt(grant, core.attempt.attempt_id),
         "abort": lambda: work.abort(grant, core.attempt.attempt_id, "not mine"),
     }
-    assert code_of(asked[ask]) == "domain_wrong"
-    assert work.attempt(producer(stand)[1], core.attempt.attempt_id).state is AttemptState.VERIFYING
+    assert code_of(calls[name]) == "domain_wrong"
+    assert work.get_attempt(producer(stand)[1], core.attempt.attempt_id).state is AttemptState.VERIFYING
 
 
 def test_a_token_for_one_attempt_sees_that_attempt_only(stand: Stand) -> None:
     one, two = (stand.verifying(name).attempt.attempt_id for name in ("one", "two"))
     _, grant = attempt_token(stand.notary.access, producer(stand)[1], one)
     work = stand.notary.work
-    assert work.attempt(grant, one).attempt_id == one
-    for ask in (
-        lambda: work.attempt(grant, two),
+    assert work.get_attempt(grant, one).attempt_id == one
+    for call in (
+        lambda: work.get_attempt(grant, two),
         lambda: work.abort(grant, two, "not mine"),
-        lambda: work.workload(grant, "work-one"),
-        lambda: work.workloads(grant),
+        lambda: work.get_workload_detail(grant, "work-one"),
+        lambda: work.list_workloads(grant),
     ):
-        assert code_of(ask) == "token_of_other_attempt"
+        assert code_of(call) == "token_of_other_attempt"
 
 
-def test_an_attempt_that_is_given_up_loses_its_nonce(stand: Stand) -> None:
+def test_the_nonce_of_an_aborted_attempt_is_aborted(stand: Stand) -> None:
     core = stand.staging()
     _, grant = attempt_token(stand.notary.access, producer(stand)[1], core.attempt.attempt_id)
-    given_up = stand.notary.work.abort(grant, core.attempt.attempt_id, "the source was wrong")
-    assert (given_up.state, given_up.reason) == (AttemptState.ROLLED_BACK, "the source was wrong")
+    aborted = stand.notary.work.abort(grant, core.attempt.attempt_id, "the source was wrong")
+    assert (aborted.state, aborted.reason) == (AttemptState.ROLLED_BACK, "the source was wrong")
     with stand.notary.ledger.read() as unit:
         nonce = nonces.find(unit, fixed("first nonce one", 16))
     assert nonce is not None
     assert nonce.state.value == "ABORTED"
-    assert stand.notary.work.abort(grant, core.attempt.attempt_id, "again") == given_up
+    assert stand.notary.work.abort(grant, core.attempt.attempt_id, "again") == aborted

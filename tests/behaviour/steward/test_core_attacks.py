@@ -1,4 +1,4 @@
-"""Attacks on the Steward that once worked: each is stopped by one check, and its test is red without it."""
+"""Attacks on the Steward that once worked: one check stops each, and its test fails without that check."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tools.proof_kit import NOW, SECOND
 
 
 class _GoneError(Exception):
-    """The disk outside is gone."""
+    """The disk of the outside checkpoint is gone."""
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ def code_of(call: Callable[[], object]) -> str:
     return caught.value.reason
 
 
-def rotated(stand: Stand) -> Notary:
-    """Epoch 2 is active, epoch 1 retired."""
+def rotate(stand: Stand) -> Notary:
+    """Rotate the keys: epoch 2 is then active, and epoch 1 retired."""
     notary = stand.notary
     notary.epochs.create("rotation")
     root = notary.trust.current()
@@ -63,7 +63,7 @@ def rotated(stand: Stand) -> Notary:
 
 
 def test_an_old_copy_of_the_keystore_brings_no_revoked_epoch_back(stand: Stand) -> None:
-    notary = rotated(stand)
+    notary = rotate(stand)
     keys = stand.folder / "keys"
     old = keys.read_bytes()
     notary.epochs.revoke(1, "leaked")
@@ -92,7 +92,7 @@ def test_an_old_keystore_under_a_running_steward_gets_no_new_epoch(stand: Stand)
     assert caught.value.reason in ("epoch_book_rolled_back", "keystore_rolled_back")
 
 
-def test_a_database_that_went_back_under_a_running_steward_is_signed_no_second_history(stand: Stand) -> None:
+def test_a_running_steward_whose_database_is_rolled_back_signs_no_second_history(stand: Stand) -> None:
     core = stand.verifying("b")
     backup = stand.folder / "backup.db"
     copy_database(stand.folder / "ledger.db", backup)
@@ -112,7 +112,7 @@ def copy_database(source: Path, target: Path) -> None:
         write.close()
 
 
-def test_entries_that_the_outside_does_not_cover_are_not_shown(stand: Stand) -> None:
+def test_entries_that_the_outside_checkpoint_does_not_cover_are_not_shown(stand: Stand) -> None:
     core = stand.verifying("one")
     with (
         fault.armed("steward.before_outside", fault.Raise(_GoneError())),
@@ -124,7 +124,7 @@ def test_entries_that_the_outside_does_not_cover_are_not_shown(stand: Stand) -> 
     folder.rename(hidden)
     grant = stand.grant(Role.AUDITOR)
     for call in (
-        lambda: stand.notary.proofs.listed(grant),
+        lambda: stand.notary.proofs.list_proofs(grant),
         stand.notary.log.checkpoint,
         lambda: stand.notary.log.proof(3),
         lambda: stand.notary.log.tile("tile/0/000.p/4"),
@@ -132,10 +132,10 @@ def test_entries_that_the_outside_does_not_cover_are_not_shown(stand: Stand) -> 
     ):
         assert code_of(call) == "outside_checkpoint_unavailable"
     hidden.rename(folder)
-    assert [view.log_index for view in stand.notary.proofs.listed(grant)] == [3]
+    assert [view.log_index for view in stand.notary.proofs.list_proofs(grant)] == [3]
 
 
-def test_a_revoked_token_is_dead_for_a_steward_whose_clock_lags(stand: Stand) -> None:
+def test_a_revoked_token_is_refused_by_a_steward_whose_clock_lags(stand: Stand) -> None:
     token, grant = stand.notary.access.issue(Role.AUDITOR, domain="*", name="audit", lifetime_seconds=86_400)
     ahead = stand.notary.clock.now_micros() + 240 * SECOND
     stand.notary.ledger.transact(lambda unit: tokens.revoke(unit, grant.token_id), at_micros=ahead)
@@ -151,7 +151,7 @@ def test_a_token_can_be_revoked_while_the_time_is_in_doubt(stand: Stand) -> None
 
 
 @pytest.mark.parametrize("state", [AttemptState.VERIFYING, AttemptState.COMMITTING])
-def test_a_producer_does_not_take_back_what_is_in_the_stewards_hands(stand: Stand, state: AttemptState) -> None:
+def test_a_producer_cannot_abort_an_attempt_that_is_verifying_or_committing(stand: Stand, state: AttemptState) -> None:
     core = stand.verifying("one")
     if state is AttemptState.COMMITTING:
         stand.notary.ledger.transact(
@@ -166,7 +166,7 @@ def test_a_producer_does_not_take_back_what_is_in_the_stewards_hands(stand: Stan
 
 
 def test_the_last_epoch_is_kept_even_if_two_are_revoked_at_once(stand: Stand) -> None:
-    notary = rotated(stand)
+    notary = rotate(stand)
     notary.keys.revoke_epoch(1, "leaked", keep_a_signing_epoch=True)
     assert code_of(lambda: notary.keys.revoke_epoch(2, "leaked", keep_a_signing_epoch=True)) == "epoch_last"
 
@@ -182,7 +182,7 @@ def test_a_trust_root_that_revokes_the_stewards_own_keys_makes_it_not_ready(stan
     assert "key_revoked" in [error.reason for error in notary.readiness()]
 
 
-def test_one_fail_proof_is_waived_once(stand: Stand) -> None:
+def test_a_second_override_of_a_fail_proof_is_refused_until_the_first_one_ends(stand: Stand) -> None:
     core = failed(stand.verifying("one"))
     recorded = stand.record(core)
     now = stand.notary.clock.now_micros()
@@ -196,7 +196,7 @@ def test_one_fail_proof_is_waived_once(stand: Stand) -> None:
     stand.notary.overrides.submit(second, stand.grant())
 
 
-def test_an_override_judged_by_an_older_trust_root_is_not_logged_behind_the_newer(
+def test_an_override_judged_by_an_older_trust_root_is_not_logged_after_a_newer_one(
     stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notary = stand.notary
@@ -207,12 +207,12 @@ def test_an_override_judged_by_an_older_trust_root_is_not_logged_behind_the_newe
     active = notary.epochs.book().active
     assert active is not None
 
-    def with_a_root_in_between(_: object, documents: object, work: object) -> object:
+    def accept_root_then_record(_: object, documents: object, work: object) -> object:
         monkeypatch.undo()
         notary.trust.accept(signed_root(root_naming(active, version=2, previous=root.sha256)))
         return record(documents, work)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(type(notary.recorder), "record", with_a_root_in_between)
+    monkeypatch.setattr(type(notary.recorder), "record", accept_root_then_record)
     assert code_of(lambda: notary.overrides.submit(envelope, stand.grant())) == "trust_root_moved"
     assert count_overrides(notary) == 0
 
@@ -233,7 +233,7 @@ def test_a_held_outside_lock_delays_the_steward_for_a_limited_time(
     assert stand.record(core).log_index == 3
 
 
-def test_an_archive_that_knows_more_than_the_ledger_stops_the_start(tmp_path: Path) -> None:
+def test_a_steward_whose_archive_has_more_entries_than_its_ledger_does_not_start(tmp_path: Path) -> None:
     folder = tmp_path / "steward"
     with stand_at(folder, changed=lambda config: replace(config, archive=folder / "archive")) as stand:
         stand.notary.close()
@@ -242,7 +242,7 @@ def test_an_archive_that_knows_more_than_the_ledger_stops_the_start(tmp_path: Pa
         stand.notary = opened(stand.config, stand.time)
         stand.proved("one")
         stand.notary.close()
-        # The outside never saw the entry; the archive did.
+        # The archive has the entry; the ledger and the outside checkpoint do not.
         shutil.copy(folder / "backup.db", folder / "ledger.db")
         stand.config.outside_path.write_bytes(checkpoint)
         assert code_of(lambda: opened(stand.config, stand.time)) == "log_behind_checkpoint"

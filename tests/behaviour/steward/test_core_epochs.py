@@ -1,4 +1,4 @@
-"""Epochs at the Steward: every step is signed and logged once, in order, and none strands the Steward."""
+"""Epochs (generations of keys): every step is signed and logged once, in order, and one epoch can always sign."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def steps(stand: Stand) -> list[tuple[int, EpochStage | None, EpochStage]]:
     ]
 
 
-def name_all(stand: Stand) -> None:
-    """A next trust root with every epoch of the book."""
+def accept_root_with_all_epochs(stand: Stand) -> None:
+    """Accept the next trust root, which names every epoch of the book."""
     current = stand.notary.trust.current()
     root = root_naming(*stand.notary.epochs.book().epochs, version=current.version + 1, previous=current.sha256)
     stand.notary.trust.accept(signed_root(root))
@@ -61,20 +61,20 @@ def name_all(stand: Stand) -> None:
 
 def rotate(stand: Stand) -> None:
     stand.notary.epochs.create("rotation")
-    name_all(stand)
+    accept_root_with_all_epochs(stand)
     stand.notary.epochs.activate(2, "rotation")
 
 
-FIRST: list[tuple[int, EpochStage | None, EpochStage]] = [(1, None, CREATED), (1, CREATED, ACTIVE)]
+FIRST_STEPS: list[tuple[int, EpochStage | None, EpochStage]] = [(1, None, CREATED), (1, CREATED, ACTIVE)]
 
 
 def test_the_first_epoch_is_created_and_activated_in_the_log(stand: Stand) -> None:
-    assert steps(stand) == FIRST
+    assert steps(stand) == FIRST_STEPS
 
 
 def test_a_rotation_is_logged_step_by_step_each_once(stand: Stand) -> None:
     rotate(stand)
-    assert steps(stand) == [*FIRST, (2, None, CREATED), (1, ACTIVE, RETIRED), (2, CREATED, ACTIVE)]
+    assert steps(stand) == [*FIRST_STEPS, (2, None, CREATED), (1, ACTIVE, RETIRED), (2, CREATED, ACTIVE)]
 
 
 def test_a_revocation_of_a_retired_epoch_is_one_step(stand: Stand) -> None:
@@ -91,10 +91,10 @@ def test_a_revocation_of_the_active_epoch_is_two_steps(stand: Stand) -> None:
 
 def test_a_retirement_is_one_step(stand: Stand) -> None:
     stand.notary.epochs.retire(1, "pause")
-    assert steps(stand) == [*FIRST, (1, ACTIVE, RETIRED)]
+    assert steps(stand) == [*FIRST_STEPS, (1, ACTIVE, RETIRED)]
 
 
-def test_a_step_says_why_and_which_keys(stand: Stand) -> None:
+def test_an_epoch_statement_has_the_reason_the_key_ids_and_the_time(stand: Stand) -> None:
     stand.notary.epochs.retire(1, "the yearly pause")
     last = list_epoch_statements(stand)[-1].predicate
     keys = stand.notary.keys
@@ -157,7 +157,7 @@ def test_a_step_without_a_reason_is_refused(stand: Stand) -> None:
     assert stand.notary.log.size() == size
 
 
-def test_a_retired_epoch_still_speaks_for_a_steward_without_an_active_one(stand: Stand) -> None:
+def test_a_retired_epoch_still_signs_for_a_steward_without_an_active_one(stand: Stand) -> None:
     stand.notary.epochs.retire(1, "pause")
     stand.reopen()
     stand.notary.epochs.create("the end of the pause")
@@ -171,7 +171,7 @@ def test_after_a_rotation_the_new_epoch_signs_the_log(stand: Stand) -> None:
     assert open_checkpoint(note, origin=LOG_ORIGIN, keys=[key]).checkpoint.size == stand.notary.log.size()
 
 
-def test_the_outside_keeps_up_through_a_rotation_and_a_revocation(stand: Stand) -> None:
+def test_the_outside_checkpoint_is_the_newest_after_a_rotation_and_a_revocation(stand: Stand) -> None:
     rotate(stand)
     stand.notary.epochs.revoke(1, "leaked")
     assert stand.config.outside_path.read_bytes() == stand.notary.log.checkpoint()
@@ -185,7 +185,7 @@ def test_a_step_that_was_made_by_a_dying_steward_is_logged_by_another_that_runs(
     with dies, pytest.raises(KeyboardInterrupt):
         other.epochs.create("dies on the way")
     other.close()
-    assert steps(stand) == FIRST
+    assert steps(stand) == FIRST_STEPS
     stand.notary.epochs.create("the next")
     assert steps(stand)[2:] == [(2, None, CREATED), (3, None, CREATED)]
 
@@ -195,20 +195,20 @@ def test_two_stewards_that_find_the_same_step_missing_log_it_once(stand: Stand) 
     stand.notary.keys.create_epoch("made, not logged")
     real = stand.notary.recorder.record
 
-    def late(*args: object) -> tuple[int, ...]:
+    def record_after_the_other(*args: object) -> tuple[int, ...]:
         patch.undo()
         other.epochs.log_missing("found by the other")
         return real(*args)  # type: ignore[arg-type]
 
     patch = pytest.MonkeyPatch()
-    patch.setattr(stand.notary.recorder, "record", late)
+    patch.setattr(stand.notary.recorder, "record", record_after_the_other)
     stand.notary.epochs.log_missing("found by the first")
     other.close()
     assert steps(stand)[2:] == [(2, None, CREATED)]
     assert list_epoch_statements(stand)[-1].predicate.reason == "found by the other"
 
 
-def test_the_steps_that_are_missing_are_all_between_log_and_book(stand: Stand) -> None:
+def test_missing_steps_are_those_of_the_book_that_the_log_lacks(stand: Stand) -> None:
     rotate(stand)
     book = stand.notary.epochs.book()
     found = [(epoch.number, before, after) for epoch, before, after in missing_steps(book, {1: ACTIVE})]

@@ -1,4 +1,4 @@
-"""The epoch book in the ledger keeps the same promises as one in a file, and a rolled-back one is found out."""
+"""The epoch book (the list of key epochs) in the ledger works like one in a file; one that went back is refused."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from tests.support.steward.keys import attempt, keystore
 def books(tmp_path_factory: pytest.TempPathFactory) -> list[EpochBook]:
     """A book of each revision from 0 on: created, activated, retired, revoked."""
     keys = keystore(tmp_path_factory.mktemp("keys") / "keys").book().epoch(1).keys
-    made = [EpochBook()]
-    made.append(made[-1].create(1, keys, "first")[0])
-    made.append(made[-1].activate(1, "first")[0])
-    made.append(made[-1].retire(1, "pause")[0])
-    made.append(made[-1].revoke(1, "leaked")[0])
-    return made
+    revisions = [EpochBook()]
+    revisions.append(revisions[-1].create(1, keys, "first")[0])
+    revisions.append(revisions[-1].activate(1, "first")[0])
+    revisions.append(revisions[-1].retire(1, "pause")[0])
+    revisions.append(revisions[-1].revoke(1, "leaked")[0])
+    return revisions
 
 
 @pytest.fixture(params=["file", "sqlite", "postgresql"])
-def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], EpochStore]]:
-    """Opens the same book again and again, as several processes would."""
+def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], EpochStore]]:
+    """A function that opens the same book, each time as another process would."""
     if request.param == "file":
         FileEpochStore.create(tmp_path / "book")
         yield lambda: FileEpochStore(tmp_path / "book")
@@ -48,12 +48,12 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[
     if request.param == "sqlite":
         url = f"sqlite:///{tmp_path}/ledger.db"
     else:
-        url = request.getfixturevalue("postgresql").fresh()
+        url = request.getfixturevalue("postgresql").create_database()
     with ledger_at(url) as ledger:
-        yield lambda: in_ledger(ledger)
+        yield lambda: ledger_epochs(ledger)
 
 
-def in_ledger(ledger: Ledger) -> LedgerEpochs:
+def ledger_epochs(ledger: Ledger) -> LedgerEpochs:
     return LedgerEpochs(ledger, LedgerClock(ledger, wall=lambda: NOW, monotonic=lambda: 0))
 
 
@@ -63,45 +63,45 @@ def code_of(call: Callable[[], object]) -> str:
     return caught.value.reason
 
 
-def test_there_is_an_empty_book_at_first(stores: Callable[[], EpochStore]) -> None:
-    assert stores().load() == EpochBook()
+def test_a_new_store_has_an_empty_book(open_store: Callable[[], EpochStore]) -> None:
+    assert open_store().load() == EpochBook()
 
 
-def test_each_next_revision_is_kept(stores: Callable[[], EpochStore], books: list[EpochBook]) -> None:
-    store = stores()
+def test_each_next_revision_is_stored(open_store: Callable[[], EpochStore], books: list[EpochBook]) -> None:
+    store = open_store()
     for book in books[1:]:
-        assert (store.replace(book), store.load(), stores().load()) == (True, book, book)
+        assert (store.replace(book), store.load(), open_store().load()) == (True, book, book)
 
 
 @pytest.mark.parametrize("revision", [1, 2, 4])
-def test_a_revision_that_does_not_follow_is_not_kept(
-    stores: Callable[[], EpochStore], books: list[EpochBook], revision: int
+def test_a_revision_that_does_not_follow_the_newest_is_not_stored(
+    open_store: Callable[[], EpochStore], books: list[EpochBook], revision: int
 ) -> None:
-    store = stores()
+    store = open_store()
     for book in books[1:3]:
         store.replace(book)
     assert (store.replace(books[revision]), store.load()) == (False, books[2])
 
 
 def test_of_several_that_write_one_revision_one_succeeds(
-    stores: Callable[[], EpochStore], books: list[EpochBook]
+    open_store: Callable[[], EpochStore], books: list[EpochBook]
 ) -> None:
     barrier = threading.Barrier(4)
-    found: list[bool] = []
+    succeeded: list[bool] = []
 
     def write(store: EpochStore) -> None:
         barrier.wait()
-        found.append(store.replace(books[1]))
+        succeeded.append(store.replace(books[1]))
 
-    threads = [threading.Thread(target=write, args=(stores(),)) for _ in range(4)]
+    threads = [threading.Thread(target=write, args=(open_store(),)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(found) == [False, False, False, True]
+    assert sorted(succeeded) == [False, False, False, True]
 
 
-def past_the_rules(ledger: Ledger, *statements: str) -> None:
+def change_without_triggers(ledger: Ledger, *statements: str) -> None:
     """Change the ledger as an administrator of the database could."""
 
     def work(unit: Unit) -> None:
@@ -114,29 +114,29 @@ def past_the_rules(ledger: Ledger, *statements: str) -> None:
     ledger.transact(work, at_micros=NOW)
 
 
-def test_an_old_book_put_back_is_refused(ledger: Ledger, books: list[EpochBook]) -> None:
-    store = in_ledger(ledger)
+def test_a_book_that_was_rolled_back_is_refused(ledger: Ledger, books: list[EpochBook]) -> None:
+    store = ledger_epochs(ledger)
     for book in books[1:]:
         store.replace(book)
     assert store.load().epoch(1).state is EpochStage.REVOKED
-    past_the_rules(ledger, "DELETE FROM epoch_books WHERE revision > 2")
+    change_without_triggers(ledger, "DELETE FROM epoch_books WHERE revision > 2")
     assert code_of(store.load) == "epoch_book_rolled_back"
 
 
 def test_a_changed_book_is_refused(ledger: Ledger, books: list[EpochBook]) -> None:
-    store = in_ledger(ledger)
+    store = ledger_epochs(ledger)
     store.replace(books[1])
     blob = "x'7b7d'" if ledger.dialect == "sqlite" else r"'\x7b7d'::bytea"
-    past_the_rules(ledger, f"UPDATE epoch_books SET book = {blob}")
+    change_without_triggers(ledger, f"UPDATE epoch_books SET book = {blob}")
     assert code_of(store.load) == "epoch_book_damaged"
 
 
-class _Meanwhile:
-    """A ledger in which something happens just after a read is over."""
+class _InterruptedLedger:
+    """A ledger that calls a function just after its first read."""
 
-    def __init__(self, ledger: Ledger, happens: Callable[[], object]) -> None:
+    def __init__(self, ledger: Ledger, then: Callable[[], object]) -> None:
         self._ledger = ledger
-        self._happens: Callable[[], object] | None = happens
+        self._then: Callable[[], object] | None = then
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ledger, name)
@@ -145,21 +145,21 @@ class _Meanwhile:
     def read(self) -> Iterator[Unit]:
         with self._ledger.read() as unit:
             yield unit
-        happens, self._happens = self._happens, None
-        if happens is not None:
-            happens()
+        then, self._then = self._then, None
+        if then is not None:
+            then()
 
 
 def test_a_slow_reader_is_not_taken_for_a_rollback(ledger: Ledger, books: list[EpochBook]) -> None:
-    """One thread read the old book, another one the new one, and the first only now compares."""
-    in_ledger(ledger).replace(books[1])
+    """One thread reads the old book, and compares it only after another thread has read the new one."""
+    ledger_epochs(ledger).replace(books[1])
 
     def another_thread() -> None:
         store.replace(books[2])
         store.load()
 
-    slow: Any = _Meanwhile(ledger, another_thread)
-    store = LedgerEpochs(slow, LedgerClock(ledger, wall=lambda: NOW, monotonic=lambda: 0))
+    interrupted: Any = _InterruptedLedger(ledger, another_thread)
+    store = LedgerEpochs(interrupted, LedgerClock(ledger, wall=lambda: NOW, monotonic=lambda: 0))
     assert (store.load(), store.load()) == (books[1], books[2])
 
 
@@ -172,7 +172,7 @@ def test_a_handle_is_the_same_for_every_steward(ledger: Ledger) -> None:
     assert two.find("a" * 64) == two.find_job("job-1") == frozen
 
 
-def test_no_handle_is_changed_that_was_never_issued(ledger: Ledger) -> None:
+def test_a_handle_that_was_never_issued_cannot_be_changed(ledger: Ledger) -> None:
     registry = LedgerHandles(ledger, LedgerClock(ledger, wall=lambda: NOW, monotonic=lambda: 0))
     assert code_of(lambda: registry.change("a" * 64, lambda record: record)) == "handle_unknown"
     with ledger.read() as unit:

@@ -1,4 +1,4 @@
-"""Log, ledger and outside checkpoint go together; a ledger that went back, or went on alone, is refused at the door."""
+"""Log, ledger and outside checkpoint agree; a Steward whose ledger was rolled back or forked does not start."""
 
 from __future__ import annotations
 
@@ -54,41 +54,41 @@ def code_of(call: Callable[[], object]) -> str:
     return caught.value.reason
 
 
-def epoch(stand: Stand) -> None:
+def create_epoch(stand: Stand) -> None:
     stand.notary.epochs.create("one more")
 
 
-def trust_root(stand: Stand) -> None:
+def accept_trust_root(stand: Stand) -> None:
     current, active = stand.notary.trust.current(), stand.notary.epochs.book().active
     assert active is not None
     stand.notary.trust.accept(signed_root(root_naming(active, version=2, previous=current.sha256)))
 
 
-def proof(stand: Stand) -> None:
+def record_proof(stand: Stand) -> None:
     stand.proved()
 
 
-def fail_proof(stand: Stand) -> None:
+def record_fail_proof(stand: Stand) -> None:
     stand.proved(passed=False)
 
 
-def break_glass(stand: Stand) -> None:
+def submit_override(stand: Stand) -> None:
     failed = stand.proved(passed=False)
-    said = override_of(failed, core_of("one"), stand.time.wall)
-    stand.notary.overrides.submit(signed_override(said), stand.grant())
+    override = override_of(failed, core_of("one"), stand.time.wall)
+    stand.notary.overrides.submit(signed_override(override), stand.grant())
 
 
 STEPS: dict[Callable[[Stand], None], list[str]] = {
-    epoch: ["epoch"],
-    trust_root: ["trust-root"],
-    proof: ["proof"],
-    fail_proof: ["proof"],
-    break_glass: ["proof", "break-glass"],
+    create_epoch: ["epoch"],
+    accept_trust_root: ["trust-root"],
+    record_proof: ["proof"],
+    record_fail_proof: ["proof"],
+    submit_override: ["proof", "break-glass"],
 }
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
-def test_every_kind_of_document_is_in_ledger_log_and_outside_together(
+def test_a_statement_of_every_kind_is_in_ledger_log_and_outside_checkpoint(
     stand: Stand, step: Callable[[Stand], None]
 ) -> None:
     before = stand.notary.log.size()
@@ -106,8 +106,8 @@ def test_every_kind_of_document_is_in_ledger_log_and_outside_together(
     assert stand.config.outside_path.read_bytes() == log.checkpoint()
 
 
-def test_the_log_of_a_steward_is_found_sound_by_the_checker(stand: Stand, tmp_path: Path) -> None:
-    for step in (break_glass, epoch, trust_root):
+def test_fsck_accepts_the_exported_log_of_a_steward(stand: Stand, tmp_path: Path) -> None:
+    for step in (submit_override, create_epoch, accept_trust_root):
         step(stand)
     export(LedgerLogReader(stand.notary.ledger), tmp_path / "export")
     keys = [key.to_vkey() for key in log_keys(stand.notary.epochs.book(), LOG_ORIGIN)]
@@ -125,17 +125,19 @@ class Backup:
 
 def backup(stand: Stand) -> Backup:
     stand.notary.close()
-    made = Backup((stand.folder / "ledger.db").read_bytes(), stand.config.outside_path.read_bytes())
+    copied = Backup((stand.folder / "ledger.db").read_bytes(), stand.config.outside_path.read_bytes())
     stand.notary = opened(stand.config, stand.time)
-    return made
+    return copied
 
 
-def put_back(stand: Stand, ledger: bytes) -> None:
+def replace_ledger(stand: Stand, ledger: bytes) -> None:
+    """Close the Steward, and put this file in the place of its ledger."""
     stand.notary.close()
     (stand.folder / "ledger.db").write_bytes(ledger)
 
 
-def refused(stand: Stand) -> str:
+def refusal_at_start(stand: Stand) -> str:
+    """The reason why the Steward does not start. A refused start leaves the outside checkpoint unchanged."""
     try:
         return code_of(lambda: opened(stand.config, stand.time))
     finally:
@@ -144,22 +146,22 @@ def refused(stand: Stand) -> str:
         assert stand.config.outside_path.read_bytes() == outside, "a refusal leaves the evidence as it is"
 
 
-def test_a_ledger_that_went_back_is_refused(stand: Stand) -> None:
+def test_a_steward_whose_ledger_was_rolled_back_does_not_start(stand: Stand) -> None:
     old = backup(stand)
     stand.proved()
-    put_back(stand, old.ledger)
-    assert refused(stand) == "log_behind_checkpoint"
+    replace_ledger(stand, old.ledger)
+    assert refusal_at_start(stand) == "log_behind_checkpoint"
 
 
-def test_a_ledger_that_went_back_is_not_created_again_either(stand: Stand) -> None:
+def test_a_steward_whose_ledger_was_rolled_back_is_not_created_again_either(stand: Stand) -> None:
     old = backup(stand)
     stand.proved()
-    put_back(stand, old.ledger)
+    replace_ledger(stand, old.ledger)
     assert code_of(lambda: create_notary(stand.config, reason="again")) == "log_behind_checkpoint"
 
 
-def grown(stand: Stand, old: Backup, entries: int) -> bytes:
-    """The old ledger after it went on alone: its own keys, but another folder outside."""
+def grow_elsewhere(stand: Stand, old: Backup, entries: int) -> bytes:
+    """The backup after more entries: with the same keys, but in another folder with its own outside checkpoint."""
     folder = stand.folder.parent / f"elsewhere-{entries}"
     config = config_at(folder)
     (folder / "ledger.db").write_bytes(old.ledger)
@@ -174,19 +176,19 @@ def grown(stand: Stand, old: Backup, entries: int) -> bytes:
 
 
 @pytest.mark.parametrize("entries", [1, 2, 5], ids=["as-long", "longer", "much-longer"])
-def test_a_ledger_that_went_back_and_grew_again_is_a_fork(stand: Stand, entries: int) -> None:
+def test_a_ledger_that_was_rolled_back_and_grew_again_is_a_fork(stand: Stand, entries: int) -> None:
     old = backup(stand)
     stand.proved()
-    put_back(stand, grown(stand, old, entries))
-    assert refused(stand) == "log_forked"
+    replace_ledger(stand, grow_elsewhere(stand, old, entries))
+    assert refusal_at_start(stand) == "log_forked"
 
 
-def test_a_ledger_that_went_back_and_grew_again_but_not_as_far_is_behind(stand: Stand) -> None:
+def test_a_ledger_that_was_rolled_back_and_grew_less_far_is_behind(stand: Stand) -> None:
     old = backup(stand)
     stand.proved("one")
     stand.proved("two")
-    put_back(stand, grown(stand, old, 1))
-    assert refused(stand) == "log_behind_checkpoint"
+    replace_ledger(stand, grow_elsewhere(stand, old, 1))
+    assert refusal_at_start(stand) == "log_behind_checkpoint"
 
 
 def test_a_running_steward_whose_ledger_is_rolled_back_acknowledges_nothing(stand: Stand) -> None:
@@ -198,41 +200,41 @@ def test_a_running_steward_whose_ledger_is_rolled_back_acknowledges_nothing(stan
     assert stand.notary.log.size() == size
 
 
-def test_a_missing_checkpoint_outside_is_refused(stand: Stand) -> None:
+def test_a_steward_without_its_outside_checkpoint_does_not_start(stand: Stand) -> None:
     stand.notary.close()
     stand.config.outside_path.unlink()
     assert code_of(lambda: opened(stand.config, stand.time)) == "outside_checkpoint_missing"
 
 
-def test_a_missing_checkpoint_outside_stops_a_running_steward(stand: Stand) -> None:
+def test_a_running_steward_without_its_outside_checkpoint_records_no_proof(stand: Stand) -> None:
     stand.config.outside_path.unlink()
     assert code_of(stand.proved) == "checkpoint_goes_back"
     assert [error.reason for error in stand.notary.readiness()] == ["checkpoint_goes_back"]
 
 
-def test_a_folder_outside_that_is_away_is_refused(stand: Stand) -> None:
+def test_a_steward_without_the_folder_of_its_outside_checkpoint_does_not_start(stand: Stand) -> None:
     stand.notary.close()
     outside = stand.config.outside_path.parent
-    outside.rename(outside.with_name("away"))
+    outside.rename(outside.with_name("unmounted"))
     assert code_of(lambda: opened(stand.config, stand.time)) == "outside_checkpoint_unavailable"
-    outside.with_name("away").rename(outside)
+    outside.with_name("unmounted").rename(outside)
     stand.notary = opened(stand.config, stand.time)
 
 
-def test_nothing_is_acknowledged_while_the_outside_is_away_and_all_of_it_afterwards(stand: Stand) -> None:
+def test_nothing_is_acknowledged_until_the_outside_checkpoint_is_available_again(stand: Stand) -> None:
     core = stand.verifying()
     outside = stand.config.outside_path.parent
-    outside.rename(outside.with_name("away"))
+    outside.rename(outside.with_name("unmounted"))
     assert code_of(lambda: stand.record(core)) == "outside_checkpoint_unavailable"
     assert code_of(lambda: stand.record(core)) == "outside_checkpoint_unavailable"
     assert [error.reason for error in stand.notary.readiness()] == ["outside_checkpoint_unavailable"]
-    outside.with_name("away").rename(outside)
+    outside.with_name("unmounted").rename(outside)
     recorded = stand.record(core)
     assert (recorded.log_index, stand.notary.log.size()) == (3, 4)
     assert stand.config.outside_path.read_bytes() == stand.notary.log.checkpoint()
 
 
-def test_an_outside_that_another_log_wrote_is_refused(stand: Stand) -> None:
+def test_an_outside_checkpoint_of_another_log_is_refused(stand: Stand) -> None:
     other = stand.folder.parent / "other"
     with stand_at(other, own_keys=True) as second:
         note = second.config.outside_path.read_bytes()
@@ -253,13 +255,13 @@ def test_a_steward_whose_creation_was_cut_off_is_created_by_the_next_try(stand: 
     service.create_epoch("cut off here")
     service.close()
     assert code_of(lambda: opened(config, stand.time)) == "steward_not_created"
-    made = create_notary(config, reason="again", wall=lambda: stand.time.wall, monotonic=lambda: stand.time.monotonic)
-    assert [found.state.value for found in made.epochs.book().epochs] == ["ACTIVE"]
-    assert made.log.size() == 2
-    made.close()
+    notary = create_notary(config, reason="again", wall=lambda: stand.time.wall, monotonic=lambda: stand.time.monotonic)
+    assert [each.state.value for each in notary.epochs.book().epochs] == ["ACTIVE"]
+    assert notary.log.size() == 2
+    notary.close()
 
 
-def test_an_entrys_proof_leads_to_the_newest_checkpoint(stand: Stand) -> None:
+def test_an_inclusion_proof_leads_to_the_newest_checkpoint(stand: Stand) -> None:
     recorded = stand.proved("one")
     stand.proved("two")
     log = stand.notary.log
@@ -269,7 +271,7 @@ def test_an_entrys_proof_leads_to_the_newest_checkpoint(stand: Stand) -> None:
 
 
 @pytest.mark.parametrize("index", [-1, 3])
-def test_an_entry_that_is_not_there_is_an_error(stand: Stand, index: int) -> None:
+def test_an_index_that_the_log_does_not_have_is_an_error(stand: Stand, index: int) -> None:
     assert code_of(lambda: stand.notary.log.proof(index)) == "log_entry_unknown"
 
 
@@ -280,8 +282,8 @@ def test_two_sizes_of_the_log_are_shown_to_be_consistent(stand: Stand) -> None:
     stand.proved("one")
     stand.proved("two")
     new = open_checkpoint(log.checkpoint(), origin=LOG_ORIGIN, keys=keys).checkpoint
-    shown = log.consistency(old.size, new.size)
-    verify_consistency(shown, old_size=old.size, old_root=old.root, new_size=new.size, new_root=new.root)
+    consistency = log.consistency(old.size, new.size)
+    verify_consistency(consistency, old_size=old.size, old_root=old.root, new_size=new.size, new_root=new.root)
 
 
 @pytest.mark.parametrize(("old", "new"), [(-1, 2), (2, 1), (0, 4)])
@@ -302,13 +304,13 @@ def test_a_tile_that_the_log_has_not_reached_is_unknown(stand: Stand, path: str)
     assert code_of(lambda: stand.notary.log.tile(path)) == "tile_unknown"
 
 
-def test_the_views_of_the_log_only_read(stand: Stand) -> None:
-    for view in (LedgerLogReader(stand.notary.ledger), PinnedLogReader(stand.notary.ledger)):
-        assert code_of(view.append) == "log_read_only"
+def test_readers_of_the_log_cannot_append(stand: Stand) -> None:
+    for reader in (LedgerLogReader(stand.notary.ledger), PinnedLogReader(stand.notary.ledger)):
+        assert code_of(reader.append) == "log_read_only"
 
 
-def spoil(stand: Stand, *statements: str) -> None:
-    """Change the ledger's file past all of its rules."""
+def change_database(stand: Stand, *statements: str) -> None:
+    """Change the ledger's file directly, past its triggers."""
     with contextlib.closing(sqlite3.connect(stand.folder / "ledger.db")) as connection:
         for statement in statements:
             connection.execute(statement)
@@ -325,46 +327,46 @@ LOST_NOTE = ("DROP TRIGGER log_checkpoints_no_delete", "DELETE FROM log_checkpoi
 @pytest.mark.parametrize("statements", [CHANGED_HASH, LOST_NOTE], ids=["changed-hash", "lost-note"])
 def test_a_stored_log_that_was_changed_is_refused_at_the_start(stand: Stand, statements: tuple[str, ...]) -> None:
     stand.notary.close()
-    spoil(stand, *statements)
-    assert refused(stand) == "log_forked"
+    change_database(stand, *statements)
+    assert refusal_at_start(stand) == "log_forked"
 
 
 @pytest.mark.parametrize("statements", [CHANGED_HASH, LOST_NOTE], ids=["changed-hash", "lost-note"])
 def test_a_stored_log_that_was_changed_gets_no_further_entry(stand: Stand, statements: tuple[str, ...]) -> None:
     core = stand.verifying()
-    spoil(stand, *statements)
+    change_database(stand, *statements)
     assert code_of(lambda: stand.record(core)) in ("log_storage_broken", "log_forked")
     assert stand.notary.log.size() == 3
 
 
-def test_a_start_is_right_while_the_log_grows(stand: Stand) -> None:
-    """Another Steward appends between the start's look at the size and its look at the checkpoint."""
-    view = PinnedLogReader(stand.notary.ledger)
-    assert view.size() == 3
+def test_a_pinned_reader_does_not_see_entries_that_are_appended_later(stand: Stand) -> None:
+    """At a start another Steward may append between the reads of the size and of the checkpoint."""
+    reader = PinnedLogReader(stand.notary.ledger)
+    assert reader.size() == 3
     stand.proved()
-    assert view.size() == 3
-    note = view.newest_checkpoint()
+    assert reader.size() == 3
+    note = reader.newest_checkpoint()
     assert note is not None
     assert read_unverified(note).checkpoint.size == 3
 
 
 def test_an_archive_covers_no_entry_whose_envelope_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another call appends just after the envelopes were written and before the archive's checkpoint is."""
+    """Another call appends after the envelopes were written, and before the archive's checkpoint is written."""
     with memory_folder() as folder:
         place = folder / "archive"
         with stand_at(folder / "steward", changed=lambda config: replace(config, archive=place)) as stand:
-            late = Stand(
+            other = Stand(
                 stand.folder, stand.config, stand.time, opened(replace(stand.config, archive=None), stand.time)
             )
 
-            def exported_late(storage: LogStorage, target: Path) -> ExportResult:
+            def append_then_export(storage: LogStorage, target: Path) -> ExportResult:
                 monkeypatch.undo()
-                late.proved("late")
+                other.proved("between")
                 return export(storage, target)
 
-            monkeypatch.setattr("pvdm.steward.record.log.export", exported_late)
+            monkeypatch.setattr("pvdm.steward.record.log.export", append_then_export)
             stand.proved("one")
-            late.notary.close()
+            other.notary.close()
             stand.proved("two")
             archived = ArchivedLog(place)
             hashes = [json.loads(entry)["sha256"] for entry in archived.entries(0, archived_size(place))]

@@ -1,4 +1,4 @@
-"""Signed migrations at the Steward: exactly what was approved, with its log entry, or nothing."""
+"""Signed migrations: the Steward applies exactly the approved changes and logs them, or changes nothing."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ def scene() -> Iterator[Scene]:
 
 
 @pytest.fixture
-def either(ledger_url: str, tmp_path: Path) -> Iterator[Scene]:
-    """The scene on each database in turn."""
+def db_scene(ledger_url: str, tmp_path: Path) -> Iterator[Scene]:
+    """The scene on SQLite and PostgreSQL in turn."""
     with scene_at(tmp_path, ledger_url=ledger_url) as made:
         made.protect()
         yield made
 
 
 @pytest.fixture(scope="module")
-def still() -> Iterator[Scene]:
-    """A scene that no test may change: `orders` is protected, `free` is not."""
+def shared_scene() -> Iterator[Scene]:
+    """One scene for all tests that change nothing: `orders` is protected, `free` is not."""
     with memory_folder() as folder, scene_at(folder) as made:
         made.protect()
         made.stage()
@@ -64,17 +64,17 @@ def still() -> Iterator[Scene]:
         yield made
 
 
-def refused(scene: Scene, call: Callable[[], object], kind: type[PvdmError] = NotAllowedError) -> str:
-    """The code, once it is clear that nothing was kept, not even a file."""
+def refusal_of(scene: Scene, call: Callable[[], object], kind: type[PvdmError] = NotAllowedError) -> str:
+    """The reason of the refusal, after which log, tables and files are as before."""
 
     def facts() -> tuple[object, ...]:
         files = sorted(path.name for path in (scene.stand.folder / "catalog").rglob("*") if path.is_file())
         return scene.notary.log.size(), scene.found().row, scene.found("free").row, files
 
     before = facts()
-    code = code_of(call, kind)
+    reason = code_of(call, kind)
     assert facts() == before
-    return code
+    return reason
 
 
 def spec_update(scene: Scene) -> list[Doc]:
@@ -101,21 +101,21 @@ CHANGES: dict[str, Callable[[Scene], list[Doc]]] = {
 }
 
 
-def test_every_change_is_applied_as_approved_logged_and_shown(either: Scene) -> None:
-    either.stage()
+def test_every_change_is_applied_as_approved_logged_and_shown(db_scene: Scene) -> None:
+    db_scene.stage()
     for name, updates in CHANGES.items():
         if name == "all":
             continue
-        before = either.found().metadata
-        said = either.migration(updates(either))
-        view = either.migrate(said)
-        after = either.found()
-        assert state_of(after.metadata, HASH) == said.after == view.after, name
-        assert json.loads(entry_of(either.notary, view.log_index))["kind"] == "migration"
+        before = db_scene.found().metadata
+        migration = db_scene.migration(updates(db_scene))
+        view = db_scene.migrate(migration)
+        after = db_scene.found()
+        assert state_of(after.metadata, HASH) == migration.after == view.after, name
+        assert json.loads(entry_of(db_scene.notary, view.log_index))["kind"] == "migration"
         assert view.metadata_sha256 == after.row.pointer.sha256
         assert [each.raw for each in after.metadata.snapshots] == [each.raw for each in before.snapshots]
         assert after.metadata.refs == before.refs
-    assert len(either.notary.migrations.listed(either.grant())) == len(CHANGES) - 1
+    assert len(db_scene.notary.migrations.list_migrations(db_scene.grant())) == len(CHANGES) - 1
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -124,8 +124,8 @@ def test_tables_of_every_format_are_migrated_with_all_kinds_of_changes_at_once(s
     scene.stage("t", branch="main")
     scene.protect(scene.protection("t"))
     scene.stage("t")
-    said = scene.migration([*CHANGES["format"](scene), *CHANGES["all"](scene)], "t")
-    assert scene.migrate(said).after == said.after
+    migration = scene.migration([*CHANGES["format"](scene), *CHANGES["all"](scene)], "t")
+    assert scene.migrate(migration).after == migration.after
     found = scene.found("t").metadata
     assert (found.format_version, found.current_snapshot_id) == (3, scene.found("t").metadata.refs["main"].snapshot_id)
     scene.stage("t")
@@ -136,12 +136,12 @@ def test_a_new_column_gives_a_new_schema_fingerprint(scene: Scene) -> None:
     assert view.before.schema_fingerprint != view.after.schema_fingerprint
 
 
-def test_another_contract_comes_by_a_migration(either: Scene) -> None:
-    view = either.migrate(either.migration([], contract=OTHER_CONTRACT))
-    assert (either.contract_of(), view.after.contract_sha256) == (OTHER_HASH, OTHER_HASH)
-    assert either.notary.protections.contract(OTHER_HASH, either.grant()) == OTHER_CONTRACT.encode()
-    said = either.protection(action=ProtectionAction.UNPROTECT, contract=OTHER_CONTRACT)
-    assert either.protect(said).contract_sha256 == OTHER_HASH
+def test_a_migration_changes_the_contract(db_scene: Scene) -> None:
+    view = db_scene.migrate(db_scene.migration([], contract=OTHER_CONTRACT))
+    assert (db_scene.contract_of(), view.after.contract_sha256) == (OTHER_HASH, OTHER_HASH)
+    assert db_scene.notary.protections.get_contract(OTHER_HASH, db_scene.grant()) == OTHER_CONTRACT.encode()
+    end = db_scene.protection(action=ProtectionAction.UNPROTECT, contract=OTHER_CONTRACT)
+    assert db_scene.protect(end).contract_sha256 == OTHER_HASH
 
 
 def test_contract_and_structure_change_together(scene: Scene) -> None:
@@ -150,7 +150,7 @@ def test_contract_and_structure_change_together(scene: Scene) -> None:
     assert (found.row.contract_hash, len(found.metadata.current_schema.fields)) == (OTHER_HASH, 4)
 
 
-def test_the_same_bytes_again_give_the_same_answer(scene: Scene) -> None:
+def test_a_migration_submitted_again_gives_the_same_answer(scene: Scene) -> None:
     envelope = signed(scene.migration())
     first = scene.notary.migrations.submit(envelope, scene.grant())
     row = scene.found().row
@@ -160,20 +160,20 @@ def test_the_same_bytes_again_give_the_same_answer(scene: Scene) -> None:
     assert scene.found().row == row
 
 
-def test_of_the_same_bytes_several_times_at_once_all_get_one_answer(either: Scene) -> None:
-    envelope, grant = signed(either.migration()), either.grant()
-    answers = at_once(*[lambda: either.notary.migrations.submit(envelope, grant)] * 4)
+def test_a_migration_submitted_several_times_at_once_is_applied_once(db_scene: Scene) -> None:
+    envelope, grant = signed(db_scene.migration()), db_scene.grant()
+    answers = at_once(*[lambda: db_scene.notary.migrations.submit(envelope, grant)] * 4)
     assert len({each.model_copy(update={"applied": Applied.BEFORE}) for each in answers}) == 1
     assert sorted(each.applied.value for each in answers) == ["before", "before", "before", "now"]
-    assert len(either.notary.migrations.listed(grant)) == 1
+    assert len(db_scene.notary.migrations.list_migrations(grant)) == 1
 
 
-def test_of_two_concurrent_migrations_one_is_refused(either: Scene) -> None:
-    grant = either.grant()
-    envelopes = [signed(either.migration(updates)) for updates in (WORD, ELSEWHERE)]
-    answers = at_once(*[partial(either.notary.migrations.submit, data, grant) for data in envelopes])
+def test_of_two_concurrent_migrations_one_is_refused(db_scene: Scene) -> None:
+    grant = db_scene.grant()
+    envelopes = [signed(db_scene.migration(updates)) for updates in (WORD, ELSEWHERE)]
+    answers = at_once(*[partial(db_scene.notary.migrations.submit, data, grant) for data in envelopes])
     assert [answer for answer in answers if isinstance(answer, str)] == ["approval_stale"]
-    assert len(set(either.found().metadata.properties) & {"word", "elsewhere"}) == 1
+    assert len(set(db_scene.found().metadata.properties) & {"word", "elsewhere"}) == 1
 
 
 def test_a_branch_commit_between_judging_and_swap_is_kept_and_the_migration_judged_again(scene: Scene) -> None:
@@ -196,7 +196,7 @@ def test_a_branch_commit_between_judging_and_swap_is_kept_and_the_migration_judg
     assert "meanwhile" in found.refs
 
 
-def test_a_migration_whose_answer_was_lost_is_answered_when_asked_again(scene: Scene) -> None:
+def test_a_migration_whose_answer_was_lost_is_answered_when_submitted_again(scene: Scene) -> None:
     envelope, grant = signed(scene.migration()), scene.grant()
     with (
         fault.armed("steward.before_outside", fault.Raise(UnavailableError("lost", "the answer is lost"))),
@@ -227,54 +227,55 @@ SIGNERS_REFUSED = {"rogue": "key_unknown", "operator-ruth": "key_is_break_glass"
 
 
 @pytest.mark.parametrize("signer", sorted(SIGNERS_REFUSED))
-def test_a_key_that_is_no_operators_is_refused(still: Scene, signer: str) -> None:
-    said = replace(still.migration(), operator=signer)
-    assert refused(still, lambda: still.migrate(said, signer=signer)) == SIGNERS_REFUSED[signer]
+def test_a_migration_signed_with_a_key_that_is_no_operators_is_refused(shared_scene: Scene, signer: str) -> None:
+    migration = replace(shared_scene.migration(), operator=signer)
+    assert refusal_of(shared_scene, lambda: shared_scene.migrate(migration, signer=signer)) == SIGNERS_REFUSED[signer]
 
 
-def test_the_stewards_own_key_migrates_nothing(still: Scene) -> None:
-    signer = still.notary.keys.signer(KeyRole.SIGNING, 1)
-    data = sign_statement(replace(still.migration(), operator="steward-one"), signer).to_bytes()
-    assert refused(still, lambda: still.notary.migrations.submit(data, still.grant())) == "approval_signed_by_steward"
+def test_the_stewards_own_key_migrates_nothing(shared_scene: Scene) -> None:
+    signer = shared_scene.notary.keys.signer(KeyRole.SIGNING, 1)
+    data = sign_statement(replace(shared_scene.migration(), operator="steward-one"), signer).to_bytes()
+    reason = refusal_of(shared_scene, lambda: shared_scene.notary.migrations.submit(data, shared_scene.grant()))
+    assert reason == "approval_signed_by_steward"
 
 
-def with_ref(said: Migration, **facts: str) -> Migration:
-    return replace(said, table=replace(said.table, **facts))
+def with_ref(migration: Migration, **facts: str) -> Migration:
+    return replace(migration, table=replace(migration.table, **facts))
 
 
-def with_state(said: Migration, side: str, **facts: Any) -> Migration:
-    return replace(said, **{side: replace(getattr(said, side), **facts)})
+def with_state(migration: Migration, side: str, **facts: Any) -> Migration:
+    return replace(migration, **{side: replace(getattr(migration, side), **facts)})
 
 
 WRONG: dict[str, tuple[Callable[[Migration], Migration], str]] = {
-    "UUID": (lambda said: with_ref(said, uuid=OTHER_UUID), "approval_wrong_table"),
-    "name": (lambda said: with_ref(said, name="sales.invoices"), "approval_wrong_name"),
-    "catalog": (lambda said: with_ref(said, catalog="elsewhere"), "approval_wrong_catalog"),
-    "schema before": (lambda said: with_state(said, "before", schema_fingerprint="00" * 32), "approval_stale"),
-    "spec before": (lambda said: with_state(said, "before", spec_id=3), "approval_stale"),
-    "format before": (lambda said: with_state(said, "before", format_version=1), "approval_stale"),
-    "structure before": (lambda said: with_state(said, "before", structure_sha256="00" * 32), "approval_stale"),
-    "schema after": (lambda said: with_state(said, "after", schema_fingerprint="00" * 32), "migration_result_differs"),
-    "spec after": (lambda said: with_state(said, "after", spec_id=3), "migration_result_differs"),
-    "format after": (lambda said: with_state(said, "after", format_version=3), "migration_result_differs"),
-    "structure after": (lambda said: with_state(said, "after", structure_sha256="00" * 32), "migration_result_differs"),
-    "updates": (lambda said: replace(said, updates=json.dumps(ELSEWHERE)), "migration_result_differs"),
-    "more updates": (lambda said: replace(said, updates=json.dumps([*WORD, *ELSEWHERE])), "migration_result_differs"),
-    "no updates": (lambda said: replace(said, updates="[]"), "migration_result_differs"),
+    "UUID": (lambda good: with_ref(good, uuid=OTHER_UUID), "approval_wrong_table"),
+    "name": (lambda good: with_ref(good, name="sales.invoices"), "approval_wrong_name"),
+    "catalog": (lambda good: with_ref(good, catalog="elsewhere"), "approval_wrong_catalog"),
+    "schema before": (lambda good: with_state(good, "before", schema_fingerprint="00" * 32), "approval_stale"),
+    "spec before": (lambda good: with_state(good, "before", spec_id=3), "approval_stale"),
+    "format before": (lambda good: with_state(good, "before", format_version=1), "approval_stale"),
+    "structure before": (lambda good: with_state(good, "before", structure_sha256="00" * 32), "approval_stale"),
+    "schema after": (lambda good: with_state(good, "after", schema_fingerprint="00" * 32), "migration_result_differs"),
+    "spec after": (lambda good: with_state(good, "after", spec_id=3), "migration_result_differs"),
+    "format after": (lambda good: with_state(good, "after", format_version=3), "migration_result_differs"),
+    "structure after": (lambda good: with_state(good, "after", structure_sha256="00" * 32), "migration_result_differs"),
+    "updates": (lambda good: replace(good, updates=json.dumps(ELSEWHERE)), "migration_result_differs"),
+    "more updates": (lambda good: replace(good, updates=json.dumps([*WORD, *ELSEWHERE])), "migration_result_differs"),
+    "no updates": (lambda good: replace(good, updates="[]"), "migration_result_differs"),
 }
 
 
 @pytest.mark.parametrize("wrong", sorted(WRONG))
-def test_another_table_state_or_result_than_was_signed_is_refused(still: Scene, wrong: str) -> None:
-    spoil, code = WRONG[wrong]
-    said = spoil(still.migration())
-    assert refused(still, lambda: still.migrate(said)) == code
+def test_another_table_state_or_result_than_was_signed_is_refused(shared_scene: Scene, wrong: str) -> None:
+    change, reason = WRONG[wrong]
+    migration = change(shared_scene.migration())
+    assert refusal_of(shared_scene, lambda: shared_scene.migrate(migration)) == reason
 
 
-def test_a_contract_that_moved_on_is_refused(scene: Scene) -> None:
-    said = scene.migration()
+def test_a_migration_signed_under_an_earlier_contract_is_refused(scene: Scene) -> None:
+    migration = scene.migration()
     scene.migrate(scene.migration([], contract=OTHER_CONTRACT))
-    assert code_of(lambda: scene.migrate(said), NotAllowedError) == "approval_stale"
+    assert code_of(lambda: scene.migrate(migration), NotAllowedError) == "approval_stale"
 
 
 def snapshot_update(scene: Scene) -> list[Doc]:
@@ -321,27 +322,28 @@ FORBIDDEN: dict[str, tuple[Callable[[Scene], list[Doc]], str]] = {
 
 
 @pytest.mark.parametrize("forbidden", sorted(FORBIDDEN))
-def test_no_signature_lets_a_migration_touch_rows_or_identity(still: Scene, forbidden: str) -> None:
-    updates, code = FORBIDDEN[forbidden]
-    # Signed with the very state that it would lead to, and hidden behind a change that is allowed.
-    said = still.migration([*WORD, *updates(still)])
-    assert refused(still, lambda: still.migrate(said)) == code
+def test_no_signature_lets_a_migration_touch_rows_or_identity(shared_scene: Scene, forbidden: str) -> None:
+    updates, reason = FORBIDDEN[forbidden]
+    # The signed state after the migration is the one that these updates give, and an allowed update comes first.
+    migration = shared_scene.migration([*WORD, *updates(shared_scene)])
+    assert refusal_of(shared_scene, lambda: shared_scene.migrate(migration)) == reason
 
 
-def test_a_table_that_is_not_protected_is_not_migrated(still: Scene) -> None:
-    assert refused(still, lambda: still.migrate(still.migration(name="free"))) == "not_protected"
+def test_a_table_that_is_not_protected_is_not_migrated(shared_scene: Scene) -> None:
+    migration = shared_scene.migration(name="free")
+    assert refusal_of(shared_scene, lambda: shared_scene.migrate(migration)) == "not_protected"
 
 
 def test_a_table_that_was_unprotected_since_is_not_migrated(scene: Scene) -> None:
-    said = scene.migration()
+    migration = scene.migration()
     scene.protect(scene.protection(action=ProtectionAction.UNPROTECT))
-    assert code_of(lambda: scene.migrate(said), NotAllowedError) == "not_protected"
+    assert code_of(lambda: scene.migrate(migration), NotAllowedError) == "not_protected"
 
 
 def test_an_expired_migration_is_refused(scene: Scene) -> None:
-    said = scene.migration()
+    migration = scene.migration()
     scene.stand.time.pass_by(3_600 * SECOND)
-    assert code_of(lambda: scene.migrate(said), NotAllowedError) == "approval_expired"
+    assert code_of(lambda: scene.migrate(migration), NotAllowedError) == "approval_expired"
 
 
 def test_a_nonce_that_was_used_is_refused(scene: Scene) -> None:
@@ -352,56 +354,56 @@ def test_a_nonce_that_was_used_is_refused(scene: Scene) -> None:
     assert "elsewhere" not in scene.found().metadata.properties
 
 
-def test_an_operator_of_another_domain_migrates_nothing_here(still: Scene) -> None:
-    assert refused(still, lambda: still.migrate(domain="risk")) == "domain_wrong"
+def test_an_operator_of_another_domain_cannot_migrate_the_table(shared_scene: Scene) -> None:
+    assert refusal_of(shared_scene, lambda: shared_scene.migrate(domain="risk")) == "domain_wrong"
 
 
 @pytest.mark.parametrize(
-    ("text", "code"),
+    ("text", "reason"),
     [
         ("{}", "lake_value_invalid"),
         ("[", "lake_json_malformed"),
         ('[{"action":"no-such-update"}]', "update_unknown"),
     ],
 )
-def test_updates_that_are_none_are_bad_input(still: Scene, text: str, code: str) -> None:
-    said = replace(still.migration(), updates=text)
-    assert refused(still, lambda: still.migrate(said), InputError) == code
+def test_malformed_or_unknown_updates_are_bad_input(shared_scene: Scene, text: str, reason: str) -> None:
+    migration = replace(shared_scene.migration(), updates=text)
+    assert refusal_of(shared_scene, lambda: shared_scene.migrate(migration), InputError) == reason
 
 
 def test_migrations_are_shown_to_their_domain(scene: Scene) -> None:
     view = scene.migrate()
-    assert scene.notary.migrations.listed(scene.grant(Role.AUDITOR, "sales")) == [view]
-    assert scene.notary.migrations.listed(scene.grant(Role.AUDITOR, "risk")) == []
-    strange = scene.grant(Role.AUDITOR, "risk")
-    assert code_of(lambda: scene.notary.migrations.get(view.migration_id, strange)) == "domain_wrong"
+    assert scene.notary.migrations.list_migrations(scene.grant(Role.AUDITOR, "sales")) == [view]
+    assert scene.notary.migrations.list_migrations(scene.grant(Role.AUDITOR, "risk")) == []
+    other_domain = scene.grant(Role.AUDITOR, "risk")
+    assert code_of(lambda: scene.notary.migrations.get(view.migration_id, other_domain)) == "domain_wrong"
     assert code_of(lambda: scene.notary.migrations.get("00" * 32, scene.grant())) == "migration_unknown"
 
 
 def test_a_table_is_shown_to_an_operator_before_signing(scene: Scene) -> None:
-    shown = scene.notary.migrations.table(("sales",), "orders", scene.grant())
-    assert (shown.contract_sha256, shown.id) == (HASH, scene.found().row.table_uuid)
-    assert str(shown.metadata).encode() == scene.found().metadata.to_bytes()
-    strange = scene.grant(Role.OPERATOR, "risk")
-    assert code_of(lambda: scene.notary.migrations.table(("sales",), "orders", strange)) == "domain_wrong"
-    namespace = scene.notary.migrations.namespace(("sales",), scene.grant())
+    view = scene.notary.migrations.show_table(("sales",), "orders", scene.grant())
+    assert (view.contract_sha256, view.id) == (HASH, scene.found().row.table_uuid)
+    assert str(view.metadata).encode() == scene.found().metadata.to_bytes()
+    other_domain = scene.grant(Role.OPERATOR, "risk")
+    assert code_of(lambda: scene.notary.migrations.show_table(("sales",), "orders", other_domain)) == "domain_wrong"
+    namespace = scene.notary.migrations.show_namespace(("sales",), scene.grant())
     assert (namespace.catalog, namespace.name) == (scene.notary.catalog.name, "sales")
 
 
-def test_a_contract_that_is_no_yaml_comes_by_no_migration(scene: Scene) -> None:
-    said = scene.migration([], contract="a: [1")
-    assert code_of(lambda: scene.migrate(said), InputError) == "contract_unreadable"
+def test_a_migration_to_a_contract_that_is_no_yaml_is_refused(scene: Scene) -> None:
+    migration = scene.migration([], contract="a: [1")
+    assert code_of(lambda: scene.migrate(migration), InputError) == "contract_unreadable"
     assert scene.contract_of() == HASH
 
 
-def test_a_claim_that_the_filter_does_not_bound_comes_by_no_migration(scene: Scene) -> None:
+def test_a_migration_to_a_claim_that_the_filter_does_not_bound_is_refused(scene: Scene) -> None:
     bad = OTHER_CONTRACT.replace("operation: append", "operation: append\n  claim: {column: id}")
     assert bad != OTHER_CONTRACT
     assert code_of(lambda: scene.migrate(scene.migration([], contract=bad)), InputError) == "contract_invalid"
     assert scene.contract_of() == HASH
 
 
-def test_a_contract_for_another_table_comes_by_no_migration(scene: Scene) -> None:
-    said = scene.migration([], contract=OTHER_CONTRACT.replace("sales.orders", "sales.invoices"))
-    assert code_of(lambda: scene.migrate(said), NotAllowedError) == "contract_of_other_table"
+def test_a_migration_to_a_contract_for_another_table_is_refused(scene: Scene) -> None:
+    migration = scene.migration([], contract=OTHER_CONTRACT.replace("sales.orders", "sales.invoices"))
+    assert code_of(lambda: scene.migrate(migration), NotAllowedError) == "contract_of_other_table"
     assert scene.contract_of() == HASH

@@ -1,4 +1,4 @@
-"""Break-glass at the Steward: taken once, shown loudly; each way to misuse it is refused with a code of its own."""
+"""Overrides (break-glass): the Steward accepts each once and shows it with its proof, and refuses every misuse."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Case:
     recorded: RecordedProof
     override: BreakGlass
 
-    def submit(self, said: BreakGlass | None = None, *, signer: str = "operator-ruth", domain: str = "*") -> Any:
-        return self.hand_in(signed_override(said or self.override, signer), domain=domain)
+    def submit(self, override: BreakGlass | None = None, *, signer: str = "operator-ruth", domain: str = "*") -> Any:
+        return self.submit_envelope(signed_override(override or self.override, signer), domain=domain)
 
-    def hand_in(self, envelope: bytes, *, domain: str = "*") -> Any:
+    def submit_envelope(self, envelope: bytes, *, domain: str = "*") -> Any:
         return self.stand.notary.overrides.submit(envelope, self.stand.grant(domain=domain))
 
-    def use(self) -> None:
-        """What the gate does when it publishes under the override."""
+    def use_up(self) -> None:
+        """Use the nonce up, as the gate does when it publishes under the override."""
         at = self.stand.notary.clock.now_micros()
         work: Callable[[Any], object] = lambda unit: nonces.commit(unit, self.override.nonce, snapshot_id="9")  # noqa: E731
         self.stand.notary.ledger.transact(work, at_micros=at)
@@ -62,25 +62,25 @@ def code_of(call: Callable[[], object], kind: type[PvdmError] = PvdmError) -> st
     return caught.value.reason
 
 
-def refused(case: Case, call: Callable[[], object]) -> str:
-    """The code, once it is clear that nothing was kept."""
+def refusal_of(case: Case, call: Callable[[], object]) -> str:
+    """The reason of the refusal, after which nothing is stored or logged."""
     before = case.stand.notary.log.size()
-    code = code_of(call, NotAllowedError)
+    reason = code_of(call, NotAllowedError)
     assert (count_overrides(case.stand.notary), case.stand.notary.log.size()) == (0, before)
-    return code
+    return reason
 
 
-def test_an_override_is_taken_and_shown_with_all_it_says(case: Case) -> None:
+def test_an_accepted_override_is_shown_with_all_its_fields(case: Case) -> None:
     view = case.submit()
-    said = case.override
+    override = case.override
     assert (view.operator, view.reason, view.table, view.table_uuid) == (
-        said.operator,
-        said.reason,
-        said.table.name,
-        said.table.uuid,
+        override.operator,
+        override.reason,
+        override.table.name,
+        override.table.uuid,
     )
-    assert (view.fail_proof_id, view.nonce, view.state) == (case.recorded.statement_id, said.nonce, "RESERVED")
-    assert (view.issued_at, view.expires_at) == (said.issued_at, said.expires_at)
+    assert (view.fail_proof_id, view.nonce, view.state) == (case.recorded.statement_id, override.nonce, "RESERVED")
+    assert (view.issued_at, view.expires_at) == (override.issued_at, override.expires_at)
     assert view.log_index == case.stand.notary.log.size() - 1
 
 
@@ -89,15 +89,15 @@ def test_an_override_is_an_entry_of_the_log(case: Case) -> None:
     assert json.loads(entry_of(case.stand.notary, view.log_index))["kind"] == "break-glass"
 
 
-def test_the_same_bytes_again_give_the_same_view(case: Case) -> None:
+def test_an_override_submitted_again_has_the_same_view(case: Case) -> None:
     envelope = signed_override(case.override)
-    first = case.hand_in(envelope)
+    first = case.submit_envelope(envelope)
     size = case.stand.notary.log.size()
-    assert (case.hand_in(envelope), case.stand.notary.log.size()) == (first, size)
+    assert (case.submit_envelope(envelope), case.stand.notary.log.size()) == (first, size)
     assert count_overrides(case.stand.notary) == 1
 
 
-def test_of_the_same_bytes_several_times_at_once_all_get_one_view(case: Case) -> None:
+def test_an_override_submitted_several_times_at_once_is_stored_once(case: Case) -> None:
     envelope = signed_override(case.override)
     grant = case.stand.grant()
     barrier = threading.Barrier(4)
@@ -119,17 +119,17 @@ def test_of_the_same_bytes_several_times_at_once_all_get_one_view(case: Case) ->
     assert count_overrides(case.stand.notary) == 1
 
 
-def test_an_override_that_was_used_is_not_taken_again(case: Case) -> None:
+def test_an_override_that_was_used_is_not_accepted_again(case: Case) -> None:
     envelope = signed_override(case.override)
-    case.hand_in(envelope)
-    case.use()
-    assert code_of(lambda: case.hand_in(envelope), NotAllowedError) == "override_replayed"
+    case.submit_envelope(envelope)
+    case.use_up()
+    assert code_of(lambda: case.submit_envelope(envelope), NotAllowedError) == "override_replayed"
 
 
 def test_a_used_override_is_shown_as_used(case: Case) -> None:
     case.submit()
-    case.use()
-    (view,) = case.stand.notary.overrides.listed(case.stand.grant())
+    case.use_up()
+    (view,) = case.stand.notary.overrides.list_overrides(case.stand.grant())
     assert view.state == "COMMITTED"
 
 
@@ -140,14 +140,18 @@ def test_another_override_under_the_same_nonce_is_refused(case: Case) -> None:
     assert count_overrides(case.stand.notary) == 1
 
 
-def test_a_nonce_that_was_used_is_found_before_anything_is_written(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nonce_that_was_used_is_refused_before_anything_is_written(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
     case.submit()
     monkeypatch.delattr(case.stand.notary.recorder.__class__, "record")
     assert code_of(lambda: case.submit(replace(case.override, reason="other")), NotAllowedError) == "override_replayed"
 
 
-def test_the_ledger_decides_about_a_nonce(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody else may use it after the look and before the write."""
+def test_a_nonce_that_the_first_check_misses_is_refused_by_the_ledger(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another call may use the nonce between the first check and the write."""
     case.submit()
     monkeypatch.setattr(case.stand.notary.overrides, "_is_used", lambda nonce: nonce is None)
     assert code_of(lambda: case.submit(replace(case.override, reason="other")), NotAllowedError) == "override_replayed"
@@ -156,74 +160,74 @@ def test_the_ledger_decides_about_a_nonce(case: Case, monkeypatch: pytest.Monkey
 
 def test_an_override_under_the_nonce_of_an_attempt_is_refused(case: Case) -> None:
     other = replace(case.override, nonce=case.core.attempt.nonce)
-    assert refused(case, lambda: case.submit(other)) == "override_replayed"
+    assert refusal_of(case, lambda: case.submit(other)) == "override_replayed"
 
 
-def unsigned(said: BreakGlass) -> bytes:
-    return canonical_json.dump({**json.loads(signed_override(said)), "signatures": []})
+def unsigned_copy(override: BreakGlass) -> bytes:
+    return canonical_json.dump({**json.loads(signed_override(override)), "signatures": []})
 
 
 def test_an_unsigned_override_is_refused(case: Case) -> None:
-    assert refused(case, lambda: case.hand_in(unsigned(case.override))) == "override_unsigned"
+    assert refusal_of(case, lambda: case.submit_envelope(unsigned_copy(case.override))) == "override_unsigned"
 
 
-def test_an_unsigned_copy_of_one_that_was_taken_is_refused_as_well(case: Case) -> None:
+def test_an_unsigned_copy_of_an_accepted_override_is_refused(case: Case) -> None:
     case.submit()
-    assert code_of(lambda: case.hand_in(unsigned(case.override)), NotAllowedError) == "override_unsigned"
+    assert code_of(lambda: case.submit_envelope(unsigned_copy(case.override)), NotAllowedError) == "override_unsigned"
 
 
-def test_a_copy_of_one_that_was_taken_in_the_stewards_own_hand_is_refused(case: Case) -> None:
+def test_a_copy_of_an_accepted_override_that_the_steward_signed_is_refused(case: Case) -> None:
     case.submit()
     signer = case.stand.notary.keys.signer(KeyRole.SIGNING, 1)
     data = sign_statement(case.override, signer).to_bytes()
-    assert code_of(lambda: case.hand_in(data), NotAllowedError) == "override_signed_by_steward"
+    assert code_of(lambda: case.submit_envelope(data), NotAllowedError) == "override_signed_by_steward"
 
 
 @pytest.mark.parametrize("role", [KeyRole.SIGNING, KeyRole.LOG], ids=lambda role: role.value)
-def test_the_steward_does_not_override_its_own_verdict(case: Case, role: KeyRole) -> None:
+def test_an_override_that_the_steward_signed_is_refused(case: Case, role: KeyRole) -> None:
     envelope = sign_statement(case.override, case.stand.notary.keys.signer(role, 1)).to_bytes()
-    assert refused(case, lambda: case.hand_in(envelope)) == "override_signed_by_steward"
+    assert refusal_of(case, lambda: case.submit_envelope(envelope)) == "override_signed_by_steward"
 
 
 def test_an_override_by_a_key_of_another_role_is_refused(case: Case) -> None:
-    assert refused(case, lambda: case.submit(signer="operator-tom")) == "key_role_wrong"
+    assert refusal_of(case, lambda: case.submit(signer="operator-tom")) == "key_role_wrong"
 
 
 def test_an_override_by_an_unknown_key_is_refused(case: Case) -> None:
-    assert refused(case, lambda: case.submit(signer="rogue")) == "key_unknown"
+    assert refusal_of(case, lambda: case.submit(signer="rogue")) == "key_unknown"
 
 
 def test_an_override_in_another_operators_name_is_refused(case: Case) -> None:
     other = replace(case.override, operator="operator-tom")
-    assert refused(case, lambda: case.submit(other)) == "signer_name_wrong"
+    assert refusal_of(case, lambda: case.submit(other)) == "signer_name_wrong"
 
 
 def test_a_changed_override_is_refused(case: Case) -> None:
     good, other = (
-        json.loads(signed_override(said)) for said in (case.override, replace(case.override, reason="other"))
+        json.loads(signed_override(override)) for override in (case.override, replace(case.override, reason="other"))
     )
     data = canonical_json.dump({**good, "payload": other["payload"]})
-    assert refused(case, lambda: case.hand_in(data)) == "signature_invalid"
+    assert refusal_of(case, lambda: case.submit_envelope(data)) == "signature_invalid"
 
 
 def test_an_override_for_another_table_is_refused(case: Case) -> None:
     table = replace(case.override.table, uuid="00000000-0000-4000-8000-000000000000")
-    assert refused(case, lambda: case.submit(replace(case.override, table=table))) == "override_wrong_table"
+    assert refusal_of(case, lambda: case.submit(replace(case.override, table=table))) == "override_wrong_table"
 
 
 def test_an_override_for_another_base_is_refused(case: Case) -> None:
-    assert refused(case, lambda: case.submit(replace(case.override, base_snapshot_id=7))) == "override_wrong_base"
+    assert refusal_of(case, lambda: case.submit(replace(case.override, base_snapshot_id=7))) == "override_wrong_base"
 
 
 def test_an_override_for_other_files_is_refused(case: Case) -> None:
     other = replace(case.override, file_hashes=case.override.file_hashes[:-1])
-    assert refused(case, lambda: case.submit(other)) == "override_wrong_files"
+    assert refusal_of(case, lambda: case.submit(other)) == "override_wrong_files"
 
 
 def test_an_override_of_a_pass_is_refused(case: Case) -> None:
     passed = case.stand.proved("two")
     other = replace(case.override, fail_proof_id=passed.statement_id)
-    assert refused(case, lambda: case.submit(other)) == "override_of_pass"
+    assert refusal_of(case, lambda: case.submit(other)) == "override_of_pass"
 
 
 def test_an_override_of_an_unknown_proof_is_refused(case: Case) -> None:
@@ -234,42 +238,43 @@ def test_an_override_of_an_unknown_proof_is_refused(case: Case) -> None:
 
 def test_an_override_that_has_expired_is_refused(case: Case) -> None:
     case.stand.time.pass_by(3_600 * SECOND)
-    assert refused(case, case.submit) == "override_expired"
+    assert refusal_of(case, case.submit) == "override_expired"
 
 
 def test_an_override_from_the_future_is_refused(case: Case) -> None:
     later = case.stand.time.wall + 600 * SECOND
     other = replace(case.override, issued_at=later, expires_at=later + SECOND)
-    assert refused(case, lambda: case.submit(other)) == "statement_from_future"
+    assert refusal_of(case, lambda: case.submit(other)) == "statement_from_future"
 
 
 def test_an_override_from_another_domain_is_refused(case: Case) -> None:
-    assert refused(case, lambda: case.submit(domain="risk")) == "domain_wrong"
+    assert refusal_of(case, lambda: case.submit(domain="risk")) == "domain_wrong"
 
 
-def test_an_override_that_was_taken_is_not_shown_to_another_domain_that_sends_it(case: Case) -> None:
+def test_an_accepted_override_that_another_domain_submits_is_refused(case: Case) -> None:
     envelope = signed_override(case.override)
-    case.hand_in(envelope, domain="sales")
-    assert code_of(lambda: case.hand_in(envelope, domain="risk"), NotAllowedError) == "domain_wrong"
+    case.submit_envelope(envelope, domain="sales")
+    assert code_of(lambda: case.submit_envelope(envelope, domain="risk"), NotAllowedError) == "domain_wrong"
 
 
-def test_a_proof_that_was_overridden_says_so_wherever_it_is_listed(case: Case) -> None:
+def test_a_proof_that_was_overridden_shows_its_override_wherever_it_is_listed(case: Case) -> None:
     other = case.stand.proved("two", passed=False)
     override_id = case.submit().override_id
     grant = case.stand.grant(Role.CONSUMER, "sales")
     proofs = case.stand.notary.proofs
-    flagged = {view.proof_id: view.override_id for view in proofs.listed(grant)}
+    flagged = {view.proof_id: view.override_id for view in proofs.list_proofs(grant)}
     assert flagged == {case.recorded.statement_id: override_id, other.statement_id: None}
     assert proofs.get(case.recorded.statement_id, grant).override_id == override_id
 
 
 def test_overrides_are_counted_and_listed_for_their_domain(case: Case) -> None:
-    assert (count_overrides(case.stand.notary), case.stand.notary.overrides.listed(case.stand.grant())) == (0, [])
+    notary = case.stand.notary
+    assert (count_overrides(notary), notary.overrides.list_overrides(case.stand.grant())) == (0, [])
     view = case.submit()
-    listed = case.stand.notary.overrides.listed
+    list_overrides = case.stand.notary.overrides.list_overrides
     assert count_overrides(case.stand.notary) == 1
-    assert listed(case.stand.grant(domain="sales")) == listed(case.stand.grant()) == [view]
-    assert listed(case.stand.grant(domain="risk")) == []
+    assert list_overrides(case.stand.grant(domain="sales")) == list_overrides(case.stand.grant()) == [view]
+    assert list_overrides(case.stand.grant(domain="risk")) == []
 
 
 def test_one_override_is_shown_to_its_domain_only(case: Case) -> None:
@@ -280,7 +285,7 @@ def test_one_override_is_shown_to_its_domain_only(case: Case) -> None:
     assert code_of(lambda: get(fixed("none"), case.stand.grant())) == "override_unknown"
 
 
-def test_an_override_waives_nothing_of_the_proof_itself(case: Case) -> None:
+def test_an_override_does_not_change_its_proof(case: Case) -> None:
     before = case.stand.notary.proofs.envelope(case.recorded.statement_id, case.stand.grant())
     case.submit()
     view = case.stand.notary.proofs.get(case.recorded.statement_id, case.stand.grant())

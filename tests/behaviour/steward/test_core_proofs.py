@@ -1,4 +1,4 @@
-"""Proofs at the Steward: said once for a nonce, kept for ever, shown to their domain, checked offline, opened late."""
+"""Proofs: one for each nonce, shown to their domain, checked offline; keys are released after the attempt has ended."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def code_of(call: Callable[[], object]) -> str:
 
 def record(stand: Stand, core: ProofCore, *, epoch: int = 1, **changes: Any) -> RecordedProof:
     """As `Stand.record`, for a workload of that epoch."""
-    asked: dict[str, Any] = {"context": context_of(core, epoch), "lifetime_micros": 3_600 * SECOND} | changes
+    options: dict[str, Any] = {"context": context_of(core, epoch), "lifetime_micros": 3_600 * SECOND} | changes
     passed = core.verdict.passed
-    return stand.notary.proofs.record(core, commitments(passed=passed), storage=Storage.OPEN, **asked)
+    return stand.notary.proofs.record(core, commitments(passed=passed), storage=Storage.OPEN, **options)
 
 
 def end(stand: Stand, core: ProofCore, to: AttemptState = AttemptState.VERIFICATION_FAILED) -> None:
@@ -72,7 +72,7 @@ def end(stand: Stand, core: ProofCore, to: AttemptState = AttemptState.VERIFICAT
 
 def count(stand: Stand) -> tuple[int, int]:
     """How many proofs are listed, and how many entries the log has."""
-    return len(stand.notary.proofs.listed(stand.grant())), stand.notary.log.size()
+    return len(stand.notary.proofs.list_proofs(stand.grant())), stand.notary.log.size()
 
 
 def test_a_recorded_proof_verifies_under_the_trust_root(stand: Stand) -> None:
@@ -82,41 +82,41 @@ def test_a_recorded_proof_verifies_under_the_trust_root(stand: Stand) -> None:
     assert (proof.core, proof.proof_ids) == (core_of("one"), (recorded.statement_id,))
 
 
-def test_a_proof_says_what_is_the_notarys_own(stand: Stand) -> None:
+def test_a_proof_has_the_notarys_name_epoch_isolation_storage_and_lifetime(stand: Stand) -> None:
     recorded = stand.proved()
     root = stand.notary.trust.current()
-    (said,) = verify_threshold([recorded.envelope], root, threshold=1, now=stand.time.wall).statements
-    part = said.predicate.notary
+    (statement,) = verify_threshold([recorded.envelope], root, threshold=1, now=stand.time.wall).statements
+    part = statement.predicate.notary
     assert (part.notary, part.epoch, part.isolation, part.storage) == (NOTARY, 1, stand.config.isolation, Storage.OPEN)
     assert part.expires_at - part.issued_at == 3_600 * SECOND
 
 
-def test_the_same_proof_again_is_the_same_answer_and_no_new_entry(stand: Stand) -> None:
+def test_recording_a_proof_again_returns_it_and_adds_no_entry(stand: Stand) -> None:
     first = stand.proved()
     before = count(stand)
     stand.time.pass_by(SECOND)
     assert (stand.record(core_of("one")), count(stand)) == (first, before)
 
 
-def test_the_same_answer_still_comes_after_the_attempt_has_moved_on(stand: Stand) -> None:
+def test_recording_a_proof_again_returns_it_even_after_the_attempt_has_ended(stand: Stand) -> None:
     first = stand.proved()
     end(stand, core_of("one"), AttemptState.ROLLED_BACK)
     assert stand.record(core_of("one")) == first
 
 
-def test_of_two_same_calls_at_once_both_get_the_one_answer(stand: Stand) -> None:
+def test_a_proof_that_several_threads_record_at_once_is_stored_once(stand: Stand) -> None:
     core = stand.verifying()
     barrier = threading.Barrier(4)
     answers: list[object] = []
 
-    def say() -> None:
+    def record_one() -> None:
         barrier.wait()
         try:
             answers.append(stand.record(core))
         except PvdmError as error:
             answers.append(error.reason)
 
-    threads = [threading.Thread(target=say) for _ in range(4)]
+    threads = [threading.Thread(target=record_one) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -164,7 +164,7 @@ def test_a_proof_that_names_another_workload_chunk_or_number_is_refused(stand: S
 
 
 @pytest.mark.parametrize("field", ["epoch", "workload_id", "chunk_id", "attempt_id", "nonce"])
-def test_keys_of_another_attempt_cannot_stand_beside_a_proof(stand: Stand, field: str) -> None:
+def test_a_proof_with_the_key_context_of_another_attempt_is_refused(stand: Stand, field: str) -> None:
     core = stand.verifying()
     others: dict[str, Any] = {"epoch": 2, "attempt_id": fixed("x", 16), "nonce": fixed("y", 16)}
     context = replace(context_of(core, 1), **{field: others.get(field, "x")})
@@ -178,7 +178,7 @@ def test_a_fail_proof_is_kept_like_any_other(stand: Stand) -> None:
     assert stand.notary.proofs.envelope(recorded.statement_id, stand.grant()) == recorded.envelope
 
 
-def test_a_view_says_what_the_proof_says(stand: Stand) -> None:
+def test_a_view_has_the_facts_of_its_proof(stand: Stand) -> None:
     recorded = stand.proved()
     view = stand.notary.proofs.get(recorded.statement_id, stand.grant())
     core = core_of("one")
@@ -201,49 +201,49 @@ def test_a_view_says_what_the_proof_says(stand: Stand) -> None:
 def test_a_listing_shows_the_own_domain_newest_first(stand: Stand) -> None:
     one, two = stand.proved("one", domain="sales"), stand.proved("two", domain="sales")
     risk = stand.proved("three", domain="risk")
-    assert listed(stand, "sales") == [two.statement_id, one.statement_id]
-    assert listed(stand, "risk") == [risk.statement_id]
-    assert listed(stand, "*") == [risk.statement_id, two.statement_id, one.statement_id]
+    assert list_proof_ids(stand, "sales") == [two.statement_id, one.statement_id]
+    assert list_proof_ids(stand, "risk") == [risk.statement_id]
+    assert list_proof_ids(stand, "*") == [risk.statement_id, two.statement_id, one.statement_id]
 
 
-def listed(stand: Stand, domain: str, **asked: Any) -> list[str]:
+def list_proof_ids(stand: Stand, domain: str, **options: Any) -> list[str]:
     grant = stand.grant(Role.PUBLISHER, domain, "someone")
-    return [view.proof_id for view in stand.notary.proofs.listed(grant, **asked)]
+    return [view.proof_id for view in stand.notary.proofs.list_proofs(grant, **options)]
 
 
-def test_a_listing_is_asked_for_by_workload_attempt_and_place(stand: Stand) -> None:
+def test_proofs_can_be_listed_by_workload_attempt_and_position(stand: Stand) -> None:
     one, two = stand.proved("one"), stand.proved("two")
-    assert listed(stand, "*", workload_id="work-one") == [one.statement_id]
-    assert listed(stand, "*", attempt_id=core_of("two").attempt.attempt_id) == [two.statement_id]
-    assert listed(stand, "*", after=two.log_index) == [one.statement_id]
-    assert listed(stand, "*", count=1) == [two.statement_id]
+    assert list_proof_ids(stand, "*", workload_id="work-one") == [one.statement_id]
+    assert list_proof_ids(stand, "*", attempt_id=core_of("two").attempt.attempt_id) == [two.statement_id]
+    assert list_proof_ids(stand, "*", after=two.log_index) == [one.statement_id]
+    assert list_proof_ids(stand, "*", count=1) == [two.statement_id]
 
 
 @pytest.mark.parametrize("method", ["get", "envelope", "bundle"])
 def test_a_proof_of_another_domain_is_refused(stand: Stand, method: str) -> None:
     recorded = stand.proved(domain="sales")
-    asked = getattr(stand.notary.proofs, method)
-    assert code_of(lambda: asked(recorded.statement_id, stand.grant(Role.PUBLISHER, "risk"))) == "domain_wrong"
+    read = getattr(stand.notary.proofs, method)
+    assert code_of(lambda: read(recorded.statement_id, stand.grant(Role.PUBLISHER, "risk"))) == "domain_wrong"
 
 
 @pytest.mark.parametrize("method", ["get", "envelope", "bundle"])
 def test_an_unknown_proof_is_an_error(stand: Stand, method: str) -> None:
-    asked = getattr(stand.notary.proofs, method)
-    assert code_of(lambda: asked(fixed("no proof"), stand.grant())) == "proof_unknown"
+    read = getattr(stand.notary.proofs, method)
+    assert code_of(lambda: read(fixed("no proof"), stand.grant())) == "proof_unknown"
 
 
 def test_a_token_for_one_attempt_sees_the_proofs_of_that_attempt_only(stand: Stand) -> None:
     one, two = stand.proved("one"), stand.proved("two")
     own = core_of("one").attempt.attempt_id
     _, grant = attempt_token(stand.notary.access, stand.grant(Role.PRODUCER, "sales"), own)
-    assert [view.proof_id for view in stand.notary.proofs.listed(grant)] == [one.statement_id]
+    assert [view.proof_id for view in stand.notary.proofs.list_proofs(grant)] == [one.statement_id]
     assert code_of(lambda: stand.notary.proofs.get(two.statement_id, grant)) == "token_of_other_attempt"
     other = core_of("two").attempt.attempt_id
-    assert code_of(lambda: stand.notary.proofs.listed(grant, attempt_id=other)) == "token_of_other_attempt"
+    assert code_of(lambda: stand.notary.proofs.list_proofs(grant, attempt_id=other)) == "token_of_other_attempt"
 
 
 @pytest.mark.parametrize(
-    ("profile", "role", "shown"),
+    ("profile", "role", "rows"),
     [
         (Profile.T, Role.PRODUCER, None),
         (Profile.T, Role.AUDITOR, 48_210),
@@ -252,27 +252,27 @@ def test_a_token_for_one_attempt_sees_the_proofs_of_that_attempt_only(stand: Sta
     ],
     ids=lambda value: getattr(value, "value", str(value)),
 )
-def test_a_producer_under_profile_t_is_shown_no_counts(
-    stand: Stand, profile: Profile, role: Role, shown: int | None
+def test_under_profile_t_a_producer_sees_no_row_counts(
+    stand: Stand, profile: Profile, role: Role, rows: int | None
 ) -> None:
     core = stand.verifying()
     recorded = stand.record(replace(core, method=replace(core.method, profile=profile)))
     grant = stand.grant(role, "sales", "someone")
-    (view,) = stand.notary.proofs.listed(grant)
+    (view,) = stand.notary.proofs.list_proofs(grant)
     assert view == stand.notary.proofs.get(recorded.statement_id, grant)
-    assert (view.rows_intent, view.rows_staged, view.profile) == (shown, shown, profile.value)
+    assert (view.rows_intent, view.rows_staged, view.profile) == (rows, rows, profile.value)
 
 
-def checker(stand: Stand) -> KnownLog:
+def known_log(stand: Stand) -> KnownLog:
     return KnownLog(LOG_ORIGIN, tuple(log_keys(stand.notary.epochs.book(), LOG_ORIGIN)))
 
 
-def test_a_bundle_is_checked_without_asking_anybody(stand: Stand) -> None:
+def test_a_bundle_is_checked_offline(stand: Stand) -> None:
     recorded = stand.proved("one")
     stand.proved("two")
     bundle = stand.notary.proofs.bundle(recorded.statement_id, stand.grant())
     root = stand.notary.trust.current()
-    checked = check_bundle(bundle, root, checker(stand), threshold=1, now=stand.time.wall)
+    checked = check_bundle(bundle, root, known_log(stand), threshold=1, now=stand.time.wall)
     assert checked.proof.proof_ids == (recorded.statement_id,)
     assert checked.logged_at == (stand.time.wall,)
 
@@ -281,8 +281,8 @@ def test_a_bundle_from_another_log_is_refused(stand: Stand, tmp_path: Path) -> N
     bundle = stand.notary.proofs.bundle(stand.proved().statement_id, stand.grant())
     with stand_at(tmp_path / "other", own_keys=True) as other:
         root = stand.notary.trust.current()
-        code = code_of(lambda: check_bundle(bundle, root, checker(other), threshold=1, now=stand.time.wall))
-    assert code == "note_key_unknown"
+        reason = code_of(lambda: check_bundle(bundle, root, known_log(other), threshold=1, now=stand.time.wall))
+    assert reason == "note_key_unknown"
 
 
 def test_the_keys_of_an_ended_attempt_are_those_derived_directly(stand: Stand) -> None:
@@ -298,7 +298,7 @@ def test_the_keys_of_an_ended_attempt_are_those_derived_directly(stand: Stand) -
         assert hmac.compare_digest(commitment.reveal(), service.commitment_key(context, name).reveal())
 
 
-def test_opening_a_proof_leaves_a_note_in_the_step_log(stand: Stand) -> None:
+def test_opening_a_proof_is_recorded_in_the_step_log(stand: Stand) -> None:
     recorded = stand.proved(passed=False)
     end(stand, core_of("one"))
     grant = stand.grant(Role.AUDITOR, "*", "auditor-ann")
@@ -311,10 +311,10 @@ def test_opening_a_proof_leaves_a_note_in_the_step_log(stand: Stand) -> None:
     )
 
 
-def test_an_attempt_that_has_not_ended_is_not_opened(stand: Stand) -> None:
+def test_the_keys_of_an_attempt_that_has_not_ended_are_not_released(stand: Stand) -> None:
     recorded = stand.proved()
-    opening = stand.notary.proofs.open
-    assert code_of(lambda: opening(recorded.statement_id, stand.grant(), reason="early")) == "attempt_not_closed"
+    open_proof = stand.notary.proofs.open
+    assert code_of(lambda: open_proof(recorded.statement_id, stand.grant(), reason="early")) == "attempt_not_closed"
     with stand.notary.ledger.read() as unit:
         assert [event.kind for event in events.history(unit, "proofs", recorded.statement_id)] == ["insert"]
 
@@ -323,8 +323,8 @@ def test_an_attempt_that_has_not_ended_is_not_opened(stand: Stand) -> None:
 def test_opening_a_proof_needs_a_reason(stand: Stand, reason: str) -> None:
     recorded = stand.proved(passed=False)
     end(stand, core_of("one"))
-    opening = stand.notary.proofs.open
-    assert code_of(lambda: opening(recorded.statement_id, stand.grant(), reason=reason)) == "reason_missing"
+    open_proof = stand.notary.proofs.open
+    assert code_of(lambda: open_proof(recorded.statement_id, stand.grant(), reason=reason)) == "reason_missing"
 
 
 def test_another_domains_proof_is_not_opened(stand: Stand) -> None:
@@ -338,12 +338,12 @@ def test_a_proof_without_a_digest_has_nothing_to_open(stand: Stand) -> None:
     core = stand.verifying()
     recorded = record(stand, failed(core), context=None)
     end(stand, core)
-    opening = stand.notary.proofs.open
-    assert code_of(lambda: opening(recorded.statement_id, stand.grant(), reason="audit")) == "proof_without_digest"
+    open_proof = stand.notary.proofs.open
+    assert code_of(lambda: open_proof(recorded.statement_id, stand.grant(), reason="audit")) == "proof_without_digest"
 
 
-def rotated(stand: Stand) -> TrustRoot:
-    """Epoch 2 is ACTIVE and epoch 1 RETIRED, under a trust root that names both."""
+def rotate(stand: Stand) -> TrustRoot:
+    """Make epoch 2 ACTIVE and epoch 1 RETIRED; returns the trust root, which names both."""
     notary = stand.notary
     notary.epochs.create("rotation")
     book, current = notary.epochs.book(), notary.trust.current()
@@ -355,44 +355,47 @@ def rotated(stand: Stand) -> TrustRoot:
 
 def test_a_workload_stays_on_its_epoch_through_a_rotation(stand: Stand) -> None:
     core = stand.verifying()
-    root = rotated(stand)
+    root = rotate(stand)
     recorded = record(stand, core, epoch=1)
     proof = verify_threshold([recorded.envelope], root, threshold=1, now=stand.time.wall)
-    (said,) = proof.statements
-    assert (said.predicate.notary.epoch, said.key.public) == (1, stand.notary.keys.public_key(KeyRole.SIGNING, 1))
+    (statement,) = proof.statements
+    assert (statement.predicate.notary.epoch, statement.key.public) == (
+        1,
+        stand.notary.keys.public_key(KeyRole.SIGNING, 1),
+    )
     require_epoch(proof, 1)
 
 
 def test_a_workload_that_opens_after_the_rotation_is_of_the_new_epoch(stand: Stand) -> None:
-    rotated(stand)
+    rotate(stand)
     recorded = record(stand, stand.verifying("two"), epoch=2)
     assert stand.notary.proofs.get(recorded.statement_id, stand.grant()).epoch == 2
 
 
 def test_a_proof_of_a_revoked_epoch_is_not_recorded(stand: Stand) -> None:
     core = stand.verifying()
-    rotated(stand)
+    rotate(stand)
     stand.notary.epochs.revoke(1, "leaked")
     before = stand.notary.log.size()
     assert code_of(lambda: record(stand, core, epoch=1)) == "epoch_revoked"
     assert stand.notary.log.size() == before
 
 
-def test_outstanding_proofs_die_with_the_epoch(stand: Stand) -> None:
+def test_a_proof_of_an_earlier_epoch_does_not_count_for_a_later_one(stand: Stand) -> None:
     recorded = stand.proved()
-    root = rotated(stand)
+    root = rotate(stand)
     proof = verify_threshold([recorded.envelope], root, threshold=1, now=stand.time.wall)
     assert code_of(lambda: require_epoch(proof, 2)) == "proof_wrong_epoch"
 
 
-def test_outstanding_proofs_die_with_the_revoked_key(stand: Stand) -> None:
+def test_an_unused_proof_is_refused_after_its_key_was_revoked(stand: Stand) -> None:
     recorded = stand.proved()
-    root = rotated(stand)
+    root = rotate(stand)
     stand.notary.epochs.revoke(1, "leaked")
     old = stand.notary.keys.public_key(KeyRole.SIGNING, 1).key_id
     keys = tuple(replace(key, revoked_at=stand.time.wall) if key.key_id == old else key for key in root.keys)
-    dead = replace(root, version=3, previous_sha256=root.sha256, keys=keys)
-    stand.notary.trust.accept(signed_root(dead))
+    revoking = replace(root, version=3, previous_sha256=root.sha256, keys=keys)
+    stand.notary.trust.accept(signed_root(revoking))
     current = stand.notary.trust.current()
-    asked = [recorded.envelope]
-    assert code_of(lambda: verify_threshold(asked, current, threshold=1, now=stand.time.wall)) == "key_revoked"
+    envelopes = [recorded.envelope]
+    assert code_of(lambda: verify_threshold(envelopes, current, threshold=1, now=stand.time.wall)) == "key_revoked"

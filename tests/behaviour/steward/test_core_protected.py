@@ -1,4 +1,7 @@
-"""What is protected now, at the Steward: tables that were born so too, since when, and by whose word."""
+"""The list of what is protected now: since when, and by which signed protection.
+
+A table that was created in a protected namespace has no signed protection of its own.
+"""
 
 from __future__ import annotations
 
@@ -23,28 +26,28 @@ def scene() -> Iterator[Scene]:
 
 
 @pytest.fixture
-def either(ledger_url: str, tmp_path: Path) -> Iterator[Scene]:
-    """The scene on each database in turn."""
+def db_scene(ledger_url: str, tmp_path: Path) -> Iterator[Scene]:
+    """The scene on SQLite and PostgreSQL in turn."""
     with scene_at(tmp_path, ledger_url=ledger_url) as made:
         yield made
 
 
-def test_what_is_protected_now_is_listed_with_its_origin(either: Scene) -> None:
-    first = either.protect()
-    by = either.protect(either.namespace_protection())
-    born = either.make("born").row
-    either.protect(either.namespace_protection(action=UNPROTECT))
-    either.make("free")
-    desk, grant = either.notary.protections, either.grant()
+def test_protected_tables_are_listed_with_the_protection_that_applies(db_scene: Scene) -> None:
+    first = db_scene.protect()
+    of_namespace = db_scene.protect(db_scene.namespace_protection())
+    created = db_scene.make("born").row
+    db_scene.protect(db_scene.namespace_protection(action=UNPROTECT))
+    db_scene.make("free")
+    desk, grant = db_scene.notary.protections, db_scene.grant()
     found = {each.name: each for each in desk.list_protected(grant, "table", count=9)}
     assert [*found] == ["born", "orders"]
     assert (found["orders"].protection_id, found["born"].protection_id) == (first.protection_id, None)
-    assert (found["born"].id, found["born"].levels, found["born"].contract_sha256) == (born.table_uuid, SALES, HASH)
+    assert (found["born"].id, found["born"].levels, found["born"].contract_sha256) == (created.table_uuid, SALES, HASH)
     assert desk.list_protected(grant, "namespace", count=9) == []
-    assert by.action.value == "protect"
+    assert of_namespace.action.value == "protect"
 
 
-def test_a_table_that_was_protected_again_is_so_since_then(scene: Scene) -> None:
+def test_a_table_that_was_protected_again_is_listed_with_its_second_protection(scene: Scene) -> None:
     first = scene.protect()
     scene.protect(scene.protection(action=UNPROTECT))
     assert scene.notary.protections.list_protected(scene.grant(), "table", count=9) == []
@@ -55,8 +58,8 @@ def test_a_table_that_was_protected_again_is_so_since_then(scene: Scene) -> None
     assert found.since_micros >= scene.now
 
 
-def test_an_unprotection_is_not_the_origin_of_a_later_protection(scene: Scene) -> None:
-    """After a restore a table can come back into a protected namespace although its newest word is its unprotection."""
+def test_a_protected_table_whose_last_approval_is_an_unprotection_has_no_protection_id(scene: Scene) -> None:
+    """After a restore the protection of its namespace can apply to a table that was unprotected before."""
     scene.protect()
     scene.protect(scene.protection(action=UNPROTECT))
     row = scene.found().row
@@ -65,36 +68,36 @@ def test_an_unprotection_is_not_the_origin_of_a_later_protection(scene: Scene) -
     assert found.protection_id is None
 
 
-def test_another_contract_by_a_migration_leaves_the_origin(scene: Scene) -> None:
+def test_a_migration_to_another_contract_leaves_the_protection_id(scene: Scene) -> None:
     first = scene.protect()
     scene.migrate(scene.migration(contract=OTHER_CONTRACT))
     (found,) = scene.notary.protections.list_protected(scene.grant(), "table", count=9)
     assert (found.contract_sha256, found.protection_id) == (OTHER_HASH, first.protection_id)
 
 
-def test_a_page_of_what_is_protected_goes_on_behind_the_last_one(either: Scene) -> None:
+def test_a_page_of_what_is_protected_begins_after_the_given_name(db_scene: Scene) -> None:
     for levels in (SALES, ("risk",)):
-        either.protect(either.namespace_protection(levels=levels))
+        db_scene.protect(db_scene.namespace_protection(levels=levels))
         for name in ("a", "b"):
-            either.make(name, levels=levels)
-    desk, grant = either.notary.protections, either.grant()
-    whole = desk.list_protected(grant, "table", count=9)
-    assert [(each.levels, each.name) for each in whole] == [
+            db_scene.make(name, levels=levels)
+    desk, grant = db_scene.notary.protections, db_scene.grant()
+    listed = desk.list_protected(grant, "table", count=9)
+    assert [(each.levels, each.name) for each in listed] == [
         (("risk",), "a"), (("risk",), "b"), (SALES, "a"), (SALES, "b")
     ]  # fmt: skip
     for at in range(3):
-        assert desk.list_protected(grant, "table", after=(*whole[at].levels, str(whole[at].name)), count=1) == [
-            whole[at + 1]
+        assert desk.list_protected(grant, "table", after=(*listed[at].levels, str(listed[at].name)), count=1) == [
+            listed[at + 1]
         ]
-    assert desk.list_protected(grant, "table", levels=SALES, count=9) == whole[2:]
-    assert desk.list_protected(grant, "table", levels=SALES, name="b", count=9) == whole[3:]
-    spaces = desk.list_protected(grant, "namespace", count=9)
-    assert [each.levels for each in spaces] == [("risk",), SALES]
-    assert desk.list_protected(grant, "namespace", after=("risk",), count=9) == spaces[1:]
-    assert desk.list_protected(grant, "namespace", levels=("risk",), count=9) == spaces[:1]
+    assert desk.list_protected(grant, "table", levels=SALES, count=9) == listed[2:]
+    assert desk.list_protected(grant, "table", levels=SALES, name="b", count=9) == listed[3:]
+    protected_namespaces = desk.list_protected(grant, "namespace", count=9)
+    assert [each.levels for each in protected_namespaces] == [("risk",), SALES]
+    assert desk.list_protected(grant, "namespace", after=("risk",), count=9) == protected_namespaces[1:]
+    assert desk.list_protected(grant, "namespace", levels=("risk",), count=9) == protected_namespaces[:1]
 
 
-def test_a_dropped_table_is_not_protected_now(scene: Scene) -> None:
+def test_a_dropped_table_is_not_listed(scene: Scene) -> None:
     scene.protect()
     scene.protect(scene.protection(action=UNPROTECT))
     scene.notary.catalog.tables.drop(scene.grant(), SALES, "orders")

@@ -52,23 +52,23 @@ class Pair:
             stand.notary.close()
 
     def at_once(self, *works: Callable[[], object]) -> list[object]:
-        """What each of these gave, or the code of its error, when all were started together."""
+        """Run these at the same time; returns each result, or the reason of its error."""
         barrier = threading.Barrier(len(works))
-        found: list[object] = [None] * len(works)
+        results: list[object] = [None] * len(works)
 
-        def run(place: int, work: Callable[[], object]) -> None:
+        def run(index: int, work: Callable[[], object]) -> None:
             barrier.wait()
             try:
-                found[place] = work()
+                results[index] = work()
             except PvdmError as error:
-                found[place] = error.reason
+                results[index] = error.reason
 
         threads = [threading.Thread(target=run, args=pair) for pair in enumerate(works)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        return found
+        return results
 
 
 def pair_at(one: StewardConfig, two: StewardConfig, folder: Path) -> Pair:
@@ -81,34 +81,34 @@ def pair_at(one: StewardConfig, two: StewardConfig, folder: Path) -> Pair:
 
 @pytest.fixture(params=["one-outside", "two-outsides"])
 def pair(request: pytest.FixtureRequest, postgresql: Postgresql) -> Iterator[Pair]:
-    """Keys in one keystore file; the checkpoint outside in one file, or in one each."""
+    """Keys in one keystore file; one outside checkpoint for both Stewards, or one for each."""
     with memory_folder() as folder:
-        url, keys = postgresql.fresh("template0"), FileKeys(folder / "keys")
+        url, keys = postgresql.create_database("template0"), FileKeys(folder / "keys")
         one, two = (config_at(folder / name, ledger_url=url, keys=keys) for name in ("one", "two"))
         if request.param == "one-outside":
             two = replace(two, outside_path=one.outside_path)
-        made = pair_at(one, two, folder)
-        yield made
-        made.close()
+        stewards = pair_at(one, two, folder)
+        yield stewards
+        stewards.close()
 
 
 @pytest.fixture
 def kms_pair(postgresql: Postgresql, kms_endpoint: str) -> Iterator[Pair]:
     """Keys in KMS; the epoch book is in the ledger."""
     with memory_folder() as folder:
-        url, keys = postgresql.fresh("template0"), KmsSettings(REGION, kms_endpoint)
+        url, keys = postgresql.create_database("template0"), KmsSettings(REGION, kms_endpoint)
         one, two = (config_at(folder / name, ledger_url=url, keys=keys) for name in ("one", "two"))
-        made = pair_at(one, two, folder)
-        yield made
-        made.close()
+        stewards = pair_at(one, two, folder)
+        yield stewards
+        stewards.close()
 
 
 def proofs_by(stand: Stand, name: str, count: int) -> Callable[[], list[str]]:
     return lambda: [stand.proved(f"{name}-{number}").statement_id for number in range(count)]
 
 
-def require_sound(pair: Pair, proof_ids: list[str], folder: Path) -> None:
-    """The log has no gap, each statement is in it once, and both outsides lie on it."""
+def assert_sound(pair: Pair, proof_ids: list[str], folder: Path) -> None:
+    """The log has no gap, each statement is in it once, and both outside checkpoints are its own."""
     notary = pair.one.notary
     with notary.ledger.read() as unit:
         stored = {kind: statements.of_kind(unit, kind) for kind in StatementKind}
@@ -129,32 +129,32 @@ def test_two_stewards_that_record_at_once_share_one_log(pair: Pair, tmp_path: Pa
     answers = pair.at_once(proofs_by(pair.one, "one", 25), proofs_by(pair.two, "two", 25))
     proof_ids = [proof_id for answer in answers if isinstance(answer, list) for proof_id in answer]
     assert len(proof_ids) == 50, answers
-    require_sound(pair, proof_ids, tmp_path / "export")
+    assert_sound(pair, proof_ids, tmp_path / "export")
     for stand in (pair.one, pair.two):
         stand.reopen()
         outside = stand.config.outside_path.read_bytes()
         assert outside == stand.notary.log.checkpoint()
 
 
-def test_of_the_same_proof_to_two_stewards_at_once_both_give_one_answer(pair: Pair) -> None:
+def test_two_stewards_that_record_the_same_proof_at_once_store_it_once(pair: Pair) -> None:
     core = pair.one.verifying()
     first, second = pair.at_once(lambda: pair.one.record(core), lambda: pair.two.record(core))
     assert first == second
     assert pair.one.notary.log.size() == 4
 
 
-def test_what_one_steward_revokes_the_other_refuses(pair: Pair) -> None:
+def test_a_token_that_one_steward_revokes_is_refused_by_the_other(pair: Pair) -> None:
     text, grant = pair.one.token()
     assert pair.two.notary.access.authenticate(text) == grant
     pair.two.notary.access.revoke(grant.token_id)
     assert pair.at_once(lambda: pair.one.notary.access.authenticate(text)) == ["token_revoked"]
 
 
-def test_a_steward_answers_for_what_the_other_recorded(pair: Pair) -> None:
+def test_a_steward_shows_proofs_that_the_other_recorded(pair: Pair) -> None:
     recorded = pair.one.proved()
     grant = pair.two.grant(Role.AUDITOR)
     assert pair.two.notary.proofs.envelope(recorded.statement_id, grant) == recorded.envelope
-    assert pair.two.notary.proofs.listed(grant)[0].proof_id == recorded.statement_id
+    assert pair.two.notary.proofs.list_proofs(grant)[0].proof_id == recorded.statement_id
 
 
 def rotate(stand: Stand) -> None:
@@ -170,7 +170,7 @@ def test_with_the_epoch_book_in_the_ledger_two_stewards_record_at_once(kms_pair:
     answers = pair.at_once(proofs_by(pair.one, "one", 5), proofs_by(pair.two, "two", 5))
     proof_ids = [proof_id for answer in answers if isinstance(answer, list) for proof_id in answer]
     assert len(proof_ids) == 10, answers
-    require_sound(pair, proof_ids, tmp_path / "export")
+    assert_sound(pair, proof_ids, tmp_path / "export")
 
 
 def test_with_the_epoch_book_in_the_ledger_a_rotation_is_seen_by_both(kms_pair: Pair, tmp_path: Path) -> None:
@@ -187,26 +187,26 @@ def test_with_the_epoch_book_in_the_ledger_a_rotation_is_seen_by_both(kms_pair: 
     two.notary.epochs.revoke(1, "leaked")
     assert kms_pair.at_once(lambda: one.notary.keys.epoch_for(1)) == ["epoch_revoked"]
     two.reopen()
-    require_sound(kms_pair, [before.statement_id, after.statement_id], tmp_path / "export")
+    assert_sound(kms_pair, [before.statement_id, after.statement_id], tmp_path / "export")
 
 
-def test_with_the_epoch_book_in_the_ledger_two_epochs_made_at_once_are_two(kms_pair: Pair) -> None:
+def test_with_the_epoch_book_in_the_ledger_two_epochs_created_at_once_get_two_numbers(kms_pair: Pair) -> None:
     one, two = kms_pair.one, kms_pair.two
-    made = kms_pair.at_once(
+    numbers = kms_pair.at_once(
         lambda: one.notary.epochs.create("one")[0].epoch, lambda: two.notary.epochs.create("two")[0].epoch
     )
-    assert sorted(map(str, made)) == ["2", "3"]
+    assert sorted(map(str, numbers)) == ["2", "3"]
     with one.notary.ledger.read() as unit:
         assert len(statements.of_kind(unit, StatementKind.EPOCH)) == 4
 
 
-def test_with_the_epoch_book_in_the_ledger_a_handle_is_redeemed_once_over_both(kms_pair: Pair) -> None:
+def test_with_the_epoch_book_in_the_ledger_one_redemption_of_a_handle_counts_for_both(kms_pair: Pair) -> None:
     one, two = kms_pair.one, kms_pair.two
     core = one.verifying()
     handle = one.notary.handles.issue("job-1", redemptions=1)
     two.notary.handles.freeze("job-1", context_of(core, 1))
-    given = kms_pair.at_once(
+    results = kms_pair.at_once(
         lambda: len(one.notary.handles.redeem(handle, job_id="job-1", worker="a")),
         lambda: len(two.notary.handles.redeem(handle, job_id="job-1", worker="b")),
     )
-    assert sorted(map(str, given)) == ["2", "handle_exhausted"]
+    assert sorted(map(str, results)) == ["2", "handle_exhausted"]

@@ -1,4 +1,4 @@
-"""A development Steward: it creates its own operator, helps with small tables, and is never served."""
+"""A development Steward: it creates its own operator, reads and writes small tables, and is never served."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ projections: {identity: [order_id]}
 ORDERS: Any = pa.table({"order_id": pa.array([1, 2, 3], pa.int64()), "town": pa.array(["Ulm", None, "Kiel"])})
 
 
-def develop(folder: Path) -> DevelopmentSteward:
+def start_development(folder: Path) -> DevelopmentSteward:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DevelopmentWarning)
         return pvdm.Steward.development(folder)
@@ -41,16 +41,16 @@ def develop(folder: Path) -> DevelopmentSteward:
 
 @pytest.fixture
 def steward(tmp_path: Path) -> Iterator[DevelopmentSteward]:
-    with develop(tmp_path / "steward") as made:
+    with start_development(tmp_path / "steward") as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevelopmentSteward]:
-    """A Steward with a source of three rows and a protected target, of which nothing is published."""
+    """A Steward with a source of three rows and a protected target, to which nothing is published yet."""
     folder = tmp_path_factory.mktemp("shop")
     (folder / "orders.yaml").write_text(CONTRACT, "utf-8")
-    with develop(folder / "steward") as made:
+    with start_development(folder / "steward") as made:
         made.create_table("raw.orders", ORDERS.schema)
         made.append("raw.orders", ORDERS)
         made.create_table("sales.orders", ORDERS.schema, partition_by=["town"])
@@ -64,19 +64,19 @@ def refusal(work: Callable[[], object]) -> tuple[type[PvdmError], str]:
     return type(caught.value), caught.value.reason
 
 
-def test_the_first_start_says_once_what_it_created(tmp_path: Path) -> None:
-    with pytest.warns(DevelopmentWarning) as told, pvdm.Steward.development(tmp_path / "s") as steward:
+def test_the_first_start_warns_once_about_what_it_created(tmp_path: Path) -> None:
+    with pytest.warns(DevelopmentWarning) as warned, pvdm.Steward.development(tmp_path / "s") as steward:
         assert steward.readiness().ready
-    assert len(told) == 1
-    assert "operator.pem" in str(told[0].message)
-    assert "isolation: embedded" in str(told[0].message)
-    assert told[0].filename == __file__
+    assert len(warned) == 1
+    assert "operator.pem" in str(warned[0].message)
+    assert "isolation: embedded" in str(warned[0].message)
+    assert warned[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         pvdm.Steward.development(tmp_path / "s").close()
 
 
-def test_the_operator_key_is_for_its_owner_alone(steward: DevelopmentSteward) -> None:
+def test_only_their_owner_can_read_operator_key_and_folder(steward: DevelopmentSteward) -> None:
     assert (steward.folder / "operator.pem").stat().st_mode & 0o777 == 0o600
     assert steward.folder.stat().st_mode & 0o777 == 0o700
 
@@ -88,9 +88,9 @@ def test_the_trust_root_names_the_operator_and_no_break_glass_key(steward: Devel
 
 
 def test_a_second_start_has_the_same_operator(tmp_path: Path) -> None:
-    with develop(tmp_path / "s") as steward:
+    with start_development(tmp_path / "s") as steward:
         before = steward.trust_root().chain
-    with develop(tmp_path / "s") as steward:
+    with start_development(tmp_path / "s") as steward:
         assert steward.trust_root().chain == before
 
 
@@ -105,7 +105,7 @@ def test_a_wrong_row_set_is_refused_a_right_one_published_and_its_proof_says_emb
         return shop.read("raw.orders", chunk.source_snapshot_id)
 
     with pvdm.Coordinator(shop) as coordinator:
-        failed = coordinator.execute_workload("w-1", lambda *both: build(*both).slice(1), table="sales.orders")
+        failed = coordinator.execute_workload("w-1", lambda *args: build(*args).slice(1), table="sales.orders")
         assert isinstance(failed, pvdm.VerificationFailed)
         assert shop.read("sales.orders").num_rows == 0
         published = coordinator.repair("w-1", build, reason="the slice is gone")
@@ -121,7 +121,7 @@ def test_a_wrong_row_set_is_refused_a_right_one_published_and_its_proof_says_emb
     assert statement.notary.isolation is Isolation.EMBEDDED
 
 
-def test_a_protected_table_takes_no_rows_past_the_gate(shop: DevelopmentSteward) -> None:
+def test_rows_cannot_be_appended_directly_to_a_protected_table(shop: DevelopmentSteward) -> None:
     assert refusal(lambda: shop.append("sales.orders", ORDERS))[0] is NotAllowedError
 
 
@@ -194,16 +194,16 @@ def test_a_contract_that_is_missing_or_wrong_protects_nothing(steward: Developme
     assert steward.protections() == ()
 
 
-def test_a_folder_of_one_kind_is_never_opened_as_the_other(tmp_path: Path) -> None:
-    develop(tmp_path / "dev").close()
+def test_a_development_folder_is_not_opened_as_embedded_and_an_embedded_one_not_as_development(tmp_path: Path) -> None:
+    start_development(tmp_path / "dev").close()
     pvdm.Steward.embedded(tmp_path / "own").close()
     assert refusal(lambda: pvdm.Steward.embedded(tmp_path / "dev")) == (NotAllowedError, "development_differs")
-    assert refusal(lambda: develop(tmp_path / "own")) == (NotAllowedError, "development_differs")
+    assert refusal(lambda: start_development(tmp_path / "own")) == (NotAllowedError, "development_differs")
     assert not (tmp_path / "own" / "operator.pem").exists()
 
 
 def test_a_development_steward_is_never_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    develop(tmp_path / "dev").close()
+    start_development(tmp_path / "dev").close()
     config = tmp_path / "dev" / "steward.toml"
     assert main(["steward", "serve", "--config", str(config), "--json"]) == 5
     assert json.loads(capsys.readouterr().out)["error"]["reason"] == "development_not_served"

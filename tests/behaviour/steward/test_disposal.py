@@ -1,4 +1,4 @@
-"""What ended attempts leave: quarantined or deleted, branches gone in one commit, and never a file that is live."""
+"""The clean-up after attempts: files are quarantined or deleted, branches removed, and no file in use is touched."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 def live_files(bench: Bench) -> list[Path]:
-    """The data files that main shows."""
+    """The data files of `main`."""
     metadata = bench.state().metadata
     assert metadata.current_snapshot is not None
     found = live_entries(metadata, metadata.current_snapshot, Files())
     return [parse_location(each.data_file.file_path).local for each in found]
 
 
-def give_up(bench: Bench, attempt: Attempt) -> None:
+def roll_back(bench: Bench, attempt: Attempt) -> None:
     notary = bench.scene.notary
 
     def work(unit: Unit) -> None:
@@ -54,14 +54,14 @@ def give_up(bench: Bench, attempt: Attempt) -> None:
     notary.ledger.transact(work, at_micros=notary.clock.now_micros())
 
 
-def own_snapshots(bench: Bench, attempt: Attempt) -> list[int]:
-    shown = {
+def snapshots_outside_main(bench: Bench) -> list[int]:
+    in_main = {
         each.snapshot_id for each in bench.state().metadata.ancestry(bench.state().metadata.current_snapshot_id or 0)
     }
-    return [each.snapshot_id for each in bench.state().metadata.snapshots if each.snapshot_id not in shown]
+    return [each.snapshot_id for each in bench.state().metadata.snapshots if each.snapshot_id not in in_main]
 
 
-def test_what_failed_is_quarantined_outside_the_table_under_its_hash(bench: Bench) -> None:
+def test_files_of_a_failed_attempt_are_quarantined_outside_the_table_under_their_hash(bench: Bench) -> None:
     attempt, paths = bench.staged(ROWS[:50], ROWS[60:])
     hashes = sorted(hashlib.sha256(path.read_bytes()).hexdigest() for path in paths)
     core = bench.verify(attempt)
@@ -72,7 +72,7 @@ def test_what_failed_is_quarantined_outside_the_table_under_its_hash(bench: Benc
     assert not parse_location(attempt.prefix).local.exists()
 
 
-def test_data_that_could_not_be_listed_is_quarantined_all_the_same(bench: Bench) -> None:
+def test_data_files_that_no_readable_manifest_lists_are_quarantined_too(bench: Bench) -> None:
     attempt = bench.attempt()
     (data,) = bench.stage(attempt, ROWS)
     sha256 = hashlib.sha256(data.read_bytes()).hexdigest()
@@ -85,7 +85,7 @@ def test_data_that_could_not_be_listed_is_quarantined_all_the_same(bench: Bench)
     assert bench.left(attempt) == []
 
 
-def test_what_is_too_large_for_the_quarantine_is_named(bench: Bench) -> None:
+def test_a_file_that_is_too_large_for_the_quarantine_is_named_in_the_record(bench: Bench) -> None:
     attempt = bench.attempt()
     bench.stage(attempt, ROWS[:50])
     with (parse_location(attempt.prefix).local / "data" / "huge.parquet").open("wb") as sparse:
@@ -97,16 +97,16 @@ def test_what_is_too_large_for_the_quarantine_is_named(bench: Bench) -> None:
     assert len(bench.quarantined(attempt)) == 1
 
 
-def test_branch_and_own_snapshots_of_what_failed_are_gone_in_one_commit(bench: Bench) -> None:
+def test_branch_and_snapshots_of_a_failed_attempt_are_removed_in_one_commit(bench: Bench) -> None:
     attempt, _ = bench.staged(ROWS[:50])
     before = bench.state().row.revision
     bench.verify(attempt)
     assert attempt.branch not in bench.state().metadata.refs
-    assert own_snapshots(bench, attempt) == []
+    assert snapshots_outside_main(bench) == []
     assert bench.state().row.revision == before + 1
 
 
-def test_main_and_what_it_shows_are_as_they_were(bench: Bench) -> None:
+def test_the_clean_up_after_a_fail_changes_neither_main_nor_its_files(bench: Bench) -> None:
     before = bench.state().metadata.current_snapshot
     attempt, _ = bench.staged(ROWS[:50])
     bench.verify(attempt)
@@ -114,7 +114,7 @@ def test_main_and_what_it_shows_are_as_they_were(bench: Bench) -> None:
     assert all(path.is_file() for path in live_files(bench))
 
 
-def test_where_governance_says_delete_nothing_is_kept(tmp_path: Path) -> None:
+def test_if_the_contract_says_delete_nothing_is_quarantined(tmp_path: Path) -> None:
     with bench_at(tmp_path, on_fail="delete") as bench:
         attempt, _ = bench.staged(ROWS[:50])
         bench.verify(attempt)
@@ -125,34 +125,34 @@ def test_where_governance_says_delete_nothing_is_kept(tmp_path: Path) -> None:
         assert disposed.outcome is DisposalOutcome.DELETED
 
 
-def test_copies_of_what_failed_go_into_quarantine_too(tmp_path: Path) -> None:
+def test_the_copy_of_a_failed_file_is_quarantined(tmp_path: Path) -> None:
     with bench_at(tmp_path, storage="copied") as bench:
         attempt, paths = bench.staged(ROWS[:50])
-        write(paths[0], ROWS[:49])  # what is kept is what was verified, wherever it lies
+        write(paths[0], ROWS[:49])  # the freeze comes later, so these are the bytes that are verified
         bench.verify(attempt)
         assert bench.copies(attempt) == []
         assert len(bench.quarantined(attempt)) == 1
 
 
-@pytest.mark.parametrize("act", [Path.unlink, lambda path: write(path, ROWS)], ids=["removed", "replaced"])
-def test_rows_that_failed_are_kept_though_the_producer_takes_its_file_away(
-    act: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("change", [Path.unlink, lambda path: write(path, ROWS)], ids=["removed", "replaced"])
+def test_failed_rows_are_quarantined_even_if_the_producer_removes_or_replaces_its_file(
+    change: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once the bytes were digested they are evidence, and the producer can still write where it staged them."""
+    """Digested bytes are evidence, but the producer can still write to the folder where it staged them."""
     with bench_at(tmp_path, storage="copied") as bench:
         attempt, (staged,) = bench.staged(ROWS[:50])
         dispose = bench.disposal.dispose
 
-        def late(attempt_id: str) -> object:
-            act(staged)
+        def change_then_dispose(attempt_id: str) -> object:
+            change(staged)
             return dispose(attempt_id)
 
-        monkeypatch.setattr(bench.disposal, "dispose", late)
+        monkeypatch.setattr(bench.disposal, "dispose", change_then_dispose)
         bench.verification = bench.verifying()
         (file,) = bench.verify(attempt).files.added
-        (kept,) = bench.quarantined(attempt)
-        assert kept.name == file.published_sha256
-        assert pq.read_table(kept)["id"].to_pylist() == list(range(50))
+        (quarantined,) = bench.quarantined(attempt)
+        assert quarantined.name == file.published_sha256
+        assert pq.read_table(quarantined)["id"].to_pylist() == list(range(50))
         found = bench.disposed(attempt)
         assert found is not None
         assert found.note.startswith(f"not kept: {file.staged_sha256}: file_")
@@ -160,17 +160,17 @@ def test_rows_that_failed_are_kept_though_the_producer_takes_its_file_away(
         assert bench.copies(attempt) == []
 
 
-def test_what_was_rolled_back_is_deleted(bench: Bench) -> None:
+def test_files_of_a_rolled_back_attempt_are_deleted(bench: Bench) -> None:
     attempt = bench.attempt()
     bench.stage(attempt, ROWS[:50])
-    give_up(bench, attempt)
+    roll_back(bench, attempt)
     done = bench.disposal.dispose(attempt.attempt_id)
     assert done.outcome is DisposalOutcome.DELETED
     assert bench.left(attempt) == []
     assert attempt.branch not in bench.state().metadata.refs
 
 
-def test_of_what_is_published_only_leftovers_go(bench: Bench) -> None:
+def test_after_a_publication_only_files_that_were_not_published_are_deleted(bench: Bench) -> None:
     attempt, paths = bench.staged(ROWS[:50], ROWS[50:])
     leftover = paths[0].with_name("leftover.parquet")
     write(leftover, ROWS)
@@ -183,7 +183,7 @@ def test_of_what_is_published_only_leftovers_go(bench: Bench) -> None:
     assert attempt.branch not in bench.state().metadata.refs
 
 
-def test_of_what_is_published_as_a_copy_every_staged_file_goes(tmp_path: Path) -> None:
+def test_after_a_publication_of_copies_every_staged_file_is_deleted(tmp_path: Path) -> None:
     with bench_at(tmp_path, storage="copied") as bench:
         attempt, _ = bench.staged(ROWS)
         bench.verify(attempt)
@@ -194,7 +194,7 @@ def test_of_what_is_published_as_a_copy_every_staged_file_goes(tmp_path: Path) -
         assert all(path.is_file() for path in live_files(bench))
 
 
-def test_copies_of_a_verification_that_was_repeated_with_other_bytes_go(tmp_path: Path) -> None:
+def test_copies_of_an_earlier_verification_are_deleted_after_the_publication(tmp_path: Path) -> None:
     with bench_at(tmp_path, storage="copied") as bench:
         attempt, _ = bench.staged(ROWS)
         core = bench.verify(attempt)
@@ -208,7 +208,7 @@ def test_copies_of_a_verification_that_was_repeated_with_other_bytes_go(tmp_path
 
 
 def test_a_file_that_another_table_names_stays(bench: Bench) -> None:
-    """Another table has taken a staged file as its own; to take it away would break that table."""
+    """Without this file the other table would be broken."""
     attempt, paths = bench.staged(ROWS[:50], ROWS[60:])
     bench.write_snapshot("orders", RAW, "main", [write(paths[0], ROWS[:50])])
     bench.verify(attempt)
@@ -233,7 +233,7 @@ def test_while_a_table_cannot_be_read_nothing_is_removed(bench: Bench) -> None:
     assert source is not None
     hidden = parse_location(str(source.manifest_list)).local
     hidden.rename(hidden.with_suffix(".away"))
-    give_up(bench, attempt)
+    roll_back(bench, attempt)
     with pytest.raises(UnavailableError) as caught:
         bench.disposal.dispose(attempt.attempt_id)
     assert caught.value.reason == "references_undecided"
@@ -244,7 +244,7 @@ def test_while_a_table_cannot_be_read_nothing_is_removed(bench: Bench) -> None:
     assert bench.left(attempt) == []
 
 
-def test_a_long_history_before_the_attempt_is_not_read_to_clean_up_after_it(
+def test_the_history_before_an_attempt_is_not_read_for_its_clean_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pvdm.catalog.references.REFERENCES_READ_MAX", 5)
@@ -253,11 +253,11 @@ def test_a_long_history_before_the_attempt_is_not_read_to_clean_up_after_it(
         bench.verify(failed)
         assert bench.left(failed) == []
         bench.scene.stand.time.pass_by(2 * CLOCK_DIFFERENCE_MAX_MS * 1_000)
-        given_up = bench.attempt(reason="again")
-        bench.stage(given_up, ROWS[:50])
-        give_up(bench, given_up)
-        assert bench.disposal.dispose(given_up.attempt_id).outcome is DisposalOutcome.DELETED
-        assert bench.left(given_up) == []
+        rolled_back = bench.attempt(reason="again")
+        bench.stage(rolled_back, ROWS[:50])
+        roll_back(bench, rolled_back)
+        assert bench.disposal.dispose(rolled_back.attempt_id).outcome is DisposalOutcome.DELETED
+        assert bench.left(rolled_back) == []
 
 
 def test_a_link_in_the_attempts_folder_is_removed_and_not_followed(bench: Bench) -> None:
@@ -269,14 +269,14 @@ def test_a_link_in_the_attempts_folder_is_removed_and_not_followed(bench: Bench)
     data = parse_location(attempt.prefix).local / "data"
     (data / "folder").symlink_to(outside)
     (data / "file").symlink_to(outside / "file")
-    give_up(bench, attempt)
+    roll_back(bench, attempt)
     bench.disposal.dispose(attempt.attempt_id)
     assert (outside / "file").read_text() == "kept"
     assert not data.exists()
 
 
-def test_a_link_in_the_place_of_the_attempts_folder_is_not_gone_through(bench: Bench) -> None:
-    """The way to the folder leads to another table's files by now."""
+def test_a_link_in_the_place_of_the_attempts_folder_is_not_followed(bench: Bench) -> None:
+    """The link leads to another table's files."""
     attempt = bench.attempt()
     bench.stage(attempt, ROWS[:50])
     folder = parse_location(attempt.prefix).local
@@ -284,7 +284,7 @@ def test_a_link_in_the_place_of_the_attempts_folder_is_not_gone_through(bench: B
     folder.rename(folder.with_name("moved"))
     folder.symlink_to(other)
     before = sorted(other.rglob("*"))
-    give_up(bench, attempt)
+    roll_back(bench, attempt)
     bench.disposal.dispose(attempt.attempt_id)
     assert sorted(other.rglob("*")) == before
 
@@ -297,7 +297,7 @@ def test_a_live_attempt_is_not_disposed_of(bench: Bench) -> None:
     assert bench.left(attempt)
 
 
-def test_main_is_never_taken_for_a_staging_branch(bench: Bench) -> None:
+def test_a_removal_of_main_as_an_attempts_branch_is_refused(bench: Bench) -> None:
     attempt = bench.attempt()
     with pytest.raises(NotAllowedError):
         plan_branch_removal(bench.state().metadata, replace(attempt, branch="main"))
@@ -309,33 +309,33 @@ def test_a_snapshot_that_another_branch_holds_too_stays(bench: Bench) -> None:
     head = bench.state().metadata.refs[attempt.branch].snapshot_id
     update = {"action": "set-snapshot-ref", "ref-name": "other", "type": "branch", "snapshot-id": head}
     bench.commit("sums", SALES, [update], Role.PRODUCER)
-    give_up(bench, attempt)
+    roll_back(bench, attempt)
     bench.disposal.dispose(attempt.attempt_id)
     metadata = bench.state().metadata
     assert attempt.branch not in metadata.refs
     assert metadata.snapshot(head) is not None
 
 
-def test_what_a_killed_job_left_is_found_and_removed(bench: Bench) -> None:
+def test_unfinished_files_of_a_killed_job_are_found_and_removed(bench: Bench) -> None:
     attempt = bench.attempt()
     bench.stage(attempt, ROWS[:50])
     data = parse_location(attempt.prefix).local / "data"
     (data / "half-written").write_bytes(b"PAR1")
-    give_up(bench, attempt)
+    roll_back(bench, attempt)
     row = bench.state().row
     found = bench.orphans.find(row)
     assert f"file://{data}/half-written" in [each.location for each in found]
-    gone = bench.orphans.remove(row)
-    assert len(gone) == 4
+    removed = bench.orphans.remove(row)
+    assert len(removed) == 4
     assert bench.left(attempt) == []
     assert bench.orphans.find(bench.state().row) == []
 
 
-def test_what_is_written_after_the_cleaning_is_an_orphan_too(bench: Bench) -> None:
-    """A job that does not know that it was given up goes on writing."""
+def test_a_file_that_is_written_after_the_clean_up_is_an_orphan_too(bench: Bench) -> None:
+    """A job can go on writing after its attempt was rolled back."""
     attempt = bench.attempt()
     bench.stage(attempt, ROWS[:50])
-    give_up(bench, attempt)
+    roll_back(bench, attempt)
     bench.disposal.dispose(attempt.attempt_id)
     late = parse_location(attempt.prefix).local / "data" / "late.parquet"
     write(late, ROWS)
@@ -357,16 +357,16 @@ def test_files_of_live_and_published_attempts_are_no_orphans(bench: Bench) -> No
     assert bench.orphans.find(row) == []
 
 
-def test_a_folder_that_is_no_attempts_is_not_touched(bench: Bench) -> None:
+def test_a_folder_of_an_unknown_attempt_is_not_touched(bench: Bench) -> None:
     attempt = bench.attempt()
-    give_up(bench, attempt)
-    stranger = parse_location(attempt.prefix).local.with_name("cd" * 16) / "data" / "file.parquet"
-    write(stranger, ROWS)
+    roll_back(bench, attempt)
+    unknown = parse_location(attempt.prefix).local.with_name("cd" * 16) / "data" / "file.parquet"
+    write(unknown, ROWS)
     bench.orphans.remove(bench.state().row)
-    assert stranger.is_file()
+    assert unknown.is_file()
 
 
-def test_a_branch_that_was_taken_over_leaves_its_files_to_their_owner(bench: Bench) -> None:
+def test_a_branch_that_was_taken_over_stays_with_its_files_after_a_fail(bench: Bench) -> None:
     place = parse_location(bench.state().metadata.location).local
     file = write(place / "data" / "own.parquet", ROWS[:50])
     bench.write_snapshot("sums", SALES, "mine", [file], role=Role.PRODUCER)
@@ -384,16 +384,16 @@ def test_a_branch_that_was_taken_over_leaves_its_files_to_their_owner(bench: Ben
     assert "mine" in bench.state().metadata.refs
 
 
-def adopted(bench: Bench, rows: Sequence[Row] = ROWS) -> Attempt:
-    """A branch of somebody's own, taken over."""
+def adopt_branch(bench: Bench, rows: Sequence[Row] = ROWS) -> Attempt:
+    """An attempt that takes over a branch which a producer wrote without one, as `pvdm publish` does."""
     place = parse_location(bench.state().metadata.location).local
     file = write(place / "data" / "own.parquet", rows)
     bench.write_snapshot("sums", SALES, "mine", [file], role=Role.PRODUCER)
     return bench.workloads.adopt(bench.scene.grant(Role.PRODUCER, "sales"), "adopted", "sales.sums", "mine", {})
 
 
-def test_a_branch_that_was_taken_over_and_published_goes_and_its_files_stay(bench: Bench) -> None:
-    attempt = adopted(bench)
+def test_a_branch_that_was_taken_over_and_published_is_removed_and_its_files_stay(bench: Bench) -> None:
+    attempt = adopt_branch(bench)
     bench.verify(attempt)
     bench.publish(attempt)
     bench.disposal.dispose(attempt.attempt_id)
@@ -401,8 +401,8 @@ def test_a_branch_that_was_taken_over_and_published_goes_and_its_files_stay(benc
     assert (parse_location(bench.state().metadata.location).local / "data" / "own.parquet").is_file()
 
 
-def test_a_branch_that_its_owner_wrote_to_since_stays_when_it_was_published(bench: Bench) -> None:
-    attempt = adopted(bench)
+def test_a_branch_with_newer_commits_of_its_owner_stays_after_its_publication(bench: Bench) -> None:
+    attempt = adopt_branch(bench)
     bench.verify(attempt)
     place = parse_location(bench.state().metadata.location).local
     more = bench.write_snapshot(
@@ -416,13 +416,13 @@ def test_a_branch_that_its_owner_wrote_to_since_stays_when_it_was_published(benc
 
 
 def test_a_commit_that_takes_effect_after_its_attempt_was_cleaned_up_is_refused(tmp_path: Path) -> None:
-    """The branch of a table that shows nothing comes with the first commit, so the clean-up had nothing to remove."""
+    """In an empty table the first commit makes the branch, so the clean-up had no branch to remove."""
     with bench_at(tmp_path) as bench:
         attempt = bench.attempt()
         _, own = attempt_token(bench.scene.notary.access, bench.scene.grant(Role.PRODUCER, "sales"), attempt.attempt_id)
 
         def clean_up() -> None:
-            give_up(bench, attempt)
+            roll_back(bench, attempt)
             bench.disposal.dispose(attempt.attempt_id)
 
         metadata, prefix = bench.state().metadata, parse_location(attempt.prefix).local
@@ -449,14 +449,14 @@ def test_a_commit_that_takes_effect_after_its_attempt_was_cleaned_up_is_refused(
         assert attempt.branch not in bench.state().metadata.refs
 
 
-def test_nothing_is_removed_by_a_steward_whose_log_is_not_the_one_known_outside(bench: Bench) -> None:
+def test_a_steward_without_its_outside_checkpoint_removes_nothing(bench: Bench) -> None:
     attempt, files = bench.staged(ROWS[3:])
-    give_up(bench, attempt)
-    kept = bench.scene.notary.config.outside_path
-    kept.rename(kept.with_name("away"))
+    roll_back(bench, attempt)
+    outside = bench.scene.notary.config.outside_path
+    outside.rename(outside.with_name("away"))
     with pytest.raises(VerificationError) as caught:
         bench.disposal.dispose(attempt.attempt_id)
     assert caught.value.reason == "checkpoint_goes_back"
     assert all(path.exists() for path in files)
-    kept.with_name("away").rename(kept)
+    outside.with_name("away").rename(outside)
     assert bench.disposal.dispose(attempt.attempt_id).outcome is DisposalOutcome.DELETED

@@ -1,4 +1,4 @@
-"""A Steward inside the caller's process: made, used, closed, killed, opened again, and never twice at once."""
+"""A Steward inside the caller's process: created, used, closed, killed, opened again, and never twice at once."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def steward(tmp_path: Path) -> Iterator[EmbeddedSteward]:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedSteward]:
-    """For tests that change nothing which another test looks at."""
+def shared_steward(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedSteward]:
+    """One Steward for all tests whose changes no other test can see."""
     with pvdm.Steward.embedded(tmp_path_factory.mktemp("shared") / "steward") as made:
         yield made
 
@@ -57,36 +57,38 @@ def root_of(steward: EmbeddedSteward) -> TrustRoot:
     return follow_roots(steward.trust_root().chain, sha256=steward.pin, now=time.time_ns() // 1_000)
 
 
-def standing(steward: EmbeddedSteward) -> Stand:
+def stand_of(steward: EmbeddedSteward) -> Stand:
     return Stand(steward.folder, steward._notary.config, Time(), steward._notary)
 
 
-def test_it_is_ready_and_says_that_it_is_embedded(shared: EmbeddedSteward) -> None:
-    assert shared.readiness().ready
-    assert shared.info().isolation is Isolation.EMBEDDED
-    assert shared.url.startswith("http://127.0.0.1:")
+def test_an_embedded_steward_is_ready_and_reports_that_it_is_embedded(shared_steward: EmbeddedSteward) -> None:
+    assert shared_steward.readiness().ready
+    assert shared_steward.info().isolation is Isolation.EMBEDDED
+    assert shared_steward.url.startswith("http://127.0.0.1:")
 
 
-def test_its_client_is_an_operator_of_every_domain(shared: EmbeddedSteward) -> None:
-    found = shared.identity()
+def test_an_embedded_steward_is_a_client_with_the_rights_of_an_operator(shared_steward: EmbeddedSteward) -> None:
+    found = shared_steward.identity()
     assert (found.role, found.domain) == (Role.OPERATOR, "*")
 
 
-def test_its_trust_root_names_its_own_keys_and_no_break_glass_key(shared: EmbeddedSteward) -> None:
-    roles = sorted(role.value for key in root_of(shared).keys for role in key.roles)
+def test_the_trust_root_names_the_stewards_own_keys_and_no_break_glass_key(shared_steward: EmbeddedSteward) -> None:
+    roles = sorted(role.value for key in root_of(shared_steward).keys for role in key.roles)
     assert roles == ["log", "notary", "root"]
 
 
-def test_the_root_signer_and_the_folder_are_for_their_owner_alone(shared: EmbeddedSteward) -> None:
-    modes = {path.name: path.stat().st_mode & 0o777 for path in (shared.folder, *shared.folder.iterdir())}
+def test_only_their_owner_can_read_folder_root_signer_and_keystore(shared_steward: EmbeddedSteward) -> None:
+    modes = {
+        path.name: path.stat().st_mode & 0o777 for path in (shared_steward.folder, *shared_steward.folder.iterdir())
+    }
     assert (modes["steward"], modes["root-signer.pem"], modes["keystore.json"]) == (0o700, 0o600, 0o600)
 
 
-def test_a_proof_says_embedded_and_holds_offline(shared: EmbeddedSteward) -> None:
-    recorded = standing(shared).proved("one")
-    with shared.as_role(Role.CONSUMER, "sales") as consumer:
+def test_a_proof_says_embedded_and_passes_an_offline_check(shared_steward: EmbeddedSteward) -> None:
+    recorded = stand_of(shared_steward).proved("one")
+    with shared_steward.as_role(Role.CONSUMER, "sales") as consumer:
         bundle, roots = consumer.proof_bundle(recorded.statement_id), consumer.trust_root()
-    checked = pvdm.check_proof(bundle, roots.chain, pin=shared.pin)
+    checked = pvdm.check_proof(bundle, roots.chain, pin=shared_steward.pin)
     statement = checked.proof.statements[0].predicate
     assert isinstance(statement, Proof)
     assert statement.notary.isolation is Isolation.EMBEDDED
@@ -94,46 +96,48 @@ def test_a_proof_says_embedded_and_holds_offline(shared: EmbeddedSteward) -> Non
 
 
 @pytest.mark.parametrize("role", list(Role))
-def test_one_process_can_play_every_role(shared: EmbeddedSteward, role: Role) -> None:
-    with shared.as_role(role, "sales", name="somebody") as client:
+def test_an_embedded_steward_gives_tokens_for_every_role(shared_steward: EmbeddedSteward, role: Role) -> None:
+    with shared_steward.as_role(role, "sales", name="somebody") as client:
         found = client.identity()
         assert (found.role, found.domain, found.name) == (role, "sales", "somebody")
-    with StewardClient(shared.url, shared.token_for(role)) as other:
+    with StewardClient(shared_steward.url, shared_steward.token_for(role)) as other:
         assert other.identity().role is role
 
 
-def test_another_role_has_no_more_rights_than_its_own(shared: EmbeddedSteward) -> None:
-    with shared.as_role(Role.PRODUCER, "sales") as producer:
+def test_a_client_of_another_role_has_only_the_rights_of_that_role(shared_steward: EmbeddedSteward) -> None:
+    with shared_steward.as_role(Role.PRODUCER, "sales") as producer:
         assert refusal(producer.epochs) == (NotAllowedError, "role_wrong")
 
 
-def test_a_second_start_finds_everything_where_it_was(tmp_path: Path) -> None:
+def test_a_second_start_has_the_same_pin_log_and_proofs(tmp_path: Path) -> None:
     with embedded.start(tmp_path / "s") as steward:
-        recorded = standing(steward).proved("one")
+        recorded = stand_of(steward).proved("one")
         before, pin = steward.info(), steward.pin
     with embedded.start(tmp_path / "s") as steward:
         assert (steward.info(), steward.pin) == (before, pin)
         assert steward.proof(recorded.statement_id).proof_id == recorded.statement_id
 
 
-def test_a_second_start_at_the_same_time_is_refused(shared: EmbeddedSteward) -> None:
-    assert refusal(lambda: embedded.start(shared.folder)) == (ConflictError, "embedded_in_use")
-    assert shared.readiness().ready
+def test_a_second_start_at_the_same_time_is_refused(shared_steward: EmbeddedSteward) -> None:
+    assert refusal(lambda: embedded.start(shared_steward.folder)) == (ConflictError, "embedded_in_use")
+    assert shared_steward.readiness().ready
 
 
-def test_another_process_is_refused_with_the_id_of_the_first(shared: EmbeddedSteward) -> None:
-    code = f"import pvdm; pvdm.Steward.embedded({str(shared.folder)!r})"
+def test_another_process_is_refused_with_the_id_of_the_first(shared_steward: EmbeddedSteward) -> None:
+    code = f"import pvdm; pvdm.Steward.embedded({str(shared_steward.folder)!r})"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "another Steward is running in this folder" in ended.stderr
     assert f"process {os.getpid()}" in ended.stderr
 
 
-def test_a_token_is_written_to_a_file_that_only_its_owner_reads(shared: EmbeddedSteward, tmp_path: Path) -> None:
+def test_a_token_is_written_to_a_file_that_only_its_owner_reads(
+    shared_steward: EmbeddedSteward, tmp_path: Path
+) -> None:
     file = tmp_path / "job.token"
     for role in (Role.AUDITOR, "producer"):
-        shared.write_token(file, role, "sales", name="nightly")
+        shared_steward.write_token(file, role, "sales", name="nightly")
     assert file.stat().st_mode & 0o777 == 0o600
-    with StewardClient(shared.url, token_file=file) as client:
+    with StewardClient(shared_steward.url, token_file=file) as client:
         found = client.identity()
     assert (found.role, found.domain, found.name) == (Role.PRODUCER, "sales", "nightly")
 
@@ -161,37 +165,37 @@ SCRIPT = """
 """
 
 
-def run(folder: Path, end: str) -> subprocess.CompletedProcess[str]:
+def run_script(folder: Path, end: str) -> subprocess.CompletedProcess[str]:
     code = textwrap.dedent(SCRIPT.format(end=end))
     return subprocess.run(
         [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, timeout=60, check=False
     )
 
 
-def test_a_process_that_ends_without_closing_is_closed_at_its_end(tmp_path: Path) -> None:
-    ended = run(tmp_path / "s", "pass")
+def test_a_process_that_ends_without_closing_revokes_its_tokens(tmp_path: Path) -> None:
+    ended = run_script(tmp_path / "s", "pass")
     assert (ended.returncode, ended.stderr) == (0, "")
     with embedded.start(tmp_path / "s") as steward, StewardClient(steward.url, ended.stdout.strip()) as client:
         assert refusal(client.info) == (NotAllowedError, "token_revoked")
 
 
 def test_tokens_of_a_process_that_was_killed_end_at_the_next_start(tmp_path: Path) -> None:
-    ended = run(tmp_path / "s", "os.kill(os.getpid(), signal.SIGKILL)")
+    ended = run_script(tmp_path / "s", "os.kill(os.getpid(), signal.SIGKILL)")
     assert ended.returncode == -signal.SIGKILL
     with embedded.start(tmp_path / "s") as steward, StewardClient(steward.url, ended.stdout.strip()) as client:
         assert refusal(client.info) == (NotAllowedError, "token_revoked")
         assert steward.identity().role is Role.OPERATOR
 
 
-def test_a_process_that_ends_with_an_error_is_closed_at_its_end(tmp_path: Path) -> None:
-    ended = run(tmp_path / "s", "raise SystemExit(7)")
+def test_a_process_that_ended_with_an_error_does_not_stop_the_next_start(tmp_path: Path) -> None:
+    ended = run_script(tmp_path / "s", "raise SystemExit(7)")
     assert ended.returncode == 7
     with embedded.start(tmp_path / "s") as steward:
         assert steward.readiness().ready
 
 
-def test_a_killed_process_leaves_nothing_that_stops_the_next_start(tmp_path: Path) -> None:
-    ended = run(tmp_path / "s", "os.kill(os.getpid(), signal.SIGKILL)")
+def test_a_process_that_was_killed_does_not_stop_the_next_start(tmp_path: Path) -> None:
+    ended = run_script(tmp_path / "s", "os.kill(os.getpid(), signal.SIGKILL)")
     assert ended.returncode == -signal.SIGKILL
     with embedded.start(tmp_path / "s") as steward:
         assert steward.readiness().ready
@@ -199,18 +203,18 @@ def test_a_killed_process_leaves_nothing_that_stops_the_next_start(tmp_path: Pat
 
 def test_a_forked_child_does_not_keep_the_folder_of_a_killed_parent(tmp_path: Path) -> None:
     child = "os.fork() or (os.close(1), os.close(2), __import__('time').sleep(10), os._exit(0))"
-    ended = run(tmp_path / "s", f"{child}; os.kill(os.getpid(), signal.SIGKILL)")
+    ended = run_script(tmp_path / "s", f"{child}; os.kill(os.getpid(), signal.SIGKILL)")
     assert ended.returncode == -signal.SIGKILL
     with embedded.start(tmp_path / "s") as steward:
         assert steward.readiness().ready
 
 
-def test_a_forked_child_may_not_use_its_parent_s_client(shared: EmbeddedSteward) -> None:
-    shared.identity()
+def test_a_forked_child_may_not_use_its_parent_s_client(shared_steward: EmbeddedSteward) -> None:
+    shared_steward.identity()
     child = os.fork()
     if child == 0:
         try:
-            shared.identity()
+            shared_steward.identity()
         except InputError as error:
             os._exit(7 if error.reason == "client_forked" else 1)
         os._exit(2)
@@ -226,20 +230,20 @@ INTERRUPTED = [
 ]
 
 
-@pytest.mark.parametrize("place", INTERRUPTED)
+@pytest.mark.parametrize("function", INTERRUPTED)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_first_start_that_was_interrupted_is_brought_to_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, *, after: bool
+def test_a_first_start_that_was_interrupted_is_completed_by_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, *, after: bool
 ) -> None:
-    real = getattr(embedded, place)
+    real = getattr(embedded, function)
 
-    def broken(*args: object, **options: object) -> object:
+    def interrupt(*args: object, **options: object) -> object:
         if after:
             real(*args, **options)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(embedded, place, broken)
+        patched.setattr(embedded, function, interrupt)
         with pytest.raises(KeyboardInterrupt):
             embedded.start(tmp_path / "s")
     with embedded.start(tmp_path / "s") as steward:
@@ -257,18 +261,18 @@ def test_a_missing_keystore_is_not_created_again(tmp_path: Path) -> None:
     assert not (tmp_path / "s" / "keystore.json").exists()
 
 
-def test_a_ledger_that_was_put_back_is_noticed_when_the_checkpoint_is_elsewhere(tmp_path: Path) -> None:
+def test_a_folder_that_was_rolled_back_is_refused_if_the_checkpoint_is_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "other-disk").mkdir()
     embedded.start(tmp_path / "s", outside=tmp_path / "other-disk").close()
     shutil.copytree(tmp_path / "s", tmp_path / "backup")
     with embedded.start(tmp_path / "s") as steward:
-        standing(steward).proved("one")
+        stand_of(steward).proved("one")
     shutil.rmtree(tmp_path / "s")
     shutil.move(tmp_path / "backup", tmp_path / "s")
     assert refusal(lambda: embedded.start(tmp_path / "s"))[0] is VerificationError
 
 
-def test_the_checkpoint_s_other_place_must_exist_and_stay(tmp_path: Path) -> None:
+def test_the_other_folder_of_the_checkpoint_must_exist_and_not_change(tmp_path: Path) -> None:
     missing = tmp_path / "not-mounted"
     assert refusal(lambda: embedded.start(tmp_path / "s", outside=missing)) == (InputError, "embedded_outside_missing")
     missing.mkdir()
@@ -287,12 +291,12 @@ def test_a_folder_can_be_moved_as_a_whole(tmp_path: Path) -> None:
         assert steward.readiness().ready
 
 
-def test_a_folder_that_others_may_look_into_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_others_can_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "s").mkdir(mode=0o755)
     assert refusal(lambda: embedded.start(tmp_path / "s")) == (NotAllowedError, "embedded_folder_mode")
 
 
-def test_a_folder_with_other_things_in_it_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_in_it_is_refused_and_not_changed(tmp_path: Path) -> None:
     (tmp_path / "s").mkdir(mode=0o700)
     (tmp_path / "s" / "thesis.txt").write_text("x")
     assert refusal(lambda: embedded.start(tmp_path / "s")) == (InputError, "embedded_folder_foreign")
@@ -305,7 +309,8 @@ def test_a_folder_that_cannot_be_created_is_refused(tmp_path: Path, place: str) 
     assert refusal(lambda: embedded.start(tmp_path / place)) == (UnavailableError, "embedded_folder_unavailable")
 
 
-def people(tmp_path: Path) -> list[Person]:
+def create_people(tmp_path: Path) -> list[Person]:
+    """An operator for break-glass and an attestor, each with a new key pair."""
     found = []
     for identity, role in (("operator-ruth", RootRole.BREAK_GLASS), ("source-payments", RootRole.ATTESTOR)):
         create_key_pair(tmp_path / identity)
@@ -314,7 +319,7 @@ def people(tmp_path: Path) -> list[Person]:
 
 
 def test_people_are_named_in_the_first_root_or_in_the_next(tmp_path: Path) -> None:
-    ruth, source = people(tmp_path)
+    ruth, source = create_people(tmp_path)
     with embedded.start(tmp_path / "s", people=[ruth]) as steward:
         assert root_of(steward).find(ruth.public.key_id) is not None
         assert root_of(steward).version == 1
@@ -329,12 +334,12 @@ def test_people_are_named_in_the_first_root_or_in_the_next(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("role", [RootRole.NOTARY, RootRole.LOG, RootRole.ROOT])
 def test_a_person_cannot_be_named_as_notary_log_or_root(tmp_path: Path, role: RootRole) -> None:
-    person = people(tmp_path)[0]
+    person = create_people(tmp_path)[0]
     assert refusal(lambda: Person("x", role, person.public)) == (InputError, "embedded_person_role")
 
 
 @pytest.mark.parametrize("given", [["tom"], "tom", None], ids=repr)
-def test_a_person_without_a_key_is_refused_before_anything_is_made(tmp_path: Path, given: Any) -> None:
+def test_a_person_without_a_key_is_refused_before_anything_is_created(tmp_path: Path, given: Any) -> None:
     assert refusal(lambda: embedded.start(tmp_path / "s", people=given)) == (InputError, "embedded_person_invalid")
     assert not (tmp_path / "s").exists()
 
@@ -345,7 +350,7 @@ def test_a_person_without_a_key_is_not_named_in_a_later_root(steward: EmbeddedSt
 
 
 def test_a_key_is_not_named_for_two_people(tmp_path: Path) -> None:
-    ruth = people(tmp_path)[0]
+    ruth = create_people(tmp_path)[0]
     twice = [ruth, Person("operator-tom", RootRole.OPERATOR, ruth.public)]
     assert refusal(lambda: embedded.start(tmp_path / "s", people=twice)) == (InputError, "trust_root_key_repeated")
     with embedded.start(tmp_path / "s", people=[ruth]) as steward:
@@ -353,7 +358,9 @@ def test_a_key_is_not_named_for_two_people(tmp_path: Path) -> None:
         assert refusal(lambda: steward.renew_trust_root(twice[1:])) == (InputError, "trust_root_key_repeated")
 
 
-def test_a_new_epoch_is_named_before_it_is_active_and_revoked_keys_after(steward: EmbeddedSteward) -> None:
+def test_a_rotation_needs_a_new_trust_root_before_the_activation_and_after_the_revocation(
+    steward: EmbeddedSteward,
+) -> None:
     steward.create_epoch("rotation")
     assert refusal(lambda: steward.activate_epoch(2, "too early")) == (VerificationError, "trust_root_lacks_epoch")
     assert steward.renew_trust_root().version == 2
@@ -364,7 +371,9 @@ def test_a_new_epoch_is_named_before_it_is_active_and_revoked_keys_after(steward
     assert steward.readiness().ready
 
 
-def test_a_root_that_is_half_over_is_renewed_at_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trust_root_past_half_of_its_lifetime_is_renewed_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(embedded_root, "ROOT_LIFETIME_SECONDS", 1)
         embedded.start(tmp_path / "s").close()
@@ -390,7 +399,7 @@ def test_a_clock_jump_during_downtime_is_confirmed_without_a_token(
     embedded.start(tmp_path / "s").close()
     later = functools.partial(open_notary, wall=lambda: time.time_ns() // 1_000 + 300 * DAY)
     monkeypatch.setattr(embedded, "open_notary", later)
-    ruth = people(tmp_path)[0]
+    ruth = create_people(tmp_path)[0]
     with embedded.start(tmp_path / "s", people=[ruth]) as steward:
         assert [reason.reason for reason in steward.readiness().reasons] == ["clock_jumped"]
         assert refusal(steward.identity) == (UnavailableError, "clock_jumped")
@@ -401,19 +410,19 @@ def test_a_clock_jump_during_downtime_is_confirmed_without_a_token(
         assert newest.find(ruth.public.key_id) is not None
 
 
-def test_no_token_of_an_embedded_steward_is_written_anywhere(steward: EmbeddedSteward) -> None:
+def test_no_token_of_an_embedded_steward_is_written_to_its_folder(steward: EmbeddedSteward) -> None:
     token = steward.token_for(Role.AUDITOR)
     with steward.as_role(Role.AUDITOR) as auditor:
         auditor.info()
-    held, _ = steward._wire.tokens.current()  # type: ignore[union-attr]
-    for each in (token, held):
+    current, _ = steward._wire.tokens.current()  # type: ignore[union-attr]
+    for each in (token, current):
         assert traces_in_files(each.reveal(), [steward.folder]) == []
     (steward.folder / "planted").write_bytes(token.reveal())
     assert traces_in_files(token.reveal(), [steward.folder]) != []
 
 
-def test_the_root_signer_signs_nothing_but_roots(shared: EmbeddedSteward) -> None:
-    signer = open_key_pair(shared.folder / "root-signer.pem")
-    named = root_of(shared).find(signer.public.key_id)
+def test_the_root_signers_key_has_no_role_but_root(shared_steward: EmbeddedSteward) -> None:
+    signer = open_key_pair(shared_steward.folder / "root-signer.pem")
+    named = root_of(shared_steward).find(signer.public.key_id)
     assert named is not None
     assert named.roles == (RootRole.ROOT,)

@@ -1,4 +1,4 @@
-"""The store file of an embedded Steward: what a caller names is what it gets, or it hears why not."""
+"""The store file of an embedded Steward, with its settings of catalog and stores: it takes effect or is refused."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ def store_file(folder: Path, text: str) -> Path:
     return path
 
 
-def refused(folder: Path, text: str) -> InputError:
+def refusal_of(folder: Path, text: str) -> InputError:
     with pytest.raises(InputError) as caught:
         embedded.start(folder / "s", store=store_file(folder, text))
     return caught.value
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Path:
-    """The folder around a Steward that was started once with the first file."""
+def folder(tmp_path: Path) -> Path:
+    """The parent folder of a Steward that was started once with the first store file."""
     embedded.start(tmp_path / "s", store=store_file(tmp_path, FIRST)).close()
     return tmp_path
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "setting"),
     [
         (FIRST + UPSTREAM, "catalog.upstreams"),
         (FIRST.replace("tables", "elsewhere"), "catalog.warehouse"),
@@ -56,36 +56,36 @@ def made(tmp_path: Path) -> Path:
     ids=["upstream", "warehouse", "store", "nothing", "limits", "spark"],
 )
 def test_a_second_start_with_another_store_file_is_refused_and_names_what_differs(
-    made: Path, text: str, place: str
+    folder: Path, text: str, setting: str
 ) -> None:
-    error = refused(made, text)
-    assert (error.reason, error.got) == ("embedded_store_differs", f"other values of {place}")
-    assert str(made / "s" / "steward.toml") in str(error.expected)
+    error = refusal_of(folder, text)
+    assert (error.reason, error.got) == ("embedded_store_differs", f"other values of {setting}")
+    assert str(folder / "s" / "steward.toml") in str(error.expected)
     assert error.hint is not None
     assert "edit steward.toml" in error.hint
 
 
 @pytest.mark.parametrize("text", [FIRST, FIRST + 'metadata = "catalog"\n# a note\n'], ids=["same", "defaults written"])
-def test_a_second_start_with_a_file_that_says_the_same_goes_on(made: Path, text: str) -> None:
-    with embedded.start(made / "s", store=store_file(made, text)) as steward:
+def test_a_second_start_with_the_same_settings_in_its_store_file_succeeds(folder: Path, text: str) -> None:
+    with embedded.start(folder / "s", store=store_file(folder, text)) as steward:
         assert steward.readiness().ready
 
 
-def test_a_second_start_without_a_store_file_keeps_the_configuration(made: Path) -> None:
-    with embedded.start(made / "s") as steward:
-        assert warehouse(steward) == made / "s" / "tables"
+def test_a_second_start_without_a_store_file_keeps_the_configuration(folder: Path) -> None:
+    with embedded.start(folder / "s") as steward:
+        assert warehouse(steward) == folder / "s" / "tables"
 
 
-def test_what_is_edited_in_its_own_file_counts_and_the_old_store_file_is_refused(made: Path) -> None:
-    own = made / "s" / "steward.toml"
-    own.write_text(own.read_text() + UPSTREAM)
-    embedded.start(made / "s").close()
-    assert refused(made, FIRST).got == "other values of catalog.upstreams"
-    embedded.start(made / "s", store=store_file(made, FIRST + UPSTREAM)).close()
+def test_after_an_edit_of_steward_toml_the_old_store_file_is_refused(folder: Path) -> None:
+    config = folder / "s" / "steward.toml"
+    config.write_text(config.read_text() + UPSTREAM)
+    embedded.start(folder / "s").close()
+    assert refusal_of(folder, FIRST).got == "other values of catalog.upstreams"
+    embedded.start(folder / "s", store=store_file(folder, FIRST + UPSTREAM)).close()
 
 
-def test_a_store_file_that_cannot_be_read_leaves_nothing_in_the_way_of_the_right_one(tmp_path: Path) -> None:
-    error = refused(tmp_path, FIRST + '[s3]\nregon = "eu-central-1"\n')
+def test_after_an_invalid_store_file_a_start_with_a_valid_one_succeeds(tmp_path: Path) -> None:
+    error = refusal_of(tmp_path, FIRST + '[s3]\nregon = "eu-central-1"\n')
     assert (error.reason, error.message, error.got) == (
         "config_invalid",
         "store.toml: s3.regon cannot be accepted",
@@ -99,26 +99,28 @@ def test_a_store_file_that_cannot_be_read_leaves_nothing_in_the_way_of_the_right
     ("text", "message", "got"),
     [
         ('notary = "mine"\n' + FIRST, "store.toml: notary cannot be accepted", "another line"),
-        # It would stand in the table before it, which a store file does not have.
+        # In steward.toml this line would become part of [service], the table before it.
         ("port = 8181\n" + FIRST, "store.toml: port cannot be accepted", "another line"),
         (FIRST + '[keys]\nhome = "file"\n', "store.toml: keys cannot be accepted", "another table"),
         ("[catalog]\nwarehouse = here\n", "store.toml cannot be accepted", "Invalid value (at line 2, column 13)"),
     ],
     ids=["line", "service's line", "table", "no TOML"],
 )
-def test_an_unknown_table_of_a_store_file_is_refused(tmp_path: Path, text: str, message: str, got: str) -> None:
-    error = refused(tmp_path, text)
+def test_a_store_file_with_an_unknown_line_or_table_or_without_toml_is_refused(
+    tmp_path: Path, text: str, message: str, got: str
+) -> None:
+    error = refusal_of(tmp_path, text)
     assert (error.reason, error.message, error.got) == ("config_invalid", message, got)
 
 
-def test_a_start_that_never_came_to_its_end_takes_the_next_store_file(
+def test_after_a_failed_first_start_another_store_file_is_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing(*_: object) -> None:
+    def fail_to_open(*_: object) -> None:
         raise UnavailableError("upstream_not_installed", "upstream catalogs need PyIceberg")
 
     with monkeypatch.context() as patched:
-        patched.setattr(resources, "_open_upstream", missing)
+        patched.setattr(resources, "_open_upstream", fail_to_open)
         with pytest.raises(PvdmError, match="PyIceberg"):
             embedded.start(tmp_path / "s", store=store_file(tmp_path, FIRST + UPSTREAM))
     with embedded.start(tmp_path / "s", store=store_file(tmp_path, FIRST)) as steward:
@@ -126,7 +128,7 @@ def test_a_start_that_never_came_to_its_end_takes_the_next_store_file(
         assert steward.notary.config.catalog.upstreams == ()
 
 
-def test_a_person_whose_key_the_root_has_ended_is_not_named_again_unheard(tmp_path: Path) -> None:
+def test_a_person_whose_key_the_trust_root_revoked_is_refused(tmp_path: Path) -> None:
     create_key_pair(tmp_path / "ruth")
     ruth = Person.from_file("operator-ruth", RootRole.OPERATOR, tmp_path / "ruth.pub")
     with embedded.start(tmp_path / "s", people=[ruth]) as steward:
@@ -134,7 +136,7 @@ def test_a_person_whose_key_the_root_has_ended_is_not_named_again_unheard(tmp_pa
         root, now = notary.trust.current(), notary.clock.now_micros()
         keys = tuple(replace(key, revoked_at=now) if key.public == ruth.public else key for key in root.keys)
         after = replace(root, version=2, previous_sha256=root.sha256, issued_at=now, keys=keys)
-        notary.trust.accept(sign_root(after, [steward._signer]).to_bytes())
+        notary.trust.accept(sign_root(after, [steward._root_signer]).to_bytes())
     with pytest.raises(InputError) as caught:
         embedded.start(tmp_path / "s", people=[ruth])
     assert caught.value.reason == "embedded_person_ended"

@@ -1,4 +1,4 @@
-"""Sources that name files of others: the Steward would read them by rights that no producer has, and tell of them."""
+"""Sources that name files of another domain are refused: the Steward could read them, and its answers show rows."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         yield made
 
 
-def home_of(bench: Bench, name: str, levels: Levels) -> Path:
+def folder_of(bench: Bench, name: str, levels: Levels) -> Path:
     return Path(parse_location(bench.state(name, levels).metadata.location).local)
 
 
-def places(bench: Bench) -> dict[str, Path]:
-    """Where nothing lies that is the source's, or its domain's."""
+def foreign_folders(bench: Bench) -> dict[str, Path]:
+    """Folders whose files belong neither to the source nor to its domain."""
     config = bench.scene.stand.config.catalog
     assert config is not None
-    secrets, vault = home_of(bench, "secrets", RISK), Path(parse_location(str(config.vault)).local)
+    secrets, vault = folder_of(bench, "secrets", RISK), Path(parse_location(str(config.vault)).local)
     uuid = bench.state().row.table_uuid
     return {
         "another domain's table": secrets / "data",
@@ -50,16 +50,16 @@ def places(bench: Bench) -> dict[str, Path]:
 @pytest.mark.parametrize(
     "place", ["another domain's table", "another domain's folder", "copies of another table", "what failed"]
 )
-def test_a_source_with_files_of_another_domain_is_not_opened(bench: Bench, place: str) -> None:
-    file = write(places(bench)[place] / "x.parquet", ROWS[:5])
+def test_a_source_with_files_of_another_domain_or_of_the_vault_is_refused(bench: Bench, place: str) -> None:
+    file = write(foreign_folders(bench)[place] / "x.parquet", ROWS[:5])
     bench.write_snapshot("orders", RAW, "main", [file], role=Role.PRODUCER)
     with pytest.raises(NotAllowedError) as caught:
         bench.attempt()
     assert caught.value.reason == "source_file_foreign"
 
 
-def test_files_of_a_dropped_table_are_still_its_domains(bench: Bench) -> None:
-    file = write(home_of(bench, "secrets", RISK) / "data" / "x.parquet", ROWS[:5])
+def test_a_source_with_files_of_another_domains_dropped_table_is_refused(bench: Bench) -> None:
+    file = write(folder_of(bench, "secrets", RISK) / "data" / "x.parquet", ROWS[:5])
     bench.scene.notary.catalog.tables.drop(bench.scene.grant(), RISK, "secrets")
     bench.write_snapshot("orders", RAW, "main", [file], role=Role.PRODUCER)
     with pytest.raises(NotAllowedError) as caught:
@@ -68,7 +68,7 @@ def test_files_of_a_dropped_table_are_still_its_domains(bench: Bench) -> None:
 
 
 def test_a_source_manifest_with_files_of_another_domain_is_refused(bench: Bench, tmp_path: Path) -> None:
-    path = home_of(bench, "secrets", RISK) / "data" / "x.parquet"
+    path = folder_of(bench, "secrets", RISK) / "data" / "x.parquet"
     write(path, ROWS[:5])
     listed = {"path": str(path), "size": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
     fields = [{"id": 1, "name": "id", "required": False, "type": "long"}]
@@ -82,7 +82,7 @@ def test_a_source_manifest_with_files_of_another_domain_is_refused(bench: Bench,
 
 
 def test_files_of_its_own_domain_or_of_no_domain_are_read(bench: Bench, tmp_path: Path) -> None:
-    others = [home_of(bench, "sums", SALES) / "data" / "x.parquet", tmp_path / "landing" / "y.parquet"]
+    others = [folder_of(bench, "sums", SALES) / "data" / "x.parquet", tmp_path / "landing" / "y.parquet"]
     files = [write(path, ROWS[:1]) for path in others]
     bench.write_snapshot("orders", RAW, "main", files, role=Role.PRODUCER)
     attempt, _ = bench.staged([*ROWS, ROWS[0], ROWS[0]])

@@ -1,4 +1,4 @@
-"""A clock that has jumped: the Steward says so, does nothing that needs the time, and lets an operator confirm."""
+"""After a clock jump the Steward reports it and refuses requests that need the time, until an operator confirms."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def steward(tmp_path: Path) -> Iterator[Served]:
         yield made
 
 
-def test_readiness_tells_every_reason(tmp_path: Path) -> None:
+def test_readiness_lists_every_reason(tmp_path: Path) -> None:
     with served(tmp_path, rooted=False) as steward:
         steward.stand.time.jump(YEAR)
         (tmp_path / "outside" / "checkpoint").write_bytes(b"no note")
         response = steward.http.get("/readyz")
-        told = response.json()
-        assert (response.status_code, told["ready"]) == (503, False)
-        assert {reason["reason"] for reason in told["reasons"]} == {
+        body = response.json()
+        assert (response.status_code, body["ready"]) == (503, False)
+        assert {reason["reason"] for reason in body["reasons"]} == {
             "clock_jumped",
             "steward_without_root",
             "note_malformed",
@@ -36,23 +36,23 @@ def test_readiness_tells_every_reason(tmp_path: Path) -> None:
         assert "retry-after" in response.headers
 
 
-def test_strangers_are_told_the_codes_and_whoever_watches_the_whole(tmp_path: Path) -> None:
+def test_readiness_shows_details_to_an_auditor_and_only_codes_to_others(tmp_path: Path) -> None:
     with served(tmp_path) as steward:
         (tmp_path / "outside").rename(tmp_path / "gone")
-        stranger = steward.http.get("/readyz")
+        anonymous = steward.http.get("/readyz")
         others = [steward.headers(Role.PRODUCER), steward.headers(Role.OPERATOR, "sales"), bearer("pvdm_nobody")]
-        watching = steward.http.get("/readyz", headers=steward.headers(Role.AUDITOR))
-        (reason,) = stranger.json()["reasons"]
-        (whole,) = watching.json()["reasons"]
+        auditor = steward.http.get("/readyz", headers=steward.headers(Role.AUDITOR))
+        (reason,) = anonymous.json()["reasons"]
+        (whole,) = auditor.json()["reasons"]
         assert (reason["code"], reason["kind"]) == (whole["code"], whole["kind"])
-        assert str(tmp_path) not in stranger.text
+        assert str(tmp_path) not in anonymous.text
         assert (reason["expected"], reason["got"], reason["details"]) == (None, None, {})
         assert whole["message"] != reason["message"]
         for headers in others:
             assert steward.http.get("/readyz", headers=headers).json()["reasons"][0]["message"] == reason["message"]
 
 
-def test_readiness_comes_back_when_the_operator_has_confirmed(steward: Served) -> None:
+def test_the_steward_is_ready_again_after_an_operator_has_confirmed(steward: Served) -> None:
     headers = steward.headers()
     assert steward.http.get("/readyz").json() == {"ready": True, "reasons": []}
     steward.stand.time.jump(10 * DAY)
@@ -62,12 +62,12 @@ def test_readiness_comes_back_when_the_operator_has_confirmed(steward: Served) -
     assert steward.http.get("/readyz").status_code == 200
 
 
-def test_the_process_is_healthy_though_it_is_not_ready(steward: Served) -> None:
+def test_the_process_is_healthy_even_if_it_is_not_ready(steward: Served) -> None:
     steward.stand.time.jump(YEAR)
     assert steward.http.get("/healthz").json() == {"alive": True}
 
 
-def test_what_needs_the_time_is_refused_and_nothing_happens(steward: Served) -> None:
+def test_requests_that_need_the_time_are_refused_and_change_nothing(steward: Served) -> None:
     headers, producer = steward.headers(), steward.headers(Role.PRODUCER, "sales")
     path = f"/v1/attempts/{steward.stand.verifying().attempt.attempt_id}"
     steward.stand.time.jump(YEAR)
@@ -85,8 +85,10 @@ def test_the_confirmation_names_the_tokens_owner_in_the_step_log(steward: Served
     steward.stand.time.jump(10 * DAY)
     steward.http.post("/v1/clock/confirm", json=REASON, headers=headers)
     events = steward.http.get("/v1/events?limit=1000", headers=headers).json()["events"]
-    noted = [event for event in events if event["kind"] == "clock_confirmed"]
-    assert [(each["new"]["operator"], each["new"]["reason"]) for each in noted] == [("operator-ruth", REASON["reason"])]
+    recorded = [event for event in events if event["kind"] == "clock_confirmed"]
+    assert [(each["new"]["operator"], each["new"]["reason"]) for each in recorded] == [
+        ("operator-ruth", REASON["reason"])
+    ]
 
 
 def test_the_wrong_time_of_the_jump_is_in_the_step_log(steward: Served) -> None:
@@ -98,11 +100,11 @@ def test_the_wrong_time_of_the_jump_is_in_the_step_log(steward: Served) -> None:
     steward.stand.time.jump(-YEAR)
     steward.http.post("/v1/clock/confirm", json=REASON, headers=headers)
     events = steward.http.get("/v1/events?limit=1000", headers=headers).json()["events"]
-    (noted,) = [event["new"] for event in events if event["kind"] == "clock_confirmed"]
-    assert (noted["from_micros"], noted["jumped_to_micros"], noted["to_micros"]) == (before, wrong, before)
+    (recorded,) = [event["new"] for event in events if event["kind"] == "clock_confirmed"]
+    assert (recorded["from_micros"], recorded["jumped_to_micros"], recorded["to_micros"]) == (before, wrong, before)
 
 
-def test_readiness_shows_the_hosts_time_of_now_beside_that_of_the_jump(steward: Served) -> None:
+def test_readiness_shows_the_hosts_time_at_the_jump_and_now(steward: Served) -> None:
     headers = steward.headers()
     right = format_micros(steward.stand.time.wall)
     steward.stand.time.jump(YEAR)
@@ -114,14 +116,14 @@ def test_readiness_shows_the_hosts_time_of_now_beside_that_of_the_jump(steward: 
     assert "`pvdm steward confirm-clock --reason TEXT`" in reason["hint"]
 
 
-def test_a_jump_makes_no_expired_token_good_again(steward: Served) -> None:
+def test_a_jump_back_does_not_make_an_expired_token_valid_again(steward: Served) -> None:
     token, _ = steward.stand.notary.access.issue(Role.OPERATOR, domain="*", name="short", lifetime_seconds=60)
     steward.stand.time.pass_by(61 * SECOND)
     steward.stand.time.jump(-DAY)
     assert refusal(steward.http.get("/v1/identity", headers=bearer(token.reveal()))) == (401, "token_expired")
 
 
-def test_a_jump_forward_neither_ends_tokens_nor_stops_their_time(steward: Served) -> None:
+def test_a_jump_forward_neither_ends_a_token_nor_extends_its_lifetime(steward: Served) -> None:
     token, _ = steward.stand.notary.access.issue(Role.OPERATOR, domain="*", name="short", lifetime_seconds=60)
     steward.stand.time.jump(YEAR)
     assert steward.http.get("/v1/identity", headers=bearer(token.reveal())).status_code == 200
@@ -131,13 +133,13 @@ def test_a_jump_forward_neither_ends_tokens_nor_stops_their_time(steward: Served
 
 
 @pytest.mark.parametrize("role", sorted(set(Role) - {Role.OPERATOR}))
-def test_nobody_else_confirms_the_clock(steward: Served, role: Role) -> None:
+def test_no_other_role_confirms_the_clock(steward: Served, role: Role) -> None:
     headers = steward.headers(role)
     steward.stand.time.jump(YEAR)
     assert refusal(steward.http.post("/v1/clock/confirm", json=REASON, headers=headers)) == (403, "role_wrong")
 
 
-def test_an_hour_back_is_not_even_noticed(steward: Served) -> None:
+def test_after_a_jump_back_by_an_hour_requests_succeed_and_times_do_not_run_back(steward: Served) -> None:
     headers = steward.headers()
     before = steward.http.post("/v1/epochs", json=REASON, headers=headers)
     steward.stand.time.jump(-3_600 * SECOND)
@@ -147,7 +149,7 @@ def test_an_hour_back_is_not_even_noticed(steward: Served) -> None:
     assert times == sorted(times)
 
 
-def test_the_error_of_a_jump_tells_the_kind_and_the_next_step(steward: Served) -> None:
+def test_the_error_after_a_jump_has_a_kind_and_a_next_step(steward: Served) -> None:
     headers = steward.headers()
     steward.stand.time.jump(YEAR)
     error = error_of(steward.http.post("/v1/epochs", json=REASON, headers=headers))

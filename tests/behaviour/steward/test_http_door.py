@@ -1,4 +1,7 @@
-"""Nobody comes past the door without the right token, role, domain and form; every refusal has the one envelope."""
+"""The door, through which every HTTP request passes: it checks token, role, domain and form of each request.
+
+Every refusal is JSON in the same error envelope.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,17 @@ import pytest
 from pvdm.model.role import Role
 from pvdm.steward.http.roles import RULES, AttemptToken
 from tests.support.for_each import for_each
-from tests.support.steward.http import NO_SUCH_PROOF, REASON, Rude, Served, bearer, error_of, head, refusal, served
+from tests.support.steward.http import (
+    NO_SUCH_PROOF,
+    REASON,
+    RawConnection,
+    Served,
+    bearer,
+    error_of,
+    head,
+    refusal,
+    served,
+)
 from tests.support.steward.notary import attempt_token, core_of
 
 
@@ -36,7 +49,9 @@ def test_a_path_that_only_looks_like_a_route_is_unknown(steward: Served, operato
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"])
-def test_a_method_that_nobody_answers_names_those_that_are_answered(steward: Served, method: str) -> None:
+def test_a_method_that_the_route_does_not_have_is_refused_and_the_allowed_ones_named(
+    steward: Served, method: str
+) -> None:
     response = steward.http.request(method, "/v1/epochs")
     assert refusal(response) == (405, "method_not_allowed")
     assert response.headers["allow"] == "GET, POST"
@@ -47,7 +62,7 @@ def test_head_is_refused_as_any_other_method(steward: Served) -> None:
     assert (response.status_code, response.headers["allow"], response.content) == (405, "GET", b"")
 
 
-def test_a_plain_request_id_is_taken_over(steward: Served) -> None:
+def test_a_plain_request_id_is_used(steward: Served) -> None:
     response = steward.http.get("/healthz", headers={"x-request-id": "Run-7.step_3"})
     assert response.headers["x-request-id"] == "Run-7.step_3"
 
@@ -65,7 +80,7 @@ def test_the_envelope_names_the_request_id(steward: Served) -> None:
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/v1/nothing", "/v1/identity"])
-def test_no_answer_may_be_stored_or_taken_for_something_else(steward: Served, path: str) -> None:
+def test_no_answer_may_be_cached_or_sniffed_as_another_type(steward: Served, path: str) -> None:
     headers = steward.http.get(path).headers
     assert (headers["cache-control"], headers["x-content-type-options"]) == ("no-store", "nosniff")
 
@@ -80,15 +95,15 @@ TOKENS = [
 ]
 
 
-@pytest.mark.parametrize(("headers", "code"), TOKENS, ids=[code for _, code in TOKENS])
-def test_without_a_good_token_nothing_is_told(steward: Served, headers: dict[str, str], code: str) -> None:
+@pytest.mark.parametrize(("headers", "reason"), TOKENS, ids=[reason for _, reason in TOKENS])
+def test_a_request_without_a_valid_token_is_refused(steward: Served, headers: dict[str, str], reason: str) -> None:
     response = steward.http.get("/v1/identity", headers=headers)
-    assert refusal(response) == (401, code)
+    assert refusal(response) == (401, reason)
     assert response.headers["www-authenticate"] == "Bearer"
     assert error_of(response)["kind"] == "not_allowed"
 
 
-def test_two_tokens_in_one_request_are_none(steward: Served, operator: dict[str, str]) -> None:
+def test_two_tokens_in_one_request_count_as_none(steward: Served, operator: dict[str, str]) -> None:
     twice = [("authorization", operator["authorization"])] * 2
     assert refusal(steward.http.get("/v1/identity", headers=twice)) == (401, "token_missing")
 
@@ -121,20 +136,20 @@ def path_of(template: str) -> str:
 
 
 # A refusal of HEAD has no body to look at.
-GUARDED = sorted(line for line, rule in RULES.items() if not rule.public and line[0] != "HEAD")
+GUARDED = sorted(route for route, rule in RULES.items() if not rule.public and route[0] != "HEAD")
 
 
 @for_each(("method", "path"), GUARDED)
-def test_every_route_refuses_every_role_that_the_table_does_not_name(
-    steward: Served, roles: dict[Role, dict[str, str]], method: str, path: str
+def test_every_route_refuses_every_role_that_its_rule_does_not_name(
+    steward: Served, headers_by_role: dict[Role, dict[str, str]], method: str, path: str
 ) -> None:
     for role in set(Role) - RULES[method, path].roles:
-        response = steward.http.request(method, path_of(path), headers=roles[role])
+        response = steward.http.request(method, path_of(path), headers=headers_by_role[role])
         assert refusal(response) == (403, "role_wrong"), role
 
 
-@pytest.mark.parametrize(("method", "path"), [line for line in GUARDED if RULES[line].needs_every_domain])
-def test_what_is_about_the_whole_steward_refuses_a_token_of_one_domain(steward: Served, method: str, path: str) -> None:
+@pytest.mark.parametrize(("method", "path"), [route for route in GUARDED if RULES[route].needs_every_domain])
+def test_a_route_that_needs_every_domain_refuses_a_token_of_one_domain(steward: Served, method: str, path: str) -> None:
     role = next(iter(RULES[method, path].roles))
     headers = steward.headers(role, domain="sales")
     assert refusal(steward.http.request(method, path_of(path), headers=headers)) == (403, "domain_wrong")
@@ -143,30 +158,32 @@ def test_what_is_about_the_whole_steward_refuses_a_token_of_one_domain(steward: 
 @for_each(
     ("method", "path"),
     [
-        line
-        for line in GUARDED
-        if RULES[line].attempt_token is not AttemptToken.ALLOWED and Role.PRODUCER in RULES[line].roles
+        route
+        for route in GUARDED
+        if RULES[route].attempt_token is not AttemptToken.ALLOWED and Role.PRODUCER in RULES[route].roles
     ],
 )
-def test_a_token_for_one_attempt_opens_no_other_door(
-    steward: Served, attempt: dict[str, str], method: str, path: str
+def test_a_token_for_one_attempt_is_refused_by_other_routes_and_for_other_attempts(
+    steward: Served, attempt_headers: dict[str, str], method: str, path: str
 ) -> None:
     other = path_of(path).replace(core_of("door").attempt.attempt_id, "ab" * 16)
-    assert refusal(steward.http.request(method, other, headers=attempt)) == (403, "token_of_other_attempt")
+    assert refusal(steward.http.request(method, other, headers=attempt_headers)) == (403, "token_of_other_attempt")
 
 
-def test_a_token_for_one_attempt_opens_that_attempt(steward: Served, attempt: dict[str, str]) -> None:
-    found = steward.http.get(path_of("/v1/attempts/{attempt_id}"), headers=attempt)
+def test_a_token_for_one_attempt_reads_that_attempt(steward: Served, attempt_headers: dict[str, str]) -> None:
+    found = steward.http.get(path_of("/v1/attempts/{attempt_id}"), headers=attempt_headers)
     assert (found.status_code, found.json()["state"]) == (200, "VERIFYING")
 
 
-def test_a_token_for_one_attempt_makes_no_further_tokens(steward: Served, attempt: dict[str, str]) -> None:
-    response = steward.http.post(path_of("/v1/attempts/{attempt_id}/tokens"), headers=attempt)
+def test_a_token_for_one_attempt_gets_no_further_tokens(steward: Served, attempt_headers: dict[str, str]) -> None:
+    response = steward.http.post(path_of("/v1/attempts/{attempt_id}/tokens"), headers=attempt_headers)
     assert refusal(response) == (403, "token_of_other_attempt")
 
 
 @pytest.mark.parametrize("path", ["/v1/workloads/{workload_id}", "/v1/attempts/{attempt_id}"])
-def test_another_domains_object_is_refused(steward: Served, attempt: dict[str, str], path: str) -> None:
+def test_a_workload_or_attempt_of_another_domain_is_refused(
+    steward: Served, attempt_headers: dict[str, str], path: str
+) -> None:
     headers = steward.headers(Role.PRODUCER, domain="other")
     assert refusal(steward.http.get(path_of(path), headers=headers)) == (403, "domain_wrong")
 
@@ -175,8 +192,8 @@ def test_another_domains_object_is_refused(steward: Served, attempt: dict[str, s
 def test_an_unknown_or_repeated_query_parameter_is_refused(
     steward: Served, operator: dict[str, str], query: str
 ) -> None:
-    status, code = refusal(steward.http.get(f"/v1/events?{query}", headers=operator))
-    assert (status, code) in {(400, "query_invalid"), (400, "request_invalid")}
+    status, reason = refusal(steward.http.get(f"/v1/events?{query}", headers=operator))
+    assert (status, reason) in {(400, "query_invalid"), (400, "request_invalid")}
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "1001", "1e3", "x", "", "9" * 5_000, "%00", "%ff"])
@@ -188,22 +205,22 @@ def test_a_query_value_out_of_its_range_is_refused(steward: Served, operator: di
     ("limit", "expected"),
     [("5000", "input should be less than or equal to 1000"), ("0", "input should be greater than or equal to 1")],
 )
-def test_a_number_of_the_query_beyond_its_bound_is_told_with_both(
+def test_the_error_for_a_query_value_out_of_range_names_bound_and_value(
     steward: Served, operator: dict[str, str], limit: str, expected: str
 ) -> None:
-    told = steward.http.get(f"/v1/events?limit={limit}", headers=operator).json()["error"]
-    assert told["message"].startswith("query.limit cannot be accepted")
-    assert (told["expected"], told["got"]) == (expected, limit)
+    error = steward.http.get(f"/v1/events?limit={limit}", headers=operator).json()["error"]
+    assert error["message"].startswith("query.limit cannot be accepted")
+    assert (error["expected"], error["got"]) == (expected, limit)
 
 
 @pytest.mark.parametrize("workload_id", ["%00", "a%20b", "x" * 129, "%ff", "a%0A", "é"])
-def test_an_id_in_another_form_is_refused(steward: Served, operator: dict[str, str], workload_id: str) -> None:
+def test_a_malformed_id_is_refused(steward: Served, operator: dict[str, str], workload_id: str) -> None:
     assert refusal(steward.http.get(f"/v1/workloads/{workload_id}", headers=operator)) == (400, "request_invalid")
 
 
-def test_a_wrong_id_is_told_in_words_and_not_as_a_pattern(steward: Served, operator: dict[str, str]) -> None:
-    told = steward.http.get("/v1/workloads/a%20b", headers=operator).json()["error"]
-    assert told["expected"] == "1 to 128 letters (a to z), digits, dots, underscores and hyphens"
+def test_the_error_for_a_malformed_id_describes_the_form_in_words(steward: Served, operator: dict[str, str]) -> None:
+    error = steward.http.get("/v1/workloads/a%20b", headers=operator).json()["error"]
+    assert error["expected"] == "1 to 128 letters (a to z), digits, dots, underscores and hyphens"
 
 
 def test_an_unknown_object_is_not_found(steward: Served, operator: dict[str, str]) -> None:
@@ -238,9 +255,9 @@ BODIES = {
 @for_each("name", BODIES)
 def test_a_malformed_body_is_refused_and_changes_nothing(steward: Served, operator: dict[str, str], name: str) -> None:
     before = steward.stand.notary.epochs.book()
-    body, code = BODIES[name]
+    body, reason = BODIES[name]
     headers = {**operator, "content-type": "application/json"}
-    assert refusal(steward.http.post("/v1/epochs", content=body, headers=headers)) == (400, code)
+    assert refusal(steward.http.post("/v1/epochs", content=body, headers=headers)) == (400, reason)
     assert steward.stand.notary.epochs.book() == before
 
 
@@ -266,10 +283,10 @@ def test_a_body_where_none_is_expected_is_refused(steward: Served, operator: dic
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/v1/openapi.json", "/v1/identity"])
 @pytest.mark.parametrize("length", [{"transfer_encoding": "chunked"}, {"content_length": "5"}])
-def test_a_body_that_never_comes_is_not_waited_for_where_none_is_taken(
+def test_a_route_without_a_body_does_not_wait_for_one_that_was_announced(
     steward: Served, path: str, length: dict[str, str]
 ) -> None:
-    with Rude(steward.server.port) as rude:
+    with RawConnection(steward.server.port) as rude:
         begun = time.monotonic()
         rude.send(head("GET", path, **length))
         status, error = rude.answer()
@@ -279,38 +296,38 @@ def test_a_body_that_never_comes_is_not_waited_for_where_none_is_taken(
 
 @pytest.mark.parametrize("path", ["/healthz", "/catalog/v1/oauth/tokens", "/v1/nothing"])
 def test_two_lengths_of_one_body_are_refused_and_the_connection_ends(steward: Served, path: str) -> None:
-    with Rude(steward.server.port) as rude:
+    with RawConnection(steward.server.port) as rude:
         both = head("POST", path, content_length="4", transfer_encoding="chunked")
         rude.send(both + b"0\r\n\r\n" + head("GET", "/healthz", connection="close"))
-        told = rude.read()
-    assert told.startswith(b"HTTP/1.1 400")
-    assert b"content-length or transfer-encoding" in told
-    assert told.count(b"HTTP/1.1 ") == 1
+        answer = rude.read()
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b"content-length or transfer-encoding" in answer
+    assert answer.count(b"HTTP/1.1 ") == 1
 
 
-def test_a_body_beside_the_point_is_refused_where_only_an_empty_one_is_taken(steward: Served) -> None:
+def test_a_body_is_refused_by_a_post_route_that_takes_none(steward: Served) -> None:
     headers = steward.headers(Role.PRODUCER)
     path = path_of("/v1/attempts/{attempt_id}/staged")
     assert refusal(steward.http.post(path, json={"a": 1}, headers=headers)) == (400, "body_unexpected")
 
 
 @pytest.mark.parametrize("noise", [b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/x\r\n\r\n"])
-def test_what_is_no_http_gets_the_envelope_too(steward: Served, noise: bytes) -> None:
-    with Rude(steward.server.port) as rude:
+def test_bytes_that_are_no_http_get_the_error_envelope_too(steward: Served, noise: bytes) -> None:
+    with RawConnection(steward.server.port) as rude:
         rude.send(noise)
         status, error = rude.answer()
     assert (status, error["reason"]) == (400, "http_malformed")
 
 
-def test_a_header_that_grows_without_end_is_cut_off(steward: Served) -> None:
-    with Rude(steward.server.port) as rude:
+def test_a_header_that_is_too_long_is_refused(steward: Served) -> None:
+    with RawConnection(steward.server.port) as rude:
         rude.send(b"GET / HTTP/1.1\r\nx: " + b"x" * 100_000)
         status, error = rude.answer()
     assert (status, error["reason"]) == (400, "http_malformed")
 
 
-def test_an_answer_before_the_end_of_the_body_reaches_the_caller(steward: Served) -> None:
-    with Rude(steward.server.port) as rude:
+def test_a_refusal_before_the_end_of_the_body_reaches_the_caller(steward: Served) -> None:
+    with RawConnection(steward.server.port) as rude:
         rude.send(head("POST", "/v1/epochs", content_length="900000") + b"x" * 500_000)
         status, error = rude.answer()
     assert (status, error["reason"]) == (401, "token_missing")
@@ -323,19 +340,19 @@ def test_after_a_refusal_the_connection_serves_the_next_request(steward: Served,
 
 
 @pytest.fixture(scope="module")
-def roles(steward: Served) -> dict[Role, dict[str, str]]:
+def headers_by_role(steward: Served) -> dict[Role, dict[str, str]]:
     return {role: steward.headers(role) for role in Role}
 
 
 @pytest.fixture(scope="module")
-def attempt(steward: Served) -> dict[str, str]:
-    """A token that is good for one attempt, the one of `path_of`."""
+def attempt_headers(steward: Served) -> dict[str, str]:
+    """The headers with a token for one attempt, the one of `path_of`."""
     core = steward.stand.verifying("door")
     grant = steward.stand.grant(Role.PRODUCER, "sales", "job")
     token, _ = attempt_token(steward.stand.notary.access, grant, core.attempt.attempt_id)
     return bearer(token.reveal())
 
 
-def test_a_body_in_its_form_reaches_the_route(steward: Served, operator: dict[str, str]) -> None:
+def test_a_valid_body_reaches_the_route(steward: Served, operator: dict[str, str]) -> None:
     response = steward.http.post("/v1/epochs", json=REASON, headers=operator)
     assert [change["after"] for change in response.json()["changes"]] == ["CREATED"]

@@ -1,4 +1,4 @@
-"""Size, pace, rate and concurrency: whoever asks too much is refused early, and nobody else notices."""
+"""Limits of size, speed, rate and concurrency: a caller above one is refused early, and other callers are served."""
 
 from __future__ import annotations
 
@@ -19,11 +19,21 @@ from pvdm.steward.access import Access
 from pvdm.steward.config.steward import Limits
 from pvdm.steward.http import limits, listener
 from pvdm.steward.http.listener import StewardProtocol
-from tests.support.steward.http import REASON, Rude, bearer, blocked_commits, error_of, head, limited, refusal, served
+from tests.support.steward.http import (
+    REASON,
+    RawConnection,
+    bearer,
+    blocked_commits,
+    error_of,
+    head,
+    limited,
+    refusal,
+    served,
+)
 
 
 def test_a_declared_size_above_the_limit_is_refused_before_a_byte_is_sent(tmp_path: Path) -> None:
-    with served(tmp_path, changed=limited(body_max_bytes=2_000)) as steward, Rude(steward.server.port) as rude:
+    with served(tmp_path, changed=limited(body_max_bytes=2_000)) as steward, RawConnection(steward.server.port) as rude:
         token = steward.headers()["authorization"]
         rude.send(
             head("POST", "/v1/epochs", authorization=token, content_type="application/json", content_length="2001")
@@ -69,8 +79,8 @@ def test_an_envelope_may_be_larger_than_other_bodies(tmp_path: Path) -> None:
         assert refusal(response) == (413, "body_too_large")
 
 
-def test_a_body_that_trickles_is_given_up(tmp_path: Path) -> None:
-    with served(tmp_path, changed=limited(request_seconds=1)) as steward, Rude(steward.server.port) as rude:
+def test_a_body_that_comes_too_slowly_is_refused(tmp_path: Path) -> None:
+    with served(tmp_path, changed=limited(request_seconds=1)) as steward, RawConnection(steward.server.port) as rude:
         token = steward.headers()["authorization"]
         rude.send(
             head("POST", "/v1/epochs", authorization=token, content_type="application/json", content_length="500")
@@ -92,38 +102,41 @@ def test_a_body_that_trickles_is_given_up(tmp_path: Path) -> None:
     assert time.monotonic() - begun < 8
 
 
-def test_headers_that_trickle_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_whose_headers_come_too_slowly_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StewardProtocol, "headers_seconds", 0.3)
     with served(tmp_path) as steward:
-        with Rude(steward.server.port) as silent:
+        with RawConnection(steward.server.port) as silent:
             assert silent.read() == b""
-        with Rude(steward.server.port) as slow:
+        with RawConnection(steward.server.port) as slow:
             slow.send(b"GET /healthz HTT")
             assert slow.read() == b""
-        with Rude(steward.server.port) as again:
-            again.send(head("GET", "/healthz"))
+        with RawConnection(steward.server.port) as second_request:
+            second_request.send(head("GET", "/healthz"))
             time.sleep(0.1)
-            again.send(b"GET /heal")
-            assert again.read().count(b"HTTP/1.1 200") == 1
+            second_request.send(b"GET /heal")
+            assert second_request.read().count(b"HTTP/1.1 200") == 1
 
 
-def test_a_connection_too_many_is_closed_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_beyond_the_limit_is_closed_and_the_others_stay_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(listener, "CONNECTIONS_MAX", 2)
     with served(tmp_path) as steward, httpx.Client(base_url=steward.server.url, trust_env=False) as other:
         assert other.get("/healthz").status_code == 200
-        with Rude(steward.server.port), Rude(steward.server.port) as third:
+        with RawConnection(steward.server.port), RawConnection(steward.server.port) as third:
             third.send(head("GET", "/healthz"))
             assert third.read() == b""
             assert other.get("/healthz").status_code == 200
 
 
-def test_one_address_has_a_share_of_the_connections_and_gets_it_back(
+def test_one_address_has_a_limit_of_connections_and_closed_ones_do_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener, "peer_identity", lambda _: "peer 10.1.2.3")
     with served(tmp_path, changed=limited(peer_connections=2)) as steward:
         for _ in range(3):
-            with Rude(steward.server.port), Rude(steward.server.port) as second, Rude(steward.server.port) as third:
+            port = steward.server.port
+            with RawConnection(port), RawConnection(port) as second, RawConnection(port) as third:
                 assert third.read() == b""
                 second.send(head("GET", "/healthz", connection="close"))
                 assert second.read().startswith(b"HTTP/1.1 200")
@@ -131,23 +144,25 @@ def test_one_address_has_a_share_of_the_connections_and_gets_it_back(
         assert steward.http.get("/healthz").status_code == 200
 
 
-def test_this_machine_is_many_callers_and_has_all_of_the_connections(tmp_path: Path) -> None:
+def test_connections_from_the_same_machine_have_no_limit_for_one_address(tmp_path: Path) -> None:
     with served(tmp_path, changed=limited(peer_connections=2)) as steward, contextlib.ExitStack() as stack:
         for _ in range(5):
-            stack.enter_context(Rude(steward.server.port))
+            stack.enter_context(RawConnection(steward.server.port))
         assert steward.http.get("/healthz").status_code == 200
 
 
 @pytest.mark.parametrize(
-    ("files", "most"),
+    ("files", "expected"),
     [(resource.RLIM_INFINITY, 2_048), (1_000_000, 2_048), (1_024, 768), (256, 128), (2, 1)],
 )
-def test_connections_leave_files_for_the_ledger(monkeypatch: pytest.MonkeyPatch, files: int, most: int) -> None:
+def test_the_limit_of_connections_leaves_file_descriptors_for_the_ledger(
+    monkeypatch: pytest.MonkeyPatch, files: int, expected: int
+) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
-    assert listener.connection_limit() == most
+    assert listener.connection_limit() == expected
 
 
-def test_a_caller_above_its_rate_is_told_when_to_come_back(tmp_path: Path) -> None:
+def test_a_caller_above_its_rate_is_refused_with_retry_after(tmp_path: Path) -> None:
     with served(tmp_path, changed=limited(rate_per_second=1, burst=3)) as steward:
         headers = steward.headers()
         answers = [steward.http.get("/v1/identity", headers=headers) for _ in range(4)]
@@ -158,7 +173,7 @@ def test_a_caller_above_its_rate_is_told_when_to_come_back(tmp_path: Path) -> No
         assert steward.http.get("/v1/identity", headers=steward.headers()).status_code == 200
 
 
-def test_a_refused_caller_comes_in_again_after_the_time_it_was_told(tmp_path: Path) -> None:
+def test_a_refused_caller_is_accepted_again_after_the_time_in_retry_after(tmp_path: Path) -> None:
     with served(tmp_path, changed=limited(rate_per_second=2, burst=1)) as steward:
         headers = steward.headers()
         assert steward.http.get("/v1/identity", headers=headers).status_code == 200
@@ -168,7 +183,7 @@ def test_a_refused_caller_comes_in_again_after_the_time_it_was_told(tmp_path: Pa
         assert steward.http.get("/v1/identity", headers=headers).status_code == 200
 
 
-def test_who_guesses_tokens_shuts_out_nobody_else_of_the_same_address(tmp_path: Path) -> None:
+def test_guessed_tokens_do_not_use_up_the_rate_of_other_callers_at_the_same_address(tmp_path: Path) -> None:
     with served(tmp_path, changed=limited(rate_per_second=1, burst=3)) as steward:
         guess = {"authorization": "Bearer pvdm_guessed"}
         for path in ("/v1/identity", "/v1/openapi.json"):
@@ -181,49 +196,51 @@ def test_who_guesses_tokens_shuts_out_nobody_else_of_the_same_address(tmp_path: 
         assert {steward.http.get("/readyz").status_code for _ in range(20)} == {200}
 
 
-def test_tokens_that_were_derived_share_the_limits_of_the_one_they_came_from(tmp_path: Path) -> None:
+def test_derived_tokens_share_the_rate_limit_of_their_parent(tmp_path: Path) -> None:
     with served(tmp_path, changed=limited(rate_per_second=1, burst=4)) as steward:
         token, grant = steward.stand.token(Role.PRODUCER, "sales", "job")
         form = {"grant_type": "client_credentials", "client_id": grant.token_id, "client_secret": token}
         answers = [steward.http.post("/catalog/v1/oauth/tokens", data=form) for _ in range(2)]
         derived = [answer.json()["access_token"] for answer in answers]
-        told = [steward.http.get("/v1/identity", headers=bearer(each)).status_code for each in (*derived, *derived)]
-        assert told == [200, 200, 429, 429]
+        statuses = [steward.http.get("/v1/identity", headers=bearer(each)).status_code for each in (*derived, *derived)]
+        assert statuses == [200, 200, 429, 429]
         assert steward.http.post("/catalog/v1/oauth/tokens", data=form).status_code == 429
 
 
-def test_unknown_tokens_are_looked_up_few_at_a_time_and_leave_threads_for_the_known(
+def test_only_two_unknown_tokens_are_looked_up_at_a_time_and_known_callers_do_not_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with served(tmp_path) as steward, ThreadPoolExecutor(20) as pool:
         known = steward.headers()
         assert steward.http.get("/v1/identity", headers=known).status_code == 200
-        go, asked = threading.Event(), []
+        go, looked_up = threading.Event(), []
         real = Access.authenticate
 
-        def slow(access: Access, text: str) -> Grant:
+        def authenticate_slowly(access: Access, text: str) -> Grant:
             if text == "pvdm_guessed":
-                asked.append(text)
+                looked_up.append(text)
                 go.wait(20)
             return real(access, text)
 
-        monkeypatch.setattr(Access, "authenticate", slow)
+        monkeypatch.setattr(Access, "authenticate", authenticate_slowly)
         guesses = [pool.submit(steward.http.get, "/v1/identity", headers=bearer("pvdm_guessed")) for _ in range(20)]
         time.sleep(0.5)
-        assert len(asked) == 2
+        assert len(looked_up) == 2
         assert steward.http.get("/v1/identity", headers=known).status_code == 200
         go.set()
         assert {guess.result().status_code for guess in guesses} == {401}
 
 
-def test_who_brings_no_token_at_all_is_stopped_as_well(tmp_path: Path) -> None:
+def test_a_caller_without_a_token_has_a_rate_limit_too(tmp_path: Path) -> None:
     with served(tmp_path, changed=limited(rate_per_second=1, burst=3)) as steward:
         answers = [steward.http.get("/v1/identity").status_code for _ in range(6)]
     assert answers[:3] == [401, 401, 401]
     assert 429 in answers[3:]
 
 
-def test_all_bodies_in_memory_together_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_beyond_the_memory_limit_of_all_bodies_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "BODIES_MAX_BYTES", 1_000)
     with served(tmp_path) as steward:
         body = {"reason": "x" * 1_000}
@@ -232,63 +249,63 @@ def test_all_bodies_in_memory_together_have_a_limit(tmp_path: Path, monkeypatch:
         assert steward.http.post("/v1/epochs", json=REASON, headers=steward.headers()).status_code == 200
 
 
-def test_health_is_told_however_often_it_is_asked(tmp_path: Path) -> None:
+def test_healthz_has_no_rate_limit(tmp_path: Path) -> None:
     with served(tmp_path, changed=limited(rate_per_second=1, burst=1)) as steward:
         assert {steward.http.get("/healthz").status_code for _ in range(20)} == {200}
 
 
-def test_one_callers_requests_beyond_its_share_wait_and_then_are_refused(tmp_path: Path) -> None:
+def test_a_callers_request_beyond_its_concurrency_waits_and_is_then_refused(tmp_path: Path) -> None:
     with served(tmp_path, changed=limited(concurrent=1, wait_seconds=1)) as steward, ThreadPoolExecutor(1) as pool:
         core = steward.stand.staging()
         headers = steward.headers(Role.PRODUCER, "sales")
         other = steward.headers()
         path = f"/v1/attempts/{core.attempt.attempt_id}"
         with blocked_commits() as (reached, go):
-            slow = pool.submit(steward.http.post, f"{path}/abort", json=REASON, headers=headers)
+            blocked = pool.submit(steward.http.post, f"{path}/abort", json=REASON, headers=headers)
             assert reached.wait(5)
             refused = steward.http.get(path, headers=headers)
             assert refusal(refused) == (429, "too_many_requests_at_once")
             assert refused.headers["retry-after"] == "1"
             assert steward.http.get(path, headers=other).status_code == 200
             go.set()
-        assert slow.result().json()["state"] == "ROLLED_BACK"
+        assert blocked.result().json()["state"] == "ROLLED_BACK"
         assert steward.http.get(path, headers=headers).status_code == 200
 
 
-def test_a_request_that_waits_gets_its_turn(tmp_path: Path) -> None:
+def test_a_request_that_waits_is_answered_when_the_first_one_ends(tmp_path: Path) -> None:
     with served(tmp_path, changed=limited(concurrent=1, wait_seconds=10)) as steward, ThreadPoolExecutor(2) as pool:
         core = steward.stand.staging()
         headers = steward.headers(Role.PRODUCER, "sales")
         path = f"/v1/attempts/{core.attempt.attempt_id}"
         with blocked_commits() as (reached, go):
-            slow = pool.submit(steward.http.post, f"{path}/abort", json=REASON, headers=headers)
+            blocked = pool.submit(steward.http.post, f"{path}/abort", json=REASON, headers=headers)
             assert reached.wait(5)
             waiting = pool.submit(steward.http.get, path, headers=headers)
             time.sleep(0.3)
             assert not waiting.done()
             go.set()
-        assert (slow.result().status_code, waiting.result().json()["state"]) == (200, "ROLLED_BACK")
+        assert (blocked.result().status_code, waiting.result().json()["state"]) == (200, "ROLLED_BACK")
 
 
-def test_all_callers_together_have_a_cap_and_health_is_told_above_it(tmp_path: Path) -> None:
+def test_all_callers_together_have_a_limit_that_does_not_apply_to_healthz(tmp_path: Path) -> None:
     with served(tmp_path, changed=limited(in_flight=1)) as steward, ThreadPoolExecutor(1) as pool:
         path = f"/v1/attempts/{steward.stand.staging().attempt.attempt_id}/abort"
         headers = steward.headers(Role.PRODUCER, "sales")
         other = steward.headers()
         with blocked_commits() as (reached, _):
-            slow = pool.submit(steward.http.post, path, json=REASON, headers=headers)
+            blocked = pool.submit(steward.http.post, path, json=REASON, headers=headers)
             assert reached.wait(5)
             refused = steward.http.get("/v1/identity", headers=other)
             assert refusal(refused) == (503, "service_busy")
             assert "retry-after" in refused.headers
             assert steward.http.get("/healthz").status_code == 200
-        assert slow.result().status_code == 200
+        assert blocked.result().status_code == 200
 
 
-def test_a_caller_that_goes_away_in_the_middle_of_its_body_does_no_harm(tmp_path: Path) -> None:
+def test_a_caller_that_disconnects_during_its_body_does_not_keep_its_slot(tmp_path: Path) -> None:
     with served(tmp_path, changed=limited(concurrent=1, wait_seconds=0)) as steward:
         headers = steward.headers()
-        with Rude(steward.server.port) as rude:
+        with RawConnection(steward.server.port) as rude:
             token = headers["authorization"]
             kind = "application/json"
             rude.send(head("POST", "/v1/epochs", authorization=token, content_type=kind, content_length="500") + b"{")
@@ -296,5 +313,5 @@ def test_a_caller_that_goes_away_in_the_middle_of_its_body_does_no_harm(tmp_path
         assert steward.http.get("/v1/epochs", headers=headers).status_code == 200
 
 
-def test_the_default_limits_are_those_of_the_contract() -> None:
+def test_the_default_size_limits_are_the_documented_ones() -> None:
     assert (Limits().body_max_bytes, Limits().envelope_max_bytes) == (65_536, 2_097_152)

@@ -1,4 +1,4 @@
-"""One JSON line a request, an exception without its words, and nowhere a token, header, body or query value."""
+"""The service's log: one JSON line for each request, and no token, header, body, query value or exception message."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def steward(tmp_path: Path, lines: LogLines) -> Iterator[Served]:
         yield made
 
 
-def test_a_request_is_one_line_with_all_that_is_asked_of_it(steward: Served, lines: LogLines) -> None:
+def test_a_request_is_one_line_with_these_fields(steward: Served, lines: LogLines) -> None:
     text, grant = steward.stand.token(Role.AUDITOR, "*", "anna")
     before = len(lines.texts)
     steward.http.get("/v1/workloads/nobody", headers={**bearer(text), "x-request-id": "mine"})
@@ -51,13 +51,15 @@ def test_a_request_is_one_line_with_all_that_is_asked_of_it(steward: Served, lin
     }
 
 
-def test_a_request_without_a_token_has_none_in_its_line(steward: Served, lines: LogLines) -> None:
+def test_the_line_of_a_request_without_a_token_has_no_token_id_role_and_domain(
+    steward: Served, lines: LogLines
+) -> None:
     steward.http.get("/v1/identity")
     line = lines.select("request")[-1]
     assert (line["status"], line["token_id"], line["role"], line["domain"]) == (401, None, None, None)
 
 
-def test_a_path_that_nobody_serves_is_not_repeated(steward: Served, lines: LogLines) -> None:
+def test_an_unknown_path_and_a_long_method_are_not_in_the_log(steward: Served, lines: LogLines) -> None:
     steward.http.request("FORGED", "/secret-path-4711")
     line = lines.select("request")[-1]
     assert (line["route"], line["method"]) == ("(none)", "FORGED")
@@ -74,20 +76,20 @@ def test_nothing_that_the_caller_sends_is_in_the_log(steward: Served, lines: Log
     steward.http.post("/v1/epochs", json={"planted-body": "planted-body"}, headers=bearer(text))
     steward.http.get("/v1/identity", headers=bearer("pvdm_planted-token"))
     form = {"grant_type": "client_credentials", "client_id": grant.token_id, "client_secret": text}
-    made = steward.http.post("/catalog/v1/oauth/tokens", data=form).json()["access_token"]
+    derived = steward.http.post("/catalog/v1/oauth/tokens", data=form).json()["access_token"]
     log = "\n".join(lines.texts)
     assert len(lines.texts) >= 6
-    assert [secret for secret in [*planted, made] if secret in log] == []
+    assert [secret for secret in [*planted, derived] if secret in log] == []
 
 
-def test_an_unexpected_exception_is_logged_by_type_and_place_without_its_words(
+def test_an_unexpected_exception_is_logged_with_type_and_frames_but_without_its_message(
     steward: Served, lines: LogLines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(_: LogQueries) -> bytes:
+    def fail(_: LogQueries) -> bytes:
         local_secret = "planted-local"
         raise RuntimeError(f"planted-message {local_secret}")
 
-    monkeypatch.setattr(LogQueries, "checkpoint", broken)
+    monkeypatch.setattr(LogQueries, "checkpoint", fail)
     response = steward.http.get("/v1/log/checkpoint", headers=steward.headers())
     error = error_of(response)
     assert (response.status_code, error["reason"], error["kind"]) == (500, "bug", "bug")
@@ -97,29 +99,29 @@ def test_an_unexpected_exception_is_logged_by_type_and_place_without_its_words(
     assert "planted" not in "\n".join(lines.texts) + response.text
 
 
-def test_a_bug_that_has_a_code_is_logged_with_it_and_answered_without(
+def test_a_bug_that_has_a_code_is_logged_with_it_and_answered_without_it(
     steward: Served, lines: LogLines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(_: LogQueries) -> bytes:
+    def fail(_: LogQueries) -> bytes:
         raise PvdmError("ledger_misused", "the ledger was used wrongly", got="planted-statement")
 
-    monkeypatch.setattr(LogQueries, "checkpoint", broken)
+    monkeypatch.setattr(LogQueries, "checkpoint", fail)
     response = steward.http.get("/v1/log/checkpoint", headers=steward.headers())
     assert error_of(response)["reason"] == "bug"
     assert lines.select("exception")[-1]["code"] == "ledger_misused"
     assert "planted" not in "\n".join(lines.texts) + response.text
 
 
-def test_the_servers_own_lines_are_json_without_an_exceptions_words() -> None:
+def test_uvicorns_own_lines_are_json_without_the_message_of_an_exception() -> None:
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter())
-    other = logging.Logger("uvicorn.error")
-    other.addHandler(handler)
+    logger = logging.Logger("uvicorn.error")
+    logger.addHandler(handler)
     try:
         raise RuntimeError("planted")
     except RuntimeError:
-        other.exception("Exception in ASGI application\n")
+        logger.exception("Exception in ASGI application\n")
     line = json.loads(stream.getvalue())
     assert (line["event"], line["type"], line["message"]) == (
         "uvicorn.error",
@@ -129,6 +131,6 @@ def test_the_servers_own_lines_are_json_without_an_exceptions_words() -> None:
     assert "planted" not in stream.getvalue()
 
 
-def test_a_good_request_makes_no_exception_line(steward: Served, lines: LogLines) -> None:
+def test_a_successful_request_has_no_exception_line(steward: Served, lines: LogLines) -> None:
     steward.http.post("/v1/epochs", json=REASON, headers=steward.headers())
     assert [line for line in lines.texts if '"exception"' in line] == []

@@ -1,4 +1,4 @@
-"""Protections and migrations over HTTP: through the client, by every role that may, and with the Steward's words."""
+"""Protections and migrations over HTTP: what each role can do with the client, and the errors that it gets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def house() -> Iterator[House]:
         yield House(furnish(running.stand), running.server.url)
 
 
-def test_a_table_is_looked_at_protected_migrated_and_listed(house: House) -> None:
+def test_a_table_is_read_protected_migrated_and_listed(house: House) -> None:
     with house.client() as client:
         found = client.target("table", "sales.orders")
         assert (found.id, found.contract_sha256) == (house.scene.found().row.table_uuid, None)
@@ -59,13 +59,13 @@ def test_a_table_is_looked_at_protected_migrated_and_listed(house: House) -> Non
         assert migration.before.contract_sha256 == migration.after.contract_sha256 == HASH
 
 
-def test_a_namespace_is_looked_at(house: House) -> None:
+def test_a_namespace_is_read(house: House) -> None:
     with house.client(Role.AUDITOR, "sales") as client:
         found = client.target("namespace", "sales")
     assert (found.kind, found.id, found.metadata) == ("namespace", house.scene.space().namespace_id, None)
 
 
-NOT_THERE = {
+UNKNOWN_TARGETS = {
     ("table", "sales.nothing"): "table_unknown",
     ("table", "nowhere.orders"): "table_unknown",
     ("table", "orders"): "table_unknown",
@@ -75,10 +75,10 @@ NOT_THERE = {
 }
 
 
-def test_what_is_not_there_is_told_as_that(house: House) -> None:
+def test_an_unknown_target_is_refused_with_its_own_reason(house: House) -> None:
     with house.client() as client:
-        found = {asked: code_of(partial(client.target, *asked), InputError) for asked in NOT_THERE}
-    assert found == NOT_THERE
+        found = {target: code_of(partial(client.target, *target), InputError) for target in UNKNOWN_TARGETS}
+    assert found == UNKNOWN_TARGETS
 
 
 def test_another_domain_sees_neither_table_nor_protection_nor_migration(house: House) -> None:
@@ -92,7 +92,7 @@ def test_another_domain_sees_neither_table_nor_protection_nor_migration(house: H
         assert (client.protections(), client.migrations()) == ((), ())
 
 
-def test_a_consumer_sees_the_protections_and_contracts_of_its_domain_and_no_more(house: House) -> None:
+def test_a_consumer_sees_protections_and_contracts_of_its_domain_but_no_migrations_and_targets(house: House) -> None:
     house.scene.protect()
     with house.client(Role.CONSUMER, "sales") as client:
         assert [view.contract_sha256 for view in client.protections()] == [HASH]
@@ -119,7 +119,7 @@ def test_every_role_of_the_domain_sees_what_is_protected_now(house: House) -> No
         assert client.protected(after="sales.orders") == ()
 
 
-def test_a_born_table_says_where_it_was_born(house: House) -> None:
+def test_a_table_created_in_a_protected_namespace_names_that_namespace(house: House) -> None:
     house.scene.protect(house.scene.namespace_protection())
     house.scene.make("born")
     with house.client(Role.PRODUCER, "sales") as client:
@@ -136,14 +136,16 @@ def test_a_producer_reads_the_contract_of_its_domain(house: House) -> None:
         assert code_of(lambda: client.contract(HASH), NotAllowedError) == "domain_wrong"
 
 
-def test_other_bytes_than_those_of_the_hash_are_no_contract(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_contract_that_does_not_match_its_hash_is_refused_by_the_client(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     house.scene.protect()
     monkeypatch.setattr(store, "get_contract", lambda *_: b"product: others\n")
     with house.client() as client:
         assert code_of(lambda: client.contract(HASH), UnavailableError) == "steward_answer_invalid"
 
 
-def test_a_stale_migration_is_to_be_proposed_again(house: House) -> None:
+def test_a_stale_migration_is_refused_with_the_command_that_proposes_it_again(house: House) -> None:
     house.scene.protect()
     stale = signed(house.scene.migration())
     house.scene.migrate()
@@ -159,7 +161,7 @@ def test_a_main_that_has_moved_is_a_conflict_over_http(house: House) -> None:
         assert code_of(lambda: client.submit_protection(stale), ConflictError) == "approval_main_moved"
 
 
-def test_refusals_keep_their_codes_over_http(house: House) -> None:
+def test_refusals_keep_type_and_reason_over_http(house: House) -> None:
     house.scene.protect()
     with house.client() as client:
         again = signed(house.scene.protection())

@@ -1,4 +1,4 @@
-"""Every route does over HTTP what its desk does, on a real notary, in the forms that the contract names."""
+"""The routes of the Steward's HTTP API on a real Steward: what each returns, and in which form."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def steward(tmp_path: Path) -> Iterator[Served]:
         yield made
 
 
-def ended(stand: Stand, attempt_id: str) -> None:
+def end_attempt(stand: Stand, attempt_id: str) -> None:
     def work(unit: Unit) -> None:
         attempts.end(unit, attempt_id, AttemptState.VERIFICATION_FAILED, reason="FAIL")
 
@@ -50,7 +50,7 @@ def get(steward: Served, path: str, role: Role = Role.OPERATOR, domain: str = "*
     return response.json()
 
 
-def test_a_token_is_told_what_it_allows(steward: Served) -> None:
+def test_identity_shows_role_domain_and_expiry_of_the_token(steward: Served) -> None:
     text, grant = steward.stand.token(Role.AUDITOR, "sales", "anna")
     assert steward.http.get("/v1/identity", headers=bearer(text)).json() == {
         "token_id": grant.token_id,
@@ -62,7 +62,7 @@ def test_a_token_is_told_what_it_allows(steward: Served) -> None:
     }
 
 
-def test_the_steward_says_who_it_is_and_where_it_stands(steward: Served) -> None:
+def test_the_steward_shows_its_identity_log_size_and_versions(steward: Served) -> None:
     assert get(steward, "/v1/steward", Role.CONSUMER) == {
         "notary": "steward-one",
         "origin": "steward-one.example/log",
@@ -75,21 +75,21 @@ def test_the_steward_says_who_it_is_and_where_it_stands(steward: Served) -> None
     }
 
 
-def test_the_steward_says_which_catalog_it_serves(tmp_path: Path) -> None:
+def test_the_steward_names_the_catalog_that_it_serves(tmp_path: Path) -> None:
     catalog = CatalogConfig(f"file://{tmp_path}/warehouse", tmp_path / "catalog", "shop")
     with served(tmp_path / "steward", changed=lambda config: replace(config, catalog=catalog)) as steward:
-        told = get(steward, "/v1/steward", Role.CONSUMER)["catalog"]
-    assert told == {"name": "shop", "warehouse": f"file://{tmp_path}/warehouse"}
+        shown = get(steward, "/v1/steward", Role.CONSUMER)["catalog"]
+    assert shown == {"name": "shop", "warehouse": f"file://{tmp_path}/warehouse"}
 
 
-def test_a_steward_without_a_trust_root_says_that_there_is_none(tmp_path: Path) -> None:
+def test_a_steward_without_a_trust_root_reports_that_it_has_none(tmp_path: Path) -> None:
     with served(tmp_path, rooted=False) as steward:
         assert get(steward, "/v1/steward")["trust_root_version"] is None
         response = steward.http.get("/v1/trust-root", headers=steward.headers())
         assert refusal(response) == (503, "steward_without_root")
 
 
-def test_the_first_trust_root_is_taken_by_its_hash(tmp_path: Path) -> None:
+def test_the_first_trust_root_is_accepted_with_its_hash_only(tmp_path: Path) -> None:
     with served(tmp_path, rooted=False) as steward:
         active = steward.stand.notary.epochs.book().active
         assert active is not None
@@ -104,20 +104,20 @@ def test_the_first_trust_root_is_taken_by_its_hash(tmp_path: Path) -> None:
         assert response.json() == {"version": 1, "sha256": root.sha256}
 
 
-def test_the_trust_roots_chain_is_shown_as_it_was_signed(steward: Served) -> None:
-    told = get(steward, "/v1/trust-root", Role.CONSUMER)
-    assert (told["version"], told["sha256"]) == (1, steward.stand.notary.trust.current().sha256)
-    assert told["chain"] == [json.loads(envelope) for envelope in steward.stand.notary.trust.chain()]
+def test_the_chain_of_trust_roots_is_shown_as_it_was_signed(steward: Served) -> None:
+    answer = get(steward, "/v1/trust-root", Role.CONSUMER)
+    assert (answer["version"], answer["sha256"]) == (1, steward.stand.notary.trust.current().sha256)
+    assert answer["chain"] == [json.loads(envelope) for envelope in steward.stand.notary.trust.chain()]
 
 
-def test_an_envelope_in_another_spelling_is_taken_as_the_same(steward: Served) -> None:
+def test_an_envelope_in_another_json_spelling_is_accepted_as_the_same(steward: Served) -> None:
     envelope = json.loads(steward.stand.notary.trust.chain()[0])
     spelled = json.dumps({"envelope": dict(reversed(envelope.items()))}, indent=3).encode()
     headers = {**steward.headers(), "content-type": "application/json"}
     assert steward.http.post("/v1/trust-root", content=spelled, headers=headers).json()["version"] == 1
 
 
-def test_an_envelope_that_nobody_signed_is_refused_as_unverified(steward: Served) -> None:
+def test_a_trust_root_with_an_invalid_signature_is_refused(steward: Served) -> None:
     current = steward.stand.notary.trust.current()
     root = root_naming(*steward.stand.notary.epochs.book().epochs, version=2, previous=current.sha256)
     envelope = json.loads(signed_root(root))
@@ -127,10 +127,10 @@ def test_an_envelope_that_nobody_signed_is_refused_as_unverified(steward: Served
     assert steward.stand.notary.trust.current() == current
 
 
-def test_an_epoch_goes_its_way_from_created_to_revoked(steward: Served) -> None:
+def test_an_epoch_is_created_activated_retired_and_revoked(steward: Served) -> None:
     headers = steward.headers()
-    made = steward.http.post("/v1/epochs", json=REASON, headers=headers).json()["changes"]
-    assert [(each["epoch"], each["before"], each["after"], each["reason"]) for each in made] == [
+    created = steward.http.post("/v1/epochs", json=REASON, headers=headers).json()["changes"]
+    assert [(each["epoch"], each["before"], each["after"], each["reason"]) for each in created] == [
         ("2", None, "CREATED", REASON["reason"])
     ]
     book = steward.stand.notary.epochs.book()
@@ -168,15 +168,20 @@ def test_workloads_are_listed_page_by_page_within_the_domain(steward: Served) ->
 
 def test_a_workload_is_shown_with_its_plan_and_attempts(steward: Served) -> None:
     core = steward.stand.verifying()
-    told = get(steward, f"/v1/workloads/{core.attempt.workload_id}", Role.PUBLISHER, "sales")
-    assert (told["domain"], told["state"], told["epoch"], told["source_snapshot_id"]) == ("sales", "OPEN", "1", "77")
-    assert told["chunk_ids"] == [core.attempt.chunk_id]
-    assert [each["attempt_id"] for each in told["attempts"]] == [core.attempt.attempt_id]
-    assert told["published"] == []
+    answer = get(steward, f"/v1/workloads/{core.attempt.workload_id}", Role.PUBLISHER, "sales")
+    assert (answer["domain"], answer["state"], answer["epoch"], answer["source_snapshot_id"]) == (
+        "sales",
+        "OPEN",
+        "1",
+        "77",
+    )
+    assert answer["chunk_ids"] == [core.attempt.chunk_id]
+    assert [each["attempt_id"] for each in answer["attempts"]] == [core.attempt.attempt_id]
+    assert answer["published"] == []
 
 
-def planned(stand: Stand, chunks: int, attempts_each: int) -> None:
-    """A workload `big` of so many chunks with so many attempts at each; nothing of it is published."""
+def open_big_workload(stand: Stand, chunks: int, attempts_each: int) -> None:
+    """Open the workload `big` with so many chunks, and at each chunk so many attempts, all rolled back."""
     core = core_of("big")
 
     def work(unit: Unit) -> None:
@@ -195,7 +200,7 @@ def planned(stand: Stand, chunks: int, attempts_each: int) -> None:
 
 
 def test_a_large_plan_is_shown_page_by_page(steward: Served) -> None:
-    planned(steward.stand, 7, 1)
+    open_big_workload(steward.stand, 7, 1)
     pages = [get(steward, f"/v1/workloads/big?chunks_after={after}&limit=3") for after in (0, 3, 6, 7)]
     assert [len(page["chunk_ids"]) for page in pages] == [3, 3, 1, 0]
     assert [name for page in pages for name in page["chunk_ids"]] == [f"chunk-{number}" for number in range(7)]
@@ -207,57 +212,59 @@ def test_a_page_with_many_attempts_has_fewer_chunks_and_nothing_is_left_out(
     steward: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attempts, "ATTEMPTS_PAGE_MAX_ROWS", 10)
-    planned(steward.stand, 5, 4)
-    seen: list[str] = []
-    tried: list[str] = []
-    while len(seen) < 5:
-        page = get(steward, f"/v1/workloads/big?chunks_after={len(seen)}")
+    open_big_workload(steward.stand, 5, 4)
+    chunk_ids: list[str] = []
+    attempt_ids: list[str] = []
+    while len(chunk_ids) < 5:
+        page = get(steward, f"/v1/workloads/big?chunks_after={len(chunk_ids)}")
         assert 0 < len(page["attempts"]) <= 10
-        seen += page["chunk_ids"]
-        tried += [each["attempt_id"] for each in page["attempts"]]
-    assert seen == [f"chunk-{number}" for number in range(5)]
-    assert tried == [f"{number:032x}" for number in range(20)]
+        chunk_ids += page["chunk_ids"]
+        attempt_ids += [each["attempt_id"] for each in page["attempts"]]
+    assert chunk_ids == [f"chunk-{number}" for number in range(5)]
+    assert attempt_ids == [f"{number:032x}" for number in range(20)]
 
 
-def test_an_override_that_nobody_signed_is_refused_for_just_that(steward: Served) -> None:
+def test_an_override_without_a_signature_is_refused(steward: Served) -> None:
     core = failed(steward.stand.verifying("a"))
-    said = override_of(steward.stand.record(core), core, steward.stand.time.wall)
-    body = {"envelope": {**json.loads(signed_override(said)), "signatures": []}}
+    override = override_of(steward.stand.record(core), core, steward.stand.time.wall)
+    body = {"envelope": {**json.loads(signed_override(override)), "signatures": []}}
     response = steward.http.post("/v1/overrides", json=body, headers=steward.headers())
     assert (response.status_code, response.json()["error"]["reason"]) == (403, "override_unsigned")
 
 
 def test_only_the_newest_overrides_are_listed(steward: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
+    override_ids = []
     for name in ("a", "b"):
         core = failed(steward.stand.verifying(name))
-        said = override_of(steward.stand.record(core), core, steward.stand.time.wall)
-        said = replace(said, nonce=fixed(f"override {name}", 16))
-        body = {"envelope": json.loads(signed_override(said))}
-        made.append(steward.http.post("/v1/overrides", json=body, headers=steward.headers()).json()["override_id"])
+        override = override_of(steward.stand.record(core), core, steward.stand.time.wall)
+        override = replace(override, nonce=fixed(f"override {name}", 16))
+        body = {"envelope": json.loads(signed_override(override))}
+        override_ids.append(
+            steward.http.post("/v1/overrides", json=body, headers=steward.headers()).json()["override_id"]
+        )
         steward.stand.time.pass_by(1_000)
-    assert [each["override_id"] for each in get(steward, "/v1/overrides")["overrides"]] == made[::-1]
+    assert [each["override_id"] for each in get(steward, "/v1/overrides")["overrides"]] == override_ids[::-1]
     monkeypatch.setattr(proofs, "OVERRIDES_PAGE_MAX_ROWS", 1)
-    assert [each["override_id"] for each in get(steward, "/v1/overrides")["overrides"]] == made[1:]
+    assert [each["override_id"] for each in get(steward, "/v1/overrides")["overrides"]] == override_ids[1:]
 
 
-def test_attestations_are_listed_for_watchers_of_every_domain_only(steward: Served) -> None:
+def test_an_auditor_of_one_domain_cannot_list_attestations(steward: Served) -> None:
     one_domain = steward.headers(Role.AUDITOR, "sales")
     assert refusal(steward.http.get("/v1/attestations", headers=one_domain)) == (403, "domain_wrong")
     assert get(steward, "/v1/attestations", Role.ATTESTOR, "sales") == {"attestations": []}
 
 
-def test_a_producer_gives_an_attempt_up_with_a_token_made_for_it(steward: Served) -> None:
+def test_a_producer_aborts_an_attempt_with_the_attempts_token(steward: Served) -> None:
     core = steward.stand.staging()
     path = f"/v1/attempts/{core.attempt.attempt_id}"
     token, producer = BearerToken.draw(), steward.headers(Role.PRODUCER, "sales")
-    made = steward.http.post(f"{path}/tokens", json={"secret_sha256": token.sha256}, headers=producer).json()
-    assert made["identity"]["attempt_id"] == core.attempt.attempt_id
+    issued = steward.http.post(f"{path}/tokens", json={"secret_sha256": token.sha256}, headers=producer).json()
+    assert issued["identity"]["attempt_id"] == core.attempt.attempt_id
     response = steward.http.post(f"{path}/abort", json=REASON, headers=bearer(token.reveal()))
     assert (response.json()["state"], response.json()["reason"]) == ("ROLLED_BACK", REASON["reason"])
 
 
-def test_a_proof_is_listed_shown_and_handed_out_as_signed(steward: Served) -> None:
+def test_a_proof_is_listed_shown_and_returned_as_it_was_signed(steward: Served) -> None:
     recorded = steward.stand.proved()
     listed = get(steward, "/v1/proofs?workload_id=work-one", Role.CONSUMER, "sales")["proofs"]
     one = get(steward, f"/v1/proofs/{recorded.statement_id}", Role.CONSUMER, "sales")
@@ -272,12 +279,12 @@ def test_a_proof_is_listed_shown_and_handed_out_as_signed(steward: Served) -> No
     assert bundle.json()["format"] == "pvdm-bundle/v1"
 
 
-def test_proofs_are_listed_backwards_from_a_place_in_the_log(steward: Served) -> None:
-    places = [str(steward.stand.proved(name).log_index) for name in ("a", "b", "c")]
+def test_proofs_are_listed_backwards_from_a_log_index(steward: Served) -> None:
+    indexes = [str(steward.stand.proved(name).log_index) for name in ("a", "b", "c")]
     newest = get(steward, "/v1/proofs?limit=2")["proofs"]
-    assert [each["log_index"] for each in newest] == [places[2], places[1]]
-    rest = get(steward, f"/v1/proofs?after={places[1]}")["proofs"]
-    assert [each["log_index"] for each in rest] == [places[0]]
+    assert [each["log_index"] for each in newest] == [indexes[2], indexes[1]]
+    rest = get(steward, f"/v1/proofs?after={indexes[1]}")["proofs"]
+    assert [each["log_index"] for each in rest] == [indexes[0]]
 
 
 def test_another_domains_proof_is_refused(steward: Served) -> None:
@@ -286,7 +293,7 @@ def test_another_domains_proof_is_refused(steward: Served) -> None:
     assert refusal(response) == (403, "domain_wrong")
 
 
-def test_a_producer_sees_no_row_counts_of_profile_t(steward: Served) -> None:
+def test_under_profile_t_a_producer_sees_no_row_counts(steward: Served) -> None:
     core = steward.stand.verifying()
     recorded = steward.stand.record(replace(core, method=replace(core.method, profile=Profile.T)))
     path = f"/v1/proofs/{recorded.statement_id}"
@@ -294,41 +301,41 @@ def test_a_producer_sees_no_row_counts_of_profile_t(steward: Served) -> None:
     assert get(steward, path, Role.AUDITOR)["rows_intent"] == "48210"
 
 
-def test_an_auditor_opens_the_proof_of_a_closed_attempt(steward: Served) -> None:
+def test_an_auditor_gets_the_keys_of_an_attempt_only_after_its_end(steward: Served) -> None:
     core = steward.stand.verifying()
     recorded = steward.stand.record(failed(core))
     path = f"/v1/proofs/{recorded.statement_id}/open"
     auditor = steward.headers(Role.AUDITOR, "sales", "anna")
     assert steward.http.post(path, json=REASON, headers=auditor).status_code in (403, 409)
-    ended(steward.stand, core.attempt.attempt_id)
+    end_attempt(steward.stand, core.attempt.attempt_id)
     response = steward.http.post(path, json=REASON, headers=auditor)
-    told = response.json()
+    answer = response.json()
     assert response.headers["cache-control"] == "no-store"
-    assert told["context"]["attempt_id"] == core.attempt.attempt_id
-    assert set(told["keys"]) == {"identity", "content"}
-    assert {len(key) for pair in told["keys"].values() for key in pair.values()} == {64}
+    assert answer["context"]["attempt_id"] == core.attempt.attempt_id
+    assert set(answer["keys"]) == {"identity", "content"}
+    assert {len(key) for pair in answer["keys"].values() for key in pair.values()} == {64}
     events = get(steward, "/v1/events?limit=1000")["events"]
-    noted = [event["new"] for event in events if event["kind"] == "proof_opened"]
-    assert [(each["by"], each["reason"]) for each in noted] == [("anna", REASON["reason"])]
+    recorded_openings = [event["new"] for event in events if event["kind"] == "proof_opened"]
+    assert [(each["by"], each["reason"]) for each in recorded_openings] == [("anna", REASON["reason"])]
 
 
-def test_an_override_is_handed_in_listed_and_shown_on_the_proof(steward: Served) -> None:
+def test_an_override_is_submitted_listed_and_shown_with_its_proof(steward: Served) -> None:
     core = failed(steward.stand.verifying())
     recorded = steward.stand.record(core)
-    said = override_of(recorded, core, steward.stand.time.wall)
-    body = {"envelope": json.loads(signed_override(said))}
-    made = steward.http.post("/v1/overrides", json=body, headers=steward.headers()).json()
-    assert (made["operator"], made["state"], made["fail_proof_id"]) == (
+    override = override_of(recorded, core, steward.stand.time.wall)
+    body = {"envelope": json.loads(signed_override(override))}
+    submitted = steward.http.post("/v1/overrides", json=body, headers=steward.headers()).json()
+    assert (submitted["operator"], submitted["state"], submitted["fail_proof_id"]) == (
         "operator-ruth",
         "RESERVED",
         recorded.statement_id,
     )
-    assert get(steward, "/v1/overrides", Role.CONSUMER, "sales") == {"overrides": [made]}
+    assert get(steward, "/v1/overrides", Role.CONSUMER, "sales") == {"overrides": [submitted]}
     proof = get(steward, f"/v1/proofs/{recorded.statement_id}", Role.CONSUMER, "sales")
-    assert (proof["overridden"], proof["override_id"]) == (True, made["override_id"])
+    assert (proof["overridden"], proof["override_id"]) == (True, submitted["override_id"])
 
 
-def challenge(core: Any) -> dict[str, Any]:
+def challenge_body(core: Any) -> dict[str, Any]:
     return {
         "nonce": fixed("challenge", 16),
         "catalog": core.target.table.catalog,
@@ -341,52 +348,52 @@ def challenge(core: Any) -> dict[str, Any]:
 
 def test_a_source_attests_its_snapshot_against_a_challenge(steward: Served) -> None:
     core = steward.stand.verifying()
-    asked = challenge(core)
+    body = challenge_body(core)
     headers = steward.headers(Role.ATTESTOR, "*", "source-payments")
-    first = steward.http.post("/v1/attestations/challenges", json=asked, headers=headers)
-    again = steward.http.post("/v1/attestations/challenges", json=asked, headers=headers)
+    first = steward.http.post("/v1/attestations/challenges", json=body, headers=headers)
+    again = steward.http.post("/v1/attestations/challenges", json=body, headers=headers)
     assert first.status_code == 200, first.text
     assert first.json() == again.json()
     assert set(first.json()["keys"]) == {"content"}
-    said = SourceAttestation(
+    attestation = SourceAttestation(
         attestor="source-payments",
         table=core.target.table,
         snapshot_id=77,
         row_count=48_210,
         projection=next(each.projection.name for each in core.projections if each.projection.name.value == "content"),
-        schema_fingerprint=asked["fingerprints"]["content"],
+        schema_fingerprint=body["fingerprints"]["content"],
         mode="stored",
         construction=core.method.construction,
         epoch=int(first.json()["epoch"]),
-        nonce=asked["nonce"],
+        nonce=body["nonce"],
         commitment=fixed("commitment"),
         issued_at=steward.stand.time.wall,
     )
-    body = {"envelope": json.loads(sign_statement(said, SIGNERS["source-payments"]).to_bytes())}
-    made = steward.http.post("/v1/attestations", json=body, headers=headers)
-    assert made.status_code == 200, made.text
-    assert (made.json()["snapshot_id"], made.json()["row_count"], made.json()["projection"]) == (
+    signed = {"envelope": json.loads(sign_statement(attestation, SIGNERS["source-payments"]).to_bytes())}
+    submitted = steward.http.post("/v1/attestations", json=signed, headers=headers)
+    assert submitted.status_code == 200, submitted.text
+    assert (submitted.json()["snapshot_id"], submitted.json()["row_count"], submitted.json()["projection"]) == (
         "77",
         "48210",
         "content",
     )
-    listed = get(steward, f"/v1/attestations?table_uuid={asked['table_uuid']}&snapshot_id=77", Role.AUDITOR)
-    assert listed == {"attestations": [made.json()]}
+    listed = get(steward, f"/v1/attestations?table_uuid={body['table_uuid']}&snapshot_id=77", Role.AUDITOR)
+    assert listed == {"attestations": [submitted.json()]}
     other = steward.headers(Role.ATTESTOR, "*", "source-other")
     assert steward.http.get("/v1/attestations", headers=other).json() == {"attestations": []}
 
 
 def test_a_challenge_without_any_fingerprint_is_refused(steward: Served) -> None:
-    asked = {**challenge(steward.stand.verifying()), "fingerprints": {}}
+    body = {**challenge_body(steward.stand.verifying()), "fingerprints": {}}
     headers = steward.headers(Role.ATTESTOR, "*", "source-payments")
-    response = steward.http.post("/v1/attestations/challenges", json=asked, headers=headers)
+    response = steward.http.post("/v1/attestations/challenges", json=body, headers=headers)
     assert response.status_code == 400
 
 
 def test_a_snapshot_id_beyond_64_bits_is_refused(steward: Served) -> None:
-    asked = {**challenge(steward.stand.verifying()), "snapshot_id": "9999999999999999999"}
+    body = {**challenge_body(steward.stand.verifying()), "snapshot_id": "9999999999999999999"}
     headers = steward.headers(Role.ATTESTOR, "*", "source-payments")
-    response = steward.http.post("/v1/attestations/challenges", json=asked, headers=headers)
+    response = steward.http.post("/v1/attestations/challenges", json=body, headers=headers)
     assert refusal(response) == (400, "request_invalid")
 
 
@@ -418,11 +425,13 @@ def test_the_log_is_read_as_checkpoint_tiles_and_proofs(steward: Served) -> None
         ("/v1/log/consistency?old=1", (400, "request_invalid")),
     ],
 )
-def test_what_the_log_does_not_have_is_refused(steward: Served, path: str, expected: tuple[int, str]) -> None:
+def test_a_path_or_size_that_the_log_does_not_have_is_refused(
+    steward: Served, path: str, expected: tuple[int, str]
+) -> None:
     assert refusal(steward.http.get(path, headers=steward.headers())) == expected
 
 
-def test_the_step_log_is_read_in_order_and_holds_no_hash_of_a_token(steward: Served) -> None:
+def test_the_step_log_is_read_in_order_and_has_no_hash_of_a_token(steward: Served) -> None:
     first = get(steward, "/v1/events?limit=3")["events"]
     assert [each["event_id"] for each in first] == sorted((each["event_id"] for each in first), key=int)
     rest = get(steward, f"/v1/events?after={first[-1]['event_id']}&limit=1000")["events"]

@@ -1,4 +1,4 @@
-"""Starting and stopping: loopback, TLS, signals, and requests that are under way when the end comes."""
+"""Start and stop of the service: loopback, TLS, signals, and requests that are running when it stops."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ from pvdm.steward.config.steward import ServiceConfig, StewardConfig
 from pvdm.steward.http import listener
 from pvdm.steward.logs import LOGGER
 from pvdm.steward.server import start, tls_context
-from tests.support.steward.http import REASON, Rude, bearer, blocked_commits, error_of, limited, served
+from tests.support.steward.http import REASON, RawConnection, bearer, blocked_commits, error_of, limited, served
 from tests.support.steward.notary import stand_at
 
 ROOT = Path(__file__).parents[3]
 
 
-def certificate(folder: Path, *, passphrase: bytes | None = None) -> tuple[Path, Path]:
+def create_certificate(folder: Path, *, passphrase: bytes | None = None) -> tuple[Path, Path]:
     """A self-signed certificate for 127.0.0.1 and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "steward")])
     now = datetime.now(UTC)
-    made = (
+    signed = (
         x509.CertificateBuilder(name, name, key.public_key(), 4711, now - timedelta(1), now + timedelta(1))
         .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())
     )
     secrecy = serialization.NoEncryption() if passphrase is None else serialization.BestAvailableEncryption(passphrase)
-    (folder / "tls.crt").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    (folder / "tls.crt").write_bytes(signed.public_bytes(serialization.Encoding.PEM))
     form = serialization.PrivateFormat.PKCS8
     (folder / "tls.key").write_bytes(key.private_bytes(serialization.Encoding.PEM, form, secrecy))
     (folder / "tls.key").chmod(0o600)
@@ -67,7 +67,7 @@ def test_port_zero_takes_a_free_port_on_loopback(tmp_path: Path) -> None:
         assert steward.http.get("/healthz").status_code == 200
 
 
-def test_a_stopped_service_answers_nobody_and_may_be_stopped_again(tmp_path: Path) -> None:
+def test_a_stopped_service_accepts_no_connection_and_can_be_stopped_again(tmp_path: Path) -> None:
     with served(tmp_path) as steward:
         steward.server.stop()
         steward.server.stop()
@@ -75,18 +75,18 @@ def test_a_stopped_service_answers_nobody_and_may_be_stopped_again(tmp_path: Pat
             httpx.get(f"{steward.server.url}/healthz", trust_env=False)
 
 
-def test_a_service_can_be_started_again_over_the_same_notary(tmp_path: Path) -> None:
+def test_a_service_can_be_started_again_on_the_same_notary(tmp_path: Path) -> None:
     with stand_at(tmp_path) as stand:
         for _ in range(2):
             with start(stand.notary) as server:
                 assert httpx.get(f"{server.url}/healthz", trust_env=False).status_code == 200
 
 
-def test_a_port_that_is_taken_is_an_error_with_the_address(tmp_path: Path) -> None:
+def test_a_port_that_is_in_use_is_an_error_that_names_it(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with (
-            stand_at(tmp_path, changed=lambda config: at_port(config, port)) as stand,
+            stand_at(tmp_path, changed=lambda config: with_port(config, port)) as stand,
             pytest.raises(UnavailableError) as raised,
         ):
             start(stand.notary)
@@ -94,11 +94,11 @@ def test_a_port_that_is_taken_is_an_error_with_the_address(tmp_path: Path) -> No
     assert str(port) in str(raised.value)
 
 
-def at_port(config: StewardConfig, port: int) -> StewardConfig:
+def with_port(config: StewardConfig, port: int) -> StewardConfig:
     return replace(config, service=replace(config.service, port=port))
 
 
-def test_a_door_beyond_loopback_does_not_open_without_tls(tmp_path: Path) -> None:
+def test_a_service_beyond_loopback_does_not_start_without_tls(tmp_path: Path) -> None:
     with stand_at(tmp_path) as stand:
         config = replace(stand.config, service=replace(stand.config.service, host="0.0.0.0"))
         with pytest.raises(InputError) as raised:
@@ -106,8 +106,8 @@ def test_a_door_beyond_loopback_does_not_open_without_tls(tmp_path: Path) -> Non
     assert raised.value.reason == "tls_missing"
 
 
-def test_the_service_speaks_tls_with_the_configured_certificate(tmp_path: Path) -> None:
-    crt, key = certificate(tmp_path)
+def test_the_service_uses_tls_with_the_configured_certificate(tmp_path: Path) -> None:
+    crt, key = create_certificate(tmp_path)
     with stand_at(tmp_path / "steward", changed=lambda config: with_tls(config, crt, key)) as stand:
         token, _ = stand.token()
         with start(stand.notary) as server:
@@ -121,31 +121,31 @@ def test_the_service_speaks_tls_with_the_configured_certificate(tmp_path: Path) 
                 httpx.get(f"{server.url.replace('https', 'http')}/healthz", trust_env=False)
 
 
-def test_an_old_version_of_tls_is_refused(tmp_path: Path) -> None:
-    crt, key = certificate(tmp_path)
+def test_the_oldest_accepted_version_of_tls_is_1_2(tmp_path: Path) -> None:
+    crt, key = create_certificate(tmp_path)
     context = tls_context(ServiceConfig(tls_certificate=crt, tls_key=key))
     assert context is not None
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o602, 0o700])
-def test_a_tls_key_that_others_may_read_or_write_is_refused(tmp_path: Path, mode: int) -> None:
-    crt, key = certificate(tmp_path)
+def test_a_tls_key_with_a_wrong_file_mode_is_refused(tmp_path: Path, mode: int) -> None:
+    crt, key = create_certificate(tmp_path)
     key.chmod(mode)
     with pytest.raises(NotAllowedError) as raised:
         tls_context(ServiceConfig(tls_certificate=crt, tls_key=key))
     assert raised.value.reason == "key_file_mode"
 
 
-def test_a_tls_key_may_be_for_reading_only_and_behind_a_link(tmp_path: Path) -> None:
-    crt, key = certificate(tmp_path)
+def test_a_tls_key_that_is_read_only_and_behind_a_link_is_accepted(tmp_path: Path) -> None:
+    crt, key = create_certificate(tmp_path)
     key.chmod(0o400)
     (tmp_path / "live.key").symlink_to(key)
     assert tls_context(ServiceConfig(tls_certificate=crt, tls_key=tmp_path / "live.key")) is not None
 
 
 def test_a_tls_key_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    crt, key = certificate(tmp_path)
+    crt, key = create_certificate(tmp_path)
     monkeypatch.setattr(server_module, "_ROOT_USER_ID", -1)
     monkeypatch.setattr(os, "geteuid", lambda: key.stat().st_uid + 1)
     with pytest.raises(NotAllowedError) as raised:
@@ -153,18 +153,18 @@ def test_a_tls_key_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytes
     assert raised.value.reason == "key_file_owner"
 
 
-def test_whoever_does_not_begin_the_tls_handshake_is_counted_and_let_go(
+def test_a_connection_without_a_tls_handshake_counts_for_the_limit_and_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener, "HANDSHAKE_MAX_SECONDS", 4)
     monkeypatch.setattr(listener, "peer_identity", lambda _: "peer 10.1.2.3")
-    crt, key = certificate(tmp_path)
+    crt, key = create_certificate(tmp_path)
 
     def changed(config: StewardConfig) -> StewardConfig:
         return limited(peer_connections=2)(with_tls(config, crt, key))
 
     with stand_at(tmp_path / "steward", changed=changed) as stand, start(stand.notary) as server:
-        with Rude(server.port) as first, Rude(server.port), Rude(server.port) as third:
+        with RawConnection(server.port) as first, RawConnection(server.port), RawConnection(server.port) as third:
             begun = time.monotonic()
             assert third.read() == b""
             assert time.monotonic() - begun < 3
@@ -174,17 +174,17 @@ def test_whoever_does_not_begin_the_tls_handshake_is_counted_and_let_go(
         assert httpx.get(f"{server.url}/healthz", verify=context, trust_env=False).status_code == 200
 
 
-@pytest.mark.parametrize("spoil", ["missing", "garbage", "other key", "passphrase"])
-def test_a_certificate_that_cannot_be_used_stops_the_start(tmp_path: Path, spoil: str) -> None:
-    crt, key = certificate(tmp_path, passphrase=b"x" if spoil == "passphrase" else None)
-    match spoil:
+@pytest.mark.parametrize("fault", ["missing", "garbage", "other key", "passphrase"])
+def test_a_service_with_an_unusable_certificate_does_not_start(tmp_path: Path, fault: str) -> None:
+    crt, key = create_certificate(tmp_path, passphrase=b"x" if fault == "passphrase" else None)
+    match fault:
         case "missing":
             crt.unlink()
         case "garbage":
             crt.write_text("no certificate")
         case "other key":
             (tmp_path / "other").mkdir()
-            _, key = certificate(tmp_path / "other")
+            _, key = create_certificate(tmp_path / "other")
     with (
         stand_at(tmp_path / "steward", changed=lambda config: with_tls(config, crt, key)) as stand,
         pytest.raises(InputError) as raised,
@@ -193,22 +193,22 @@ def test_a_certificate_that_cannot_be_used_stops_the_start(tmp_path: Path, spoil
     assert raised.value.reason == "tls_invalid"
 
 
-def test_a_request_under_way_ends_while_new_ones_are_refused(tmp_path: Path) -> None:
+def test_a_stop_completes_running_requests_and_refuses_new_connections(tmp_path: Path) -> None:
     with served(tmp_path) as steward, ThreadPoolExecutor(2) as pool:
         path = f"/v1/attempts/{steward.stand.staging().attempt.attempt_id}/abort"
         headers = steward.headers(Role.PRODUCER, "sales")
         with blocked_commits() as (reached, go):
-            slow = pool.submit(steward.http.post, path, json=REASON, headers=headers)
+            blocked = pool.submit(steward.http.post, path, json=REASON, headers=headers)
             assert reached.wait(20)
             stopping = pool.submit(steward.server.stop)
             wait_until_refused(steward.server.port)
             assert not stopping.done()
             go.set()
             stopping.result(10)
-        assert (slow.result().status_code, slow.result().json()["state"]) == (200, "ROLLED_BACK")
+        assert (blocked.result().status_code, blocked.result().json()["state"]) == (200, "ROLLED_BACK")
 
 
-def test_stopping_is_bounded_and_a_request_cut_off_is_told_that_its_end_is_unknown(tmp_path: Path) -> None:
+def test_a_stop_has_a_time_limit_and_a_request_cut_off_gets_state_unknown(tmp_path: Path) -> None:
     with (
         served(tmp_path, changed=limited(shutdown_seconds=1)) as steward,
         ThreadPoolExecutor(1) as pool,
@@ -216,12 +216,12 @@ def test_stopping_is_bounded_and_a_request_cut_off_is_told_that_its_end_is_unkno
         path = f"/v1/attempts/{steward.stand.staging().attempt.attempt_id}/abort"
         headers = steward.headers(Role.PRODUCER, "sales")
         with blocked_commits() as (reached, _):
-            slow = pool.submit(steward.http.post, path, json=REASON, headers=headers)
+            blocked = pool.submit(steward.http.post, path, json=REASON, headers=headers)
             assert reached.wait(20)
             begun = time.monotonic()
             steward.server.stop()
             assert time.monotonic() - begun < 15
-            response = slow.result(20)
+            response = blocked.result(20)
         error = error_of(response)
         assert (response.status_code, error["kind"], error["reason"]) == (500, "state_unknown", "service_stopped")
 
@@ -256,7 +256,7 @@ print("closed", flush=True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_requests_end_and_the_process_leaves_in_order(tmp_path: Path, number: signal.Signals) -> None:
+def test_after_a_signal_requests_complete_and_the_process_exits_with_0(tmp_path: Path, number: signal.Signals) -> None:
     folder = tmp_path / "steward"
     folder.mkdir()
     with (
@@ -274,10 +274,10 @@ def test_a_signal_lets_requests_end_and_the_process_leaves_in_order(tmp_path: Pa
         assert process.stderr is not None
         try:
             token, attempt_id = process.stdout.readline().split()
-            started = event(process.stderr.readline(), "started")
+            started = parse_event(process.stderr.readline(), "started")
             assert (started["catalog"], started["warehouse"]) == ("lake", f"file://{folder}/warehouse")
             address = started["address"]
-            slow = pool.submit(
+            blocked = pool.submit(
                 httpx.post,
                 f"{address}/v1/attempts/{attempt_id}/abort",
                 json=REASON,
@@ -287,24 +287,28 @@ def test_a_signal_lets_requests_end_and_the_process_leaves_in_order(tmp_path: Pa
             )
             assert process.stdout.readline() == "slow\n"
             process.send_signal(number)
-            assert slow.result(20).json()["state"] == "ROLLED_BACK"
+            assert blocked.result(20).json()["state"] == "ROLLED_BACK"
             assert process.wait(20) == 0
         finally:
             process.kill()
         assert process.stdout.read() == "closed\n"
-        told = [json.loads(line) for line in process.stderr.read().splitlines()]
-    # The clean-up of the attempt fails, since the ledger lacks its contract: its line may come at any time.
-    assert [line["event"] for line in told if line["event"] != "job_cannot_go_on"] == ["stopping", "request", "stopped"]
-    assert token not in json.dumps(told)
+        logged = [json.loads(line) for line in process.stderr.read().splitlines()]
+    # The clean-up of the attempt fails, because the ledger lacks its contract; its line can come at any time.
+    assert [line["event"] for line in logged if line["event"] != "job_cannot_go_on"] == [
+        "stopping",
+        "request",
+        "stopped",
+    ]
+    assert token not in json.dumps(logged)
 
 
-def event(line: str, name: str) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(line)
-    assert told["event"] == name
-    return told
+def parse_event(line: str, name: str) -> dict[str, Any]:
+    logged: dict[str, Any] = json.loads(line)
+    assert logged["event"] == name
+    return logged
 
 
-def test_an_embedded_service_leaves_the_callers_logging_alone(tmp_path: Path) -> None:
+def test_a_service_does_not_change_the_callers_logging(tmp_path: Path) -> None:
     before = (list(LOGGER.handlers), LOGGER.propagate)
     with served(tmp_path) as steward:
         steward.http.get("/healthz")

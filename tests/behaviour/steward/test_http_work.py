@@ -1,4 +1,4 @@
-"""Workloads over HTTP: what a producer's client sends and gets, what waits, and what ends a wait."""
+"""Workloads over HTTP: what a producer's client sends and gets, and requests that wait for a change (long polls)."""
 
 from __future__ import annotations
 
@@ -51,44 +51,46 @@ def test_a_workload_is_opened_listed_and_attempted(line: Line, producer: Steward
     assert producer.workloads() == (opened.model_copy(update={"source_newest_snapshot_id": None}),)
     first, *_ = producer.chunks("run-1")
     assert (first.where, first.files, first.attempt) == ("day = '2026-11-13'", None, None)
-    tried = producer.next_attempt("run-1", first.chunk_id, REASON)
-    assert (tried.table, tried.target_branch, tried.state) == ("sales.orders", "main", AttemptState.STAGING)
-    assert producer.chunks("run-1", limit=1)[0].attempt == tried
-    assert producer.workload("run-1").attempts == (tried,)
+    attempt = producer.next_attempt("run-1", first.chunk_id, REASON)
+    assert (attempt.table, attempt.target_branch, attempt.state) == ("sales.orders", "main", AttemptState.STAGING)
+    assert producer.chunks("run-1", limit=1)[0].attempt == attempt
+    assert producer.workload("run-1").attempts == (attempt,)
 
 
-def test_a_lost_answer_is_asked_for_again(producer: StewardClient) -> None:
+def test_after_a_lost_answer_the_same_request_gives_the_live_attempt_or_the_same_answer(
+    producer: StewardClient,
+) -> None:
     producer.open_workload("run-1", "sales.orders", {})
-    tried = producer.next_attempt("run-1", "day=~other", REASON)
+    attempt = producer.next_attempt("run-1", "day=~other", REASON)
     with pytest.raises(ConflictError) as caught:
         producer.next_attempt("run-1", "day=~other", REASON)
-    assert caught.value.details["attempt_id"] == tried.attempt_id
-    staged = producer.staged(tried.attempt_id)
-    assert (staged.state, producer.staged(tried.attempt_id)) == (AttemptState.VERIFYING, staged)
+    assert caught.value.details["attempt_id"] == attempt.attempt_id
+    staged = producer.staged(attempt.attempt_id)
+    assert (staged.state, producer.staged(attempt.attempt_id)) == (AttemptState.VERIFYING, staged)
 
 
-def test_an_attempts_own_token_says_that_it_is_staged(line: Line, producer: StewardClient) -> None:
-    _, tried = line.attempt(producer)
-    with producer.with_token(producer.attempt_token(tried.attempt_id).token) as own:
-        assert own.staged(tried.attempt_id).state is AttemptState.VERIFYING
+def test_an_attempts_own_token_ends_its_staging(line: Line, producer: StewardClient) -> None:
+    _, attempt = line.attempt(producer)
+    with producer.with_token(producer.attempt_token(attempt.attempt_id).token) as own:
+        assert own.staged(attempt.attempt_id).state is AttemptState.VERIFYING
         assert code_of(lambda: own.open_workload("run-2", "sales.orders", {}), NotAllowedError) == (
             "token_of_other_attempt"
         )
 
 
-def test_an_operator_gives_a_workload_up(line: Line, producer: StewardClient) -> None:
-    _, tried = line.attempt(producer)
+def test_an_operator_abandons_a_workload(line: Line, producer: StewardClient) -> None:
+    _, attempt = line.attempt(producer)
     with line.client(Role.OPERATOR) as operator:
         assert operator.abandon_workload("run-1", "no more").state is WorkloadState.ABANDONED
-    assert producer.attempt(tried.attempt_id).state is AttemptState.ROLLED_BACK
+    assert producer.attempt(attempt.attempt_id).state is AttemptState.ROLLED_BACK
 
 
-def test_a_producer_gives_no_workload_up(line: Line, producer: StewardClient) -> None:
+def test_a_producer_cannot_abandon_a_workload(line: Line, producer: StewardClient) -> None:
     line.attempt(producer)
     assert code_of(lambda: producer.abandon_workload("run-1", "no more"), NotAllowedError) == "role_wrong"
 
 
-def test_a_consumer_does_nothing_here(line: Line) -> None:
+def test_a_consumer_is_refused_by_the_routes_of_workloads(line: Line) -> None:
     with line.client(Role.CONSUMER) as consumer:
         for call in (
             lambda: consumer.open_workload("run-1", "sales.orders", {}),
@@ -112,38 +114,39 @@ def test_a_consumer_does_nothing_here(line: Line) -> None:
     ],
     ids=str,
 )
-def test_a_body_that_is_none_of_an_opening_is_refused(line: Line, body: dict[str, Any]) -> None:
+def test_an_invalid_body_of_an_opening_is_refused(line: Line, body: dict[str, Any]) -> None:
     headers = line.served.headers(Role.PRODUCER, "sales")
     answer = line.served.http.post("/v1/workloads", json=body, headers=headers)
     assert (answer.status_code, answer.json()["error"]["reason"]) == (400, "request_invalid")
 
 
-def test_another_tables_name_is_unknown(producer: StewardClient) -> None:
+def test_a_workload_of_an_unknown_table_is_refused(producer: StewardClient) -> None:
     assert code_of(lambda: producer.open_workload("run-1", "sales.nothing", {}), InputError) == "table_unknown"
 
 
 # Waiting
 
 
-def waited(client: StewardClient, attempt_id: str, found: list[AttemptView]) -> threading.Thread:
+def start_waiting(client: StewardClient, attempt_id: str, found: list[AttemptView]) -> threading.Thread:
+    """Wait for the attempt in a thread, which adds the answer to `found`."""
     thread = threading.Thread(target=lambda: found.append(client.attempt(attempt_id, wait_seconds=25)))
     thread.start()
     return thread
 
 
-def until(line: Line, attempt_id: str, count: int = 1) -> None:
-    """So many wait for the attempt."""
+def wait_for_listeners(line: Line, attempt_id: str, count: int = 1) -> None:
+    """Return once so many requests wait for the attempt."""
     ends = time.monotonic() + PROMPTLY
     while len(line.notary.changes._listeners.get(attempt_id, ())) < count:
         assert time.monotonic() < ends
         time.sleep(0.01)
 
 
-def test_who_waits_is_told_of_the_end_at_once(line: Line, producer: StewardClient) -> None:
-    _, tried = line.attempt(producer)
+def test_a_waiting_request_is_answered_as_soon_as_the_attempt_ends(line: Line, producer: StewardClient) -> None:
+    _, attempt = line.attempt(producer)
     found: list[AttemptView] = []
-    waiting = waited(producer, tried.attempt_id, found)
-    until(line, tried.attempt_id)
+    waiting = start_waiting(producer, attempt.attempt_id, found)
+    wait_for_listeners(line, attempt.attempt_id)
     begun = time.monotonic()
     line.notary.workloads.abandon(line.scene.grant(), "run-1", "no more")
     waiting.join(PROMPTLY)
@@ -151,40 +154,40 @@ def test_who_waits_is_told_of_the_end_at_once(line: Line, producer: StewardClien
     assert time.monotonic() - begun < PROMPTLY
 
 
-def test_a_wait_is_over_when_its_time_is(line: Line, producer: StewardClient) -> None:
-    _, tried = line.attempt(producer)
+def test_a_wait_ends_after_its_seconds(line: Line, producer: StewardClient) -> None:
+    _, attempt = line.attempt(producer)
     begun = time.monotonic()
-    assert producer.attempt(tried.attempt_id, wait_seconds=1).state is AttemptState.STAGING
+    assert producer.attempt(attempt.attempt_id, wait_seconds=1).state is AttemptState.STAGING
     assert 0.9 <= time.monotonic() - begun < PROMPTLY
 
 
-def test_a_wait_is_no_longer_than_a_request_may_be(tmp_path: Path) -> None:
-    def short(config: Any) -> Any:
+def test_a_wait_is_not_longer_than_the_time_limit_of_a_request(tmp_path: Path) -> None:
+    def with_short_requests(config: Any) -> Any:
         limits = replace(config.service.limits, request_seconds=1)
         return replace(config, service=replace(config.service, limits=limits))
 
-    with line_at(tmp_path, changed=short) as line, line.client() as client:
+    with line_at(tmp_path, changed=with_short_requests) as line, line.client() as client:
         line.notary.jobs.stop()
         line.protect()
-        _, tried = line.attempt(client)
+        _, attempt = line.attempt(client)
         begun = time.monotonic()
-        client.attempt(tried.attempt_id, wait_seconds=20)
+        client.attempt(attempt.attempt_id, wait_seconds=20)
         assert time.monotonic() - begun < PROMPTLY
 
 
-def test_who_waits_too_often_is_answered_at_once(line: Line, producer: StewardClient) -> None:
-    _, tried = line.attempt(producer)
+def test_waiting_requests_beyond_the_limit_are_answered_at_once(line: Line, producer: StewardClient) -> None:
+    _, attempt = line.attempt(producer)
     token = line.served.stand.token(Role.PRODUCER, "sales")[0]
     found: list[int] = []
 
     def wait() -> None:
         with httpx.Client(base_url=line.url, trust_env=False, timeout=30, headers=bearer(token)) as http:
-            found.append(http.get(f"/v1/attempts/{tried.attempt_id}", params={"wait": "25"}).status_code)
+            found.append(http.get(f"/v1/attempts/{attempt.attempt_id}", params={"wait": "25"}).status_code)
 
     threads = [threading.Thread(target=wait) for _ in range(WAITS_AT_ONCE_MAX + 3)]
     for thread in threads:
         thread.start()
-    until(line, tried.attempt_id, WAITS_AT_ONCE_MAX)
+    wait_for_listeners(line, attempt.attempt_id, WAITS_AT_ONCE_MAX)
     ends = time.monotonic() + PROMPTLY
     while len(found) < 3:
         assert time.monotonic() < ends
@@ -196,11 +199,11 @@ def test_who_waits_too_often_is_answered_at_once(line: Line, producer: StewardCl
     assert found == [200] * len(threads)
 
 
-def test_a_service_that_stops_answers_who_waits(line: Line, producer: StewardClient) -> None:
-    _, tried = line.attempt(producer)
+def test_a_service_that_stops_answers_waiting_requests(line: Line, producer: StewardClient) -> None:
+    _, attempt = line.attempt(producer)
     found: list[AttemptView] = []
-    waiting = waited(producer, tried.attempt_id, found)
-    until(line, tried.attempt_id)
+    waiting = start_waiting(producer, attempt.attempt_id, found)
+    wait_for_listeners(line, attempt.attempt_id)
     begun = time.monotonic()
     line.served.server.stop()
     waiting.join(PROMPTLY)
@@ -208,58 +211,60 @@ def test_a_service_that_stops_answers_who_waits(line: Line, producer: StewardCli
     assert time.monotonic() - begun < PROMPTLY
 
 
-def test_waiting_ends_by_itself_where_the_steward_lets_nobody_wait(
+def test_await_attempt_polls_until_its_time_is_over_if_the_steward_allows_no_waits(
     line: Line, producer: StewardClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, tried = line.attempt(producer)
+    _, attempt = line.attempt(producer)
     monkeypatch.setattr("pvdm.steward.http.long_poll.WAITS_AT_ONCE_MAX", 0)
-    asked: list[None] = []
-    first = StewardClient.attempt
+    calls: list[None] = []
+    real = StewardClient.attempt
 
-    def counted(self: StewardClient, attempt_id: str, *, wait_seconds: float = 0) -> AttemptView:
-        asked.append(None)
-        return first(self, attempt_id, wait_seconds=wait_seconds)
+    def count_call(self: StewardClient, attempt_id: str, *, wait_seconds: float = 0) -> AttemptView:
+        calls.append(None)
+        return real(self, attempt_id, wait_seconds=wait_seconds)
 
-    monkeypatch.setattr(StewardClient, "attempt", counted)
-    assert producer.await_attempt(tried.attempt_id, seconds=2).state is AttemptState.STAGING
-    assert 2 <= len(asked) <= 6
+    monkeypatch.setattr(StewardClient, "attempt", count_call)
+    assert producer.await_attempt(attempt.attempt_id, seconds=2).state is AttemptState.STAGING
+    assert 2 <= len(calls) <= 6
 
 
-def test_what_keeps_the_steward_from_its_work_is_told(
+def test_the_problem_that_delays_a_job_is_shown_with_the_attempt(
     line: Line, producer: StewardClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(_: str) -> None:
+    def fail(_: str) -> None:
         raise UnavailableError("vault_unavailable", "the vault cannot be reached")
 
-    monkeypatch.setattr(line.notary.jobs, "_tasks", replace(line.notary.jobs._tasks, verify=broken))
-    _, tried = line.attempt(producer)
-    producer.staged(tried.attempt_id)
+    monkeypatch.setattr(line.notary.jobs, "_tasks", replace(line.notary.jobs._tasks, verify=fail))
+    _, attempt = line.attempt(producer)
+    producer.staged(attempt.attempt_id)
     line.notary.jobs.start()
     assert wait_for_jobs(line.notary.jobs, PROMPTLY)
-    job = producer.attempt(tried.attempt_id).job
+    job = producer.attempt(attempt.attempt_id).job
     assert job is not None
     assert job.problem is not None
     assert (job.state, job.problem.reason) == (JobState.WAITING, "vault_unavailable")
 
 
-def test_operators_and_auditors_see_jobs_that_do_not_get_on(line: Line, producer: StewardClient) -> None:
-    _, tried = line.attempt(producer)
-    producer.staged(tried.attempt_id)
+def test_jobs_are_shown_to_an_auditor_but_not_to_a_producer_or_a_token_of_one_domain(
+    line: Line, producer: StewardClient
+) -> None:
+    _, attempt = line.attempt(producer)
+    producer.staged(attempt.attempt_id)
     with line.client(Role.AUDITOR, "*") as auditor:
         (queued,) = auditor.jobs()
-        assert (queued.kind, queued.subject, queued.state) == ("verify", tried.attempt_id, JobState.QUEUED)
-        assert (queued.table, queued.workload_id) == ("sales.orders", tried.workload_id)
+        assert (queued.kind, queued.subject, queued.state) == ("verify", attempt.attempt_id, JobState.QUEUED)
+        assert (queued.table, queued.workload_id) == ("sales.orders", attempt.workload_id)
     assert code_of(producer.jobs, NotAllowedError) == "role_wrong"
     with line.client(Role.OPERATOR, "sales") as operator:
         assert code_of(operator.jobs, NotAllowedError) == "domain_wrong"
 
 
-def test_failed_jobs_are_counted_for_prometheus(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_jobs_are_counted_in_the_metrics(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     bug = PvdmError("bug", "the Steward met a bug")
     jobs = [JobStatus(JobKind.VERIFY, f"{at:032x}", JobState.FAILED, 1, bug) for at in range(2)]
-    monkeypatch.setattr(Jobs, "listed", lambda _: jobs)
+    monkeypatch.setattr(Jobs, "list_jobs", lambda _: jobs)
     with line.client(Role.OPERATOR, "*") as operator:
-        told = operator.metrics()
-        assert 'pvdm_steward_jobs{state="failed"} 2.0' in told
-        assert 'pvdm_steward_jobs{state="waiting"} 0.0' in told
+        metrics = operator.metrics()
+        assert 'pvdm_steward_jobs{state="failed"} 2.0' in metrics
+        assert 'pvdm_steward_jobs{state="waiting"} 0.0' in metrics
         assert [each.problem.reason for each in operator.jobs(limit=1) if each.problem] == ["bug"]

@@ -61,7 +61,7 @@ def test_a_job_that_waits_is_a_warning_unless_another_steward_does_it(
 def test_readiness_is_logged_when_it_goes_and_when_it_comes_back(
     tmp_path: Path, lines: LogLines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "READY_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(app, "READINESS_LOG_SECONDS", 0.05)
     with served(tmp_path) as steward:
         headers = steward.headers()
         time.sleep(0.2)

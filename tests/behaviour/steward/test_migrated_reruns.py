@@ -15,7 +15,7 @@ from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.workloads import Workload
 from pvdm.model.role import Role
 from pvdm.model.states import AttemptState, WorkloadState
-from tests.behaviour.steward.test_orphan_search import published, taken_over
+from tests.behaviour.steward.test_orphan_search import publish_adopted, stage_and_adopt
 from tests.support.verify.attempts import ROWS, Bench, bench_at, contract
 from tools.proof_kit import SECOND
 
@@ -57,7 +57,7 @@ def open_again(bench: Bench, workload_id: str, **parameters: str) -> Workload:
 
 
 def test_a_branch_that_was_published_before_the_migration_is_answered_as_published(bench: Bench) -> None:
-    attempt, _ = published(bench)
+    attempt, _ = publish_adopted(bench)
     complete(bench, "job-own")
     migrate(bench)
     again = adopt(bench)
@@ -77,7 +77,7 @@ def test_a_workload_that_was_published_before_the_migration_is_answered_as_compl
 
 
 def test_what_was_not_complete_ends_with_its_contract(bench: Bench) -> None:
-    taken_over(bench)
+    stage_and_adopt(bench)
     bench.attempt()
     migrate(bench)
     for call in (lambda: adopt(bench), lambda: open_again(bench, "work")):
@@ -89,7 +89,7 @@ def test_what_was_not_complete_ends_with_its_contract(bench: Bench) -> None:
 
 def test_other_parameters_than_the_first_are_refused(bench: Bench) -> None:
     """Another branch, and parameters that the first contract does not know."""
-    published(bench)
+    publish_adopted(bench)
     complete(bench, "job-own")
     migrate(bench)
     with pytest.raises(InputError) as caught:

@@ -1,9 +1,9 @@
-"""A file that a snapshot comes to name while others are cleaned away stays, whatever the Stewards' clocks say."""
+"""Clean-up keeps a file that a commit names meanwhile, even if the commit's time is earlier than the clean-up's."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from pvdm.model.role import Role
 from pvdm.steward.access import STEWARD_GRANT
 from pvdm.steward.cleanup.disposal import Disposal
 from pvdm.steward.notary import Notary
-from tests.behaviour.steward.test_orphan_search import give_up, left_files, listed, published
+from tests.behaviour.steward.test_orphan_search import give_up, leave_late_files, list_orphans, publish_adopted
 from tests.support.gate.approvals import scene_at
 from tests.support.ledger.databases import Postgresql
 from tests.support.steward.notary import Time, opened
@@ -38,7 +38,7 @@ SKEW = 60 * SECOND
 
 
 def files_of(bench: Bench, branch: str) -> list[Path]:
-    """Every file that reading the branch needs: its list, its manifests and its data."""
+    """The manifest list and the data files of the branch's head. Its manifests are read, so they must exist."""
     metadata = bench.state().metadata
     head = metadata.snapshot(metadata.refs[branch].snapshot_id)
     assert isinstance(head, Snapshot)
@@ -49,17 +49,17 @@ def files_of(bench: Bench, branch: str) -> list[Path]:
 @contextmanager
 def second_steward(bench: Bench, time: Time) -> Iterator[Notary]:
     """Another Steward on the same database, with a clock of its own."""
-    made = opened(bench.scene.stand.config, time)
+    notary = opened(bench.scene.stand.config, time)
     try:
-        yield made
+        yield notary
     finally:
-        made.close()
+        notary.close()
 
 
 @contextmanager
 def two_stewards(postgresql: Postgresql, folder: Path) -> Iterator[tuple[Bench, Notary, Time]]:
-    """A bench whose clock was set forward by a minute, and a second Steward whose clock was not."""
-    with scene_at(folder, ledger_url=postgresql.fresh()) as scene:
+    """A bench whose clock was set forward by a minute, and a second Steward with its clock, which was not."""
+    with scene_at(folder, ledger_url=postgresql.create_database()) as scene:
         bench = bench_on(scene, folder, shown=ROWS[:3])
         time = Time(wall=scene.stand.time.wall, monotonic=scene.stand.time.monotonic)
         with second_steward(bench, time) as other:
@@ -70,7 +70,7 @@ def two_stewards(postgresql: Postgresql, folder: Path) -> Iterator[tuple[Bench, 
 def commit_through(
     steward: Notary, bench: Bench, grant: Grant, branch: str, path: Path, folder: Path, now_micros: int
 ) -> int:
-    """One snapshot that names this file, committed by this Steward."""
+    """Write `path`, and commit a snapshot that names it through this Steward. `folder` is for the metadata files."""
     folder.mkdir(parents=True, exist_ok=True)
     made = next_snapshot(
         bench.state().metadata,
@@ -87,35 +87,36 @@ def commit_through(
     return made.snapshot_id
 
 
-def after_first_look(bench: Bench, monkeypatch: pytest.MonkeyPatch, act: object) -> None:
+def act_after_first_look(bench: Bench, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
+    """Call `act` after the first look through the tables, before anything is removed."""
     look = bench.orphans._search
 
     def search(*words: object) -> object:
         done = look(*words)  # type: ignore[arg-type]
-        act()  # type: ignore[operator]
+        act()
         return done
 
     monkeypatch.setattr(bench.orphans, "_search", search)
 
 
-def test_a_commit_that_took_its_time_before_the_search_began_is_seen(
+def test_a_commit_that_began_before_the_search_and_ends_after_its_first_look_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its transaction has begun, and becomes visible after the first look."""
+    """The commit has an earlier time than the search, but becomes visible only after the first look."""
     inside, go = threading.Event(), threading.Event()
-    require_none = tables.require_not_scheduled_for_deletion
+    require_not_scheduled = tables.require_not_scheduled_for_deletion
 
-    def slow(unit: Unit, names: list[str]) -> None:
-        require_none(unit, names)
+    def wait_in_transaction(unit: Unit, names: list[str]) -> None:
+        require_not_scheduled(unit, names)
         if threading.current_thread().name == "job":
             inside.set()
             assert go.wait(20)
 
     with bench_at(tmp_path, shown=ROWS[:3]) as bench:
-        _, path = published(bench)
-        assert listed(bench)
+        _, path = publish_adopted(bench)
+        assert list_orphans(bench)
         bench.scene.stand.time.pass_by(SECOND)
-        monkeypatch.setattr(tables, "require_not_scheduled_for_deletion", slow)
+        monkeypatch.setattr(tables, "require_not_scheduled_for_deletion", wait_in_transaction)
 
         def work() -> None:
             bench.write_snapshot("sums", SALES, "other", [write(path, ROWS)], role=Role.PRODUCER)
@@ -129,7 +130,7 @@ def test_a_commit_that_took_its_time_before_the_search_began_is_seen(
             go.set()
             job.join()
 
-        after_first_look(bench, monkeypatch, finish)
+        act_after_first_look(bench, monkeypatch, finish)
         bench.orphans.remove(bench.state().row)
         assert path in files_of(bench, "other")
         assert all(each.is_file() for each in files_of(bench, "other"))
@@ -139,8 +140,8 @@ def test_a_commit_through_a_steward_whose_clock_is_behind_is_seen_by_the_search(
     postgresql: Postgresql, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with two_stewards(postgresql, tmp_path) as (bench, other, time):
-        _, path = published(bench)
-        assert listed(bench)
+        _, path = publish_adopted(bench)
+        assert list_orphans(bench)
         folder = parse_location(bench.state().metadata.location).local / "metadata"
 
         def job() -> None:
@@ -148,14 +149,17 @@ def test_a_commit_through_a_steward_whose_clock_is_behind_is_seen_by_the_search(
             grant = other.access.issue(Role.PRODUCER, domain="sales", name="job", lifetime_seconds=3_600)[1]
             commit_through(other, bench, grant, "other", path, folder, bench.scene.now)
 
-        after_first_look(bench, monkeypatch, job)
+        act_after_first_look(bench, monkeypatch, job)
         bench.orphans.remove(bench.state().row)
         assert path in files_of(bench, "other")
         assert all(each.is_file() for each in files_of(bench, "other"))
 
 
-def kept_on_a_branch(bench: Bench, other: Notary, time: Time) -> tuple[Attempt, Disposal]:
-    """An attempt opened through one Steward and given up, whose snapshot an operator keeps through the other."""
+def give_up_attempt_kept_on_a_branch(bench: Bench, other: Notary, time: Time) -> tuple[Attempt, Disposal]:
+    """Open an attempt through one Steward; stage, keep on the branch `keep`, and give up through the other.
+
+    Returns the attempt, and the clean-up of the other Steward.
+    """
     attempt = bench.attempt()
     producer = replace(bench.scene.grant(Role.PRODUCER, "sales"), attempt_id=attempt.attempt_id)
     time.pass_by(SECOND)
@@ -172,32 +176,32 @@ def kept_on_a_branch(bench: Bench, other: Notary, time: Time) -> tuple[Attempt, 
     return attempt, Disposal(other.ledger, other.clock, other.catalog, bench.vault, bench.files, consistent)
 
 
-def test_a_clean_up_sees_what_a_steward_whose_clock_is_behind_committed_to_the_attempts_files(
+def test_a_clean_up_keeps_files_that_a_steward_whose_clock_is_behind_committed(
     postgresql: Postgresql, tmp_path: Path
 ) -> None:
     with two_stewards(postgresql, tmp_path) as (bench, other, time):
-        attempt, disposal = kept_on_a_branch(bench, other, time)
+        attempt, disposal = give_up_attempt_kept_on_a_branch(bench, other, time)
         disposal.dispose(attempt.attempt_id)
         assert all(each.is_file() for each in files_of(bench, "keep"))
 
 
-def test_an_orphan_search_sees_what_a_steward_whose_clock_is_behind_committed_before_it(
+def test_an_orphan_search_keeps_files_that_a_steward_whose_clock_is_behind_committed_before_it(
     postgresql: Postgresql, tmp_path: Path
 ) -> None:
     with two_stewards(postgresql, tmp_path) as (bench, other, time):
-        kept_on_a_branch(bench, other, time)
-        assert listed(bench) == []
+        give_up_attempt_kept_on_a_branch(bench, other, time)
+        assert list_orphans(bench) == []
         bench.orphans.remove(bench.state().row)
         assert all(each.is_file() for each in files_of(bench, "keep"))
 
 
-def name_the_other(bench: Bench, monkeypatch: pytest.MonkeyPatch, paths: list[Path]) -> list[Path]:
-    """While the first of these is removed, a job comes to name the others; they are given."""
+def name_others_during_removal(bench: Bench, monkeypatch: pytest.MonkeyPatch, paths: list[Path]) -> list[Path]:
+    """When the first of these files is removed, let a job commit the others. They are added to the returned list."""
     monkeypatch.setattr("pvdm.catalog.references._LOOK_AGAIN_SECONDS", 0.0)
     remove = LocalPrefix.remove
     named: list[Path] = []
 
-    def slow(prefix: LocalPrefix, place: Location) -> bool:
+    def remove_and_commit_others(prefix: LocalPrefix, place: Location) -> bool:
         gone = remove(prefix, place)
         if place.local in paths and not named:
             named.extend(path for path in paths if path != place.local)
@@ -205,28 +209,28 @@ def name_the_other(bench: Bench, monkeypatch: pytest.MonkeyPatch, paths: list[Pa
             bench.write_snapshot("sums", SALES, "other", files, role=Role.PRODUCER)
         return gone
 
-    monkeypatch.setattr(LocalPrefix, "remove", slow)
+    monkeypatch.setattr(LocalPrefix, "remove", remove_and_commit_others)
     return named
 
 
-def test_an_orphan_that_comes_to_be_named_while_others_are_removed_stays(
+def test_an_orphan_that_a_commit_names_while_others_are_removed_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with bench_at(tmp_path, shown=ROWS[:3]) as bench:
-        named = name_the_other(bench, monkeypatch, left_files(bench, 3))
+        named = name_others_during_removal(bench, monkeypatch, leave_late_files(bench, 3))
         bench.orphans.remove(bench.state().row)
         assert len(named) == 2
         assert all(path.is_file() for path in named)
 
 
-def test_a_staged_file_that_comes_to_be_named_while_others_are_cleaned_away_stays(
+def test_a_staged_file_that_a_commit_names_while_others_are_cleaned_away_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with bench_at(tmp_path, shown=ROWS[:3]) as bench:
         attempt = bench.attempt()
         paths = bench.stage(attempt, ROWS[:50], ROWS[50:60], ROWS[60:])
         give_up(bench, attempt)
-        named = name_the_other(bench, monkeypatch, paths)
+        named = name_others_during_removal(bench, monkeypatch, paths)
         bench.disposal.dispose(attempt.attempt_id)
         assert len(named) == 2
         assert all(path.is_file() for path in named)

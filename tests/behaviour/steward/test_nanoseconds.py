@@ -1,4 +1,4 @@
-"""Timestamps of nanoseconds, which Spark can neither read nor write, from source to published table: no JVM."""
+"""Publishes timestamps with nanoseconds, which Spark can neither read nor write, without a JVM."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ from tests.support.oracles.engines import consumer_catalog
 from tests.support.steward.http import bearer
 from tests.support.steward.shop import Disk, Shop, contract, shop_at
 
-# PyIceberg's own.
+# The warnings are PyIceberg's own.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg")
 Doc = dict[str, Any]
 SCHEMA = schema(0, column(1, "id"), column(2, "at", "timestamp_ns"), column(3, "seen", "timestamptz_ns"))
 DAY = 86_400_000_000_000
-# A day's last nanosecond, the next day's first, and one before 1970.
+# A day's last nanosecond, the first two of the next day, the last one before 1970, and null.
 TICKS: tuple[int | None, ...] = (DAY * 20_000 - 1, DAY * 20_000, DAY * 20_000 + 1, -1, None)
 ROWS = tuple((number, TICKS[number % 5], TICKS[(number + 1) % 5]) for number in range(10))
+# The name of the table, and field id and transform of its partition column.
 SPECS: tuple[tuple[str, int, str], ...] = (
     ("by_day", 2, "day"),
     ("by_hour", 3, "hour"),
@@ -40,13 +41,13 @@ SPECS: tuple[tuple[str, int, str], ...] = (
 )
 
 
-def arrow(rows: Sequence[tuple[int, int | None, int | None]]) -> pa.Table:
+def arrow_table(rows: Sequence[tuple[int, int | None, int | None]]) -> pa.Table:
     kinds: tuple[Any, ...] = (pa.int64(), pa.timestamp("ns"), pa.timestamp("ns", "UTC"))
     columns: list[Any] = [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(kinds)]
     return pa.Table.from_arrays(columns, names=["id", "at", "seen"])
 
 
-def make(shop: Shop, name: str, spec: Sequence[Doc] = ()) -> None:
+def create_table(shop: Shop, name: str, spec: Sequence[Doc] = ()) -> None:
     namespace, table = name.split(".")
     with httpx.Client(base_url=shop.steward.url) as http:
         Caller(http, bearer(shop.steward.token_for(Role.OPERATOR).text)).make(
@@ -63,32 +64,33 @@ def make(shop: Shop, name: str, spec: Sequence[Doc] = ()) -> None:
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     with shop_at(tmp_path_factory.mktemp("nanoseconds")) as made:
-        make(made, "raw.ticks")
+        create_table(made, "raw.ticks")
         token = made.steward.token_for(Role.OPERATOR, "*")
         location = made.metadata("raw.ticks", Role.OPERATOR).location
-        where = (made.steward.url, "raw.ticks", "main", location, "none", "none", "0" * 32, token, Operation.APPEND)
+        url = made.steward.url
+        source = Destination(url, "raw.ticks", "main", location, "none", "none", "0" * 32, token, Operation.APPEND)
         with made.client(Role.OPERATOR, "*") as client:
-            SmallStager(client).stage(lambda: arrow(ROWS), Destination(*where))
+            SmallStager(client).stage(lambda: arrow_table(ROWS), source)
         yield made
 
 
-def published(shop: Shop, name: str, rows: Sequence[Any] = ROWS, *, spec: Sequence[Doc] = ()) -> Outcome:
-    make(shop, f"sales.{name}", spec)
+def publish(shop: Shop, name: str, rows: Sequence[Any] = ROWS, *, spec: Sequence[Doc] = ()) -> Outcome:
+    create_table(shop, f"sales.{name}", spec)
     shop.protect(contract(f"sales.{name}").replace("raw.orders", "raw.ticks"))
     with Coordinator(shop.steward) as coordinator:
-        return coordinator.execute_workload(name, lambda *_: arrow(rows), table=f"sales.{name}")
+        return coordinator.execute_workload(name, lambda *_: arrow_table(rows), table=f"sales.{name}")
 
 
-def files(shop: Shop, name: str) -> list[DataFile]:
+def data_files(shop: Shop, name: str) -> list[DataFile]:
     metadata = shop.metadata(f"sales.{name}")
     assert metadata.current_snapshot is not None
     return [entry.data_file for entry in live_entries(metadata, metadata.current_snapshot, Disk())]
 
 
 def test_bounds_are_exact_to_the_nanosecond(shop: Shop) -> None:
-    outcome = published(shop, "plain")
+    outcome = publish(shop, "plain")
     assert isinstance(outcome, Committed), outcome
-    (file,) = files(shop, "plain")
+    (file,) = data_files(shop, "plain")
     for field_id, kind in ((2, Kind.TIMESTAMP_NS), (3, Kind.TIMESTAMPTZ_NS)):
         assert file.lower_bounds is not None
         assert file.upper_bounds is not None
@@ -99,7 +101,7 @@ def test_bounds_are_exact_to_the_nanosecond(shop: Shop) -> None:
 
 
 def test_pyiceberg_reads_every_nanosecond_of_what_was_published(shop: Shop) -> None:
-    outcome = published(shop, "read", spec=[{"name": "p", "source-id": 2, "transform": "day", "field-id": 1000}])
+    outcome = publish(shop, "read", spec=[{"name": "p", "source-id": 2, "transform": "day", "field-id": 1000}])
     assert isinstance(outcome, Committed), outcome
     catalog = consumer_catalog(shop.steward.url, shop.steward.token_for(Role.CONSUMER, "sales").text)
     table = catalog.load_table("sales.read")
@@ -114,11 +116,11 @@ def test_partitions_of_nanoseconds_are_derived_and_published(
     shop: Shop, name: str, source: int, transform: str
 ) -> None:
     spec = [{"name": "p", "source-id": source, "transform": transform, "field-id": 1000}]
-    outcome = published(shop, name, spec=spec)
+    outcome = publish(shop, name, spec=spec)
     assert isinstance(outcome, Committed), outcome
-    assert sum(file.record_count for file in files(shop, name)) == len(ROWS)
+    assert sum(file.record_count for file in data_files(shop, name)) == len(ROWS)
     if transform == "day":
-        assert sorted(file.partition[1000] for file in files(shop, name) if file.partition[1000] is not None) == [
+        assert sorted(file.partition[1000] for file in data_files(shop, name) if file.partition[1000] is not None) == [
             -1,
             19_999,
             20_000,
@@ -127,6 +129,6 @@ def test_partitions_of_nanoseconds_are_derived_and_published(
 
 def test_one_nanosecond_more_is_another_row(shop: Shop) -> None:
     changed = [(number, at if at is None or number != 3 else at + 1, seen) for number, at, seen in ROWS]
-    outcome = published(shop, "changed", changed)
+    outcome = publish(shop, "changed", changed)
     assert isinstance(outcome, VerificationFailed), outcome
     assert outcome.error.details["classes"] == "modified"

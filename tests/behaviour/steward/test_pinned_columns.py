@@ -1,4 +1,4 @@
-"""Columns that a source got after its newest snapshot: a workload keeps them as they were when it was opened."""
+"""A workload reads columns that the source got after its newest snapshot as they were when the workload was opened."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def add_column(bench: Bench, column: dict[str, Any]) -> None:
 
 
 def drop_column(bench: Bench) -> None:
-    """Take it away again: the source has its first schema."""
+    """Give the source its first schema again, without the column."""
     bench.commit("orders", RAW, [{"action": "set-current-schema", "schema-id": 0}])
 
 
 @contextlib.contextmanager
-def protected(folder: Path, text: str) -> Iterator[Bench]:
+def protected_bench(folder: Path, contract_text: str) -> Iterator[Bench]:
     """A source with rows and, since its last snapshot, a column `channel`; a protected target that has it too."""
     with scene_at(folder) as scene:
         operator, tables = scene.grant(), scene.notary.catalog.tables
@@ -62,7 +62,7 @@ def protected(folder: Path, text: str) -> Iterator[Bench]:
         place = parse_location(bench.state("orders", RAW).metadata.location).local
         bench.write_snapshot("orders", RAW, "main", [write(place / "data" / "0.parquet", ROWS)])
         add_column(bench, CHANNEL)
-        scene.protect(scene.protection("sums", contract=text))
+        scene.protect(scene.protection("sums", contract=contract_text))
         scene.stand.time.pass_by(SECOND)
         yield bench
 
@@ -74,7 +74,7 @@ def change_source(bench: Bench) -> None:
     bench.scene.stand.time.pass_by(SECOND)
 
 
-def begin(bench: Bench, chunk_id: str = "all") -> Attempt:
+def begin_attempt(bench: Bench, chunk_id: str = "all") -> Attempt:
     producer = bench.scene.grant(Role.PRODUCER, "sales")
     bench.workloads.open(producer, "work", "sales.sums", {})
     return bench.workloads.next_attempt(producer, "work", chunk_id, "first")
@@ -96,46 +96,47 @@ def stage(bench: Bench, attempt: Attempt, rows: tuple[Row, ...], channel: str | 
     bench.write_snapshot("sums", SALES, attempt.branch, [file], home=prefix / "metadata", role=Role.PRODUCER)
 
 
-def outcome(bench: Bench, attempt: Attempt) -> Outcome:
+def verify_outcome(bench: Bench, attempt: Attempt) -> Outcome:
+    """Hand in and verify the attempt; returns PASS or FAIL."""
     return bench.verify(bench.hand_in(attempt)).verdict.outcome
 
 
 def test_rows_that_were_right_when_they_were_staged_pass_after_the_source_changed(folder: Path) -> None:
-    with protected(folder, contract()) as bench:
-        attempt = begin(bench)
+    with protected_bench(folder, contract()) as bench:
+        attempt = begin_attempt(bench)
         stage(bench, attempt, ROWS, None)
         change_source(bench)
-        assert outcome(bench, attempt) is Outcome.PASS
+        assert verify_outcome(bench, attempt) is Outcome.PASS
 
 
 def test_the_second_chunk_has_the_intent_that_the_first_one_had(folder: Path) -> None:
-    with protected(folder, contract() + BY_ID) as bench:
+    with protected_bench(folder, contract() + BY_ID) as bench:
         producer = bench.scene.grant(Role.PRODUCER, "sales")
         bench.workloads.open(producer, "work", "sales.sums", {})
         with bench.scene.notary.ledger.read() as unit:
             first, second = [each.chunk_id for each in chunks.of_workload(unit, "work")][:2]
-        attempt = begin(bench, first)
+        attempt = begin_attempt(bench, first)
         stage(bench, attempt, ROWS[:50], None)
-        assert outcome(bench, attempt) is Outcome.PASS
+        assert verify_outcome(bench, attempt) is Outcome.PASS
         change_source(bench)
-        attempt = begin(bench, second)
+        attempt = begin_attempt(bench, second)
         stage(bench, attempt, ROWS[50:], "web")
-        assert outcome(bench, attempt) is Outcome.FAIL
+        assert verify_outcome(bench, attempt) is Outcome.FAIL
 
 
-def test_a_filter_over_such_a_column_still_selects_the_rows_of_the_opening(folder: Path) -> None:
+def test_a_filter_over_a_replaced_column_selects_the_same_rows_as_at_the_opening(folder: Path) -> None:
     """With the column's default of today, no row would be selected, and nothing staged would pass."""
-    text = contract().replace("  operation: append\n", "  operation: append\n  where: channel is null\n")
-    with protected(folder, text) as bench:
-        attempt = begin(bench)
+    contract_text = contract().replace("  operation: append\n", "  operation: append\n  where: channel is null\n")
+    with protected_bench(folder, contract_text) as bench:
+        attempt = begin_attempt(bench)
         change_source(bench)
         core = bench.verify(bench.hand_in(attempt))
         assert (core.verdict.outcome, core.rows.intent) == (Outcome.FAIL, len(ROWS))
 
 
 def test_a_column_that_the_source_lost_since_is_still_read(folder: Path) -> None:
-    with protected(folder, contract()) as bench:
-        attempt = begin(bench)
+    with protected_bench(folder, contract()) as bench:
+        attempt = begin_attempt(bench)
         drop_column(bench)
         stage(bench, attempt, ROWS, None)
-        assert outcome(bench, attempt) is Outcome.PASS
+        assert verify_outcome(bench, attempt) is Outcome.PASS

@@ -26,7 +26,7 @@ def with_other_file_offset(file: DataFile) -> DataFile:
 
 
 @pytest.mark.parametrize(("storage", "codes"), [("open", ["parquet_ambiguous"]), ("copied", [])])
-def test_a_footer_that_one_engine_reads_differently_is_refused_where_it_is_published(
+def test_a_footer_that_one_engine_reads_differently_is_a_finding_only_if_it_is_published(
     tmp_path: Path, storage: str, codes: list[str]
 ) -> None:
     with bench_at(tmp_path, storage=storage) as bench:

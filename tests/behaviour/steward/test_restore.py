@@ -1,4 +1,4 @@
-"""A backup is brought back without hiding it: refilled from the archive, under a new epoch, told by the log itself."""
+"""A restore refills a backup of the ledger from the archive, begins a new epoch, and is logged."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         yield made
 
 
-def test_a_restored_backup_does_not_start_by_itself(scene: Scene) -> None:
+def test_a_backup_starts_only_after_a_restore(scene: Scene) -> None:
     scene.back_up()
     scene.stand.proved("after")
     scene.lose_the_database()
@@ -47,7 +47,7 @@ def test_a_restored_backup_does_not_start_by_itself(scene: Scene) -> None:
     scene.start()
 
 
-def test_the_log_is_refilled_with_the_very_entries_and_envelopes(scene: Scene) -> None:
+def test_the_log_is_refilled_with_the_same_entries_and_envelopes(scene: Scene) -> None:
     scene.back_up()
     recorded = scene.stand.proved("after")
     size, entry = scene.notary.log.size(), entry_of(scene.notary, recorded.log_index)
@@ -71,8 +71,10 @@ def test_the_restore_is_logged(scene: Scene) -> None:
         stored = statements.of_kind(unit, StatementKind.RESTORE)
     assert [each.log_index for each in stored] == [done.outside_size]
     now = notary.clock.now_micros()
-    said = verify_statement(stored[0].envelope, notary.trust.current(), RestoreStatement, now=now).predicate
-    assert (said.operator, said.reason, said.refilled, said.new_epoch) == (ORDER.operator, ORDER.reason, 1, 2)
+    root = notary.trust.current()
+    statement = verify_statement(stored[0].envelope, root, RestoreStatement, now=now).predicate
+    assert (statement.operator, statement.reason) == (ORDER.operator, ORDER.reason)
+    assert (statement.refilled, statement.new_epoch) == (1, 2)
 
 
 def test_the_whole_log_after_a_restore_passes_the_checker(scene: Scene) -> None:
@@ -86,7 +88,7 @@ def test_the_whole_log_after_a_restore_passes_the_checker(scene: Scene) -> None:
     fsck(scene.stand.config.archive / "log", [NoteKey(LOG_ORIGIN, public.der).to_vkey()])
 
 
-def test_outstanding_proofs_die_with_the_epoch(scene: Scene) -> None:
+def test_unused_proofs_of_the_old_epoch_are_refused_after_a_restore(scene: Scene) -> None:
     outstanding = scene.stand.proved("before")
     scene.back_up()
     scene.stand.proved("after")
@@ -101,7 +103,7 @@ def test_outstanding_proofs_die_with_the_epoch(scene: Scene) -> None:
     refused(lambda: require_epoch(proof, notary.keys.epoch_for(None)), "proof_wrong_epoch")
 
 
-def test_what_was_under_way_is_rolled_back_and_its_nonces_are_void(scene: Scene) -> None:
+def test_an_attempt_under_way_is_rolled_back_and_its_nonce_is_void(scene: Scene) -> None:
     core = scene.stand.verifying("under-way")
     scene.back_up()
     scene.stand.proved("after")
@@ -116,7 +118,7 @@ def test_what_was_under_way_is_rolled_back_and_its_nonces_are_void(scene: Scene)
         assert found.state is NonceState.ABORTED
 
 
-def test_a_receipt_of_the_lost_time_settles_the_attempt_that_waited(scene: Scene) -> None:
+def test_a_receipt_from_after_the_backup_commits_the_waiting_attempt(scene: Scene) -> None:
     recorded = scene.stand.proved("waiting")
     scene.wait_for_commit("waiting")
     scene.back_up()
@@ -144,7 +146,7 @@ def test_a_workload_of_which_only_the_receipt_is_left_is_never_opened_again(scen
     refused(lambda: scene.stand.verifying("lost"), "workload_spent")
 
 
-def test_an_epoch_that_was_revoked_in_the_lost_time_stays_revoked(scene: Scene) -> None:
+def test_an_epoch_that_was_revoked_after_the_backup_stays_revoked(scene: Scene) -> None:
     notary = scene.notary
     notary.epochs.create("rotation")
     root = notary.trust.current()
@@ -159,7 +161,7 @@ def test_an_epoch_that_was_revoked_in_the_lost_time_stays_revoked(scene: Scene) 
     assert scene.start().epochs.book().epoch(1).state is EpochStage.REVOKED
 
 
-def test_a_gap_that_no_archive_fills_is_refused(scene: Scene) -> None:
+def test_log_entries_that_no_archive_has_stop_the_restore(scene: Scene) -> None:
     scene.back_up()
     scene.stand.proved("after")
     scene.lose_the_database()
@@ -177,7 +179,7 @@ def test_an_archive_whose_entries_were_changed_is_refused(scene: Scene) -> None:
     assert archive is not None
     bundles = [path for path in (archive / "log" / "tile" / "entries").rglob("*") if path.is_file()]
     newest = max(bundles, key=lambda path: path.stat().st_mtime_ns)
-    # The last entry's time, which nothing but the tree's root vouches for.
+    # Changes the time of the last entry, which only the root of the hash tree protects.
     newest.write_bytes(newest.read_bytes()[:-2] + b"9}")
     refused(scene.restore, "log_forked")
 
@@ -199,11 +201,11 @@ def test_a_backup_that_has_grown_again_is_recognized_as_a_fork(scene: Scene) -> 
     outside = scene.stand.config.outside_path
     signed = outside.read_bytes()
     scene.lose_the_database()
-    # Someone hides the checkpoint kept outside, starts the old ledger, and works on.
+    # Somebody replaces the outside checkpoint by the old one of the backup, starts the backup, and works on.
     scene.stand.config = replace(scene.stand.config, archive=None)
     with pytest.raises(PvdmError):
         scene.start()
-    outside.write_bytes(_checkpoint_of(scene))
+    outside.write_bytes(newest_checkpoint(scene))
     scene.start()
     scene.stand.proved("other-time")
     scene.notary.close()
@@ -216,7 +218,7 @@ def test_a_backup_that_has_grown_again_is_recognized_as_a_fork(scene: Scene) -> 
     scene.start()
 
 
-def _checkpoint_of(scene: Scene) -> bytes:
+def newest_checkpoint(scene: Scene) -> bytes:
     import sqlite3
 
     connection = sqlite3.connect(scene.ledger)
@@ -227,7 +229,7 @@ def _checkpoint_of(scene: Scene) -> bytes:
     return bytes(row[0])
 
 
-def test_a_missing_outside_checkpoint_is_not_made_up(scene: Scene) -> None:
+def test_a_missing_outside_checkpoint_stops_the_restore(scene: Scene) -> None:
     scene.back_up()
     scene.notary.close()
     scene.stand.config.outside_path.unlink()
@@ -251,8 +253,8 @@ def test_a_second_restore_of_the_same_ledger_changes_nothing(scene: Scene) -> No
     assert scene.start().access.authenticate(text).name == "ruth"
 
 
-def test_a_backup_from_after_a_restore_that_lacks_nothing_is_restored_when_asked(scene: Scene) -> None:
-    """A token may have been revoked since that backup, of which the log says nothing."""
+def test_a_restored_ledger_that_lacks_nothing_is_restored_once_more_with_again(scene: Scene) -> None:
+    """The backup may have tokens that were revoked since. The log does not have revocations of tokens."""
     scene.back_up()
     scene.stand.proved("after")
     scene.lose_the_database()
@@ -267,7 +269,7 @@ def test_a_backup_from_after_a_restore_that_lacks_nothing_is_restored_when_asked
     assert scene.notary.readiness() == ()
 
 
-def test_no_token_of_before_opens_the_door_again(scene: Scene) -> None:
+def test_a_restore_revokes_every_token_of_the_backup(scene: Scene) -> None:
     revoked, grant = scene.stand.token(Role.OPERATOR, "*", "mallory")
     kept, _ = scene.stand.token(Role.PRODUCER, "sales", "nightly")
     scene.back_up()
@@ -282,12 +284,12 @@ def test_no_token_of_before_opens_the_door_again(scene: Scene) -> None:
     assert notary.access.authenticate(fresh).name == "ruth"
 
 
-def test_an_override_that_waited_is_void(scene: Scene) -> None:
-    """The same bytes, the same nonce and another override of its time are refused with what is true: none was used."""
+def test_an_unused_override_of_the_backup_is_void(scene: Scene) -> None:
+    """It is refused again, and so are others with its nonce or its time. The reason does not say that it was used."""
     recorded = scene.stand.proved("failed", passed=False)
     now = scene.notary.clock.now_micros()
-    said = override_of(recorded, core_of("failed"), now)
-    view = scene.notary.overrides.submit(signed_override(said), scene.stand.grant())
+    override = override_of(recorded, core_of("failed"), now)
+    view = scene.notary.overrides.submit(signed_override(override), scene.stand.grant())
     scene.back_up()
     scene.stand.proved("after")
     scene.lose_the_database()
@@ -297,38 +299,38 @@ def test_an_override_that_waited_is_void(scene: Scene) -> None:
         found = nonces.find(unit, view.nonce)
     assert found is not None
     assert found.state is NonceState.ABORTED
-    refused(lambda: notary.overrides.submit(signed_override(said), grant), "override_before_restore")
+    refused(lambda: notary.overrides.submit(signed_override(override), grant), "override_before_restore")
     refused(lambda: notary.override_staging.stage_override(grant, view.override_id), "override_before_restore")
-    same_nonce = replace(said, reason="another reason")
+    same_nonce = replace(override, reason="another reason")
     refused(lambda: notary.overrides.submit(signed_override(same_nonce), grant), "override_before_restore")
     other = override_of(recorded, core_of("failed"), now, nonce="another")
     refused(lambda: notary.overrides.submit(signed_override(other), grant), "override_before_restore")
 
 
-def test_an_override_of_the_lost_time_is_not_taken_a_second_time(scene: Scene) -> None:
+def test_an_override_from_after_the_backup_is_refused(scene: Scene) -> None:
     recorded = scene.stand.proved("failed", passed=False)
     scene.back_up()
-    said = signed_override(override_of(recorded, core_of("failed"), scene.notary.clock.now_micros()))
-    scene.notary.overrides.submit(said, scene.stand.grant())
+    envelope = signed_override(override_of(recorded, core_of("failed"), scene.notary.clock.now_micros()))
+    scene.notary.overrides.submit(envelope, scene.stand.grant())
     scene.lose_the_database()
     scene.restore()
     notary, grant = scene.start(), scene.stand.grant()
-    refused(lambda: notary.overrides.submit(said, grant), "override_before_restore")
+    refused(lambda: notary.overrides.submit(envelope, grant), "override_before_restore")
 
 
-def test_an_override_that_was_used_in_the_lost_time_is_refused_as_used(scene: Scene) -> None:
+def test_an_override_that_was_used_after_the_backup_is_refused_as_used(scene: Scene) -> None:
     recorded = scene.stand.proved("failed", passed=False)
     scene.back_up()
-    said = signed_override(override_of(recorded, core_of("failed"), scene.notary.clock.now_micros()))
-    view = scene.notary.overrides.submit(said, scene.stand.grant())
+    envelope = signed_override(override_of(recorded, core_of("failed"), scene.notary.clock.now_micros()))
+    view = scene.notary.overrides.submit(envelope, scene.stand.grant())
     scene.publish("failed", recorded, override_id=view.override_id)
     scene.lose_the_database()
     scene.restore()
     notary, grant = scene.start(), scene.stand.grant()
-    refused(lambda: notary.overrides.submit(said, grant), "override_replayed")
+    refused(lambda: notary.overrides.submit(envelope, grant), "override_replayed")
 
 
-def test_an_override_that_was_signed_after_the_restore_is_taken(scene: Scene) -> None:
+def test_an_override_that_was_signed_after_the_restore_is_accepted(scene: Scene) -> None:
     recorded = scene.stand.proved("failed", passed=False)
     scene.back_up()
     scene.stand.proved("after")
@@ -336,11 +338,11 @@ def test_an_override_that_was_signed_after_the_restore_is_taken(scene: Scene) ->
     scene.restore()
     notary = scene.start()
     scene.stand.time.pass_by(SECOND)
-    said = override_of(recorded, core_of("failed"), notary.clock.now_micros())
-    assert notary.overrides.submit(signed_override(said), scene.stand.grant()).state == NonceState.RESERVED
+    override = override_of(recorded, core_of("failed"), notary.clock.now_micros())
+    assert notary.overrides.submit(signed_override(override), scene.stand.grant()).state == NonceState.RESERVED
 
 
-def test_a_challenge_that_waited_is_void(scene: Scene) -> None:
+def test_an_unanswered_challenge_of_the_backup_is_void(scene: Scene) -> None:
     grant = scene.stand.grant(Role.ATTESTOR, "payments", "source-payments")
     fingerprint = bytes.fromhex(ATTESTATION.schema_fingerprint)
     request = ChallengeRequest(
@@ -376,7 +378,7 @@ def test_an_epoch_that_the_keystore_knows_as_created_is_revoked_if_the_log_says_
     assert scene.epochs() == [(1, EpochStage.RETIRED), (2, EpochStage.REVOKED), (3, EpochStage.CREATED)]
 
 
-def test_a_log_key_that_only_the_operator_still_has_stays_known(scene: Scene) -> None:
+def test_a_log_key_that_the_operator_gives_is_stored_for_the_next_try(scene: Scene) -> None:
     scene.back_up()
     put_back = scene.keep_keys()
     scene.rotate()
@@ -384,8 +386,8 @@ def test_a_log_key_that_only_the_operator_still_has_stays_known(scene: Scene) ->
     der = scene.notary.keys.public_key(KeyRole.LOG, 2).der
     scene.lose_the_database()
     put_back()
-    told = str(refused(scene.restore, "note_key_unknown").hint)
-    assert ("--log-key FILE.pub, once for each" in told, "root fetch" in told) == (True, False)
+    hint = str(refused(scene.restore, "note_key_unknown").hint)
+    assert ("--log-key FILE.pub, once for each" in hint, "root fetch" in hint) == (True, False)
     order = replace(scene.order, log_keys=(der,))
     with (
         fault.armed("steward.restore.after_refill", fault.Raise(KeyboardInterrupt())),
@@ -398,7 +400,7 @@ def test_a_log_key_that_only_the_operator_still_has_stays_known(scene: Scene) ->
     notary.recorder.require_consistent()
 
 
-def test_a_clock_that_jumped_is_not_confirmed_by_the_way(scene: Scene) -> None:
+def test_a_restore_confirms_a_jumped_clock_only_if_asked_to(scene: Scene) -> None:
     scene.back_up()
     scene.stand.proved("after")
     scene.lose_the_database()
@@ -420,7 +422,7 @@ def test_a_clock_that_jumped_is_not_confirmed_by_the_way(scene: Scene) -> None:
         ({"reason": " "}, "epoch_reason"),
     ],
 )
-def test_words_that_cannot_be_signed_stop_a_restore_before_it_begins(
+def test_an_operator_or_reason_that_cannot_be_signed_stops_a_restore_before_it_begins(
     scene: Scene, changed: dict[str, str], code: str
 ) -> None:
     scene.back_up()
@@ -431,14 +433,14 @@ def test_words_that_cannot_be_signed_stop_a_restore_before_it_begins(
     assert scene.ledger.read_bytes() == before
 
 
-def test_a_log_does_not_stay_behind_the_archive_it_has_to_go_on_in(scene: Scene) -> None:
-    """A crash between archive and outside: the outside does not know what the archive has."""
+def test_entries_of_the_archive_beyond_the_outside_checkpoint_are_refilled(scene: Scene) -> None:
+    """As after a crash between the write of the archive and that of the outside checkpoint."""
     scene.back_up()
     core = scene.stand.verifying("after")
     with fault.armed("steward.after_outside", fault.Raise(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
         scene.stand.record(core)
     scene.lose_the_database()
-    scene.stand.config.outside_path.write_bytes(_checkpoint_of(scene))
+    scene.stand.config.outside_path.write_bytes(newest_checkpoint(scene))
     refused(lambda: scene.restore(ORDER), "restore_entries_missing")
     assert scene.restore().refilled == 1
     scene.start()

@@ -1,4 +1,4 @@
-"""What a restore takes from an archive has an envelope, a signature that counts, and the time of its logging."""
+"""A restore takes an entry from the archive only with its envelope and a valid signature, and keeps its logged time."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         yield made
 
 
-# --- envelopes that are not there ---
+# --- missing envelopes ---
 
 
-def test_an_entry_without_its_envelope_is_not_left_out_silently(scene: Scene) -> None:
+def test_entries_without_their_envelopes_stop_the_restore_and_are_named(scene: Scene) -> None:
     scene.back_up()
     second = scene.name_epochs()
     scene.publish("gone", scene.stand.proved("gone"))
@@ -72,16 +72,16 @@ def test_an_accepted_loss_is_in_the_restore_statement(scene: Scene) -> None:
     assert done.missing == 1
     scene.start()
     (statement,) = scene.statements(StatementKind.RESTORE)
-    said = read_statement(parse_envelope(statement.envelope).payload, RestoreStatement)
-    assert (said.refilled, said.missing) == (1, 1)
+    restored = read_statement(parse_envelope(statement.envelope).payload, RestoreStatement)
+    assert (restored.refilled, restored.missing) == (1, 1)
 
 
-# --- what an archive says beyond the checkpoint outside ---
+# --- entries of an archive beyond the outside checkpoint ---
 
 
 @dataclass
-class Memory:
-    """A log storage in memory, to lengthen an archive with."""
+class MemoryStorage:
+    """A log in memory, which is filled from an archive, lengthened, and exported to it."""
 
     entries: list[bytes]
     note: bytes
@@ -110,8 +110,8 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Thief:
-    """Someone with a copy of a key, who signs whatever the epoch book says."""
+class CopiedKey:
+    """A stolen copy of a key: it signs whatever state the epoch book has."""
 
     public: PublicKey
     key: SigningKey
@@ -120,13 +120,13 @@ class Thief:
         return self.key.sign(data)
 
 
-def lengthen(scene: Scene, signer: SigningKey, kind: StatementKind, envelope: bytes) -> None:
-    """One more entry in the archive, under a checkpoint of this key."""
+def lengthen_archive(scene: Scene, signer: SigningKey, kind: StatementKind, envelope: bytes) -> None:
+    """Append an entry to the archive, under a checkpoint that this key signed."""
     folder = scene.stand.config.archive
     assert folder is not None
     archive = ArchivedLog(folder)
     note = (log_folder(folder) / "checkpoint").read_bytes()
-    memory = Memory(list(archive.entries(0, archived_size(folder))), note)
+    memory = MemoryStorage(list(archive.entries(0, archived_size(folder))), note)
     path = envelope_path(folder, hashlib.sha256(envelope).hexdigest())
     assert isinstance(path, Path)
     path.parent.mkdir(exist_ok=True)
@@ -136,158 +136,160 @@ def lengthen(scene: Scene, signer: SigningKey, kind: StatementKind, envelope: by
     export(memory, log_folder(folder))  # type: ignore[arg-type]
 
 
-def copied(scene: Scene, role: KeyRole, epoch: int) -> Thief:
-    """A key of the keystore that goes on signing after its epoch was revoked."""
+def copy_key(scene: Scene, role: KeyRole, epoch: int) -> CopiedKey:
+    """A copy of a key of the keystore, which still signs after its epoch was revoked."""
     import pvdm.trust.keys.file as keystore
 
     home: Any = scene.notary.keys._home
     entry = scene.notary.keys.book().epoch(epoch).key(role)
     assert entry.public is not None
-    return Thief(entry.public, keystore._private(home._current().keys[entry.reference]))  # type: ignore[arg-type]
+    return CopiedKey(entry.public, keystore._private(home._current().keys[entry.reference]))  # type: ignore[arg-type]
 
 
-def signed_by(signer: SigningKey, said: Predicate) -> bytes:
-    return sign_statement(said, signer).to_bytes()
+def sign_envelope(signer: SigningKey, predicate: Predicate) -> bytes:
+    return sign_statement(predicate, signer).to_bytes()
 
 
-def step(epoch: int, after: EpochStage) -> EpochStatement:
+def epoch_step(epoch: int, after: EpochStage) -> EpochStatement:
     return EpochStatement(NOTARY, epoch, RETIRED, after, "forged", (), NOW)
 
 
 def test_a_revoked_log_key_does_not_lengthen_the_log(scene: Scene) -> None:
-    thief = copied(scene, KeyRole.LOG, 1)
-    signing = copied(scene, KeyRole.SIGNING, 1)
+    log = copy_key(scene, KeyRole.LOG, 1)
+    signing = copy_key(scene, KeyRole.SIGNING, 1)
     scene.rotate()
     scene.notary.epochs.revoke(1, "the log key was copied")
     scene.back_up()
     scene.stand.proved("later")
     scene.lose_the_database()
-    lengthen(scene, thief, StatementKind.EPOCH, signed_by(signing, step(2, REVOKED)))
+    lengthen_archive(scene, log, StatementKind.EPOCH, sign_envelope(signing, epoch_step(2, REVOKED)))
     refused(scene.restore, "restore_archive_unbelieved")
 
 
-def test_nor_one_whose_revocation_is_in_the_part_to_be_refilled(scene: Scene) -> None:
-    thief = copied(scene, KeyRole.LOG, 1)
-    signing = copied(scene, KeyRole.SIGNING, 1)
+def test_a_log_key_that_was_revoked_after_the_backup_does_not_lengthen_the_log(scene: Scene) -> None:
+    log = copy_key(scene, KeyRole.LOG, 1)
+    signing = copy_key(scene, KeyRole.SIGNING, 1)
     scene.rotate()
     scene.back_up()
     put_back = scene.keep_keys()
     scene.notary.epochs.revoke(1, "the log key was copied")
     scene.lose_the_database()
     put_back()
-    lengthen(scene, thief, StatementKind.EPOCH, signed_by(signing, step(2, REVOKED)))
+    lengthen_archive(scene, log, StatementKind.EPOCH, sign_envelope(signing, epoch_step(2, REVOKED)))
     refused(scene.restore, "restore_archive_unbelieved")
 
 
-def test_a_log_key_in_use_does_lengthen_it(scene: Scene) -> None:
-    """The archive is written before the outside: after a crash in between it is longer by right."""
-    signing, log = copied(scene, KeyRole.SIGNING, 1), copied(scene, KeyRole.LOG, 1)
+def test_an_active_log_key_lengthens_the_log(scene: Scene) -> None:
+    """The archive is written before the outside checkpoint, so after a crash it may have one entry more."""
+    signing, log = copy_key(scene, KeyRole.SIGNING, 1), copy_key(scene, KeyRole.LOG, 1)
     scene.back_up()
     scene.stand.proved("later")
     scene.lose_the_database()
-    said = replace(RECEIPT, notary=NOTARY, epoch=1, workload_id="work-late", override_id=None, published_at=NOW)
-    lengthen(scene, log, StatementKind.RECEIPT, signed_by(signing, said))
+    receipt = replace(RECEIPT, notary=NOTARY, epoch=1, workload_id="work-late", override_id=None, published_at=NOW)
+    lengthen_archive(scene, log, StatementKind.RECEIPT, sign_envelope(signing, receipt))
     assert scene.restore().spent == ("work-late",)
     with scene.start().ledger.read() as unit:
         refused(lambda: restores.require_unused(unit, "work-late"), "workload_spent")
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "predicate"),
     [
-        (StatementKind.EPOCH, step(1, REVOKED)),
+        (StatementKind.EPOCH, epoch_step(1, REVOKED)),
         (StatementKind.RECEIPT, replace(RECEIPT, notary=NOTARY, epoch=1, workload_id="work-of-a-rival")),
         (StatementKind.RECEIPT, replace(RECEIPT, notary="source-other", epoch=1, workload_id="work-of-a-rival")),
     ],
     ids=["epoch", "receipt", "receipt in its own name"],
 )
-def test_a_statement_that_another_key_signed_has_no_effect(scene: Scene, kind: StatementKind, said: Predicate) -> None:
-    log = copied(scene, KeyRole.LOG, 1)
+def test_a_statement_that_another_key_signed_stops_the_restore(
+    scene: Scene, kind: StatementKind, predicate: Predicate
+) -> None:
+    log = copy_key(scene, KeyRole.LOG, 1)
     scene.back_up()
     scene.stand.proved("later")
     scene.lose_the_database()
     before = scene.ledger.read_bytes()
-    lengthen(scene, log, kind, signed_by(SIGNERS["source-other"], said))
+    lengthen_archive(scene, log, kind, sign_envelope(SIGNERS["source-other"], predicate))
     error = refused(scene.restore, "restore_statement_invalid")
     assert error.details["index"] == 4
     assert scene.ledger.read_bytes() == before
 
 
-def test_a_statement_of_the_notarys_own_key_in_anothers_name_has_no_effect(scene: Scene) -> None:
-    signing, log = copied(scene, KeyRole.SIGNING, 1), copied(scene, KeyRole.LOG, 1)
+def test_a_statement_of_the_notarys_own_key_in_anothers_name_stops_the_restore(scene: Scene) -> None:
+    signing, log = copy_key(scene, KeyRole.SIGNING, 1), copy_key(scene, KeyRole.LOG, 1)
     scene.back_up()
     scene.stand.proved("later")
     scene.lose_the_database()
-    said = replace(RECEIPT, notary="another", epoch=1, override_id=None)
-    lengthen(scene, log, StatementKind.RECEIPT, signed_by(signing, said))
+    receipt = replace(RECEIPT, notary="another", epoch=1, override_id=None)
+    lengthen_archive(scene, log, StatementKind.RECEIPT, sign_envelope(signing, receipt))
     assert refused(scene.restore, "restore_statement_invalid").details["cause"] == "signer_name_wrong"
 
 
-def test_a_statement_of_another_epoch_than_its_key_has_no_effect(scene: Scene) -> None:
-    signing, log = copied(scene, KeyRole.SIGNING, 1), copied(scene, KeyRole.LOG, 1)
+def test_a_statement_of_another_epoch_than_its_key_stops_the_restore(scene: Scene) -> None:
+    signing, log = copy_key(scene, KeyRole.SIGNING, 1), copy_key(scene, KeyRole.LOG, 1)
     scene.back_up()
     scene.stand.proved("later")
     scene.lose_the_database()
-    said = replace(RECEIPT, notary=NOTARY, epoch=7, override_id=None)
-    lengthen(scene, log, StatementKind.RECEIPT, signed_by(signing, said))
+    receipt = replace(RECEIPT, notary=NOTARY, epoch=7, override_id=None)
+    lengthen_archive(scene, log, StatementKind.RECEIPT, sign_envelope(signing, receipt))
     assert refused(scene.restore, "restore_statement_invalid").details["cause"] == "key_epoch_wrong"
 
 
-def test_a_statement_under_a_signature_of_another_one_has_no_effect(scene: Scene) -> None:
-    signing, log = copied(scene, KeyRole.SIGNING, 1), copied(scene, KeyRole.LOG, 1)
+def test_a_statement_with_the_signature_of_another_one_stops_the_restore(scene: Scene) -> None:
+    signing, log = copy_key(scene, KeyRole.SIGNING, 1), copy_key(scene, KeyRole.LOG, 1)
     scene.back_up()
     scene.stand.proved("later")
     scene.lose_the_database()
-    said = replace(RECEIPT, notary=NOTARY, epoch=1, override_id=None)
-    signed = sign_statement(said, signing)
-    other = sign_statement(replace(said, workload_id="work-of-a-rival"), signing)
-    lengthen(scene, log, StatementKind.RECEIPT, replace(other, signatures=signed.signatures).to_bytes())
+    receipt = replace(RECEIPT, notary=NOTARY, epoch=1, override_id=None)
+    signed = sign_statement(receipt, signing)
+    other = sign_statement(replace(receipt, workload_id="work-of-a-rival"), signing)
+    lengthen_archive(scene, log, StatementKind.RECEIPT, replace(other, signatures=signed.signatures).to_bytes())
     refused(scene.restore, "restore_statement_invalid")
 
 
-def test_a_receipt_of_another_notary_of_the_root_has_no_effect(scene: Scene) -> None:
-    log = copied(scene, KeyRole.LOG, 1)
+def test_a_receipt_of_another_notary_of_the_root_stops_the_restore(scene: Scene) -> None:
+    log = copy_key(scene, KeyRole.LOG, 1)
     root = scene.notary.trust.current()
-    named = root_naming(scene.notary.epochs.book().epoch(1), version=2, previous=root.sha256)
+    next_root = root_naming(scene.notary.epochs.book().epoch(1), version=2, previous=root.sha256)
     rival = TrustedKey(SIGNERS["notary-b"].public, "notary-b", (RootRole.NOTARY,), (1,), NOW - DAY, NOW + DAY)
-    keys = tuple(sorted((*named.keys, rival), key=lambda key: key.key_id))
-    scene.notary.trust.accept(signed_root(replace(named, keys=keys)))
+    keys = tuple(sorted((*next_root.keys, rival), key=lambda key: key.key_id))
+    scene.notary.trust.accept(signed_root(replace(next_root, keys=keys)))
     scene.back_up()
     scene.stand.proved("later")
     scene.lose_the_database()
-    said = replace(RECEIPT, notary="notary-b", epoch=1, override_id=None, published_at=NOW)
-    lengthen(scene, log, StatementKind.RECEIPT, signed_by(SIGNERS["notary-b"], said))
+    receipt = replace(RECEIPT, notary="notary-b", epoch=1, override_id=None, published_at=NOW)
+    lengthen_archive(scene, log, StatementKind.RECEIPT, sign_envelope(SIGNERS["notary-b"], receipt))
     refused(scene.restore, "restore_statement_invalid")
 
 
-def test_a_revoked_signing_key_says_nothing_beyond_the_checkpoint_outside(scene: Scene) -> None:
-    signing = copied(scene, KeyRole.SIGNING, 1)
+def test_a_statement_by_a_revoked_signing_key_beyond_the_outside_checkpoint_stops_the_restore(scene: Scene) -> None:
+    signing = copy_key(scene, KeyRole.SIGNING, 1)
     scene.rotate()
     scene.notary.epochs.revoke(1, "copied")
-    log = copied(scene, KeyRole.LOG, 2)
+    log = copy_key(scene, KeyRole.LOG, 2)
     root = scene.notary.trust.current()
-    named = root_naming(scene.notary.epochs.book().epoch(2), version=root.version + 1, previous=root.sha256)
-    scene.notary.trust.accept(signed_root(named))
+    next_root = root_naming(scene.notary.epochs.book().epoch(2), version=root.version + 1, previous=root.sha256)
+    scene.notary.trust.accept(signed_root(next_root))
     scene.back_up()
     scene.stand.proved("later")
     scene.lose_the_database()
-    said = replace(RECEIPT, notary=NOTARY, epoch=1, override_id=None)
-    lengthen(scene, log, StatementKind.RECEIPT, signed_by(signing, said))
+    receipt = replace(RECEIPT, notary=NOTARY, epoch=1, override_id=None)
+    lengthen_archive(scene, log, StatementKind.RECEIPT, sign_envelope(signing, receipt))
     assert refused(scene.restore, "restore_statement_invalid").details["cause"] == "key_unknown"
 
 
-def test_a_trust_root_that_does_not_follow_is_refused(scene: Scene) -> None:
-    log = copied(scene, KeyRole.LOG, 1)
+def test_a_trust_root_that_skips_a_version_stops_the_restore(scene: Scene) -> None:
+    log = copy_key(scene, KeyRole.LOG, 1)
     scene.back_up()
     scene.stand.proved("later")
     root = scene.notary.trust.current()
     third = root_naming(scene.notary.epochs.book().epoch(1), version=3, previous=root.sha256)
     scene.lose_the_database()
-    lengthen(scene, log, StatementKind.TRUST_ROOT, signed_root(third))
+    lengthen_archive(scene, log, StatementKind.TRUST_ROOT, signed_root(third))
     refused(scene.restore, "restore_statement_invalid")
 
 
-def test_statements_of_every_kind_come_back(scene: Scene) -> None:
+def test_proofs_overrides_trust_roots_and_epoch_steps_are_refilled(scene: Scene) -> None:
     scene.back_up()
     recorded = scene.stand.proved("failed", passed=False)
     now = scene.notary.clock.now_micros()
@@ -323,8 +325,8 @@ def test_a_trust_root_whose_signers_have_expired_since_still_counts(scene: Scene
     root = scene.notary.trust.current()
     active = scene.notary.epochs.book().active
     assert active is not None
-    named = root_naming(active, version=2, previous=root.sha256)
-    scene.notary.trust.accept(signed_root(replace(named, expires_at=NOW + 2000 * DAY)))
+    next_root = root_naming(active, version=2, previous=root.sha256)
+    scene.notary.trust.accept(signed_root(replace(next_root, expires_at=NOW + 2000 * DAY)))
     scene.lose_the_database()
     scene.stand.time.pass_by(400 * DAY)
     scene.restore(replace(scene.order, confirm_clock=True))

@@ -1,4 +1,4 @@
-"""Rows that were published in a time which the ledger forgot are not claimed again until somebody has looked."""
+"""After a restore, rows that were published after the backup cannot be claimed again until an operator allows it."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         yield made
 
 
-def append(scene: Scene, name: str, rows: int | None = 48_210) -> RecordedProof:
-    """The PASS of an append."""
+def prove_append(scene: Scene, name: str, rows: int | None = 48_210) -> RecordedProof:
+    """Record a PASS proof of an append of so many rows."""
     core = scene.stand.verifying(name)
     target = replace(core.target, operation=Operation.APPEND)
     files = replace(core.files, removed=())
     return scene.stand.record(replace(core, target=target, files=files, rows=RowCounts(rows, rows)))
 
 
-def take(scene: Scene, name: str) -> None:
+def take_claim(scene: Scene, name: str) -> None:
+    """Claim the whole target for the workload `work-<name>`."""
     target = core_of(name).target.table.uuid
 
     def work(unit: Unit) -> None:
@@ -42,12 +43,12 @@ def take(scene: Scene, name: str) -> None:
     scene.notary.ledger.transact(work, at_micros=scene.notary.clock.now_micros())
 
 
-def test_rows_whose_claim_is_lost_are_not_claimed_under_another_name(scene: Scene) -> None:
-    """The workload is in the backup, its claim is not."""
-    recorded = append(scene, "day1")
+def test_rows_whose_claim_is_lost_cannot_be_claimed_by_another_workload(scene: Scene) -> None:
+    """The backup has the workload, but not its claim."""
+    recorded = prove_append(scene, "day1")
     scene.wait_for_commit("day1")
     scene.back_up()
-    take(scene, "day1")
+    take_claim(scene, "day1")
     scene.publish("day1", recorded)
     scene.lose_the_database()
     done = scene.restore()
@@ -55,31 +56,33 @@ def test_rows_whose_claim_is_lost_are_not_claimed_under_another_name(scene: Scen
     scene.start()
     scene.activate_new_epoch()
     scene.stand.verifying("day1-again")
-    refused(lambda: take(scene, "day1-again"), "claim_lost")
+    refused(lambda: take_claim(scene, "day1-again"), "claim_lost")
 
 
-def test_where_the_workload_is_lost_too_claims_on_the_target_are_blocked_until_released(scene: Scene) -> None:
+def test_if_the_workload_is_lost_too_claims_on_the_target_are_blocked_until_an_operator_releases_them(
+    scene: Scene,
+) -> None:
     scene.back_up()
-    scene.publish("day1", append(scene, "day1"))
+    scene.publish("day1", prove_append(scene, "day1"))
     (receipt,) = scene.statements(StatementKind.RECEIPT)
     scene.lose_the_database()
     scene.restore()
     notary = scene.start()
     scene.activate_new_epoch()
     scene.stand.verifying("day1-again")
-    refused(lambda: take(scene, "day1-again"), "claim_lost")
+    refused(lambda: take_claim(scene, "day1-again"), "claim_lost")
 
     def work(unit: Unit) -> None:
         restores.release_lost_claim(unit, receipt.statement_id, operator="operator-tom", reason="compared by hand")
 
     notary.ledger.transact(work, at_micros=notary.clock.now_micros())
-    take(scene, "day1-again")
+    take_claim(scene, "day1-again")
 
 
-def test_a_claim_of_the_backup_blocks_no_other_claim(scene: Scene) -> None:
-    recorded = append(scene, "day1")
+def test_a_claim_that_the_backup_has_stays_valid_and_nothing_else_is_blocked(scene: Scene) -> None:
+    recorded = prove_append(scene, "day1")
     scene.wait_for_commit("day1")
-    take(scene, "day1")
+    take_claim(scene, "day1")
     scene.back_up()
     scene.publish("day1", recorded)
     scene.lose_the_database()
@@ -87,33 +90,33 @@ def test_a_claim_of_the_backup_blocks_no_other_claim(scene: Scene) -> None:
     scene.start()
     scene.activate_new_epoch()
     scene.stand.verifying("other")
-    refused(lambda: take(scene, "other"), "claim_overlaps")
+    refused(lambda: take_claim(scene, "other"), "claim_overlaps")
 
 
-def test_a_claim_that_no_restore_lost_is_not_released(scene: Scene) -> None:
+def test_a_release_for_a_receipt_without_a_lost_claim_is_refused(scene: Scene) -> None:
     def work(unit: Unit) -> None:
         restores.release_lost_claim(unit, "ab" * 32, operator="operator-tom", reason="a guess")
 
     refused(lambda: scene.notary.ledger.transact(work, at_micros=scene.notary.clock.now_micros()), "receipt_unknown")
 
 
-def test_what_is_no_append_had_no_claim_to_lose(scene: Scene) -> None:
+def test_a_publication_that_is_no_append_blocks_no_claims(scene: Scene) -> None:
     scene.back_up()
     scene.publish("replaced", scene.stand.proved("replaced"))
     scene.lose_the_database()
     assert scene.restore().blocked == ()
 
 
-def test_an_append_without_a_row_had_no_claim_to_lose(scene: Scene) -> None:
+def test_an_append_without_rows_blocks_no_claims(scene: Scene) -> None:
     scene.back_up()
-    scene.publish("empty", append(scene, "empty", rows=0))
+    scene.publish("empty", prove_append(scene, "empty", rows=0))
     scene.lose_the_database()
     assert scene.restore().blocked == ()
 
 
-def test_an_append_whose_proof_is_missing_as_well_blocks_the_target(scene: Scene) -> None:
+def test_an_append_whose_proof_is_missing_too_blocks_claims_on_the_target(scene: Scene) -> None:
     scene.back_up()
-    recorded = append(scene, "day1")
+    recorded = prove_append(scene, "day1")
     scene.publish("day1", recorded)
     scene.lose_the_database()
     scene.lose_envelope(recorded.envelope)

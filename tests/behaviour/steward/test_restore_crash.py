@@ -1,4 +1,4 @@
-"""A restore that is cut off anywhere is finished by the next one, and until then nothing starts on its ledger."""
+"""A restore that is interrupted anywhere is finished by the next one. Until then no Steward starts on its ledger."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from tests.support.steward.notary import LOG_ORIGIN, core_of
 from tests.support.steward.restore import NEW_ORIGIN, ORDER, Scene, refused, scene_at
 
 CREATED, ACTIVE, RETIRED, REVOKED = EpochStage
+# Each point with the number of times that it is passed before the crash.
 COMMITS = [(point, passes) for point in ("ledger.before_commit", "ledger.after_commit") for passes in range(3)]
 POINTS = [
     *COMMITS,
@@ -35,7 +36,7 @@ POINTS = [
     ("steward.after_outside", 0),
     ("steward.after_epoch_step", 0),
 ]
-LOST_POINTS = [
+GIVING_UP_POINTS = [
     *COMMITS,
     ("steward.restore.after_refill", 0),
     ("steward.restore.after_epoch", 0),
@@ -46,7 +47,7 @@ LOST_POINTS = [
 
 
 class CrashError(BaseException):
-    """The power goes."""
+    """Stands for a power failure."""
 
 
 @pytest.fixture
@@ -60,26 +61,26 @@ def scene() -> Iterator[Scene]:
         yield made
 
 
-def cut_off(scene: Scene, point: str, passes: int = 0) -> None:
+def interrupt_restore(scene: Scene, point: str, passes: int = 0) -> None:
     with fault.armed(point, fault.Raise(CrashError()), passes=passes), pytest.raises(CrashError):
         scene.restore()
 
 
-def finished(scene: Scene) -> bool:
-    """Whether the Steward starts; if it does not, it says why."""
+def try_start(scene: Scene) -> bool:
+    """Start the Steward if the restore is finished; returns whether it started."""
     try:
         scene.start()
     except PvdmError as error:
-        code = error.reason
+        reason = error.reason
     else:
         return True
-    # The last one is the new name over the old checkpoint: nothing was done yet.
-    assert code in {"restore_unfinished", "log_behind_checkpoint", "steward_differs"}
+    # steward_differs: the configuration has the new name of the log already, and the ledger still has the old one.
+    assert reason in {"restore_unfinished", "log_behind_checkpoint", "steward_differs"}
     return False
 
 
-def sound(scene: Scene) -> None:
-    """What every restore of this scene comes to, however it came there."""
+def require_restored(scene: Scene) -> None:
+    """Require what every finished restore of this scene leaves, whether it was interrupted or not."""
     assert len(scene.statements(StatementKind.RESTORE)) == 1
     with scene.notary.ledger.read() as unit:
         state = attempts.get(unit, core_of("outstanding").attempt.attempt_id).state
@@ -89,28 +90,28 @@ def sound(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(("point", "passes"), POINTS)
-def test_a_restore_that_dies_anywhere_is_no_silent_rollback(scene: Scene, point: str, passes: int) -> None:
-    cut_off(scene, point, passes)
-    if not finished(scene):
+def test_an_interrupted_restore_is_finished_by_the_next_one(scene: Scene, point: str, passes: int) -> None:
+    interrupt_restore(scene, point, passes)
+    if not try_start(scene):
         done = scene.restore()
         assert (done.backup_size, done.outside_size, done.refilled, done.lost) == (4, 6, 2, 0)
         assert done.spent == (core_of("gone").attempt.workload_id,)
         assert done.abandoned == (core_of("outstanding").attempt.workload_id,)
         scene.start()
-    sound(scene)
+    require_restored(scene)
     assert scene.epochs() == [(1, RETIRED), (2, CREATED)]
-    logged = [said(each.envelope) for each in scene.statements(StatementKind.EPOCH)]
+    logged = [read_epoch_step(each.envelope) for each in scene.statements(StatementKind.EPOCH)]
     assert logged == [(1, CREATED), (1, ACTIVE), (1, RETIRED), (2, CREATED)]
 
 
-def said(envelope: bytes) -> tuple[int, EpochStage]:
+def read_epoch_step(envelope: bytes) -> tuple[int, EpochStage]:
     statement = read_statement(parse_envelope(envelope).payload, EpochStatement)
     return statement.epoch, statement.after
 
 
 @pytest.mark.parametrize("point", ["steward.restore.after_refill", "steward.restore.after_epoch"])
 def test_nothing_else_starts_while_a_restore_is_unfinished(scene: Scene, point: str) -> None:
-    cut_off(scene, point)
+    interrupt_restore(scene, point)
     error = refused(scene.start, "restore_unfinished")
     assert error.hint is not None
     assert "pvdm steward restore" in error.hint
@@ -124,28 +125,30 @@ def test_nothing_else_starts_while_a_restore_is_unfinished(scene: Scene, point: 
 
 
 def test_a_restore_is_finished_under_the_operator_who_began_it(scene: Scene) -> None:
-    cut_off(scene, "steward.restore.after_refill")
+    interrupt_restore(scene, "steward.restore.after_refill")
     scene.restore(replace(ORDER, operator="operator-ruth", reason="again", archive=scene.stand.config.archive))
     scene.start()
     (statement,) = scene.statements(StatementKind.RESTORE)
     assert b"operator-tom" in parse_envelope(statement.envelope).payload
 
 
-def test_an_unfinished_restore_does_not_go_on_under_another_name(scene: Scene) -> None:
-    cut_off(scene, "steward.restore.after_refill")
+def test_an_unfinished_restore_cannot_continue_under_another_name_of_the_log(scene: Scene) -> None:
+    interrupt_restore(scene, "steward.restore.after_refill")
     scene.stand.config = replace(scene.stand.config, origin=NEW_ORIGIN, archive=None)
     refused(lambda: scene.restore(ORDER), "restore_origin_changed")
 
 
-@pytest.mark.parametrize(("point", "passes"), LOST_POINTS)
-def test_a_restore_that_gives_entries_up_can_die_anywhere_too(scene: Scene, point: str, passes: int) -> None:
+@pytest.mark.parametrize(("point", "passes"), GIVING_UP_POINTS)
+def test_an_interrupted_restore_that_gives_up_entries_is_finished_by_the_next_one(
+    scene: Scene, point: str, passes: int
+) -> None:
     scene.stand.config = replace(scene.stand.config, origin=NEW_ORIGIN, archive=None)
     scene.order = replace(ORDER, lost_origin=LOG_ORIGIN)
     outside = scene.stand.config.outside_path
     old = outside.read_bytes()
-    cut_off(scene, point, passes)
+    interrupt_restore(scene, point, passes)
     assert outside.exists()
-    if not finished(scene):
+    if not try_start(scene):
         again: Restored = scene.restore()
         assert (again.lost, again.refilled, again.new_epoch) == (2, 0, 2)
         scene.start()

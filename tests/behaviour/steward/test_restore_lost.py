@@ -1,4 +1,4 @@
-"""Entries that no archive has are given up under a new name, with new keys; nothing of the old log is overwritten."""
+"""A restore gives up log entries that no archive has: the log gets a new name and new keys, and old files are kept."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
         yield made
 
 
-def give_up(scene: Scene, archive: Path | None = None) -> RestoreRequest:
-    """The configuration gets its new name and archive; gives the order that goes with it."""
+def give_up_entries(scene: Scene, archive: Path | None = None) -> RestoreRequest:
+    """Configure a new name and archive of the log. Returns the request that gives up the missing entries."""
     scene.stand.config = replace(scene.stand.config, origin=NEW_ORIGIN, archive=archive)
     return replace(ORDER, lost_origin=LOG_ORIGIN)
 
 
-def test_entries_that_are_lost_for_good_end_the_old_name_of_the_log(scene: Scene) -> None:
+def test_a_log_whose_missing_entries_are_given_up_continues_under_a_new_name(scene: Scene) -> None:
     scene.back_up()
     scene.stand.proved("after")
     scene.lose_the_database()
@@ -47,7 +47,7 @@ def test_entries_that_are_lost_for_good_end_the_old_name_of_the_log(scene: Scene
     scene.stand.proved("again")
 
 
-def test_a_log_whose_end_is_lost_does_not_go_on_under_its_own_name(scene: Scene) -> None:
+def test_a_restore_that_gives_up_entries_under_the_old_name_is_refused(scene: Scene) -> None:
     scene.back_up()
     scene.stand.proved("after")
     scene.lose_the_database()
@@ -56,21 +56,21 @@ def test_a_log_whose_end_is_lost_does_not_go_on_under_its_own_name(scene: Scene)
     assert caught.value.reason == "restore_origin_same"
 
 
-def test_a_log_of_which_nothing_is_lost_keeps_its_name(scene: Scene) -> None:
+def test_a_new_name_is_refused_if_no_entry_is_missing(scene: Scene) -> None:
     scene.stand.verifying("under-way")
     scene.notary.close()
     before = scene.ledger.read_bytes()
-    order = give_up(scene)
+    order = give_up_entries(scene)
     refused(lambda: scene.restore(order), "restore_nothing_lost")
     assert scene.ledger.read_bytes() == before
 
 
-def test_nor_does_one_that_the_archive_has_whole_change_its_name(scene: Scene) -> None:
+def test_a_new_name_is_refused_if_the_archive_has_every_entry(scene: Scene) -> None:
     scene.back_up()
     scene.stand.proved("after")
     archive = scene.stand.config.archive
     scene.lose_the_database()
-    order = replace(give_up(scene), archive=archive)
+    order = replace(give_up_entries(scene), archive=archive)
     refused(lambda: scene.restore(order), "restore_nothing_lost")
 
 
@@ -80,18 +80,18 @@ def test_the_archive_of_the_old_name_is_not_written_under_the_new_one(scene: Sce
     old = scene.stand.config.archive
     assert old is not None
     scene.lose_the_database()
-    order = give_up(scene, archive=old)
+    order = give_up_entries(scene, archive=old)
     before = scene.ledger.read_bytes()
     refused(lambda: scene.restore(order), "restore_archive_taken")
     assert scene.ledger.read_bytes() == before
-    order = give_up(scene, archive=old.with_name("archive-2"))
+    order = give_up_entries(scene, archive=old.with_name("archive-2"))
     scene.restore(order)
     scene.start()
     scene.activate_new_epoch()
     scene.stand.proved("again")
 
 
-def test_what_the_old_archive_has_is_refilled_before_the_rest_is_given_up(scene: Scene) -> None:
+def test_entries_of_the_old_archive_are_refilled_before_the_others_are_given_up(scene: Scene) -> None:
     scene.back_up()
     scene.stand.proved("archived")
     archive = scene.stand.config.archive
@@ -101,13 +101,13 @@ def test_what_the_old_archive_has_is_refilled_before_the_rest_is_given_up(scene:
     scene.start()
     scene.stand.proved("not-archived")
     scene.lose_the_database()
-    order = replace(give_up(scene), archive=archive)
+    order = replace(give_up_entries(scene), archive=archive)
     done = scene.restore(order)
     assert (done.refilled, done.lost) == (1, 1)
     scene.start()
 
 
-def test_after_lost_entries_every_old_epoch_is_revoked(scene: Scene) -> None:
+def test_every_old_epoch_is_revoked_if_entries_are_given_up(scene: Scene) -> None:
     scene.rotate()
     scene.notary.epochs.create("the next one")
     scene.back_up()
@@ -115,7 +115,7 @@ def test_after_lost_entries_every_old_epoch_is_revoked(scene: Scene) -> None:
     scene.notary.epochs.revoke(1, "stolen")
     scene.lose_the_database()
     put_back()
-    scene.restore(give_up(scene))
+    scene.restore(give_up_entries(scene))
     scene.start()
     assert scene.epochs() == [(1, REVOKED), (2, REVOKED), (3, REVOKED), (4, ACTIVE)]
 
@@ -128,6 +128,6 @@ def test_checkpoints_of_lost_logs_are_all_kept(scene: Scene) -> None:
     scene.stand.proved("after")
     scene.lose_the_database()
     old = outside.read_bytes()
-    scene.restore(give_up(scene))
+    scene.restore(give_up_entries(scene))
     assert earlier.read_bytes() == b"of an earlier loss"
     assert outside.with_name("checkpoint.lost-2").read_bytes() == old

@@ -1,4 +1,4 @@
-"""After a restore a target still knows which source it published from, and its lost claims hold for every source."""
+"""After a restore the ledger has the source of each target again, and lost claims apply to every source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pvdm.model.statements.kind import StatementKind
 from pvdm.steward.restore import restore
 from tests.behaviour.gate.test_gate_sources import publish_day, ready
 from tests.support.gate.attacks import BEFORE, refusal
-from tests.support.gate.claims import naming
+from tests.support.gate.claims import with_source_uuid
 from tests.support.gate.protected_tables import SOURCE, House, contract, house_at
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward import restore as restore_examples
@@ -23,21 +23,21 @@ from tools.proof_kit import SECOND
 
 
 @dataclass(slots=True)
-class Lost:
-    """A Steward with a protected table, and the way to lose its database after a backup."""
+class RestorableSteward:
+    """A Steward with a protected table; `recovery` backs up, loses and restores its database."""
 
     house: House
-    safe: restore_examples.Scene
+    recovery: restore_examples.Scene
 
     def lose_and_restore(self) -> None:
-        self.safe.lose_the_database()
-        self.safe.restore()
-        self.safe.start()
-        self.safe.activate_new_epoch()
+        self.recovery.lose_the_database()
+        self.recovery.restore()
+        self.recovery.start()
+        self.recovery.activate_new_epoch()
 
     @property
-    def another(self) -> str:
-        """The table that has the name of the source in the catalog; what was published so far came from another one."""
+    def other_source(self) -> str:
+        """The UUID of the catalog's table with the source's name. The tests first publish from another, `SOURCE`."""
         return self.house.scene.found("orders", ("raw",)).row.table_uuid
 
     def last_source(self) -> str | None:
@@ -46,15 +46,14 @@ class Lost:
             return claims.find_source(unit, target, "raw.orders")
 
     def approve(self, uuid: str) -> None:
-        """An operator signs the contract that names this table; not in the very moment of a restore."""
+        """Sign a contract that names this source as an operator, one second later: not at the time of a restore."""
         self.house.stand.time.pass_by(SECOND)
-        self.house.contracts["orders"] = naming(contract(), uuid)
+        self.house.contracts["orders"] = with_source_uuid(contract(), uuid)
         self.house.scene.migrate(self.house.scene.migration([], contract=self.house.contracts["orders"]))
 
     def release_claims(self) -> None:
-        """An operator has compared the table with its source, and lets claims be taken again."""
-
-        *_, receipt = self.safe.statements(StatementKind.RECEIPT)
+        """Release the newest lost claim, as an operator does after comparing the table with its source."""
+        *_, receipt = self.recovery.statements(StatementKind.RECEIPT)
 
         def work(unit: Unit) -> None:
             restores.release_lost_claim(unit, receipt.statement_id, operator="operator-tom", reason="compared by hand")
@@ -63,63 +62,63 @@ class Lost:
 
 
 @pytest.fixture
-def lost() -> Iterator[Lost]:
+def steward() -> Iterator[RestorableSteward]:
     with (
         memory_folder() as folder,
         house_at(folder, changed=lambda config: replace(config, archive=folder / "archive")) as house,
     ):
         house.table(rows=BEFORE)
-        yield Lost(house, restore_examples.Scene(house.stand))
+        yield RestorableSteward(house, restore_examples.Scene(house.stand))
 
 
 @pytest.fixture
-def untold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is unknown which rows were claimed, as where the source is gone."""
+def unknown_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restore cannot derive which rows were claimed, as if the source were gone."""
     monkeypatch.setattr(restore, "derive_claims", lambda *_: {})
 
 
-def test_a_claim_of_the_lost_time_holds_for_an_approved_new_source_too(lost: Lost) -> None:
-    lost.safe.back_up()
-    publish_day(lost.house, ready(lost.house, "one", 5, SOURCE.uuid), 5)
-    lost.lose_and_restore()
-    lost.approve(lost.another)
-    again = ready(lost.house, "two", 6, lost.another)
-    assert refusal(lost.house, lambda: publish_day(lost.house, again, 6)).reason == "claim_overlaps"
+def test_a_claim_from_after_the_backup_applies_to_an_approved_new_source_too(steward: RestorableSteward) -> None:
+    steward.recovery.back_up()
+    publish_day(steward.house, ready(steward.house, "one", 5, SOURCE.uuid), 5)
+    steward.lose_and_restore()
+    steward.approve(steward.other_source)
+    again = ready(steward.house, "two", 6, steward.other_source)
+    assert refusal(steward.house, lambda: publish_day(steward.house, again, 6)).reason == "claim_overlaps"
 
 
-@pytest.mark.usefixtures("untold")
-def test_a_lost_claim_holds_for_an_approved_new_source_too(lost: Lost) -> None:
-    lost.safe.back_up()
-    publish_day(lost.house, ready(lost.house, "one", 5, SOURCE.uuid), 5)
-    lost.lose_and_restore()
-    lost.approve(lost.another)
-    again = ready(lost.house, "two", 6, lost.another)
-    assert refusal(lost.house, lambda: publish_day(lost.house, again, 6)).reason == "claim_lost"
+@pytest.mark.usefixtures("unknown_claims")
+def test_a_lost_claim_applies_to_an_approved_new_source_too(steward: RestorableSteward) -> None:
+    steward.recovery.back_up()
+    publish_day(steward.house, ready(steward.house, "one", 5, SOURCE.uuid), 5)
+    steward.lose_and_restore()
+    steward.approve(steward.other_source)
+    again = ready(steward.house, "two", 6, steward.other_source)
+    assert refusal(steward.house, lambda: publish_day(steward.house, again, 6)).reason == "claim_lost"
 
 
-@pytest.mark.usefixtures("untold")
-def test_a_source_that_first_published_in_the_lost_time_is_still_the_targets_source(lost: Lost) -> None:
-    lost.safe.back_up()
-    publish_day(lost.house, ready(lost.house, "one", 5, SOURCE.uuid), 5)
-    lost.lose_and_restore()
-    assert lost.last_source() == SOURCE.uuid
-    lost.release_claims()
-    other = ready(lost.house, "two", 6, lost.another)
-    error = refusal(lost.house, lambda: publish_day(lost.house, other, 6), NotAllowedError)
+@pytest.mark.usefixtures("unknown_claims")
+def test_a_source_that_was_first_used_after_the_backup_is_still_the_targets_source(steward: RestorableSteward) -> None:
+    steward.recovery.back_up()
+    publish_day(steward.house, ready(steward.house, "one", 5, SOURCE.uuid), 5)
+    steward.lose_and_restore()
+    assert steward.last_source() == SOURCE.uuid
+    steward.release_claims()
+    other = ready(steward.house, "two", 6, steward.other_source)
+    error = refusal(steward.house, lambda: publish_day(steward.house, other, 6), NotAllowedError)
     assert error.reason == "source_replaced"
-    publish_day(lost.house, ready(lost.house, "three", 6, SOURCE.uuid), 6)
+    publish_day(steward.house, ready(steward.house, "three", 6, SOURCE.uuid), 6)
 
 
-@pytest.mark.usefixtures("untold")
-def test_a_source_that_was_approved_in_the_lost_time_stays_approved(lost: Lost) -> None:
-    publish_day(lost.house, ready(lost.house, "one", 5, SOURCE.uuid), 5)
-    lost.safe.back_up()
-    lost.approve(lost.another)
-    publish_day(lost.house, ready(lost.house, "two", 6, lost.another), 6)
-    lost.lose_and_restore()
-    assert lost.last_source() == lost.another
-    lost.release_claims()
-    old = ready(lost.house, "three", 7, SOURCE.uuid)
-    error = refusal(lost.house, lambda: publish_day(lost.house, old, 7), NotAllowedError)
+@pytest.mark.usefixtures("unknown_claims")
+def test_a_source_that_was_approved_after_the_backup_stays_approved(steward: RestorableSteward) -> None:
+    publish_day(steward.house, ready(steward.house, "one", 5, SOURCE.uuid), 5)
+    steward.recovery.back_up()
+    steward.approve(steward.other_source)
+    publish_day(steward.house, ready(steward.house, "two", 6, steward.other_source), 6)
+    steward.lose_and_restore()
+    assert steward.last_source() == steward.other_source
+    steward.release_claims()
+    old = ready(steward.house, "three", 7, SOURCE.uuid)
+    error = refusal(steward.house, lambda: publish_day(steward.house, old, 7), NotAllowedError)
     assert error.reason == "source_replaced"
-    publish_day(lost.house, ready(lost.house, "four", 7, lost.another), 7)
+    publish_day(steward.house, ready(steward.house, "four", 7, steward.other_source), 7)

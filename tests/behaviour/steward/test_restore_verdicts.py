@@ -1,4 +1,4 @@
-"""After a restore every verdict and every override of the lost time is listed again, and none can be used again."""
+"""After a restore every verdict and override from after the backup is listed again, and none can be used."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ def lose_and_restore(scene: Scene) -> None:
     scene.start()
 
 
-def test_a_fail_of_the_lost_time_is_in_the_history_of_verdicts_again(scene: Scene) -> None:
+def test_a_fail_from_after_the_backup_is_listed_again(scene: Scene) -> None:
     scene.back_up()
     recorded = scene.stand.proved("failed", passed=False)
     before = scene.notary.proofs.get(recorded.statement_id, scene.stand.grant())
     lose_and_restore(scene)
     assert scene.notary.proofs.get(recorded.statement_id, scene.stand.grant()) == before
-    (listed,) = scene.notary.proofs.listed(scene.stand.grant(), workload_id=core_of("failed").attempt.workload_id)
+    (listed,) = scene.notary.proofs.list_proofs(scene.stand.grant(), workload_id=core_of("failed").attempt.workload_id)
     assert (listed.verdict, listed.proof_id) == (Outcome.FAIL, recorded.statement_id)
     assert scene.notary.proofs.envelope(recorded.statement_id, scene.stand.grant()) == recorded.envelope
 
 
-def test_a_verdict_whose_table_the_ledger_lacks_is_shown_to_those_of_every_domain_alone(scene: Scene) -> None:
+def test_a_verdict_whose_table_the_ledger_lacks_is_not_shown_to_an_auditor_of_one_domain(scene: Scene) -> None:
     scene.back_up()
     recorded = scene.stand.proved("failed", passed=False)
     lose_and_restore(scene)
-    one = scene.stand.grant(Role.AUDITOR, "sales", "eve")
-    refused(lambda: scene.notary.proofs.get(recorded.statement_id, one), "domain_wrong")
+    auditor = scene.stand.grant(Role.AUDITOR, "sales", "eve")
+    refused(lambda: scene.notary.proofs.get(recorded.statement_id, auditor), "domain_wrong")
 
 
 def test_a_fail_of_an_attempt_that_the_backup_has_keeps_its_domain(scene: Scene) -> None:
@@ -53,13 +53,13 @@ def test_a_fail_of_an_attempt_that_the_backup_has_keeps_its_domain(scene: Scene)
     scene.back_up()
     recorded = scene.stand.record(replace(core, verdict=core_of("failed").verdict))
     lose_and_restore(scene)
-    one = scene.stand.grant(Role.AUDITOR, "sales", "eve")
-    assert scene.notary.proofs.get(recorded.statement_id, one).attempt_id == core.attempt.attempt_id
+    auditor = scene.stand.grant(Role.AUDITOR, "sales", "eve")
+    assert scene.notary.proofs.get(recorded.statement_id, auditor).attempt_id == core.attempt.attempt_id
     with scene.notary.ledger.read() as unit:
         assert attempts.get(unit, core.attempt.attempt_id).state is AttemptState.ROLLED_BACK
 
 
-def test_the_keys_of_an_attempt_that_is_lost_are_not_given_out(scene: Scene) -> None:
+def test_the_keys_of_an_attempt_that_the_backup_lacks_are_not_released(scene: Scene) -> None:
     scene.back_up()
     recorded = scene.stand.proved("failed", passed=False)
     lose_and_restore(scene)
@@ -68,18 +68,19 @@ def test_the_keys_of_an_attempt_that_is_lost_are_not_given_out(scene: Scene) -> 
     refused(lambda: call(recorded.statement_id, auditor, reason="audit"), "proof_without_digest")
 
 
-def test_an_override_of_the_lost_time_is_listed_again_and_is_void(scene: Scene) -> None:
+def test_an_override_from_after_the_backup_is_listed_again_and_is_void(scene: Scene) -> None:
     scene.back_up()
     recorded = scene.stand.proved("failed", passed=False)
-    said = override_of(recorded, core_of("failed"), scene.notary.clock.now_micros())
-    view = scene.notary.overrides.submit(signed_override(said), scene.stand.grant())
+    override = override_of(recorded, core_of("failed"), scene.notary.clock.now_micros())
+    view = scene.notary.overrides.submit(signed_override(override), scene.stand.grant())
     lose_and_restore(scene)
-    assert scene.notary.overrides.listed(scene.stand.grant()) == [view.model_copy(update={"state": NonceState.ABORTED})]
+    aborted = view.model_copy(update={"state": NonceState.ABORTED})
+    assert scene.notary.overrides.list_overrides(scene.stand.grant()) == [aborted]
     shown = scene.notary.proofs.get(recorded.statement_id, scene.stand.grant())
     assert shown.override_id == view.override_id
 
 
-def test_an_override_that_paid_for_a_snapshot_in_the_lost_time_is_listed_as_used(scene: Scene) -> None:
+def test_an_override_that_published_a_snapshot_after_the_backup_is_listed_as_used(scene: Scene) -> None:
     recorded = scene.stand.proved("failed", passed=False)
     now = scene.notary.clock.now_micros()
     view = scene.notary.overrides.submit(
@@ -88,7 +89,7 @@ def test_an_override_that_paid_for_a_snapshot_in_the_lost_time_is_listed_as_used
     scene.back_up()
     snapshot = scene.publish("failed", recorded, override_id=view.override_id)
     lose_and_restore(scene)
-    (listed,) = scene.notary.overrides.listed(scene.stand.grant())
+    (listed,) = scene.notary.overrides.list_overrides(scene.stand.grant())
     assert listed.state == NonceState.COMMITTED.value
     with scene.notary.ledger.read() as unit:
         found = nonces.find(unit, view.nonce)
@@ -96,14 +97,14 @@ def test_an_override_that_paid_for_a_snapshot_in_the_lost_time_is_listed_as_used
     assert found.snapshot_id == snapshot
 
 
-def test_an_override_whose_fail_is_gone_is_left_out(scene: Scene) -> None:
+def test_an_override_whose_fail_proof_is_missing_is_not_listed(scene: Scene) -> None:
     scene.back_up()
     recorded = scene.stand.proved("failed", passed=False)
-    said = override_of(recorded, core_of("failed"), scene.notary.clock.now_micros())
-    scene.notary.overrides.submit(signed_override(said), scene.stand.grant())
+    override = override_of(recorded, core_of("failed"), scene.notary.clock.now_micros())
+    scene.notary.overrides.submit(signed_override(override), scene.stand.grant())
     scene.stand.time.pass_by(SECOND)
     scene.lose_envelope(recorded.envelope)
     scene.lose_the_database()
     assert scene.restore(replace(scene.order, accept_missing=True)).missing == 1
     scene.start()
-    assert scene.notary.overrides.listed(scene.stand.grant()) == []
+    assert scene.notary.overrides.list_overrides(scene.stand.grant()) == []

@@ -1,4 +1,4 @@
-"""A walk over every route that the app has, with every kind of caller who is to be refused; nothing changes by it."""
+"""Calls every route of the service in every way that must be refused. No refusal changes the ledger."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ from tests.support.steward.notary import attempt_token, failed, override_of, sig
 BODY_BYTES, ENVELOPE_BYTES = 262_144, 524_288
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND")
 OAUTH = "/catalog/v1/oauth/tokens"
-_NOBODY = SimpleNamespace(config=SimpleNamespace(service=ServiceConfig()), readiness=None)
-_APP = create_app(cast(Notary, _NOBODY))
+_NO_NOTARY = SimpleNamespace(config=SimpleNamespace(service=ServiceConfig()), readiness=None)
+_APP = create_app(cast(Notary, _NO_NOTARY))
 ROUTES = [route for route in _APP.router.routes if isinstance(route, APIRoute)]
-ALL_LINES = [(method, route.path) for route in ROUTES for method in methods_of(route)]
-# A refusal of HEAD has no body to look at; it passes the same door as GET.
-LINES = [(method, path) for method, path in ALL_LINES if method != "HEAD"]
+ALL_OPERATIONS = [(method, route.path) for route in ROUTES for method in methods_of(route)]
+# A refusal of HEAD has no body to check. The service handles HEAD as it does GET.
+OPERATIONS = [(method, path) for method, path in ALL_OPERATIONS if method != "HEAD"]
 PATHS = sorted({route.path for route in ROUTES})
 DOCUMENT = build_document(ROUTES)
 
-# Who may call what, written down once more: a change of the service's own table must be meant.
-ANY = "attestor auditor consumer operator producer publisher steward"
+# The roles of each operation, repeated on purpose: an accidental change of the service's own table fails a test.
+ALL_BUT_WORKER = "attestor auditor consumer operator producer publisher steward"
 READERS = "auditor consumer operator publisher"
-WORKERS = "auditor operator producer publisher"
-SEEING = "auditor consumer operator producer publisher steward"
-MAKING = "operator producer"
-COMMITTING = "operator producer publisher steward"
+WORK_READERS = "auditor operator producer publisher"
+CATALOG_READERS = "auditor consumer operator producer publisher steward"
+CATALOG_WRITERS = "operator producer"
+COMMITTERS = "operator producer publisher steward"
 NAMESPACES = "/catalog/v1/namespaces"
 TABLES = "/catalog/v1/namespaces/{namespace}/tables"
 VIEWS = "/catalog/v1/namespaces/{namespace}/views"
@@ -55,9 +55,9 @@ ALLOWED = {
     "GET /v1/openapi.json": "",
     f"POST {OAUTH}": "",
     "GET /metrics": "auditor operator",
-    "GET /v1/identity": f"{ANY} worker",
-    "GET /v1/steward": ANY,
-    "GET /v1/trust-root": ANY,
+    "GET /v1/identity": f"{ALL_BUT_WORKER} worker",
+    "GET /v1/steward": ALL_BUT_WORKER,
+    "GET /v1/trust-root": ALL_BUT_WORKER,
     "POST /v1/trust-root": "operator",
     "GET /v1/epochs": "auditor operator",
     "POST /v1/epochs": "operator",
@@ -67,11 +67,11 @@ ALLOWED = {
     "POST /v1/clock/confirm": "operator",
     "GET /v1/events": "auditor operator",
     "GET /v1/jobs": "auditor operator",
-    "GET /v1/newest-workloads": WORKERS,
-    "GET /v1/workloads": WORKERS,
+    "GET /v1/newest-workloads": WORK_READERS,
+    "GET /v1/workloads": WORK_READERS,
     "POST /v1/workloads": "producer",
-    "GET /v1/workloads/{workload_id}": WORKERS,
-    "GET /v1/workloads/{workload_id}/chunks": WORKERS,
+    "GET /v1/workloads/{workload_id}": WORK_READERS,
+    "GET /v1/workloads/{workload_id}/chunks": WORK_READERS,
     "POST /v1/workloads/{workload_id}/attempts": "producer",
     "POST /v1/workloads/{workload_id}/abandon": "operator",
     "POST /v1/publications": "producer",
@@ -79,7 +79,7 @@ ALLOWED = {
     "POST /v1/orphans/remove": "operator producer",
     "GET /v1/quarantine": "auditor operator",
     "POST /v1/quarantine/remove": "operator",
-    "GET /v1/attempts/{attempt_id}": WORKERS,
+    "GET /v1/attempts/{attempt_id}": WORK_READERS,
     "POST /v1/attempts/{attempt_id}/staged": "producer",
     "POST /v1/attempts/{attempt_id}/abort": "producer",
     "POST /v1/attempts/{attempt_id}/tokens": "producer",
@@ -92,7 +92,7 @@ ALLOWED = {
     "POST /v1/overrides": "operator",
     "POST /v1/overrides/{override_id}/publish": "operator",
     "GET /v1/targets/{kind}": "auditor operator",
-    "GET /v1/protected": SEEING,
+    "GET /v1/protected": CATALOG_READERS,
     "GET /v1/protections": READERS,
     "POST /v1/protections": "operator",
     "GET /v1/contracts/{contract_sha256}": "auditor consumer operator producer publisher",
@@ -107,47 +107,47 @@ ALLOWED = {
     "POST /v1/attestations": "attestor",
     "GET /v1/attestations": "attestor auditor operator",
     "POST /v1/keys/redeem": "worker",
-    "GET /v1/log/checkpoint": ANY,
-    "GET /v1/log/tile/{path:path}": ANY,
-    "GET /v1/log/entries/{index}/proof": ANY,
-    "GET /v1/log/consistency": ANY,
-    "GET /catalog/v1/config": SEEING,
-    f"GET {NAMESPACES}": SEEING,
-    f"POST {NAMESPACES}": MAKING,
-    f"GET {NAMESPACES}/{{namespace}}": SEEING,
-    f"HEAD {NAMESPACES}/{{namespace}}": SEEING,
-    f"DELETE {NAMESPACES}/{{namespace}}": MAKING,
-    f"POST {NAMESPACES}/{{namespace}}/properties": MAKING,
-    f"POST {NAMESPACES}/{{namespace}}/register": MAKING,
-    f"GET {TABLES}": SEEING,
-    f"POST {TABLES}": MAKING,
-    f"GET {TABLES}/{{table}}": SEEING,
-    f"HEAD {TABLES}/{{table}}": SEEING,
-    f"POST {TABLES}/{{table}}": COMMITTING,
-    f"DELETE {TABLES}/{{table}}": MAKING,
-    f"GET {TABLES}/{{table}}/credentials": SEEING,
-    f"POST {TABLES}/{{table}}/metrics": SEEING,
-    "POST /catalog/v1/tables/rename": MAKING,
-    "POST /catalog/v1/transactions/commit": COMMITTING,
-    f"GET {VIEWS}": SEEING,
-    f"POST {VIEWS}": MAKING,
-    "POST /catalog/v1/namespaces/{namespace}/register-view": MAKING,
-    f"GET {VIEWS}/{{view}}": SEEING,
-    f"HEAD {VIEWS}/{{view}}": SEEING,
-    f"POST {VIEWS}/{{view}}": MAKING,
-    f"DELETE {VIEWS}/{{view}}": MAKING,
-    "POST /catalog/v1/views/rename": MAKING,
+    "GET /v1/log/checkpoint": ALL_BUT_WORKER,
+    "GET /v1/log/tile/{path:path}": ALL_BUT_WORKER,
+    "GET /v1/log/entries/{index}/proof": ALL_BUT_WORKER,
+    "GET /v1/log/consistency": ALL_BUT_WORKER,
+    "GET /catalog/v1/config": CATALOG_READERS,
+    f"GET {NAMESPACES}": CATALOG_READERS,
+    f"POST {NAMESPACES}": CATALOG_WRITERS,
+    f"GET {NAMESPACES}/{{namespace}}": CATALOG_READERS,
+    f"HEAD {NAMESPACES}/{{namespace}}": CATALOG_READERS,
+    f"DELETE {NAMESPACES}/{{namespace}}": CATALOG_WRITERS,
+    f"POST {NAMESPACES}/{{namespace}}/properties": CATALOG_WRITERS,
+    f"POST {NAMESPACES}/{{namespace}}/register": CATALOG_WRITERS,
+    f"GET {TABLES}": CATALOG_READERS,
+    f"POST {TABLES}": CATALOG_WRITERS,
+    f"GET {TABLES}/{{table}}": CATALOG_READERS,
+    f"HEAD {TABLES}/{{table}}": CATALOG_READERS,
+    f"POST {TABLES}/{{table}}": COMMITTERS,
+    f"DELETE {TABLES}/{{table}}": CATALOG_WRITERS,
+    f"GET {TABLES}/{{table}}/credentials": CATALOG_READERS,
+    f"POST {TABLES}/{{table}}/metrics": CATALOG_READERS,
+    "POST /catalog/v1/tables/rename": CATALOG_WRITERS,
+    "POST /catalog/v1/transactions/commit": COMMITTERS,
+    f"GET {VIEWS}": CATALOG_READERS,
+    f"POST {VIEWS}": CATALOG_WRITERS,
+    "POST /catalog/v1/namespaces/{namespace}/register-view": CATALOG_WRITERS,
+    f"GET {VIEWS}/{{view}}": CATALOG_READERS,
+    f"HEAD {VIEWS}/{{view}}": CATALOG_READERS,
+    f"POST {VIEWS}/{{view}}": CATALOG_WRITERS,
+    f"DELETE {VIEWS}/{{view}}": CATALOG_WRITERS,
+    "POST /catalog/v1/views/rename": CATALOG_WRITERS,
 }
 
 
 def of_catalog(path: str) -> bool:
-    """Whether the route stands in the document of Iceberg's protocol instead of ours."""
+    """Whether Iceberg's OpenAPI document describes the route, and not the Steward's own."""
     return path.startswith("/catalog/") and path != OAUTH
 
 
 @dataclass(slots=True)
 class Walk:
-    """A service with one domain's objects and tokens of everybody."""
+    """A served Steward with objects of the domain `sales`, and tokens of every role and domain."""
 
     steward: Served
     core: ProofCore
@@ -162,7 +162,7 @@ class Walk:
         return bearer(self.tokens[role, domain])
 
     def path(self, template: str) -> str:
-        """The route's path about an object of the domain `sales`; a new parameter must be given its value here."""
+        """The route's path for an object of the domain `sales`. A new path parameter needs a value here."""
         values = {
             "number": "1",
             "workload_id": self.core.attempt.workload_id,
@@ -188,8 +188,8 @@ class Walk:
             assert str(response.status_code) in operation["responses"], response.text
         return response
 
-    def names(self) -> list[str]:
-        """What nobody outside the domain may read."""
+    def private_names(self) -> list[str]:
+        """Texts that no caller outside the domain may read."""
         cores = (self.core.attempt, self.failed_core.attempt)
         found = [name for core in cores for name in (core.workload_id, core.attempt_id, core.nonce)]
         return [*found, self.failed.statement_id, "incident 4711"]
@@ -205,9 +205,9 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
         core, other = stand.verifying("mine"), stand.verifying("other")
         failed_core = failed(stand.verifying("failed"))
         recorded = stand.record(failed_core)
-        said = override_of(recorded, failed_core, stand.time.wall)
-        override = stand.notary.overrides.submit(signed_override(said), stand.grant())
-        made = Walk(steward, core, recorded, failed_core, override.override_id)
+        override = override_of(recorded, failed_core, stand.time.wall)
+        view = stand.notary.overrides.submit(signed_override(override), stand.grant())
+        made = Walk(steward, core, recorded, failed_core, view.override_id)
         for role in Role:
             for domain in ("*", "sales", "risk"):
                 name = "source-payments" if role is Role.ATTESTOR else "somebody"
@@ -220,7 +220,7 @@ def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
 
 
 def bad_tokens(steward: Served) -> dict[str, str]:
-    """Tokens of an operator that were good once, under the code that they are refused with; its child falls too."""
+    """An operator's tokens that are not valid any more. The last word of each name is the reason of the refusal."""
     access = steward.stand.notary.access
     revoked, grant = steward.stand.token()
     child, _ = access.exchange(grant.token_id, revoked)
@@ -232,13 +232,13 @@ def bad_tokens(steward: Served) -> dict[str, str]:
 
 @pytest.fixture(autouse=True)
 def nothing_changes(walk: Walk) -> Iterator[None]:
-    before = counts(walk)
+    before = count_rows(walk)
     yield
-    assert counts(walk) == before
+    assert count_rows(walk) == before
 
 
-def counts(walk: Walk) -> dict[str, int]:
-    """Rows of every table, the step log and the transparency log among them."""
+def count_rows(walk: Walk) -> dict[str, int]:
+    """The number of rows of every table of the ledger, its logs among them."""
     with walk.steward.stand.notary.ledger.read() as unit:
         return {
             table.name: unit.execute(select(func.count()).select_from(table)).scalar_one()
@@ -246,8 +246,8 @@ def counts(walk: Walk) -> dict[str, int]:
         }
 
 
-def good(method: str, template: str) -> dict[str, Any]:
-    """A body of the right type, as far as the door looks at it."""
+def valid_body(method: str, template: str) -> dict[str, Any]:
+    """A request body of the right type, as far as the service checks it before the role."""
     if template == "/v1/workloads/{workload_id}/attempts":
         return {"json": {**REASON, "chunk_id": "all"}}
     if template == "/v1/attempts/{attempt_id}/tokens":
@@ -261,12 +261,12 @@ def good(method: str, template: str) -> dict[str, Any]:
             return {}
 
 
-def test_the_service_serves_exactly_the_routes_and_roles_of_the_contract() -> None:
-    found = {f"{method} {path}": " ".join(sorted(RULES[method, path].roles)) for method, path in ALL_LINES}
+def test_the_service_serves_exactly_the_listed_operations_to_the_listed_roles() -> None:
+    found = {f"{method} {path}": " ".join(sorted(RULES[method, path].roles)) for method, path in ALL_OPERATIONS}
     assert found == ALLOWED
 
 
-GUARDED = [line for line in LINES if not RULES[line].public]
+GUARDED = [each for each in OPERATIONS if not RULES[each].public]
 TOKENS = {
     "none": ({}, "token_missing"),
     "None": ({"authorization": "Bearer None"}, "token_unknown"),
@@ -283,67 +283,67 @@ def test_no_route_answers_a_caller_without_a_good_token(walk: Walk, method: str,
     callers = dict(TOKENS)
     callers |= {name: (bearer(text), f"token_{name.split()[-1]}") for name, text in walk.bad.items()}
     for name, (headers, code) in callers.items():
-        response = walk.send(method, path, headers=headers, **good(method, path))
+        response = walk.send(method, path, headers=headers, **valid_body(method, path))
         assert refusal(response) == (401, code), name
         assert response.headers["www-authenticate"] == "Bearer", name
         assert error_of(response)["kind"] == "not_allowed", name
 
 
 @for_each(("method", "path"), GUARDED)
-def test_no_route_answers_a_role_that_it_is_not_for(walk: Walk, method: str, path: str) -> None:
+def test_no_route_answers_a_role_that_is_not_listed_for_it(walk: Walk, method: str, path: str) -> None:
     for role in set(Role) - {Role(word) for word in ALLOWED[f"{method} {path}"].split()}:
         for domain in ("*", "sales"):
-            response = walk.send(method, path, headers=walk.token(role, domain), **good(method, path))
+            response = walk.send(method, path, headers=walk.token(role, domain), **valid_body(method, path))
             assert refusal(response) == (403, "role_wrong"), role
             assert error_of(response)["kind"] == "not_allowed", role
 
 
-@pytest.mark.parametrize(("method", "path"), [line for line in GUARDED if RULES[line].needs_every_domain])
-def test_what_is_about_the_whole_steward_is_not_for_one_domain(walk: Walk, method: str, path: str) -> None:
+@pytest.mark.parametrize(("method", "path"), [each for each in GUARDED if RULES[each].needs_every_domain])
+def test_a_route_for_all_domains_refuses_a_token_of_one_domain(walk: Walk, method: str, path: str) -> None:
     for role in RULES[method, path].roles:
-        response = walk.send(method, path, headers=walk.token(role, "sales"), **good(method, path))
+        response = walk.send(method, path, headers=walk.token(role, "sales"), **valid_body(method, path))
         assert refusal(response) == (403, "domain_wrong"), role
 
 
 OBJECTS = ("{workload_id}", "{attempt_id}", "{proof_id}", "{override_id}")
 
 
-@pytest.mark.parametrize(("method", "path"), [line for line in GUARDED if any(name in line[1] for name in OBJECTS)])
+@pytest.mark.parametrize(("method", "path"), [each for each in GUARDED if any(name in each[1] for name in OBJECTS)])
 def test_another_domains_object_is_refused_to_every_role(walk: Walk, method: str, path: str) -> None:
     for role in RULES[method, path].roles:
-        response = walk.send(method, path, headers=walk.token(role, "risk"), **good(method, path))
+        response = walk.send(method, path, headers=walk.token(role, "risk"), **valid_body(method, path))
         assert refusal(response) == (403, "domain_wrong"), role
-        assert [name for name in walk.names() if name in response.text] == [], role
+        assert [name for name in walk.private_names() if name in response.text] == [], role
 
 
 def test_an_override_of_another_domains_proof_is_refused(walk: Walk) -> None:
-    said = override_of(walk.failed, walk.failed_core, walk.steward.stand.time.wall, nonce="risk")
-    body = {"envelope": json.loads(signed_override(said))}
+    override = override_of(walk.failed, walk.failed_core, walk.steward.stand.time.wall, nonce="risk")
+    body = {"envelope": json.loads(signed_override(override))}
     response = walk.send("POST", "/v1/overrides", json=body, headers=walk.token(Role.OPERATOR, "risk"))
     assert refusal(response) == (403, "domain_wrong")
 
 
 def test_another_domains_override_handed_in_again_is_refused(walk: Walk) -> None:
-    said = override_of(walk.failed, walk.failed_core, walk.steward.stand.time.wall - 61_000_000)
-    body = {"envelope": json.loads(signed_override(said))}
+    override = override_of(walk.failed, walk.failed_core, walk.steward.stand.time.wall - 61_000_000)
+    body = {"envelope": json.loads(signed_override(override))}
     assert walk.send("POST", "/v1/overrides", json=body, headers=walk.token(Role.OPERATOR)).status_code == 200
     response = walk.send("POST", "/v1/overrides", json=body, headers=walk.token(Role.OPERATOR, "risk"))
     assert refusal(response) == (403, "domain_wrong")
 
 
-LISTS = [line for line in GUARDED if line[0] == "GET" and not RULES[line].needs_every_domain]
+DOMAIN_READS = [each for each in GUARDED if each[0] == "GET" and not RULES[each].needs_every_domain]
 
 
-@for_each(("method", "path"), LISTS)
-def test_nothing_that_another_domain_may_read_names_the_domains_objects(walk: Walk, method: str, path: str) -> None:
+@for_each(("method", "path"), DOMAIN_READS)
+def test_no_answer_to_another_domain_names_the_domains_objects(walk: Walk, method: str, path: str) -> None:
     for role in RULES[method, path].roles:
         for query in queries(walk, method, path):
             response = walk.send(method, path, headers=walk.token(role, "risk"), params=query)
-            assert [name for name in walk.names() if name in response.text] == [], (role, query)
+            assert [name for name in walk.private_names() if name in response.text] == [], (role, query)
 
 
 def queries(walk: Walk, method: str, path: str) -> list[dict[str, str]]:
-    """No query, and one that asks for the other domain's object by each name that the route takes."""
+    """No query, and one query for an object of the domain `sales` by each parameter that the route has."""
     if of_catalog(path):
         return [{}]
     operation = DOCUMENT["paths"][path.replace(":path", "")][method.lower()]
@@ -357,50 +357,50 @@ def test_the_domain_itself_finds_its_objects_in_the_listings(walk: Walk) -> None
     shown = ""
     for path in ("/v1/workloads", "/v1/proofs", "/v1/overrides", "/v1/attempts/{attempt_id}"):
         shown += walk.send("GET", path, headers=walk.token(Role.AUDITOR, "sales")).text
-    assert [name for name in walk.names() if name not in shown] == [walk.core.attempt.nonce]
+    assert [name for name in walk.private_names() if name not in shown] == [walk.core.attempt.nonce]
 
 
-BOUND = [line for line in GUARDED if Role.PRODUCER in RULES[line].roles]
+FOR_PRODUCERS = [each for each in GUARDED if Role.PRODUCER in RULES[each].roles]
 
 
-@for_each(("method", "path"), [line for line in BOUND if RULES[line].attempt_token is not AttemptToken.ALLOWED])
-def test_a_token_for_one_attempt_is_good_for_no_other(walk: Walk, method: str, path: str) -> None:
-    response = walk.send(method, path, headers=bearer(walk.other_attempt), **good(method, path))
+@for_each(("method", "path"), [each for each in FOR_PRODUCERS if RULES[each].attempt_token is not AttemptToken.ALLOWED])
+def test_a_token_for_one_attempt_is_refused_for_another(walk: Walk, method: str, path: str) -> None:
+    response = walk.send(method, path, headers=bearer(walk.other_attempt), **valid_body(method, path))
     assert refusal(response) == (403, "token_of_other_attempt")
 
 
-def allowed(walk: Walk, method: str, path: str) -> dict[str, str]:
-    """A token with which the route's own work would begin."""
+def allowed_headers(walk: Walk, method: str, path: str) -> dict[str, str]:
+    """The headers of a caller whose role may call the route."""
     roles = sorted(RULES[method, path].roles)
     return walk.token(roles[0]) if roles else {}
 
 
-def judged(response: httpx.Response, path: str, status: int, code: str) -> None:
-    """The refusal in the route's own form of errors: the OAuth2 endpoint has the RFC's."""
+def require_refusal(response: httpx.Response, path: str, status: int, code: str) -> None:
+    """Require this refusal, in the route's format of errors: the OAuth2 endpoint uses that of its RFC."""
     if path != OAUTH:
         assert refusal(response) == (status, code)
         assert error_of(response)["kind"] == "input"
         return
-    told = response.json()
-    assert (response.status_code, told["error"]) == (status, "invalid_request")
-    assert told["error_description"].startswith(f"{code}: ")
+    error = response.json()
+    assert (response.status_code, error["error"]) == (status, "invalid_request")
+    assert error["error_description"].startswith(f"{code}: ")
 
 
-LIMITED = [line for line in LINES if RULES[line].limited]
+LIMITED = [each for each in OPERATIONS if RULES[each].limited]
 
 
 @for_each("chunked", [False, True], ids=["declared", "chunked"])
 @for_each(("method", "path"), LIMITED)
 def test_a_body_above_the_routes_limit_is_refused(walk: Walk, method: str, path: str, chunked: bool) -> None:
     kind = RULES[method, path].body
-    most = {Body.NONE: 0, Body.ENVELOPE: ENVELOPE_BYTES, Body.CATALOG: ENVELOPE_BYTES}.get(kind, BODY_BYTES)
+    limit = {Body.NONE: 0, Body.ENVELOPE: ENVELOPE_BYTES, Body.CATALOG: ENVELOPE_BYTES}.get(kind, BODY_BYTES)
     form = "application/x-www-form-urlencoded" if kind is Body.FORM else "application/json"
-    headers = {**allowed(walk, method, path), "content-type": form}
-    body = b" " * (most + 1)
-    content = iter([body[: most // 2], body[most // 2 :]]) if chunked else body
+    headers = {**allowed_headers(walk, method, path), "content-type": form}
+    body = b" " * (limit + 1)
+    content = iter([body[: limit // 2], body[limit // 2 :]]) if chunked else body
     response = walk.send(method, path, headers=headers, content=content)
     expected = (400, "body_unexpected") if kind is Body.NONE else (413, "body_too_large")
-    judged(response, path, *expected)
+    require_refusal(response, path, *expected)
 
 
 MALFORMED = {
@@ -425,19 +425,20 @@ BOMBS = {
     "deep objects": b'{"a":' * 20_000 + b"1" + b"}" * 20_000,
     "wide": b"[" + b"[]," * 40_000 + b"[]]",
 }
+WITH_JSON = [each for each in OPERATIONS if RULES[each].body in (Body.JSON, Body.ENVELOPE)]
 
 
-@for_each(("method", "path"), [line for line in LINES if RULES[line].body in (Body.JSON, Body.ENVELOPE)])
+@for_each(("method", "path"), WITH_JSON)
 def test_a_body_of_many_parts_is_refused_before_it_is_parsed(walk: Walk, method: str, path: str) -> None:
-    headers = {**allowed(walk, method, path), "content-type": "application/json"}
+    headers = {**allowed_headers(walk, method, path), "content-type": "application/json"}
     for name, body in BOMBS.items():
         response = walk.send(method, path, headers=headers, content=body)
         assert (name, *refusal(response)) == (name, 400, "body_parts_too_many")
 
 
-@pytest.mark.parametrize(("method", "path"), [line for line in LINES if RULES[line].body in (Body.JSON, Body.ENVELOPE)])
+@pytest.mark.parametrize(("method", "path"), WITH_JSON)
 def test_a_body_that_is_no_json_is_refused(walk: Walk, method: str, path: str) -> None:
-    headers = {**allowed(walk, method, path), "content-type": "application/json"}
+    headers = {**allowed_headers(walk, method, path), "content-type": "application/json"}
     for name, body in MALFORMED.items():
         response = walk.send(method, path, headers=headers, content=body)
         assert (name, *refusal(response)) == (name, 400, "body_malformed")
@@ -451,14 +452,14 @@ TYPES = (None, "text/plain", "application/json; charset=latin-1", "multipart/for
 
 @for_each(
     ("method", "path"),
-    [line for line in LINES if RULES[line].body in (Body.JSON, Body.ENVELOPE, Body.CATALOG, Body.FORM)],
+    [each for each in OPERATIONS if RULES[each].body in (Body.JSON, Body.ENVELOPE, Body.CATALOG, Body.FORM)],
 )
 def test_a_body_of_another_type_is_refused(walk: Walk, method: str, path: str) -> None:
     other = "application/json" if RULES[method, path].body is Body.FORM else "application/x-www-form-urlencoded"
     for kind in (*TYPES, other):
-        headers = {**allowed(walk, method, path), **({} if kind is None else {"content-type": kind})}
+        headers = {**allowed_headers(walk, method, path), **({} if kind is None else {"content-type": kind})}
         response = walk.send(method, path, headers=headers, content=b'{"reason": "x"}')
-        judged(response, path, 415, "content_type_wrong")
+        require_refusal(response, path, 415, "content_type_wrong")
 
 
 @pytest.mark.parametrize("body", [b"\xff=1", b"grant_type", b"client_id=a&client_id=b&grant_type=client_credentials"])
@@ -470,7 +471,7 @@ def test_a_form_that_cannot_be_read_is_refused(walk: Walk, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", ["none", "unknown", "revoked", "expired", "of another"])
-def test_the_oauth_endpoint_refuses_a_client_that_proves_nothing(walk: Walk, name: str) -> None:
+def test_the_oauth_endpoint_refuses_a_client_without_a_valid_secret(walk: Walk, name: str) -> None:
     texts = {"none": "", "unknown": "pvdm_x", "of another": walk.tokens[Role.OPERATOR, "*"], **walk.bad}
     form = {"grant_type": "client_credentials", "client_id": "0" * 32, "client_secret": texts[name]}
     response = walk.send("POST", OAUTH, data=form)
@@ -479,8 +480,8 @@ def test_the_oauth_endpoint_refuses_a_client_that_proves_nothing(walk: Walk, nam
 
 
 @for_each("path", PATHS)
-def test_every_other_method_is_refused_with_those_that_are_served(walk: Walk, path: str) -> None:
-    served_here = sorted(method for method, each in ALL_LINES if each == path)
+def test_every_other_method_is_refused_and_the_answer_lists_the_served_ones(walk: Walk, path: str) -> None:
+    served_here = sorted(method for method, each in ALL_OPERATIONS if each == path)
     caller = walk.token(Role.OPERATOR)
     for method in set(METHODS) - set(served_here):
         response = walk.steward.http.request(method, walk.path(path), headers=caller)
@@ -490,9 +491,9 @@ def test_every_other_method_is_refused_with_those_that_are_served(walk: Walk, pa
             assert refusal(response) == (405, "method_not_allowed"), method
 
 
-@for_each(("method", "path"), LINES)
+@for_each(("method", "path"), OPERATIONS)
 def test_a_parameter_that_the_route_does_not_know_is_refused(walk: Walk, method: str, path: str) -> None:
-    headers, given = allowed(walk, method, path), good(method, path)
+    headers, given = allowed_headers(walk, method, path), valid_body(method, path)
     for query in ("surprise=1", "access_token=pvdm_x", "token=x"):
         response = walk.steward.http.request(method, f"{walk.path(path)}?{query}", headers=headers, **given)
-        judged(response, path, 400, "query_invalid")
+        require_refusal(response, path, 400, "query_invalid")

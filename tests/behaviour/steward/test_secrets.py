@@ -1,4 +1,4 @@
-"""No secret of a Steward is left anywhere but in its own home; the same search finds what was planted in each place."""
+"""No secret of a Steward leaks into a searched place. In each place the same search finds a planted secret."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from tests.support.steward.secrets import (
     PASSPHRASE,
     PLANTED,
     Search,
-    Things,
-    crashed,
-    left_behind,
-    listening,
-    made,
+    Targets,
+    call_crashing_routes,
+    call_every_route,
+    collect_all_logs,
+    collect_left_files,
+    create_steward,
     note_keys,
     plant,
-    prepared,
-    provoked,
-    reopened,
+    prepare_targets,
+    reopen,
     rows,
-    served_by_command,
-    shown,
+    send_refused_requests,
+    serve_by_command,
+    texts_of_error,
+    texts_of_refusal,
     token_files,
-    told_by,
-    used,
 )
 
 PLACES = (
@@ -60,9 +60,11 @@ PLACES = (
     "outside checkpoint",
     "tiles and archive",
 )
+# The first words of the secrets' names.
 KINDS = {"key", "passphrase", "handle", "worker's", "released", "attempt's", "exchanged"} | {
     f"{role.value}'s" for role in Role
 }
+# Modules whose frames must be among the searched exceptions.
 FRAMES = (
     "steward/record/proofs.py",
     "steward/access.py",
@@ -70,79 +72,79 @@ FRAMES = (
     "client/wire.py",
     "keys/handles.py",
 )
-# The door's frames hold the request as it came in, header and all; nothing prints them.
-HOLDS_THE_REQUEST = ("http/door.py", "http/oauth.py")
+# Frames that hold the whole request with its token are not searched: nothing prints them.
+REQUEST_FRAMES = ("http/door.py", "http/oauth.py")
 
 
-def searched(folder: Path) -> Search:
-    """One Steward's life, first as a process of its own, then in this one with all loggers at DEBUG."""
-    found = Search()
-    stand = made(folder / "steward", found)
-    things = prepared(stand, found)
-    tokens = token_files(stand, folder / "client", found)
+def run_and_search(folder: Path) -> Search:
+    """Run a Steward, first as another process, then in this one with all loggers at DEBUG, and collect all places."""
+    search = Search()
+    stand = create_steward(folder / "steward", search)
+    things = prepare_targets(stand, search)
+    tokens = token_files(stand, folder / "client", search)
     (folder / "client" / "notes").write_text("\n".join(FORMS))
     plant(stand)
     stand.notary.close()
-    with served_by_command(stand, found) as url:
-        used(url, tokens, things, found, nonce="11" * 16)
-        provoked(url, tokens, things, found)
+    with serve_by_command(stand, search) as url:
+        call_every_route(url, tokens, things, search, nonce="11" * 16)
+        send_refused_requests(url, tokens, things, search)
     with pytest.MonkeyPatch.context() as patch:
-        in_this_process(stand, tokens, things, found, patch)
-    note_keys(stand, found)
-    left_behind(stand, found)
+        run_in_this_process(stand, tokens, things, search, patch)
+    note_keys(stand, search)
+    collect_left_files(stand, search)
     stand.notary.close()
-    found.files("client files", folder / "client", without=tuple(tokens.values()))
-    return found
+    search.files("client files", folder / "client", without=tuple(tokens.values()))
+    return search
 
 
-def in_this_process(
-    stand: Stand, tokens: dict[Role, Path], things: Things, found: Search, patch: pytest.MonkeyPatch
+def run_in_this_process(
+    stand: Stand, tokens: dict[Role, Path], things: Targets, search: Search, patch: pytest.MonkeyPatch
 ) -> None:
-    reopened(stand)
+    reopen(stand)
     for module in (openapi, service_routes):
         patch.setattr(module, "__version__", " ".join(FORMS))
     render = Metrics.render
     patch.setattr(Metrics, "render", lambda self: render(self) + f"# {' '.join(FORMS)}\n".encode())
 
     def record_exception(context: RequestContext, error: BaseException) -> None:
-        found.place("exceptions", *shown(error, without=HOLDS_THE_REQUEST))
+        search.place("exceptions", *texts_of_error(error, without=REQUEST_FRAMES))
         log_exception(context, error)
 
     patch.setattr(door, "log_exception", record_exception)
-    with listening() as everything, start(stand.notary) as server:
-        used(server.url, tokens, things, found, nonce="22" * 16)
-        provoked(server.url, tokens, things, found)
+    with collect_all_logs() as everything, start(stand.notary) as server:
+        call_every_route(server.url, tokens, things, search, nonce="22" * 16)
+        send_refused_requests(server.url, tokens, things, search)
         for point in ("ledger.before_commit", "ledger.after_commit"):
             with fault.armed(point, fault.Raise(RuntimeError("a crash"))):
-                crashed(server.url, tokens, things, found)
-    found.place("log lines", *everything.lines)
-    found.place("exceptions", *refused_desks(stand, tokens))
+                call_crashing_routes(server.url, tokens, things, search)
+    search.place("log lines", *everything.lines)
+    search.place("exceptions", *list_errors_of_refused_secrets(stand, tokens))
 
 
-def refused_desks(stand: Stand, tokens: dict[Role, Path]) -> list[str]:
-    """What the desks raise when they are given a secret and refuse it."""
+def list_errors_of_refused_secrets(stand: Stand, tokens: dict[Role, Path]) -> list[str]:
+    """The errors of services that refuse a secret, with the local variables of their frames."""
     access, text = stand.notary.access, tokens[Role.AUDITOR].read_text().strip()
     keys = stand.config.keys
     assert isinstance(keys, FileKeys)
     assert keys.passphrase_file is not None
     book = LedgerEpochs(stand.notary.ledger, stand.notary.clock)
-    told = told_by(lambda: access.exchange("00" * 16, text))
+    errors = texts_of_refusal(lambda: access.exchange("00" * 16, text))
     token_id = access.authenticate(text).token_id
     access.revoke(token_id)
-    told += told_by(lambda: access.authenticate(text))
-    told += told_by(lambda: access.exchange(token_id, text))
+    errors += texts_of_refusal(lambda: access.authenticate(text))
+    errors += texts_of_refusal(lambda: access.exchange(token_id, text))
     for form in FORMS:
-        told += told_by(lambda: stand.notary.work.workload(stand.grant(), form))  # noqa: B023 - called at once
+        errors += texts_of_refusal(lambda: stand.notary.work.get_workload_detail(stand.grant(), form))  # noqa: B023 - called now
     keys.passphrase_file.write_text(PASSPHRASE + " or so\n")
-    told += told_by(lambda: open_keys(keys, book))
+    errors += texts_of_refusal(lambda: open_keys(keys, book))
     keys.passphrase_file.write_text("")
-    told += told_by(lambda: open_keys(keys, book))
+    errors += texts_of_refusal(lambda: open_keys(keys, book))
     keys.passphrase_file.write_text(PASSPHRASE)
-    return told
+    return errors
 
 
-def test_no_secret_is_in_any_place_in_which_the_same_search_finds_a_planted_one(tmp_path: Path) -> None:
-    search = searched(tmp_path)
+def test_no_secret_is_found_in_the_places_where_a_planted_one_is_found(tmp_path: Path) -> None:
+    search = run_and_search(tmp_path)
     assert tuple(sorted(search.places)) == PLACES
     assert {name.split()[0] for name in search.secrets} == KINDS
     assert sum(name.startswith("key ") for name in search.secrets) >= 4
@@ -159,11 +161,11 @@ def test_no_secret_is_in_any_place_in_which_the_same_search_finds_a_planted_one(
 
 
 def spellings(haystack: bytes) -> set[str]:
-    """How the planted secret was found."""
+    """The encodings in which the planted secret was found: raw, hex, base64."""
     return {name.split()[0].removesuffix("url") for name in traces(PLANTED, haystack)}
 
 
-def dumped(postgresql: Postgresql, url: str) -> bytes:
+def dump_database(postgresql: Postgresql, url: str) -> bytes:
     """The database as `pg_dump` writes it, binary columns in hexadecimal."""
     database = url.removeprefix("postgresql://pvdm@/").partition("?")[0]
     program = (postgresql._binaries / "initdb").resolve().with_name("pg_dump")
@@ -172,16 +174,16 @@ def dumped(postgresql: Postgresql, url: str) -> bytes:
 
 
 def test_no_secret_is_found_in_a_ledger_on_postgresql(tmp_path: Path, postgresql: Postgresql) -> None:
-    found = Search()
-    stand = made(tmp_path / "steward", found, ledger_url=postgresql.fresh("template0"))
+    search = Search()
+    stand = create_steward(tmp_path / "steward", search, ledger_url=postgresql.create_database("template0"))
     with start(stand.notary) as server:
-        tokens, things = token_files(stand, tmp_path / "client", found), prepared(stand, found)
-        used(server.url, tokens, things, found, nonce="44" * 16)
-    note_keys(stand, found)
+        tokens, things = token_files(stand, tmp_path / "client", search), prepare_targets(stand, search)
+        call_every_route(server.url, tokens, things, search, nonce="44" * 16)
+    note_keys(stand, search)
     plant(stand)
-    dump = dumped(postgresql, stand.config.ledger_url)
+    dump = dump_database(postgresql, stand.config.ledger_url)
     haystacks = {"rows": b"\n".join(rows(stand.notary.ledger)), "dump": dump}
     stand.notary.close()
     for name, haystack in haystacks.items():
         assert spellings(haystack) >= {"raw", "hex", "base64"}, name
-        assert [secret for secret in found.secrets if traces(found.secrets[secret], haystack)] == [], name
+        assert [secret for secret in search.secrets if traces(search.secrets[secret], haystack)] == [], name

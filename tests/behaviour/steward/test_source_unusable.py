@@ -1,4 +1,4 @@
-"""Sources that can never be read as the contract means it: refused at opening, or the end of the attempt."""
+"""A source that cannot be read as the contract says is refused at the opening, or it ends the attempt."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ FIELDS = [
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
 
-class FileSet:
-    """A Steward whose target is filled from a set of Parquet files."""
+class FileSource:
+    """A Steward, and a set of Parquet files from which its table `sales.times` is filled."""
 
     def __init__(self, bench: Bench, folder: Path) -> None:
         self.bench = bench
@@ -49,7 +49,7 @@ class FileSet:
         self.paths.append(path)
         return path
 
-    def list(self) -> None:
+    def write_manifest(self) -> None:
         files = [
             {
                 "path": str(path),
@@ -65,8 +65,9 @@ class FileSet:
         grant = self.bench.scene.grant(Role.PRODUCER, "sales")
         return self.bench.workloads.open(grant, workload_id, "sales.times", {})
 
-    def refused(self) -> PvdmError:
-        self.list()
+    def open_refused(self) -> PvdmError:
+        """Write the manifest and open a workload, which must be refused. Returns the error."""
+        self.write_manifest()
         with pytest.raises(PvdmError) as caught:
             self.open()
         with self.bench.scene.notary.ledger.read() as unit:
@@ -75,101 +76,101 @@ class FileSet:
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Iterator[FileSet]:
+def source(tmp_path: Path) -> Iterator[FileSource]:
     with scene_at(tmp_path) as scene:
-        found = FileSet(Bench(scene, tmp_path), tmp_path)
-        made: Any = {"name": "times", "schema": {**SCHEMA, "fields": FIELDS[:2]}}
-        scene.notary.catalog.tables.create(scene.grant(), SALES, made)
-        text = contract().replace("table: raw.orders", f"files: {{manifest: {found.manifest}}}")
-        text = text.replace("target: sales.sums", "columns: [id, at]\n  target: sales.times")
-        found.list()
-        scene.protect(scene.protection("times", contract=text))
-        yield found
+        source = FileSource(Bench(scene, tmp_path), tmp_path)
+        table: Any = {"name": "times", "schema": {**SCHEMA, "fields": FIELDS[:2]}}
+        scene.notary.catalog.tables.create(scene.grant(), SALES, table)
+        contract_text = contract().replace("table: raw.orders", f"files: {{manifest: {source.manifest}}}")
+        contract_text = contract_text.replace("target: sales.sums", "columns: [id, at]\n  target: sales.times")
+        source.write_manifest()
+        scene.protect(scene.protection("times", contract=contract_text))
+        yield source
 
 
-def stamps() -> Any:
+def timestamps() -> Any:
     return pa.array([NOON], pa.timestamp("us", "UTC"))
 
 
-def test_files_that_can_be_read_are_taken_by_their_footers_alone(files: FileSet) -> None:
-    files.write("a.parquet", {"id": [1], "at": stamps()})
-    path = files.write("b.parquet", {"id": [2], "at": stamps()})
+def test_an_opening_reads_only_the_footers_of_files(source: FileSource) -> None:
+    source.write("a.parquet", {"id": [1], "at": timestamps()})
+    path = source.write("b.parquet", {"id": [2], "at": timestamps()})
     data = bytearray(path.read_bytes())
-    data[4:40] = bytes(36)  # the pages are nobody's matter yet
+    data[4:40] = bytes(36)  # destroys pages, which the opening does not read
     path.write_bytes(data)
-    files.list()
-    assert files.open().state is WorkloadState.OPEN
+    source.write_manifest()
+    assert source.open().state is WorkloadState.OPEN
 
 
-def test_int96_is_refused_at_opening_with_the_setting_that_ends_it(files: FileSet) -> None:
-    files.write("a.parquet", {"id": [1], "at": stamps()})
-    path = files.write("b.parquet", {"id": [2], "at": stamps()}, use_deprecated_int96_timestamps=True)
-    error = files.refused()
+def test_int96_is_refused_at_opening_with_the_setting_that_avoids_it(source: FileSource) -> None:
+    source.write("a.parquet", {"id": [1], "at": timestamps()})
+    path = source.write("b.parquet", {"id": [2], "at": timestamps()}, use_deprecated_int96_timestamps=True)
+    error = source.open_refused()
     assert (error.reason, error.exit_code, error.details["column"]) == ("source_int96", 2, "at")
     assert str(path) in error.message
     assert "spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS" in str(error.hint)
 
 
-def test_an_unread_column_may_be_of_any_type(files: FileSet) -> None:
-    files.write("a.parquet", {"id": [1], "at": stamps(), "more": ["x"]})
-    files.list()
-    assert files.open().state is WorkloadState.OPEN
+def test_an_unread_column_may_be_of_any_type(source: FileSource) -> None:
+    source.write("a.parquet", {"id": [1], "at": timestamps(), "more": ["x"]})
+    source.write_manifest()
+    assert source.open().state is WorkloadState.OPEN
 
 
 @pytest.mark.parametrize(
     ("columns", "cause"),
     [
-        ({"id": ["one"], "at": stamps()}, "cast_refused"),
+        ({"id": ["one"], "at": timestamps()}, "cast_refused"),
         ({"id": [1], "at": pa.array([NOON.replace(tzinfo=None)], pa.timestamp("us"))}, "cast_refused"),
-        ({"id": [1], "when": stamps()}, "field_name_unknown"),
+        ({"id": [1], "when": timestamps()}, "field_name_unknown"),
     ],
 )
-def test_columns_that_can_never_become_the_schemas_are_refused_at_opening(
-    files: FileSet, columns: dict[str, Any], cause: str
+def test_columns_that_do_not_fit_the_schema_are_refused_at_opening(
+    source: FileSource, columns: dict[str, Any], cause: str
 ) -> None:
-    path = files.write("a.parquet", columns)
-    error = files.refused()
+    path = source.write("a.parquet", columns)
+    error = source.open_refused()
     assert (error.reason, error.exit_code, error.details["cause"]) == ("source_unusable", 2, cause)
     assert str(path) in error.message
 
 
-def test_a_file_that_is_not_there_at_opening_is_unavailable(files: FileSet) -> None:
-    path = files.write("a.parquet", {"id": [1], "at": stamps()})
-    files.list()
+def test_a_missing_file_makes_the_source_unreadable_at_opening(source: FileSource) -> None:
+    path = source.write("a.parquet", {"id": [1], "at": timestamps()})
+    source.write_manifest()
     path.unlink()
     with pytest.raises(UnavailableError) as caught:
-        files.open()
+        source.open()
     assert (caught.value.reason, caught.value.details["cause"]) == ("source_unreadable", "file_missing")
 
 
-def test_what_is_no_parquet_file_is_unavailable_at_opening(files: FileSet) -> None:
-    files.write("a.parquet", {"id": [1], "at": stamps()}).write_bytes(b"PAR1 and more")
-    error = files.refused()
+def test_a_file_that_is_not_parquet_makes_the_source_unreadable_at_opening(source: FileSource) -> None:
+    source.write("a.parquet", {"id": [1], "at": timestamps()}).write_bytes(b"PAR1 and more")
+    error = source.open_refused()
     assert (error.reason, error.details["cause"]) == ("source_unreadable", "parquet_unreadable")
 
 
-def test_a_manifest_that_is_missing_or_wrong_is_named(files: FileSet) -> None:
-    files.manifest.unlink()
+def test_a_manifest_that_is_missing_or_wrong_is_named(source: FileSource) -> None:
+    source.manifest.unlink()
     with pytest.raises(UnavailableError) as missing:
-        files.open()
+        source.open()
     assert missing.value.reason == "source_manifest_unreadable"
-    assert str(files.manifest) in missing.value.message
-    files.manifest.write_text("{}")
+    assert str(source.manifest) in missing.value.message
+    source.manifest.write_text("{}")
     with pytest.raises(InputError) as wrong:
-        files.open()
-    assert str(files.manifest) in wrong.value.message
+        source.open()
+    assert str(source.manifest) in wrong.value.message
     assert "pvdm source-files" in str(wrong.value.hint)
 
 
-def test_a_changed_manifest_is_waited_for_whatever_is_in_it(files: FileSet) -> None:
-    files.write("a.parquet", {"id": [1], "at": stamps()})
-    files.list()
-    files.open()
-    bench = files.bench
+def test_an_attempt_waits_while_the_manifest_is_changed(source: FileSource) -> None:
+    source.write("a.parquet", {"id": [1], "at": timestamps()})
+    source.write_manifest()
+    source.open()
+    bench = source.bench
     producer = bench.scene.grant(Role.PRODUCER, "sales")
     attempt = bench.workloads.next_attempt(producer, "work", "all", "first")
     bench.workloads.end_staging(producer, attempt.attempt_id)
-    files.manifest.write_text("{}")
+    source.manifest.write_text("{}")
     with pytest.raises(UnavailableError) as caught:
         bench.verification.verify(attempt.attempt_id)
     assert caught.value.reason == "source_changed"
@@ -193,18 +194,18 @@ def test_a_source_table_that_can_never_be_read_ends_the_attempt_and_not_the_work
         assert refusal.reason == "source_unusable"
         assert bench.cores(attempt) == []
         with bench.scene.notary.ledger.read() as unit:
-            assert nonces.find_held(unit, attempt.attempt_id) is None
+            assert nonces.find_current(unit, attempt.attempt_id) is None
             assert workloads.get(unit, "work").state is WorkloadState.OPEN
         assert bench.state().metadata.current_snapshot_id is None
         assert attempt.branch not in bench.state().metadata.refs
 
 
 @pytest.mark.parametrize("of_list", [True, False], ids=["list", "manifest"])
-@pytest.mark.parametrize("spoilt", [lambda _: b"", lambda data: data[:-20]], ids=["empty", "cut off"])
-def test_manifests_of_the_pinned_source_that_are_spoilt_for_a_while_end_no_attempt(
-    tmp_path: Path, of_list: bool, spoilt: Callable[[bytes], bytes]
+@pytest.mark.parametrize("damage", [lambda _: b"", lambda data: data[:-20]], ids=["empty", "cut off"])
+def test_manifests_of_the_pinned_source_that_are_damaged_for_a_while_end_no_attempt(
+    tmp_path: Path, of_list: bool, damage: Callable[[bytes], bytes]
 ) -> None:
-    """They could be read when the source was pinned, and never change: what was handed in waits, and is kept."""
+    """They were readable when the source was pinned, and Iceberg never changes them: the attempt waits."""
     with bench_at(tmp_path) as bench:
         attempt, paths = bench.staged(ROWS)
         metadata = bench.state("orders", RAW).metadata
@@ -213,7 +214,7 @@ def test_manifests_of_the_pinned_source_that_are_spoilt_for_a_while_end_no_attem
         (listed,) = listed_manifests(metadata, head, bench.files)
         path = parse_location(str(head.manifest_list) if of_list else listed.manifest_path).local
         data = path.read_bytes()
-        path.write_bytes(spoilt(data))
+        path.write_bytes(damage(data))
         with pytest.raises(UnavailableError) as caught:
             bench.verification.verify(attempt.attempt_id)
         assert caught.value.reason == "source_unreadable"

@@ -1,4 +1,4 @@
-"""`extraction: spark` without a JVM: another reader's rows must have the direct reader's digest, or nothing passes."""
+"""`extraction: spark` without a JVM: the rows of a second reader must have the digest of the direct reader's."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from pvdm.verify.spark.settings import SparkSettings
 from tests.support.gate.approvals import COLUMN, code_of, scene_at
 from tests.support.lake.scans import Lake, pinned, to_doc
 from tests.support.spark.verification import InProcess, Lab, lab_at
-from tests.support.verify.attempts import ROWS, altered, contract
+from tests.support.verify.attempts import ROWS, contract, with_changed_row
 from tests.unit.contract.examples import read
 
 pytestmark = pytest.mark.usefixtures("kernel")
-Reader = Callable[[list[pa.RecordBatch]], list[pa.RecordBatch]]
+Deviation = Callable[[list[pa.RecordBatch]], list[pa.RecordBatch]]
 _NUMBERS = itertools.count(1)
 
 
@@ -40,29 +40,30 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
         yield made
 
 
-class _Seeing(InProcess):
-    """A reader that sees the first table it is given, or the second, in its own way."""
+class _DeviatingReader(InProcess):
+    """A reader that changes the rows of one table: `at` 0 is the first that it reads, 1 the second."""
 
-    def __init__(self, lab: Lab, at: int, seen: Reader) -> None:
+    def __init__(self, lab: Lab, at: int, deviate: Deviation) -> None:
         super().__init__(lab.settings)
         self._at = at
-        self._seen = seen
+        self._deviate = deviate
         self._read = itertools.count()
 
     def seen_by_reader(self, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        return self._seen(batches) if next(self._read) == self._at else batches
+        return self._deviate(batches) if next(self._read) == self._at else batches
 
 
 STAGED, SOURCE = 0, 1
+"""The order in which the tables are read."""
 
 
-def read_by(lab: Lab, application: InProcess) -> Tools:
+def tools_with(lab: Lab, application: InProcess) -> Tools:
     return replace(lab.tools, extraction=replace(lab.desk.extraction, application=application))
 
 
-def found_by(lab: Lab, application: InProcess, rows: object = ROWS) -> VerificationResult:
+def verify_with(lab: Lab, application: InProcess, rows: object = ROWS) -> VerificationResult:
     attempt, _ = lab.bench.staged(rows, workload_id=f"work-{next(_NUMBERS)}")  # type: ignore[arg-type]
-    return lab.verified(attempt, read_by(lab, application))
+    return lab.verified(attempt, tools_with(lab, application))
 
 
 def without_the_last(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
@@ -74,64 +75,66 @@ def with_another_id(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     return [batches[0].set_column(batches[0].schema.get_field_index("id"), "id", changed), *batches[1:]]
 
 
-def test_another_readers_rows_are_digested_and_the_proof_names_it(lab: Lab) -> None:
-    found = found_by(lab, InProcess(lab.settings))
+def test_the_rows_of_a_second_reader_are_digested_and_the_proof_names_the_reader(lab: Lab) -> None:
+    found = verify_with(lab, InProcess(lab.settings))
     assert found.core.verdict.passed
     assert found.core.method.extraction is ExtractionPath.SPARK
     assert found.core.method.extraction_version == "pyiceberg-in-its-place"
     assert (found.core.rows.intent, found.core.rows.staged) == (100, 100)
-    assert not list((lab.settings.scratch / "extraction").iterdir()), "what was written for it is gone"
+    assert not list((lab.settings.scratch / "extraction").iterdir()), "the reader's files are removed"
 
 
-def test_a_changed_row_is_found_by_another_reader_too(lab: Lab) -> None:
-    found = found_by(lab, InProcess(lab.settings), altered(ROWS, 3, town="another"))
+def test_a_changed_row_fails_with_a_second_reader_too(lab: Lab) -> None:
+    found = verify_with(lab, InProcess(lab.settings), with_changed_row(ROWS, 3, town="another"))
     assert [each.value for each in found.core.verdict.classes] == ["modified"]
     assert found.findings == ()
 
 
 @pytest.mark.parametrize(
-    ("seen", "got"),
+    ("deviate", "got"),
     [
         (without_the_last, "99 rows by Spark's reader"),
         (with_another_id, "100 rows of other content by Spark's reader"),
     ],
 )
-def test_readers_that_do_not_agree_on_staged_rows_fail_it_and_are_both_named(lab: Lab, seen: Reader, got: str) -> None:
-    found = found_by(lab, _Seeing(lab, STAGED, seen))
+def test_a_difference_between_two_readers_of_staged_rows_fails_the_attempt_and_names_both(
+    lab: Lab, deviate: Deviation, got: str
+) -> None:
+    found = verify_with(lab, _DeviatingReader(lab, STAGED, deviate))
     (finding,) = found.findings
     assert (finding.failure.value, finding.code) == ("metadata", "extraction_differs")
     assert (finding.expected, finding.got) == ("100 rows by the direct reader", got)
     assert "metadata" in [each.value for each in found.core.verdict.classes]
 
 
-@pytest.mark.parametrize("seen", [without_the_last, with_another_id])
-def test_readers_that_do_not_agree_on_the_source_say_nothing_about_what_was_staged(lab: Lab, seen: Reader) -> None:
-    application = _Seeing(lab, SOURCE, seen)
-    assert code_of(lambda: found_by(lab, application), UnavailableError) == "extraction_source_differs"
+@pytest.mark.parametrize("deviate", [without_the_last, with_another_id])
+def test_a_difference_between_two_readers_of_the_source_gives_no_verdict(lab: Lab, deviate: Deviation) -> None:
+    application = _DeviatingReader(lab, SOURCE, deviate)
+    assert code_of(lambda: verify_with(lab, application), UnavailableError) == "extraction_source_differs"
 
 
-class _Properties(InProcess):
-    """Remembers what the tables that it is given say of themselves."""
+class _PropertyRecorder(InProcess):
+    """Records the properties of the tables that it reads."""
 
     def __init__(self, settings: SparkSettings) -> None:
         super().__init__(settings)
         self.properties: list[object] = []
 
     def extract(
-        self, job_id: str, common: bytes, rows: bytes, table: SparkTable
+        self, job_id: str, common: bytes, selection: bytes, table: SparkTable
     ) -> tuple[list[str | None], list[bytes]]:
         self.properties.append(json.loads((table.folder / "metadata" / "v1.metadata.json").read_bytes())["properties"])
-        return super().extract(job_id, common, rows, table)
+        return super().extract(job_id, common, selection, table)
 
 
-def test_spark_goes_by_no_property_of_a_table(lab: Lab) -> None:
-    """By these it would cut the source into as many splits as it has bytes, and be gone for every other job."""
+def test_spark_gets_no_property_of_a_table(lab: Lab) -> None:
+    """With these properties Spark would make one split for each byte of the source, and other jobs would wait."""
     notary = lab.bench.scene.notary
-    said = {"read.split.target-size": "1", "read.split.adaptive-size.enabled": "false"}
-    change = Change(("raw",), "orders", (), [{"action": "set-properties", "updates": said}])
+    properties = {"read.split.target-size": "1", "read.split.adaptive-size.enabled": "false"}
+    change = Change(("raw",), "orders", (), [{"action": "set-properties", "updates": properties}])
     notary.catalog.commits.commit(lab.bench.scene.grant(), [change])
-    application = _Properties(lab.settings)
-    assert found_by(lab, application).core.verdict.passed
+    application = _PropertyRecorder(lab.settings)
+    assert verify_with(lab, application).core.verdict.passed
     assert application.properties == [{}, {}]
 
 
@@ -141,24 +144,24 @@ def test_a_file_that_cannot_be_read_is_not_given_to_spark(lab: Lab) -> None:
         workload_id=f"work-{next(_NUMBERS)}",
         change=lambda file: replace(file, record_count=file.record_count + 1),
     )
-    found = lab.verified(attempt, read_by(lab, InProcess(lab.settings)))
+    found = lab.verified(attempt, tools_with(lab, InProcess(lab.settings)))
     assert [each.code for each in found.findings] == ["record_count_lies"]
 
 
-def test_a_steward_without_spark_takes_no_such_contract(tmp_path: Path) -> None:
+def test_a_steward_without_spark_refuses_a_contract_with_extraction_spark(tmp_path: Path) -> None:
     with scene_at(tmp_path) as scene:
         text = contract(storage="copied", extraction="spark").replace("sales.sums", "sales.orders")
-        said = scene.protection("orders", contract=text)
-        assert code_of(lambda: scene.protect(said), UnavailableError) == "extraction_not_configured"
+        protection = scene.protection("orders", contract=text)
+        assert code_of(lambda: scene.protect(protection), UnavailableError) == "extraction_not_configured"
 
 
-def test_a_workload_is_not_opened_where_spark_was_taken_away(lab: Lab) -> None:
+def test_without_spark_no_workload_is_opened_and_no_attempt_verified(lab: Lab) -> None:
     workloads = lab.bench.workloads
-    workloads.extracts = None
+    workloads.spark_extraction = None
     try:
         code = code_of(lambda: lab.bench.attempt("late"), UnavailableError)
     finally:
-        workloads.extracts = lab.desk.extraction
+        workloads.spark_extraction = lab.desk.extraction
     assert code == "extraction_not_configured"
     attempt, _ = lab.bench.staged(ROWS, workload_id=f"work-{next(_NUMBERS)}")
     tools = replace(lab.tools, extraction=None)
@@ -187,14 +190,14 @@ def test_a_contract_with_open_storage_or_a_set_of_files_is_refused(changes: list
         FixedType(4),
     ],
 )
-def test_types_that_spark_gives_as_others_are_refused_by_name(kind: PrimitiveType | FixedType) -> None:
+def test_a_type_that_spark_reads_as_another_is_refused_with_its_column(kind: PrimitiveType | FixedType) -> None:
     with pytest.raises(InputError) as caught:
         require_extractable(Schema((Field("a", kind, field_id=1),)), "target")
     assert (caught.value.reason, caught.value.details["column"]) == ("extraction_type_unsupported", "a")
     require_extractable(Schema((Field("a", PrimitiveType(Kind.LONG), field_id=1),)), "target")
 
 
-def test_such_a_type_is_refused_when_the_workload_is_opened(tmp_path: Path) -> None:
+def test_a_type_that_spark_reads_as_another_is_refused_when_the_workload_is_opened(tmp_path: Path) -> None:
     columns = Schema((Field("id", PrimitiveType(Kind.UUID), field_id=1),))
     lake = Lake(tmp_path, (to_doc(columns),))
     changes = (("extraction", "spark"), ("storage", "copied"), ("projections/identity", ["id"]))
@@ -204,25 +207,27 @@ def test_such_a_type_is_refused_when_the_workload_is_opened(tmp_path: Path) -> N
     assert code == "extraction_type_unsupported"
 
 
-def column_of(kind: str) -> list[Any]:
+def add_column(kind: str) -> list[Any]:
     """Updates that give a table one more column, `channel`, of this type."""
-    made = copy.deepcopy(COLUMN)
-    made[0]["schema"]["fields"][-1]["type"] = kind
-    return made
+    updates = copy.deepcopy(COLUMN)
+    updates[0]["schema"]["fields"][-1]["type"] = kind
+    return updates
 
 
 @pytest.mark.parametrize(("kind", "code"), [("time", "extraction_type_unsupported"), ("string", None)])
-def test_such_a_type_is_refused_when_the_table_is_protected_already(lab: Lab, kind: str, code: str | None) -> None:
+def test_a_type_that_spark_reads_as_another_is_refused_when_the_table_is_protected(
+    lab: Lab, kind: str, code: str | None
+) -> None:
     scene, name = lab.bench.scene, f"with_{kind}"
     scene.make(name)
-    scene.commit(column_of(kind), name)
+    scene.commit(add_column(kind), name)
     text = contract(storage="copied", extraction="spark").replace("sales.sums", f"sales.{name}")
     text = text.replace("raw.orders", f"raw.{name}")
-    said = scene.protection(name, contract=text)
+    protection = scene.protection(name, contract=text)
     if code is None:
-        scene.protect(said)
+        scene.protect(protection)
     else:
-        assert code_of(lambda: scene.protect(said), InputError) == code
+        assert code_of(lambda: scene.protect(protection), InputError) == code
     assert (scene.contract_of(name) is None) is (code is not None)
 
 
@@ -230,17 +235,17 @@ def test_such_a_type_is_refused_when_the_table_is_protected_already(lab: Lab, ki
 def test_a_variant_is_refused_as_a_key_when_the_table_is_protected(lab: Lab, identity: str, code: str | None) -> None:
     scene, name = lab.bench.scene, f"by_{identity}"
     scene.make(name, version=3)
-    scene.commit(column_of("variant"), name)
+    scene.commit(add_column("variant"), name)
     text = contract(storage="copied").replace("sales.sums", f"sales.{name}").replace("raw.orders", f"raw.{name}")
-    said = scene.protection(name, contract=text.replace("identity: [id]", f"identity: [{identity}]"))
+    protection = scene.protection(name, contract=text.replace("identity: [id]", f"identity: [{identity}]"))
     if code is None:
-        scene.protect(said)
+        scene.protect(protection)
     else:
-        assert code_of(lambda: scene.protect(said), InputError) == code
+        assert code_of(lambda: scene.protect(protection), InputError) == code
     assert (scene.contract_of(name) is None) is (code is not None)
 
 
-def test_a_variant_is_no_key() -> None:
+def test_a_variant_and_a_struct_with_one_are_refused_as_keys() -> None:
     columns = Schema(
         (
             Field("id", PrimitiveType(Kind.LONG), field_id=1),

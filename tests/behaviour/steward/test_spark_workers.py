@@ -1,4 +1,4 @@
-"""Workers of the Steward's Spark application, without a JVM: same verdicts, keys by handle, sealed reports."""
+"""Workers of the Steward's Spark application, without a JVM: same verdicts, keys by handle, encrypted reports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.spark.verification import InProcess, Lab, facts, lab_at
 from tests.support.steward.http import refusal
 from tests.support.steward.notary import attempt_token, context_of, core_of
 from tests.support.steward.secret_search import traces
-from tests.support.verify.attempts import RAW, ROWS, Bench, Row, altered
+from tests.support.verify.attempts import RAW, ROWS, Bench, Row, with_changed_row
 
 pytestmark = pytest.mark.usefixtures("kernel")
 SOURCE = (ROWS[:40], ROWS[40:70], ROWS[70:])
@@ -35,23 +35,23 @@ _NUMBERS = itertools.count(1)
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Shared: every test has a workload and a job of its own."""
+    """Shared by all tests: each has its own workload and job."""
     with lab_at(tmp_path_factory.mktemp("open"), source=SOURCE) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def copied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def copied_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with lab_at(tmp_path_factory.mktemp("copied"), source=SOURCE, contracted={"storage": "copied"}) as made:
         yield made
 
 
-def staged(lab: Lab, *parts: Sequence[Row], **more: Any) -> tuple[Attempt, list[Path]]:
+def stage_parts(lab: Lab, *parts: Sequence[Row], **more: Any) -> tuple[Attempt, list[Path]]:
     return lab.bench.staged(*parts, workload_id=f"work-{next(_NUMBERS)}", **more)
 
 
 def test_workers_find_what_threads_find(lab: Lab) -> None:
-    attempt, _ = staged(lab, *PARTS)
+    attempt, _ = stage_parts(lab, *PARTS)
     application, tools = lab.without_jvm()
     threads, workers = lab.both(attempt, tools)
     assert threads.core.verdict.passed
@@ -60,25 +60,25 @@ def test_workers_find_what_threads_find(lab: Lab) -> None:
 
 
 def test_a_changed_row_fails_with_the_same_error(lab: Lab) -> None:
-    attempt, _ = staged(lab, altered(ROWS, 17, amount=0.5))
+    attempt, _ = stage_parts(lab, with_changed_row(ROWS, 17, amount=0.5))
     threads, workers = lab.both(attempt, lab.without_jvm()[1])
     assert [each.value for each in workers.core.verdict.classes] == ["modified"]
     assert facts(workers) == facts(threads)
 
 
 def test_a_file_that_lies_about_its_rows_fails_with_the_same_error(lab: Lab) -> None:
-    attempt, _ = staged(lab, *PARTS, change=lambda file: replace(file, record_count=file.record_count + 1))
+    attempt, _ = stage_parts(lab, *PARTS, change=lambda file: replace(file, record_count=file.record_count + 1))
     threads, workers = lab.both(attempt, lab.without_jvm()[1])
     assert workers.findings
     assert facts(workers) == facts(threads)
 
 
-@pytest.mark.parametrize("storage", ["lab", "copied"])
-def test_bytes_swapped_after_the_freeze_fail_as_they_do_with_threads(
+@pytest.mark.parametrize("storage", ["lab", "copied_lab"])
+def test_bytes_that_are_swapped_after_the_freeze_fail_with_the_same_error(
     request: pytest.FixtureRequest, storage: str
 ) -> None:
     lab: Lab = request.getfixturevalue(storage)
-    attempt, paths = staged(lab, *PARTS)
+    attempt, paths = stage_parts(lab, *PARTS)
     good = paths[1].read_bytes()
     found = []
 
@@ -93,27 +93,27 @@ def test_bytes_swapped_after_the_freeze_fail_as_they_do_with_threads(
     assert facts(found[1]) == facts(found[0])
 
 
-def test_the_steward_makes_the_published_files_of_what_workers_read(copied: Lab) -> None:
-    attempt, _ = staged(copied, *PARTS)
-    _, tools = copied.without_jvm()
-    found = copied.verified(attempt, tools)
+def test_the_steward_makes_copies_of_the_files_that_workers_read(copied_lab: Lab) -> None:
+    attempt, _ = stage_parts(copied_lab, *PARTS)
+    _, tools = copied_lab.without_jvm()
+    found = copied_lab.verified(attempt, tools)
     assert found.core.verdict.passed
     assert {parse_location(each.published_path).local for each in found.core.files.added} == set(
-        copied.bench.copies(attempt)
+        copied_lab.bench.copies(attempt)
     )
 
 
-def test_workers_and_threads_publish_the_same_bytes(copied: Lab) -> None:
-    attempt, _ = staged(copied, *PARTS)
-    _, tools = copied.without_jvm()
-    by_workers = copied.verified(attempt, tools).core.files
-    by_threads = copied.verified(attempt, replace(tools, large=None)).core.files
+def test_workers_and_threads_publish_the_same_bytes(copied_lab: Lab) -> None:
+    attempt, _ = stage_parts(copied_lab, *PARTS)
+    _, tools = copied_lab.without_jvm()
+    by_workers = copied_lab.verified(attempt, tools).core.files
+    by_threads = copied_lab.verified(attempt, replace(tools, large=None)).core.files
     assert by_workers == by_threads
 
 
-def test_a_file_that_was_changed_since_a_worker_read_it_is_not_published(copied: Lab) -> None:
-    attempt, paths = staged(copied, *PARTS)
-    application, tools = copied.without_jvm()
+def test_a_file_that_was_changed_since_a_worker_read_it_is_not_published(copied_lab: Lab) -> None:
+    attempt, paths = stage_parts(copied_lab, *PARTS)
+    application, tools = copied_lab.without_jvm()
     before = application.run
 
     def change_afterwards(job_id: str, common: bytes, tasks: Any) -> Any:
@@ -122,12 +122,12 @@ def test_a_file_that_was_changed_since_a_worker_read_it_is_not_published(copied:
         return reports
 
     application.run = change_afterwards  # type: ignore[method-assign]
-    found = copied.verified(attempt, tools)
+    found = copied_lab.verified(attempt, tools)
     assert not found.core.verdict.passed
     assert [each.code for each in found.findings] == ["file_changed"]
 
 
-def _part(written: int, start: int, length: int) -> bytes:
+def recipe_part(written: int, start: int, length: int) -> bytes:
     return struct.pack("<3Q", written, start, length)
 
 
@@ -135,49 +135,49 @@ def _part(written: int, start: int, length: int) -> bytes:
     "change",
     [
         lambda recipe: recipe[:-1],
-        lambda _: _part(0, 2**40, 1),
+        lambda _: recipe_part(0, 2**40, 1),
         lambda _: b"",
-        lambda recipe: recipe + _part(0, 0, 1),
-        lambda recipe: recipe + _part(0, 4, 64) * 1000,
+        lambda recipe: recipe + recipe_part(0, 0, 1),
+        lambda recipe: recipe + recipe_part(0, 4, 64) * 1000,
     ],
     ids=["cut", "beyond the file", "nothing", "more", "the same bytes again and again"],
 )
-def test_a_recipe_that_does_not_make_the_file_of_its_entry_proves_nothing(
-    copied: Lab, monkeypatch: pytest.MonkeyPatch, change: Any
+def test_a_recipe_that_does_not_make_the_reported_file_gives_no_verdict(
+    copied_lab: Lab, monkeypatch: pytest.MonkeyPatch, change: Any
 ) -> None:
-    """It is a worker's fault, so it is nobody's verdict."""
-    _observe_otherwise(monkeypatch, lambda seen: replace(seen, recipe=change(seen.recipe)))
-    attempt, _ = staged(copied, *PARTS)
-    assert code_of(lambda: copied.verified(attempt, copied.without_jvm()[1])) == "worker_report_malformed"
-    assert copied.bench.cores(attempt) == []
+    """A recipe lists the byte ranges of a published copy. A wrong one is an error of the worker, so no verdict."""
+    change_observations(monkeypatch, lambda seen: replace(seen, recipe=change(seen.recipe)))
+    attempt, _ = stage_parts(copied_lab, *PARTS)
+    assert code_of(lambda: copied_lab.verified(attempt, copied_lab.without_jvm()[1])) == "worker_report_malformed"
+    assert copied_lab.bench.cores(attempt) == []
 
 
 def test_recipes_that_a_report_cannot_hold_are_made_by_the_steward(
-    copied: Lab, monkeypatch: pytest.MonkeyPatch
+    copied_lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A producer decides how many pages a file has, and so how long its recipe is; nothing is published in place."""
-    attempt, _ = staged(copied, *PARTS)
-    _, tools = copied.without_jvm()
-    honest = copied.verified(attempt, tools).core.files
+    """The producer decides how many pages a file has, and so how long its recipe is. Copies are published anyway."""
+    attempt, _ = stage_parts(copied_lab, *PARTS)
+    _, tools = copied_lab.without_jvm()
+    honest = copied_lab.verified(attempt, tools).core.files
     monkeypatch.setattr(report, "RECIPES_MAX_BYTES", 1)
-    found = copied.verified(attempt, tools).core
+    found = copied_lab.verified(attempt, tools).core
     assert found.verdict.passed
     assert found.files == honest
     assert all(each.published_path != each.staged_path for each in found.files.added)
 
 
-def _observe_otherwise(monkeypatch: pytest.MonkeyPatch, change: Callable[[FileObservation], FileObservation]) -> None:
+def change_observations(monkeypatch: pytest.MonkeyPatch, change: Callable[[FileObservation], FileObservation]) -> None:
     whole = observe_staged
 
-    def otherwise(*given: Any) -> Any:
+    def observe_and_change(*given: Any) -> Any:
         seen, sums = whole(*given)
         return change(seen), sums
 
-    monkeypatch.setattr(worker, "observe_staged", otherwise)
+    monkeypatch.setattr(worker, "observe_staged", observe_and_change)
 
 
 def test_a_source_that_is_gone_after_the_freeze_gives_no_verdict(lab: Lab) -> None:
-    attempt, _ = staged(lab, *PARTS)
+    attempt, _ = stage_parts(lab, *PARTS)
     place = parse_location(lab.bench.state("orders", RAW).metadata.location).local / "data" / "1.parquet"
     away = place.with_suffix(".away")
 
@@ -189,15 +189,15 @@ def test_a_source_that_is_gone_after_the_freeze_gives_no_verdict(lab: Lab) -> No
     away.rename(place)
 
 
-def test_nothing_staged_is_judged_like_anything_else(lab: Lab) -> None:
-    attempt, _ = staged(lab)
+def test_an_attempt_without_files_gets_the_same_verdict(lab: Lab) -> None:
+    attempt, _ = stage_parts(lab)
     threads, workers = lab.both(attempt, lab.without_jvm()[1])
     assert [each.value for each in workers.core.verdict.classes] == ["missing"]
     assert facts(workers) == facts(threads)
 
 
-def test_small_chunks_stay_with_threads(lab: Lab) -> None:
-    attempt, _ = staged(lab, *PARTS)
+def test_small_chunks_are_read_by_threads(lab: Lab) -> None:
+    attempt, _ = stage_parts(lab, *PARTS)
     reader = replace(lab.desk.reader, settings=replace(lab.settings, bytes_least=2**40, files_least=7))
     tools = replace(lab.tools, large=reader)
     assert lab.verified(attempt, tools).core.verdict.passed, "six files, and no Spark was started"
@@ -208,8 +208,8 @@ def test_small_chunks_stay_with_threads(lab: Lab) -> None:
         assert not isinstance(found, ThreadReader)
 
 
-def test_what_lies_in_an_object_store_stays_with_threads_however_large_it_is(lab: Lab) -> None:
-    attempt, _ = staged(lab, *PARTS)
+def test_files_in_an_object_store_are_read_by_threads_whatever_their_size(lab: Lab) -> None:
+    attempt, _ = stage_parts(lab, *PARTS)
     reader = replace(lab.desk.reader, settings=replace(lab.settings, bytes_least=1))
     work = lab.work(attempt)
     first, *rest = work.staged
@@ -224,20 +224,20 @@ def test_what_lies_in_an_object_store_stays_with_threads_however_large_it_is(lab
 # Reports
 
 
-class _Meddling(InProcess):
-    """Something between the workers and the Steward."""
+class _TamperingApplication(InProcess):
+    """Changes the reports of the workers before the Steward gets them."""
 
-    def __init__(self, lab: Lab, meddle: Any) -> None:
+    def __init__(self, lab: Lab, tamper: Any) -> None:
         super().__init__(lab.settings)
-        self._meddle = meddle
+        self._tamper = tamper
 
     def run(self, job_id: str, common: bytes, tasks: Any) -> Any:
         refused, sealed = super().run(job_id, common, tasks)
-        return refused, self._meddle(sealed)
+        return refused, self._tamper(sealed)
 
 
 @pytest.mark.parametrize(
-    "meddle",
+    "tamper",
     [
         lambda sealed: [sealed[0][:-1] + bytes([sealed[0][-1] ^ 1]), *sealed[1:]],
         lambda sealed: [sealed[1], sealed[0], *sealed[2:]],
@@ -245,61 +245,63 @@ class _Meddling(InProcess):
     ],
     ids=["changed", "swapped", "missing"],
 )
-def test_a_report_that_was_tampered_with_proves_nothing(lab: Lab, meddle: Any) -> None:
-    attempt, _ = staged(lab, *PARTS)
-    tools = lab.on_spark(_Meddling(lab, meddle))
+def test_a_report_that_was_tampered_with_gives_no_verdict(lab: Lab, tamper: Any) -> None:
+    attempt, _ = stage_parts(lab, *PARTS)
+    tools = lab.on_spark(_TamperingApplication(lab, tamper))
     assert code_of(lambda: lab.verified(attempt, tools), UnavailableError) == "worker_report_forged"
     assert lab.bench.cores(attempt) == []
 
 
-def test_a_report_too_few_proves_nothing(lab: Lab) -> None:
-    attempt, _ = staged(lab, *PARTS)
-    tools = lab.on_spark(_Meddling(lab, lambda sealed: sealed[1:]))
+def test_a_missing_report_gives_no_verdict(lab: Lab) -> None:
+    attempt, _ = stage_parts(lab, *PARTS)
+    tools = lab.on_spark(_TamperingApplication(lab, lambda sealed: sealed[1:]))
     assert code_of(lambda: lab.verified(attempt, tools)) == "worker_report_malformed"
 
 
-def test_a_report_about_fewer_files_than_its_task_has_proves_nothing(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_about_fewer_files_than_its_task_has_gives_no_verdict(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = worker.read_task
 
-    def fewer(*given: Any) -> Any:
+    def read_all_but_one(*given: Any) -> Any:
         found = whole(*given)
         return replace(found, files=found.files[1:])
 
-    monkeypatch.setattr(worker, "read_task", fewer)
-    attempt, _ = staged(lab, *PARTS)
+    monkeypatch.setattr(worker, "read_task", read_all_but_one)
+    attempt, _ = stage_parts(lab, *PARTS)
     assert code_of(lambda: lab.verified(attempt, lab.without_jvm()[1])) == "worker_report_malformed"
 
 
-def test_neither_orders_nor_reports_hold_a_key_or_a_digest(lab: Lab) -> None:
-    attempt, _ = staged(lab, *PARTS)
+def test_neither_tasks_nor_reports_contain_a_key(lab: Lab) -> None:
+    attempt, _ = stage_parts(lab, *PARTS)
     application, tools = lab.without_jvm()
     found = lab.verified(attempt, tools)
     assert found.context is not None
     ((common, tasks),) = application.seen
     travelled = [zlib.decompress(common), *map(zlib.decompress, tasks), *application.answers]
-    assert any(b"town" in each for each in travelled), "what is searched is what travels"
+    assert any(b"town" in each for each in travelled), "the searched bytes are what is sent"
     for name in found.context.projections:
         key = lab.bench.scene.notary.keys.row_hash_key(found.context, name).reveal()
         assert not any(traces(key, each) for each in travelled)
 
 
-# The door
+# The route that gives keys for a handle
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
-    """A handle of a job of its own."""
+class IssuedHandle:
+    """A handle of its own job, and a client that redeems it."""
 
     lab: Lab
     job_id: str
     handle: str
 
     def redeem(self, worker: str = "host:1:a", role: Role = Role.WORKER, domain: str = "*", **other: str) -> Any:
-        """What the door answers to a token of that role."""
+        """Send the handle with a token of this role; returns the response."""
         headers = self.lab.served.headers(role, domain, "somebody")
-        return self.lab.served.http.post("/v1/keys/redeem", json=self.asked(worker) | other, headers=headers)
+        return self.lab.served.http.post("/v1/keys/redeem", json=self.redeem_body(worker) | other, headers=headers)
 
-    def asked(self, worker: str = "host:1:a") -> dict[str, str]:
+    def redeem_body(self, worker: str = "host:1:a") -> dict[str, str]:
         return {"job_id": self.job_id, "handle": self.handle, "worker": worker}
 
     def freeze(self) -> None:
@@ -310,58 +312,58 @@ class Handed:
         self.lab.bench.scene.notary.handles.end(self.job_id)
 
 
-def issued(lab: Lab) -> Handed:
+def issue_handle(lab: Lab) -> IssuedHandle:
     job_id = f"verify:job:{next(_NUMBERS)}"
-    return Handed(lab, job_id, lab.bench.scene.notary.handles.issue(job_id, redemptions=2))
+    return IssuedHandle(lab, job_id, lab.bench.scene.notary.handles.issue(job_id, redemptions=2))
 
 
 @pytest.fixture
-def handed(lab: Lab) -> Handed:
-    """Of a job that is frozen."""
-    made = issued(lab)
-    made.freeze()
-    return made
+def handle(lab: Lab) -> IssuedHandle:
+    """A handle whose job is frozen."""
+    handle = issue_handle(lab)
+    handle.freeze()
+    return handle
 
 
 @pytest.mark.parametrize("role", [role for role in Role if role is not Role.WORKER])
-def test_a_token_of_any_other_role_gets_no_keys_for_a_good_handle(handed: Handed, role: Role) -> None:
-    assert refusal(handed.redeem(role=role)) == (403, "role_wrong")
-    assert handed.redeem().status_code == 200, "the handle itself was good"
+def test_a_token_of_any_other_role_gets_no_keys_for_a_good_handle(handle: IssuedHandle, role: Role) -> None:
+    assert refusal(handle.redeem(role=role)) == (403, "role_wrong")
+    assert handle.redeem().status_code == 200, "the handle itself was good"
 
 
-def test_an_attempts_own_token_gets_no_keys(lab: Lab, handed: Handed) -> None:
+def test_an_attempts_own_token_gets_no_keys(lab: Lab, handle: IssuedHandle) -> None:
     attempt = lab.bench.attempt(f"work-{next(_NUMBERS)}")
     access = lab.bench.scene.notary.access
     token, _ = attempt_token(access, lab.bench.scene.grant(Role.PRODUCER, "sales"), attempt.attempt_id)
     headers = {"authorization": f"Bearer {token.reveal()}"}
-    answer = lab.served.http.post("/v1/keys/redeem", json=handed.asked(), headers=headers)
+    answer = lab.served.http.post("/v1/keys/redeem", json=handle.redeem_body(), headers=headers)
     assert refusal(answer) == (403, "role_wrong")
 
 
-def test_a_worker_without_a_handle_of_the_job_gets_no_keys(handed: Handed) -> None:
-    assert refusal(handed.redeem(handle="ab" * 16)) == (403, "handle_unknown")
-    assert refusal(handed.redeem(job_id="verify:other:0")) == (403, "handle_wrong_job")
-    assert refusal(handed.redeem(domain="sales")) == (403, "domain_wrong")
+def test_a_worker_without_a_handle_of_the_job_gets_no_keys(handle: IssuedHandle) -> None:
+    assert refusal(handle.redeem(handle="ab" * 16)) == (403, "handle_unknown")
+    assert refusal(handle.redeem(job_id="verify:other:0")) == (403, "handle_wrong_job")
+    assert refusal(handle.redeem(domain="sales")) == (403, "domain_wrong")
 
 
-def test_a_worker_redeems_once_under_its_name_and_the_handle_has_a_bound(handed: Handed) -> None:
-    first = handed.redeem("host:1:a")
+def test_a_worker_redeems_a_handle_once_and_only_a_limited_number_of_workers_do(handle: IssuedHandle) -> None:
+    first = handle.redeem("host:1:a")
     assert set(first.json()) == {"epoch", "keys"}
-    assert refusal(handed.redeem("host:1:a")) == (403, "handle_redeemed")
-    assert handed.redeem("host:2:b").json() == first.json()
-    assert refusal(handed.redeem("host:3:c")) == (403, "handle_exhausted")
+    assert refusal(handle.redeem("host:1:a")) == (403, "handle_redeemed")
+    assert handle.redeem("host:2:b").json() == first.json()
+    assert refusal(handle.redeem("host:3:c")) == (403, "handle_exhausted")
 
 
-def test_no_keys_before_the_freeze_and_none_after_the_end(lab: Lab) -> None:
-    made = issued(lab)
-    assert refusal(made.redeem()) == (403, "handle_not_frozen")
-    made.freeze()
-    made.end()
-    assert refusal(made.redeem()) == (403, "handle_ended")
+def test_a_handle_gives_no_keys_before_the_freeze_and_after_the_end_of_its_job(lab: Lab) -> None:
+    handle = issue_handle(lab)
+    assert refusal(handle.redeem()) == (403, "handle_not_frozen")
+    handle.freeze()
+    handle.end()
+    assert refusal(handle.redeem()) == (403, "handle_ended")
 
 
-def test_a_job_that_is_over_leaves_no_handle_that_opens(lab: Lab) -> None:
-    attempt, _ = staged(lab, *PARTS)
+def test_the_handle_of_a_finished_job_gives_no_keys(lab: Lab) -> None:
+    attempt, _ = stage_parts(lab, *PARTS)
     application, tools = lab.without_jvm()
     lab.verified(attempt, tools)
     ((common, tasks),) = application.seen
@@ -370,15 +372,15 @@ def test_a_job_that_is_over_leaves_no_handle_that_opens(lab: Lab) -> None:
     assert not any(sealed)
 
 
-@pytest.mark.parametrize(("role", "told"), [(Role.PRODUCER, "role_wrong"), (None, "token_file_invalid")])
+@pytest.mark.parametrize(("role", "reason"), [(Role.PRODUCER, "role_wrong"), (None, "token_file_invalid")])
 def test_workers_with_a_wrong_token_are_reported_to_the_operator(
-    lab: Lab, tmp_path: Path, role: Role | None, told: str
+    lab: Lab, tmp_path: Path, role: Role | None, reason: str
 ) -> None:
     path = tmp_path / "token"
     if role is not None:
         path.touch(0o600)
         path.write_text(lab.served.stand.token(role, "sales", "job")[0])
-    attempt, _ = staged(lab, *PARTS)
+    attempt, _ = stage_parts(lab, *PARTS)
     _, tools = lab.without_jvm()
     reader = lab.desk.reader
     assert tools.large is not None
@@ -388,28 +390,28 @@ def test_workers_with_a_wrong_token_are_reported_to_the_operator(
 
     with pytest.raises(UnavailableError) as caught:
         lab.verified(attempt, replace(tools, large=replace(tools.large, endpoint_of=endpoint)))  # type: ignore[type-var]
-    assert (caught.value.reason, caught.value.got) == ("spark_worker_refused", told)
+    assert (caught.value.reason, caught.value.got) == ("spark_worker_refused", reason)
 
 
-def test_a_worker_reads_no_token_that_others_can_read(lab: Lab) -> None:
-    attempt, _ = staged(lab, *PARTS)
+def test_a_worker_refuses_a_token_file_that_others_can_read(lab: Lab) -> None:
+    attempt, _ = stage_parts(lab, *PARTS)
     application, tools = lab.without_jvm()
     before = application.run
 
-    def opened(job_id: str, common: bytes, tasks: Any) -> Any:
+    def open_token_file_and_run(job_id: str, common: bytes, tasks: Any) -> Any:
         (lab.settings.scratch / "worker.token").chmod(0o644)
         return before(job_id, common, tasks)
 
-    application.run = opened  # type: ignore[method-assign]
+    application.run = open_token_file_and_run  # type: ignore[method-assign]
     with pytest.raises(UnavailableError) as caught:
         lab.verified(attempt, tools)
     (lab.settings.scratch / "worker.token").chmod(0o600)
     assert caught.value.got == "token_file_mode"
 
 
-def test_the_token_of_local_workers_ends_with_the_steward(tmp_path: Path) -> None:
+def test_the_token_of_local_workers_is_removed_and_revoked_at_the_end(tmp_path: Path) -> None:
     with lab_at(tmp_path, source=SOURCE) as lab:
-        attempt, _ = staged(lab, *PARTS)
+        attempt, _ = stage_parts(lab, *PARTS)
         lab.verified(attempt, lab.without_jvm()[1])
         file = lab.settings.scratch / "worker.token"
         assert file.stat().st_mode & 0o777 == 0o600
@@ -419,9 +421,9 @@ def test_the_token_of_local_workers_ends_with_the_steward(tmp_path: Path) -> Non
         assert grant.revoked_micros is not None
 
 
-def test_the_whole_path_is_published_from_what_workers_saw(lab: Lab) -> None:
+def test_an_attempt_that_workers_verified_is_published(lab: Lab) -> None:
     bench: Bench = lab.bench
-    attempt, _ = staged(lab, *PARTS)
+    attempt, _ = stage_parts(lab, *PARTS)
     bench.verification = bench.verifying(tools=lab.without_jvm()[1])
     assert bench.verify(attempt).verdict.passed
     bench.publish(attempt)

@@ -1,4 +1,4 @@
-"""What the gate reads again is on the disk before its proof is signed: a proved attempt may wait for other chunks."""
+"""Staged files that the gate needs are synced before the proof: a proved attempt may wait for other chunks."""
 
 from __future__ import annotations
 

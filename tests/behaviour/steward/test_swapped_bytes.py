@@ -25,7 +25,7 @@ from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState
 from tests.support import fault
 from tests.support.audit.crafted_history import Local, codes
-from tests.support.audit.published_history import gathered
+from tests.support.audit.published_history import gather_evidence
 from tests.support.lake.scans import table_of
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.notary import LOG_ORIGIN
@@ -104,7 +104,7 @@ class Swapped:
         """What an auditor finds."""
         line = self.goods.line
         line.served.stand.time.pass_by(SECOND)
-        evidence = gathered(line.notary, line.scene.grant(Role.AUDITOR, "sales"), self.name)
+        evidence = gather_evidence(line.notary, line.scene.grant(Role.AUDITOR, "sales"), self.name)
         judge = AuditTrust(line.notary.trust.current(), LOG_ORIGIN, line.scene.now)
         report = audit(evidence, Local(), judge, data_files=files() if rehash else None)
         assert report.holds is not bool(codes(report))

@@ -7,7 +7,16 @@ from pathlib import Path
 
 from pvdm.client import Retries
 from tests.support.steward.http import served
-from tests.support.steward.load import Plan, callers, found_wrong, logged, running, sent, sent_by_clients, write_config
+from tests.support.steward.load import (
+    Plan,
+    callers,
+    find_errors,
+    logged,
+    running,
+    send_by_typed_clients,
+    send_requests,
+    write_config,
+)
 from tests.support.steward.notary import stand_at
 
 LIMITED = ((429, "rate_limited"), (429, "too_many_requests_at_once"))
@@ -19,12 +28,12 @@ def test_two_hundred_clients_are_served_and_nothing_is_lost_or_doubled(tmp_path:
         identities = callers(stand, 20)
         with running(write_config(stand)) as urls:
             plan = Plan(urls, identities, proof.statement_id, requests=3)
-            told = sent(plan)
+            told = send_requests(plan)
         assert told.total == plan.clients * plan.requests
         assert told.beside((200, ""), *LIMITED) == {}
         assert told.share(200) >= 0.95, told.statuses
         assert min(len(told.drawn), len(told.attested)) > 50
-        assert found_wrong(stand, [told]) == []
+        assert find_errors(stand, [told]) == []
 
 
 def test_a_client_above_its_rate_is_served_after_the_retry_time(tmp_path: Path) -> None:
@@ -34,16 +43,16 @@ def test_a_client_above_its_rate_is_served_after_the_retry_time(tmp_path: Path) 
         config = write_config(stand, rate_per_second=10, burst=10)
         with running(config) as urls:
             kinds = ("identity", "challenge", "challenge")
-            hasty = sent(Plan(urls, identities[:1], proof.statement_id, requests=2, seed=2, kinds=kinds))
+            hasty = send_requests(Plan(urls, identities[:1], proof.statement_id, requests=2, seed=2, kinds=kinds))
             refused = logged(config, 429)
             plan = Plan(urls, identities[1:], proof.statement_id, requests=1, seed=3)
-            patient = sent_by_clients(plan, Retries(tries=30))
+            patient = send_by_typed_clients(plan, Retries(tries=30))
             refused_meanwhile = logged(config, 429) - refused
         assert hasty.beside((200, ""), *LIMITED) == {}
         assert hasty.share(429) > 0, hasty.statuses
         assert refused_meanwhile > 0
         assert patient.statuses == {("both", 200, ""): 200}
-        assert found_wrong(stand, [hasty, patient]) == []
+        assert find_errors(stand, [hasty, patient]) == []
 
 
 def test_a_small_answer_is_not_held_back(tmp_path: Path) -> None:

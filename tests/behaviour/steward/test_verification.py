@@ -25,7 +25,7 @@ from pvdm.steward.work.opened import decode_refusal
 from pvdm.trust.keys.context import AttemptContext
 from pvdm.verify.fetch import Fetched, Files, HashedFile
 from tests.support import fault
-from tests.support.verify.attempts import RAW, ROWS, SALES, Bench, Row, altered, bench_at, write
+from tests.support.verify.attempts import RAW, ROWS, SALES, Bench, Row, bench_at, with_changed_row, write
 
 pytest.importorskip("pvdm_kernel")
 
@@ -96,11 +96,11 @@ CLASSES: list[tuple[str, Sequence[Sequence[Row]], tuple[str, ...]]] = [
     ("one-twice", [[*ROWS, ROWS[7]]], ("duplicated",)),
     ("twice", [ROWS, ROWS], ("duplicated",)),
     ("three-times", [ROWS, [*ROWS, *ROWS]], ("duplicated",)),
-    ("amount", [altered(ROWS, 5, amount=17.0)], ("modified",)),
-    ("key", [altered(ROWS, 5, id=500)], ("added", "missing")),
+    ("amount", [with_changed_row(ROWS, 5, amount=17.0)], ("modified",)),
+    ("key", [with_changed_row(ROWS, 5, id=500)], ("added", "missing")),
     (
         "everything",
-        [[*altered(ROWS[:90], 5, amount=17.0), ROWS[7], (1_000, "new", None)]],
+        [[*with_changed_row(ROWS[:90], 5, amount=17.0), ROWS[7], (1_000, "new", None)]],
         ("added", "duplicated", "missing", "modified"),
     ),
     ("replaced", [[*ROWS[:99], (777, "other", None)]], ("added", "missing")),
@@ -242,19 +242,19 @@ def meddled(bench: Bench, name: str, after_freeze: Any = nothing, after_fetch: A
 
 def test_bytes_that_were_swapped_before_the_freeze_are_judged_as_they_are(shared: Bench) -> None:
     attempt, (path,) = shared.staged(ROWS, workload_id="before-freeze")
-    write(path, altered(ROWS, 0, amount=9.0))
+    write(path, with_changed_row(ROWS, 0, amount=9.0))
     assert "modified" in shared.classes(attempt)
 
 
 def test_bytes_that_are_swapped_between_freeze_and_digest_are_physical(shared: Bench) -> None:
-    core = meddled(shared, "between", rewritten(altered(ROWS, 0, amount=9.0)))
+    core = meddled(shared, "between", rewritten(with_changed_row(ROWS, 0, amount=9.0)))
     assert [each.value for each in core.verdict.classes] == ["physical"]
     assert core.rows.staged is None
 
 
 def test_bytes_that_are_good_only_while_they_are_digested_do_not_pass(tmp_path: Path) -> None:
     """Bad bytes are frozen, good ones lie there for the digest, bad ones again for the publication."""
-    bad = altered(ROWS, 0, amount=9.0)
+    bad = with_changed_row(ROWS, 0, amount=9.0)
     with bench_at(tmp_path) as bench:
         attempt, (path,) = bench.staged(ROWS)
         write(path, bad)
@@ -265,7 +265,7 @@ def test_bytes_that_are_good_only_while_they_are_digested_do_not_pass(tmp_path: 
 
 
 def test_bytes_that_are_swapped_after_the_digest_are_not_those_that_the_proof_binds(shared: Bench) -> None:
-    core = meddled(shared, "after", nothing, rewritten(altered(ROWS, 0, amount=9.0)))
+    core = meddled(shared, "after", nothing, rewritten(with_changed_row(ROWS, 0, amount=9.0)))
     assert core.verdict.passed
     assert Files().hash(core.files.added[0].published_path).sha256 != core.files.added[0].published_sha256
 
@@ -353,7 +353,7 @@ def test_copied_storage_publishes_the_stewards_own_copies(tmp_path: Path) -> Non
 def test_copies_are_made_of_the_bytes_that_were_digested(tmp_path: Path) -> None:
     """Whatever lies in the place of a file afterwards, the copy has what the digest saw."""
     with bench_at(tmp_path, storage="copied") as bench:
-        core = meddled(bench, "work", nothing, rewritten(altered(ROWS, 0, amount=9.0)))
+        core = meddled(bench, "work", nothing, rewritten(with_changed_row(ROWS, 0, amount=9.0)))
         assert core.verdict.passed
         assert Files().hash(core.files.added[0].published_path).sha256 == core.files.added[0].published_sha256
 
@@ -454,7 +454,7 @@ def test_a_second_verification_draws_its_own_nonce_and_has_its_own_proof(bench: 
     cores = {core.attempt.nonce for core in bench.cores(attempt)}
     assert cores == {first.attempt.nonce, "ab" * 16}
     with notary.ledger.read() as unit:
-        held = nonces.find_held(unit, attempt.attempt_id)
+        held = nonces.find_current(unit, attempt.attempt_id)
     assert held is not None
     assert held.nonce == "ab" * 16
 

@@ -43,7 +43,7 @@ def test_a_verification_that_was_stopped_many_times_goes_on(bench: Bench, before
     attempt, _ = bench.staged(ROWS, workload_id=f"stopped-{before}")
     handles = bench.scene.notary.handles
     with bench.scene.notary.ledger.read() as unit:
-        held = nonces.find_held(unit, attempt.attempt_id)
+        held = nonces.find_current(unit, attempt.attempt_id)
     assert held is not None
     names = [f"verify:{held.nonce}:{run}" for run in range(before)]
     left = [handles.issue(name, redemptions=1) for name in names]

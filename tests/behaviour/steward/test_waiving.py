@@ -29,12 +29,12 @@ from pvdm.steward.cleanup.vault import VaultSweep
 from pvdm.steward.pipeline.break_glass import OverrideStaging
 from pvdm.steward.record.proofs import RecordedProof
 from tests.support.steward.notary import override_of, signed_override
-from tests.support.verify.attempts import ROWS, Bench, Row, altered, bench_at, write
+from tests.support.verify.attempts import ROWS, Bench, Row, bench_at, with_changed_row, write
 from tools.proof_kit import SECOND
 
 pytest.importorskip("pvdm_kernel")
 
-WRONG = altered(ROWS, 5, amount=17.0)
+WRONG = with_changed_row(ROWS, 5, amount=17.0)
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_an_override_waives_no_other_bytes(bench: Bench) -> None:
     attempt, core = failed(bench)
     waived(bench, attempt, core)
     second = bench.attempt(reason="other bytes")
-    bench.stage(second, altered(ROWS, 6, amount=17.0))
+    bench.stage(second, with_changed_row(ROWS, 6, amount=17.0))
     bench.verify(bench.hand_in(second))
     assert bench.now(second).state is AttemptState.VERIFICATION_FAILED
 
@@ -90,7 +90,7 @@ def test_bytes_that_are_swapped_after_they_came_back_are_not_waived(bench: Bench
     attempt, core = failed(bench)
     brought = bench.stage_override(waived(bench, attempt, core))
     (path,) = (parse_location(brought.prefix).local / "data").iterdir()
-    write(path, altered(ROWS, 6, amount=17.0))
+    write(path, with_changed_row(ROWS, 6, amount=17.0))
     bench.verify(brought)
     assert bench.now(brought).state is AttemptState.VERIFICATION_FAILED
 

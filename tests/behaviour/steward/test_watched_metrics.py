@@ -172,7 +172,7 @@ def test_the_vault_is_counted_by_kind_with_the_oldest_file_in_quarantine(tmp_pat
     found = VaultUsage(vault).count()
     assert dict(found.files) == {VaultKind.METADATA: 1, VaultKind.DATA: 1, VaultKind.QUARANTINE: 2}
     assert dict(found.size_bytes) == {VaultKind.METADATA: 4, VaultKind.DATA: 8, VaultKind.QUARANTINE: 5}
-    assert (found.oldest_seconds, found.whole) == (1_000, True)
+    assert (found.oldest_modified_at, found.whole) == (1_000, True)
 
 
 def test_a_count_of_the_vault_stops_at_its_limit_and_says_so(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def store() -> Iterator[S3Store]:
     [
         (lambda store: list(store.walk(FOLDER)), "returns the same page twice"),
         (lambda store: store.versions(FOLDER), "returns the same page twice"),
-        (lambda store: store.abort_uploads(FOLDER), "lists uploads that were ended"),
+        (lambda store: store.abort_uploads(FOLDER), "still lists aborted uploads"),
     ],
     ids=["objects", "versions", "uploads"],
 )

@@ -23,7 +23,7 @@ from pvdm.trust.log.fsck import fsck
 from pvdm.trust.log.note import NoteKey
 from pvdm.trust.log.outside import FileOutsideCheckpoint, acknowledge
 from tests.support.ledger.databases import memory_folder
-from tests.support.ledger.log_storage import KEY, ORIGIN, entries, entry, filled
+from tests.support.ledger.log_storage import KEY, ORIGIN, entries, entry, filled_log
 from tests.support.steward.notary import LOG_ORIGIN, stand_at
 from tests.support.steward.restore import Scene
 from tests.support.stores.s3_server import S3Server
@@ -40,14 +40,14 @@ def outside_at(path: ObjectPath) -> FileOutsideCheckpoint:
 
 
 def test_what_is_stored_is_loaded_by_the_next_process(newest: ObjectPath) -> None:
-    _, log = filled(5)
+    _, log = filled_log(5)
     assert outside_at(newest).load() is None
     outside_at(newest).store(log.checkpoint())
     assert outside_at(newest).load() == log.checkpoint()
 
 
 def test_a_smaller_checkpoint_never_replaces_a_larger_one(newest: ObjectPath) -> None:
-    _, log = filled(5)
+    _, log = filled_log(5)
     small = log.checkpoint()
     log.append(entries(5, 9))
     outside_at(newest).store(log.checkpoint())
@@ -60,7 +60,7 @@ def test_who_is_overtaken_between_look_and_write_looks_again(
     newest: ObjectPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a lock, what was seen is what is replaced: the shorter log is refused, and the longer one stays."""
-    _, log = filled(5)
+    _, log = filled_log(5)
     outside_at(newest).store(log.checkpoint())
     log.append(entries(5, 6))
     slower, swap = log.checkpoint(), ObjectPath.swap
@@ -81,7 +81,7 @@ def test_who_is_overtaken_between_look_and_write_looks_again(
 
 
 def test_many_who_store_at_once_leave_the_longest(newest: ObjectPath) -> None:
-    storage, log = filled(3)
+    storage, log = filled_log(3)
     outside_at(newest).store(log.checkpoint())
     wanted = [log.append([entry(at)]) for at in range(3, 9)]
     failures: list[Exception] = []
@@ -112,7 +112,7 @@ def test_a_bucket_that_is_not_there_does_not_look_like_a_first_start(s3_server: 
 
 
 def test_an_export_that_was_overtaken_leaves_the_longer_checkpoint(newest: ObjectPath) -> None:
-    storage, log = filled(5)
+    storage, log = filled_log(5)
     folder = newest.parent / "tiles"
     shorter = storage.copy()
     export(storage, folder)

@@ -26,7 +26,7 @@ from pvdm.verify.fetch import Files
 from tests.behaviour.stores.conftest import Lake
 from tests.support import fault
 from tests.support.audit.crafted_history import codes
-from tests.support.audit.published_history import gathered
+from tests.support.audit.published_history import gather_evidence
 from tests.support.steward.notary import LOG_ORIGIN
 from tests.support.steward.pipeline import ROWS, Row, contract
 from tests.support.stores.s3_server import REGION, S3Server
@@ -43,15 +43,15 @@ class Reading:
     def __init__(self, lake: Lake) -> None:
         self.files = Files(lake.line.notary.audits._files.stores)
 
-    def read(self, _snapshot_id: int, location: str, /, *, most: int) -> bytes:
-        return self.files.read(location, most=most)
+    def read(self, _snapshot_id: int, location: str, /, *, max_bytes: int) -> bytes:
+        return self.files.read(location, max_bytes=max_bytes)
 
 
 def found_by_audit(lake: Lake) -> set[str]:
     """What an auditor finds who reads every byte again."""
     line = lake.line
     line.served.stand.time.pass_by(SECOND)
-    evidence = gathered(line.notary, line.scene.grant(Role.AUDITOR, "sales"), "orders")
+    evidence = gather_evidence(line.notary, line.scene.grant(Role.AUDITOR, "sales"), "orders")
     judge = AuditTrust(line.notary.trust.current(), LOG_ORIGIN, line.scene.now)
     reading = Reading(lake)
     return codes(audit(evidence, reading, judge, data_files=reading.files))

@@ -96,7 +96,7 @@ def test_a_store_that_answers_again_is_found_after_the_rest(
     proxy.silent = True
     store = S3Store(settings)
     failed(store, bucket)
-    proxy.speak()
+    proxy.resume()
     monkeypatch.setattr(circuit_breaker, "OPEN_SECONDS", 0)
     with pytest.raises(FileNotFoundError):
         store.facts(parse_location(f"{bucket.root}/any"))
@@ -157,13 +157,13 @@ def test_a_job_that_meets_the_silent_store_waits_and_ends_well_when_it_answers(
     proxy.silent = True
     jobs.start()
     ends = time.monotonic() + SECONDS
-    while not any(job.state is JobState.WAITING for job in jobs.listed()):
+    while not any(job.state is JobState.WAITING for job in jobs.list_jobs()):
         assert time.monotonic() < ends
         time.sleep(0.05)
-    problem = next(job.error for job in jobs.listed() if job.state is JobState.WAITING)
+    problem = next(job.error for job in jobs.list_jobs() if job.state is JobState.WAITING)
     assert problem is not None
     assert lake.bucket.name in str(problem.to_json())
-    proxy.speak()
+    proxy.resume()
     found = producer.await_attempt(attempt.attempt_id, seconds=SECONDS)
     assert found.state is AttemptState.COMMITTED
 
@@ -197,7 +197,7 @@ def test_whether_the_store_answers_is_asked_at_most_every_few_seconds_and_tells_
             answering.require()
     assert proxy.connections == 1
     failed(S3Store(settings), bucket)
-    proxy.speak()
+    proxy.resume()
     now[0] += 10
     answering.require()
     with pytest.raises(FileNotFoundError):  # without the rest: the check has heard an answer

@@ -185,10 +185,10 @@ def test_a_workload_is_not_opened_where_sessions_are_vended_no_more(house: House
     line = house.lake.line
     line.protect(contract("storage: copied", SPARK))
     reader = house.desk.extraction
-    line.notary.workloads.extracts = replace(reader, access=StoreAccess(line.notary.config.s3))
+    line.notary.workloads.spark_extraction = replace(reader, access=StoreAccess(line.notary.config.s3))
     with line.client() as producer:
         assert _refused(producer) == "extraction_store_unreachable"
-        line.notary.workloads.extracts = reader
+        line.notary.workloads.spark_extraction = reader
         producer.open_workload("late", "sales.orders", {})
 
 

@@ -193,11 +193,11 @@ def test_a_reading_that_breaks_goes_on_where_it_broke(
     store.put(bucket.child("a"), b"0123456789", NONE)
     broken, inner = [1], store._read_piece
 
-    def piece(place: Location, answer: Any, most: int | None = None) -> bytes:
+    def piece(place: Location, answer: Any, max_bytes: int | None = None) -> bytes:
         if broken and "ContentRange" not in answer and answer["Body"].tell() == 4:
             broken.pop()
             raise OSError("broken")
-        return inner(place, answer, most)
+        return inner(place, answer, max_bytes)
 
     monkeypatch.setattr(store, "_read_piece", piece)
     assert b"".join(store.start_reading(bucket.child("a")).pieces) == b"0123456789"
@@ -212,11 +212,11 @@ def test_a_file_that_was_replaced_while_it_was_read_is_not_read_as_two_halves(
     store.put(bucket.child("a"), b"0123456789", NONE)
     inner = store._read_piece
 
-    def piece(place: Location, answer: Any, most: int | None = None) -> bytes:
+    def piece(place: Location, answer: Any, max_bytes: int | None = None) -> bytes:
         if answer["Body"].tell() == 4:
             s3_server.store.put(bucket.child("a"), b"abcdefghij", NONE)
             raise OSError("broken")
-        return inner(place, answer, most)
+        return inner(place, answer, max_bytes)
 
     monkeypatch.setattr(store, "_read_piece", piece)
     with pytest.raises(OSError, match=r"Precondition|412"):
@@ -269,12 +269,12 @@ def test_secrets_stand_in_no_log_and_no_words(
 def test_who_is_refused_hears_that_the_store_is_not_to_be_had(s3_server: S3Server, bucket: Location) -> None:
     stranger = replace(s3_server.steward, credentials=S3Credentials("AKIAX", Secret(b"x")), tries=1)
     place = str(bucket.child("a"))
-    assert code_of(lambda: Files(Stores(stranger)).read(place, most=1), UnavailableError) == "file_unreadable"
+    assert code_of(lambda: Files(Stores(stranger)).read(place, max_bytes=1), UnavailableError) == "file_unreadable"
 
 
 def test_an_object_that_is_not_there_is_a_fact_about_it(stores: Stores, bucket: Location) -> None:
     place = str(bucket.child("a"))
-    assert code_of(lambda: Files(stores).read(place, most=1), VerificationError) == "file_missing"
+    assert code_of(lambda: Files(stores).read(place, max_bytes=1), VerificationError) == "file_missing"
 
 
 @pytest.mark.parametrize("text", ["s3://lake/a//b", "s3://lake//a", "s3://lake/a//", "s3://user:key@lake/a"])
@@ -283,7 +283,7 @@ def test_a_key_with_empty_parts_is_another_object_and_is_refused(text: str) -> N
 
 
 def test_a_store_that_is_not_configured_is_named() -> None:
-    assert code_of(lambda: Files().read("s3://lake/a", most=1)) == "store_not_configured"
+    assert code_of(lambda: Files().read("s3://lake/a", max_bytes=1)) == "store_not_configured"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.catalog.upstream import BEFORE, There, house_over, there_at, upstream_at
+from tests.support.catalog.upstream import BEFORE, Upstream, house_over, there_at, upstream_at
 from tests.support.gate.protected_tables import House
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.http import Served
@@ -22,13 +22,13 @@ def upstream() -> Iterator[Served]:
 
 
 @pytest.fixture
-def there(upstream: Served) -> Iterator[There]:
+def there(upstream: Served) -> Iterator[Upstream]:
     with there_at(upstream, f"sales_{next(_NUMBERS)}") as found:
         yield found
 
 
 @pytest.fixture
-def house(there: There) -> Iterator[House]:
+def house(there: Upstream) -> Iterator[House]:
     with memory_folder() as folder, house_over(folder, there) as made:
         made.table(rows=BEFORE)
         yield made

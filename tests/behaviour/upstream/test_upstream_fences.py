@@ -14,16 +14,16 @@ from pvdm.model.states import AttemptState
 from tests.behaviour.upstream.test_upstream_publishing import CrashError, disposal, settle, state_of
 from tests.behaviour.upstream.test_upstream_serving import commit, refused, shown_to, to_main
 from tests.support import fault
-from tests.support.catalog.upstream import NEW, There, code_of, publish
+from tests.support.catalog.upstream import NEW, Upstream, code_of, publish
 from tests.support.gate.protected_tables import House
-from tests.support.servers.fault_proxy import held
+from tests.support.servers.fault_proxy import hold_request
 
 Doc = dict[str, Any]
 
 
-def fenced_off(house: House, there: There, attempt: Attempt) -> str:
+def fenced_off(house: House, there: Upstream, attempt: Attempt) -> str:
     """A publication whose request is held up on its way, and that was given up meanwhile."""
-    there.proxy.plan.append(held)
+    there.proxy.plan.append(hold_request)
     with fault.armed("upstream.after_swap", fault.Raise(CrashError())), pytest.raises(CrashError):
         publish(house, attempt)
     settle(house)
@@ -31,7 +31,7 @@ def fenced_off(house: House, there: There, attempt: Attempt) -> str:
     return fence
 
 
-def changes(there: There, fence: str) -> dict[str, list[Doc]]:
+def changes(there: Upstream, fence: str) -> dict[str, list[Doc]]:
     refs = there.found().metadata.refs
     other = next(ref.snapshot_id for ref in refs.values() if ref.snapshot_id != refs[fence].snapshot_id)
     move = {"action": "set-snapshot-ref", "ref-name": fence, "type": "branch", "snapshot-id": other}
@@ -43,7 +43,7 @@ def changes(there: There, fence: str) -> dict[str, list[Doc]]:
     }
 
 
-def test_nobody_else_touches_a_fence_through_us(house: House, there: There) -> None:
+def test_nobody_else_touches_a_fence_through_us(house: House, there: Upstream) -> None:
     attempt = house.proved("w", NEW)
     fence = fenced_off(house, there, attempt)
     for what, updates in changes(there, fence).items():
@@ -54,7 +54,7 @@ def test_nobody_else_touches_a_fence_through_us(house: House, there: There) -> N
     assert state_of(house, attempt) == ("COMMITTED", [1, 2, 3, 4], ["DONE", "RELEASED"], 1)
 
 
-def test_a_fence_stands_when_the_table_is_protected_no_longer(house: House, there: There) -> None:
+def test_a_fence_stands_when_the_table_is_protected_no_longer(house: House, there: Upstream) -> None:
     attempt = house.proved("w", NEW)
     fence = fenced_off(house, there, attempt)
     said = house.scene.protection(contract=house.contracts["orders"], action=ProtectionAction.UNPROTECT)
@@ -63,10 +63,10 @@ def test_a_fence_stands_when_the_table_is_protected_no_longer(house: House, ther
     assert there.proxy.deliver() == [409]
 
 
-def test_a_fence_does_not_go_with_the_snapshot_that_it_holds(house: House, there: There) -> None:
+def test_a_fence_does_not_go_with_the_snapshot_that_it_holds(house: House, there: Upstream) -> None:
     house.table("empty")
     attempt = house.proved("w", NEW, name="empty")
-    there.proxy.plan.append(held)
+    there.proxy.plan.append(hold_request)
     with fault.armed("upstream.after_swap", fault.Raise(CrashError())), pytest.raises(CrashError):
         publish(house, attempt)
     settle(house)
@@ -76,7 +76,7 @@ def test_a_fence_does_not_go_with_the_snapshot_that_it_holds(house: House, there
 
 
 def test_what_arrives_after_a_fence_was_taken_down_at_the_upstream_is_not_shown_to_consumers(
-    house: House, there: There
+    house: House, there: Upstream
 ) -> None:
     attempt = house.proved("w", NEW)
     base = there.found().metadata.current_snapshot_id
@@ -92,7 +92,7 @@ def test_what_arrives_after_a_fence_was_taken_down_at_the_upstream_is_not_shown_
     assert shown_to(house, Role.CONSUMER)["metadata"]["snapshots"]
 
 
-def test_the_branch_of_an_attempt_never_comes_again_and_so_no_late_publication(house: House, there: There) -> None:
+def test_the_branch_of_an_attempt_never_comes_again_and_so_no_late_publication(house: House, there: Upstream) -> None:
     attempt = house.proved("w", NEW)
     head = there.found().metadata.refs[attempt.branch].snapshot_id
     staged = there.found().metadata.snapshot(head)
@@ -119,9 +119,9 @@ def test_the_branch_of_an_attempt_never_comes_again_and_so_no_late_publication(h
     assert house.rows() == [1, 2]
 
 
-def test_nobody_takes_the_id_of_a_publication_that_is_not_settled(house: House, there: There) -> None:
+def test_nobody_takes_the_id_of_a_publication_that_is_not_settled(house: House, there: Upstream) -> None:
     attempt = house.proved("w", NEW)
-    there.proxy.plan.append(held)
+    there.proxy.plan.append(hold_request)
     with fault.armed("upstream.after_swap", fault.Raise(CrashError())), pytest.raises(CrashError):
         publish(house, attempt)
     with house.notary.ledger.read() as unit:

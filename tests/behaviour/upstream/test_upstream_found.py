@@ -11,7 +11,7 @@ from pvdm.errors import PvdmError
 from pvdm.lake.format.manifest.entry import ManifestContent
 from pvdm.lake.read.entries import listed_manifests
 from pvdm.model.statements.migration import ProtectionAction
-from tests.support.catalog.upstream import NEW, There, code_of, publish
+from tests.support.catalog.upstream import NEW, Upstream, code_of, publish
 from tests.support.gate.protected_tables import House, contract
 from tests.support.lake.found_manifests import (
     LIST_FIELDS,
@@ -24,7 +24,7 @@ from tests.support.lake.found_manifests import (
 )
 
 
-def fresh(house: House, there: There, *manifests: Planted, **more: Any) -> list[str]:
+def fresh(house: House, there: Upstream, *manifests: Planted, **more: Any) -> list[str]:
     """Another snapshot of `main` at the upstream, while nothing protects the table."""
 
     def commit(updates: list[Any]) -> None:
@@ -45,7 +45,7 @@ def protect(house: House) -> str:
 
 
 @pytest.mark.parametrize("by_list", [False, True], ids=["entry", "list"])
-def test_an_upstreams_table_with_a_delete_ahead_is_not_protected(house: House, there: There, by_list: bool) -> None:
+def test_an_upstreams_table_with_a_delete_ahead_is_not_protected(house: House, there: Upstream, by_list: bool) -> None:
     number = there.found().metadata.next_sequence_number
     listed = {LIST_FIELDS["sequence"]: 1_000, LIST_FIELDS["minimum"]: 1_000 if by_list else number}
     entry = added(equality_deletes(house), **({} if by_list else {"sequence_number": 1_000}))
@@ -60,7 +60,7 @@ def test_an_upstreams_table_with_a_delete_ahead_is_not_protected(house: House, t
 
 
 @pytest.mark.parametrize("copied", [True, False], ids=["copied", "open"])
-def test_a_manifest_of_an_upstreams_new_base_is_taken_over(house: House, there: There, copied: bool) -> None:
+def test_a_manifest_of_an_upstreams_new_base_is_taken_over(house: House, there: Upstream, copied: bool) -> None:
     manifest, _ = fresh(house, there, Planted([added(data_file(house, 1)), added(data_file(house, 2))]))
     assert protect(house) == "protected"
     publish(house, house.proved("w", NEW, copied=copied))
@@ -75,7 +75,7 @@ def test_a_manifest_of_an_upstreams_new_base_is_taken_over(house: House, there: 
 
 
 def test_a_manifest_of_an_upstreams_table_that_changed_since_its_protection_is_not_published_on(
-    house: House, there: There
+    house: House, there: Upstream
 ) -> None:
     manifest, _ = fresh(house, there, Planted([added(data_file(house, 1)), added(data_file(house, 2))]))
     assert protect(house) == "protected"

@@ -30,20 +30,29 @@ from pvdm.steward.config.steward import StewardConfig
 from tests.behaviour.upstream.test_upstream_serving import commit, refused, shown_to
 from tests.support import fault
 from tests.support.catalog.core import request
-from tests.support.catalog.upstream import BEFORE, NEW, announced_of, code_of, made_on, of, publish, receipts_of
+from tests.support.catalog.upstream import (
+    BEFORE,
+    NEW,
+    announced_of,
+    code_of,
+    load_attempt,
+    new_snapshot_on,
+    publish,
+    receipts_of,
+)
 from tests.support.gate.approvals import SALES, Scene, with_catalog
 from tests.support.gate.protected_tables import House, contract
 from tests.support.ledger.databases import memory_folder
 from tests.support.servers.fault_proxy import (
-    Answered,
+    Fault,
     FaultProxy,
-    Passing,
-    Way,
-    first,
-    held,
-    lost_after,
-    lost_before,
-    proxied,
+    ProxiedRequest,
+    ProxiedResponse,
+    after_doing,
+    fault_proxy,
+    hold_request,
+    lose_answer,
+    lose_request,
 )
 from tests.support.servers.silent_proxy import silent_proxy
 from tests.support.steward.notary import stand_at
@@ -54,19 +63,19 @@ REGION = "eu-central-1"
 _NUMBERS = itertools.count()
 
 
-def compared(proxy: FaultProxy, passing: Passing) -> Answered | None:
+def compared(proxy: FaultProxy, request: ProxiedRequest) -> ProxiedResponse | None:
     """AWS compares the version that an update names; moto takes any, so that its proxy has to."""
-    if not passing.is_commit:
+    if not request.is_commit:
         return None
-    asked = json.loads(passing.body)
+    asked = json.loads(request.body)
     wanted = {"DatabaseName": asked["DatabaseName"], "Name": asked["TableInput"]["Name"]}
-    look = replace(passing, headers={**passing.headers, "X-Amz-Target": "AWSGlue.GetTable"}, body=b"")
+    look = replace(request, headers={**request.headers, "X-Amz-Target": "AWSGlue.GetTable"}, body=b"")
     look.body = json.dumps(wanted).encode()
-    now = json.loads(proxy._forwarded(look).body)["Table"]["VersionId"]
+    now = json.loads(proxy.send(look).body)["Table"]["VersionId"]
     if asked["VersionId"] == now:
         return None
     said = {"__type": "ConcurrentModificationException", "Message": f"the table is at version {now}"}
-    return Answered(400, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(said).encode())
+    return ProxiedResponse(400, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(said).encode())
 
 
 @dataclass(slots=True)
@@ -111,7 +120,7 @@ def moto() -> Iterator[str]:
 
 @pytest.fixture
 def proxy(moto: str) -> Iterator[FaultProxy]:
-    with proxied(moto) as found:
+    with fault_proxy(moto) as found:
         found.guard = compared
         yield found
 
@@ -148,7 +157,7 @@ def house(moto: str, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 def state_of(house: House, attempt: Any) -> tuple[str, list[int], list[str], int]:
-    return str(of(house, attempt).state), house.rows(), announced_of(house, attempt), len(receipts_of(house))
+    return str(load_attempt(house, attempt).state), house.rows(), announced_of(house, attempt), len(receipts_of(house))
 
 
 def test_what_is_proved_is_shown_by_glue_itself(house: House) -> None:
@@ -164,12 +173,12 @@ def test_what_is_proved_is_shown_by_glue_itself(house: House) -> None:
 
 
 def test_lost_answers_late_commits_and_competitors_come_out_right(house: House, proxy: FaultProxy) -> None:
-    ways: dict[str, tuple[list[Way], list[str]]] = {
-        "lost after": ([lost_after], ["DONE"]),
-        "lost before": ([lost_before], ["DONE", "RELEASED"]),
-        "overtaken": ([first(lambda: somebody(house))], ["DONE", "RELEASED"]),
-        "fence lost": ([lost_before, lost_after], ["DONE", "RELEASED"]),
-        "late": ([held, first(proxy.deliver)], ["DONE"]),
+    ways: dict[str, tuple[list[Fault], list[str]]] = {
+        "lost after": ([lose_answer], ["DONE"]),
+        "lost before": ([lose_request], ["DONE", "RELEASED"]),
+        "overtaken": ([after_doing(lambda: somebody(house))], ["DONE", "RELEASED"]),
+        "fence lost": ([lose_request, lose_answer], ["DONE", "RELEASED"]),
+        "late": ([hold_request, after_doing(proxy.deliver)], ["DONE"]),
     }
     house.open("w", list(ways))
     for at, (name, (plan, ended)) in enumerate(ways.items()):
@@ -188,7 +197,7 @@ def somebody(house: House) -> None:
 
 def test_a_commit_that_arrives_after_it_was_given_up_finds_another_version(house: House, proxy: FaultProxy) -> None:
     attempt = house.proved("w", NEW)
-    proxy.plan.append(held)
+    proxy.plan.append(hold_request)
     with fault.armed("upstream.after_swap", fault.Raise(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
         publish(house, attempt)
     house.publishing().settle()
@@ -203,12 +212,12 @@ def test_a_snapshot_that_slips_onto_main_is_not_published_upon(house: House, pro
     def slip() -> None:
         state = house.found()
         files = house.written(f"{state.metadata.location}/data/slipped", [(8, 1, "Ulm")])
-        made = made_on(house, state.metadata, files, "main")
+        made = new_snapshot_on(house, state.metadata, files, "main")
         house.notary.catalog.upstreams.commit(
             state.row, house.notary.catalog.upstreams.load(state.row)[1], [], list(made.updates)
         )
 
-    proxy.plan.append(first(slip))
+    proxy.plan.append(after_doing(slip))
     assert code_of(house, attempt) == "upstream_main_moved"
     assert state_of(house, attempt) == ("COMMITTING", [1, 2, 8], ["RELEASED"], 0)
 
@@ -275,11 +284,11 @@ def test_a_name_in_another_case_takes_a_table_from_nobody(house: House, proxy: F
     scene.make("free")
     house.stand.reopen()
 
-    def folded(found: FaultProxy, passing: Passing) -> Answered | None:
+    def folded(found: FaultProxy, request: ProxiedRequest) -> ProxiedResponse | None:
         """AWS finds a table by its name in any case; moto does not."""
-        if not passing.says('"FREE"'):
-            return compared(found, passing)
-        return found._forwarded(replace(passing, body=passing.body.replace(b"FREE", b"free")))
+        if not request.body_contains('"FREE"'):
+            return compared(found, request)
+        return found.send(replace(request, body=request.body.replace(b"FREE", b"free")))
 
     proxy.guard = folded
     grant = house.scene.grant(Role.CONSUMER, "sales")
@@ -332,9 +341,9 @@ def test_files_in_an_object_store_are_read_and_written_by_the_settings_of_the_st
     place = TableIdentifier((shop,), "orders")
     seen = mount.upstream.load(place)
     assert seen.metadata.location == f"s3://{bucket}/orders"
-    held: Doc = {"type": "assert-table-uuid", "uuid": seen.metadata.table_uuid}
+    requirement: Doc = {"type": "assert-table-uuid", "uuid": seen.metadata.table_uuid}
     wanted: Doc = {"action": "set-properties", "updates": {"note": "new"}}
-    mount.upstream.commit(place, CommitRequest(seen, [held], [wanted]))
+    mount.upstream.commit(place, CommitRequest(seen, [requirement], [wanted]))
     after = mount.upstream.load(place)
     assert (after.metadata.properties["note"], after.metadata_location != seen.metadata_location) == ("new", True)
     assert there.load_table((shop, "orders")).properties["note"] == "new"
@@ -355,7 +364,7 @@ def test_nobody_waits_for_a_glue_that_was_silent_just_now(moto: str, house: Hous
             with pytest.raises(UnavailableError):
                 work()
         assert quiet.connections == count
-        quiet.speak()
+        quiet.resume()
         again = upstream.reconnect()
         assert again.load(place).metadata.location  # it is asked whatever others found, and tells them
         assert upstream.names(place.levels) == ["orders"]

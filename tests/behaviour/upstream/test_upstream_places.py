@@ -10,7 +10,7 @@ from typing import Any
 from pvdm.lake.paths import parse_location
 from pvdm.steward.config.steward import StewardConfig
 from tests.behaviour.upstream.test_upstream_serving import lying, refused
-from tests.support.catalog.upstream import There, with_upstream
+from tests.support.catalog.upstream import Upstream, with_upstream
 from tests.support.gate.approvals import SALES
 from tests.support.gate.protected_tables import House
 from tests.support.ledger.databases import memory_folder
@@ -20,7 +20,7 @@ Doc = dict[str, Any]
 _NUMBERS = itertools.count()
 
 
-def made_there(there: There) -> str:
+def made_there(there: Upstream) -> str:
     """A table that we have not been asked for yet."""
     name = f"new_{next(_NUMBERS)}"
     there.catalog.tables.create(there.grant(), there.levels, {"name": name, "schema": {"type": "struct", "fields": []}})
@@ -40,23 +40,23 @@ def own_places(house: House) -> dict[str, str]:
     }
 
 
-def test_a_table_that_would_lie_among_the_stewards_own_files_is_not_served(house: House, there: There) -> None:
+def test_a_table_that_would_lie_among_the_stewards_own_files_is_not_served(house: House, there: Upstream) -> None:
     for what, place in own_places(house).items():
         name = made_there(there)
         lying(there, lambda answer, place=place: answer["metadata"].update(location=f"file://{place}"))  # type: ignore[misc]
         assert refused(lambda name=name: house.found(name)) == "location_reserved", what  # type: ignore[misc]
-        there.proxy.told = None
+        there.proxy.change_load = None
         assert house.found(name).row.name == name, what
 
 
-def test_a_metadata_file_among_the_stewards_own_is_not_served(house: House, there: There) -> None:
+def test_a_metadata_file_among_the_stewards_own_is_not_served(house: House, there: Upstream) -> None:
     place = f"file://{house.stand.config.catalog.metadata}/x.metadata.json"
     lying(there, lambda answer: answer.update({"metadata-location": place}))
     assert refused(house.found) == "location_reserved"
     assert refused(lambda: house.found(made_there(there))) == "location_reserved"
 
 
-def test_a_table_never_lies_everywhere_nor_in_anothers_place(house: House, there: There) -> None:
+def test_a_table_never_lies_everywhere_nor_in_anothers_place(house: House, there: Upstream) -> None:
     house.notary.catalog.namespaces.create(house.scene.grant(), ("risk",), {"pvdm.domain": "risk"})
     warehouse = house.notary.catalog.warehouse
     for place, code in (
@@ -71,11 +71,11 @@ def test_a_table_never_lies_everywhere_nor_in_anothers_place(house: House, there
         name = made_there(there)
         lying(there, lambda answer, place=place: answer["metadata"].update(location=place))  # type: ignore[misc]
         assert refused(lambda name=name: house.found(name)) == code, place  # type: ignore[misc]
-        there.proxy.told = None
+        there.proxy.change_load = None
         assert house.found(name).row.name == name, place
 
 
-def with_places(folder: Any, there: There, *places: str) -> Callable[[StewardConfig], StewardConfig]:
+def with_places(folder: Any, there: Upstream, *places: str) -> Callable[[StewardConfig], StewardConfig]:
     def changed(config: StewardConfig) -> StewardConfig:
         plain: Any = with_upstream(folder, there)(config)
         (upstream,) = plain.catalog.upstreams
@@ -86,7 +86,7 @@ def with_places(folder: Any, there: There, *places: str) -> Callable[[StewardCon
     return changed
 
 
-def test_tables_of_an_upstream_lie_in_the_places_that_it_is_given(there: There) -> None:
+def test_tables_of_an_upstream_lie_in_the_places_that_it_is_given(there: Upstream) -> None:
     home = there.catalog.warehouse
     for places, code in (
         ((home,), None),
@@ -103,10 +103,10 @@ def test_tables_of_an_upstream_lie_in_the_places_that_it_is_given(there: There) 
                 assert refused(lambda states=states, name=name: states.get(SALES, name)) == code  # type: ignore[misc]
 
 
-def test_what_was_refused_once_is_refused_again(house: House, there: There) -> None:
-    there.slip(house, [(8, 1, "Ulm")], branch="theirs")
+def test_what_was_refused_once_is_refused_again(house: House, there: Upstream) -> None:
+    there.append_directly(house, [(8, 1, "Ulm")], branch="theirs")
     house.found()  # by a file that the ledger does not know: nothing was committed through us since
     lying(there, lambda answer: answer["metadata"]["properties"].update({"owner": "somebody"}))
     assert [refused(house.found) for _ in range(3)] == ["upstream_metadata_changed"] * 3
-    there.proxy.told = None
+    there.proxy.change_load = None
     assert house.found().row.name == "orders"

@@ -21,8 +21,8 @@ from pvdm.steward.work.sources import Sources
 from pvdm.verify.fetch import Files
 from tests.behaviour.upstream.test_upstream_serving import commit, lying, refused, shown_to, to_main
 from tests.support.audit.crafted_history import Local
-from tests.support.audit.published_history import gathered
-from tests.support.catalog.upstream import NEW, There, code_of, publish
+from tests.support.audit.published_history import gather_evidence
+from tests.support.catalog.upstream import NEW, Upstream, code_of, publish
 from tests.support.gate.protected_tables import House, contract
 from tests.support.lake.metadata import document_of
 from tests.support.lake.sources import follow_target
@@ -34,7 +34,7 @@ _NUMBERS = itertools.count()
 
 
 @pytest.fixture
-def published(house: House, there: There) -> House:
+def published(house: House, there: Upstream) -> House:
     """One snapshot from before the protection, and one that was published."""
     house.stand.time.pass_by(SECOND)
     there.steward.stand.time.pass_by(SECOND)
@@ -125,7 +125,7 @@ LIES = (
 )
 
 
-def told(there: There, change: Callable[[Doc], None]) -> None:
+def told(there: Upstream, change: Callable[[Doc], None]) -> None:
     """The upstream tells it so, by a metadata file of its own."""
 
     def changed(answer: Doc) -> None:
@@ -135,7 +135,7 @@ def told(there: There, change: Callable[[Doc], None]) -> None:
     lying(there, changed)
 
 
-def test_nothing_is_shown_to_consumers_that_was_not_so_when_it_was_proved(published: House, there: There) -> None:
+def test_nothing_is_shown_to_consumers_that_was_not_so_when_it_was_proved(published: House, there: Upstream) -> None:
     waiting = published.proved("w2", [(9, 1, "Ulm")])
     for lie in LIES:
         told(there, lie)
@@ -147,7 +147,7 @@ def test_nothing_is_shown_to_consumers_that_was_not_so_when_it_was_proved(publis
     assert len(seen["snapshots"]) == 2
 
 
-def test_words_in_a_summary_that_count_nothing_take_nothing_away(published: House, there: There) -> None:
+def test_words_in_a_summary_that_count_nothing_take_nothing_away(published: House, there: Upstream) -> None:
     def more_words(metadata: Doc) -> None:
         newest(metadata)["summary"]["catalog-note"] = "seen"
 
@@ -156,7 +156,7 @@ def test_words_in_a_summary_that_count_nothing_take_nothing_away(published: Hous
 
 
 def test_a_schema_that_was_changed_at_the_upstream_is_shown_once_it_is_signed_for(
-    published: House, there: There
+    published: House, there: Upstream
 ) -> None:
     text = published.contracts["orders"]
     document: Any = document_of(there.found().metadata)
@@ -171,14 +171,14 @@ def test_a_schema_that_was_changed_at_the_upstream_is_shown_once_it_is_signed_fo
 
 
 def test_old_snapshots_that_expire_at_the_upstream_take_nothing_away_from_what_was_proved(
-    published: House, there: There
+    published: House, there: Upstream
 ) -> None:
     gone = oldest(document_of(there.found().metadata))["snapshot-id"]
     there.commit([{"action": "remove-snapshots", "snapshot-ids": [gone]}])
     assert len(shown_to(published, Role.CONSUMER)["metadata"]["snapshots"]) == 1
 
 
-def test_nobody_marks_what_is_not_proved(published: House, there: There) -> None:
+def test_nobody_marks_what_is_not_proved(published: House, there: Upstream) -> None:
     head = there.found().metadata.current_snapshot_id
     tag = {"action": "set-snapshot-ref", "ref-name": "good", "type": "tag", "snapshot-id": head}
     there.commit([{"action": "set-properties", "updates": {"a": "b"}}])
@@ -189,7 +189,7 @@ def test_nobody_marks_what_is_not_proved(published: House, there: There) -> None
 
 
 def test_a_table_that_came_under_with_its_namespace_keeps_the_structure_that_it_was_published_on(
-    house: House, there: There
+    house: House, there: Upstream
 ) -> None:
     text = house.contracts["returns"] = contract("returns")
     house.scene.protect(house.scene.namespace_protection(contract=text))
@@ -200,17 +200,17 @@ def test_a_table_that_came_under_with_its_namespace_keeps_the_structure_that_it_
     assert refused(lambda: shown_to(house, Role.CONSUMER, "returns")) == "main_unproved"
 
 
-def test_audits_name_what_slipped_past_though_it_was_signed_for_afterwards(house: House, there: There) -> None:
+def test_audits_name_what_slipped_past_though_it_was_signed_for_afterwards(house: House, there: Upstream) -> None:
     text = house.contracts["orders"]
     house.open("w", ["a", "b"])
-    slipped = there.slip(house, [(8, 1, "Ulm")])
+    slipped = there.append_directly(house, [(8, 1, "Ulm")])
     house.scene.protect(house.scene.protection(contract=text, action=ProtectionAction.UNPROTECT))
     house.scene.protect(house.scene.protection(contract=text))
     done = publish(house, house.proved("w", [(9, 1, "Ulm")], chunk_id="a", opened=False))
     assert len(shown_to(house, Role.CONSUMER)["metadata"]["snapshots"]) == 3
     grant = house.scene.grant(Role.AUDITOR, "sales")
     judge = AuditTrust(house.notary.trust.current(), LOG_ORIGIN, house.scene.now)
-    report = audit(gathered(house.notary, grant, "orders"), Local(), judge, data_files=Files())
+    report = audit(gather_evidence(house.notary, grant, "orders"), Local(), judge, data_files=Files())
     assert not report.holds
     standing = {each.snapshot_id: each.standing for each in report.snapshots}
     assert (standing[slipped], standing[done.shown.new_snapshot_id]) == (Standing.UNPROVED, Standing.OK)
@@ -236,17 +236,17 @@ def pinning(house: House) -> tuple[Sources, BoundContract, Workload]:
     return sources, bound, replace(opened, opening=opening, source_snapshot_id=str(pinned))
 
 
-def test_what_no_consumer_is_shown_is_no_source_either(published: House, there: There) -> None:
+def test_what_no_consumer_is_shown_is_no_source_either(published: House, there: Upstream) -> None:
     sources, bound = copying(published)
     target = "5f0f1c9e-1111-4c55-8a1f-6a1c0a7d4e22"
     shown = sources.pin(bound, target).snapshot_id
-    slipped = there.slip(published, [(8, 1, "Ulm")])
+    slipped = there.append_directly(published, [(8, 1, "Ulm")])
     assert refused(lambda: sources.pin(bound, target)) == "main_unproved"
     there.commit([to_main(shown), {"action": "remove-snapshots", "snapshot-ids": [slipped]}])
     assert sources.pin(bound, target).snapshot_id == shown
 
 
-def test_a_pinned_source_is_the_snapshot_that_was_proved_and_not_its_id(published: House, there: There) -> None:
+def test_a_pinned_source_is_the_snapshot_that_was_proved_and_not_its_id(published: House, there: Upstream) -> None:
     sources, bound, workload = pinning(published)
     pinned = int(str(workload.source_snapshot_id))
     assert sources.pin_again(workload, bound).snapshot_id == pinned
@@ -260,14 +260,14 @@ def test_a_pinned_source_is_the_snapshot_that_was_proved_and_not_its_id(publishe
 
     lying(there, swapped)
     assert refused(lambda: sources.pin_again(workload, bound)) == "source_changed"
-    there.proxy.told = None
+    there.proxy.change_load = None
     assert sources.pin_again(workload, bound).snapshot_id == pinned
-    there.slip(published, [(8, 1, "Ulm")])
+    there.append_directly(published, [(8, 1, "Ulm")])
     assert refused(lambda: sources.pin_again(workload, bound)) == "source_changed"
 
 
 def test_a_pinned_snapshot_that_the_upstream_does_not_show_for_a_while_is_waited_for(
-    published: House, there: There
+    published: House, there: Upstream
 ) -> None:
     sources, bound, workload = pinning(published)
     pinned = int(str(workload.source_snapshot_id))
@@ -283,5 +283,5 @@ def test_a_pinned_snapshot_that_the_upstream_does_not_show_for_a_while_is_waited
 
     lying(there, earlier)
     assert refused(lambda: sources.pin_again(workload, bound)) == "source_changed"
-    there.proxy.told = None
+    there.proxy.change_load = None
     assert sources.pin_again(workload, bound).snapshot_id == pinned

@@ -21,11 +21,11 @@ from pvdm.steward.work.sources import Sources
 from pvdm.verify.fetch import Files
 from tests.support import fault
 from tests.support.audit.crafted_history import Local, codes, standings
-from tests.support.audit.published_history import gathered
-from tests.support.catalog.upstream import NEW, There, code_of, made_on, publish
+from tests.support.audit.published_history import gather_evidence
+from tests.support.catalog.upstream import NEW, Upstream, code_of, new_snapshot_on, publish
 from tests.support.gate.approvals import COLUMN, OTHER_CONTRACT, SALES
 from tests.support.gate.protected_tables import House, contract
-from tests.support.servers.fault_proxy import Passing, first, lost_after
+from tests.support.servers.fault_proxy import ProxiedRequest, after_doing, lose_answer
 from tests.support.steward.notary import LOG_ORIGIN
 from tools.proof_kit import SECOND
 
@@ -54,7 +54,7 @@ def shown_to(house: House, role: Role, name: str = "orders") -> Doc:
     return found
 
 
-def test_a_producer_stages_through_us_and_never_moves_main(house: House, there: There) -> None:
+def test_a_producer_stages_through_us_and_never_moves_main(house: House, there: Upstream) -> None:
     house.open("w")
     attempt = house.attempt("w")
     house.stage(attempt, NEW)
@@ -75,7 +75,7 @@ def test_a_producer_stages_through_us_and_never_moves_main(house: House, there: 
     assert house.rows() == [1, 2]
 
 
-def test_a_consumer_sees_nothing_that_is_staged(house: House, there: There) -> None:
+def test_a_consumer_sees_nothing_that_is_staged(house: House, there: Upstream) -> None:
     house.open("w")
     attempt = house.attempt("w")
     house.stage(attempt, NEW)
@@ -86,24 +86,24 @@ def test_a_consumer_sees_nothing_that_is_staged(house: House, there: There) -> N
     assert seen["metadata-location"].startswith(f"file://{house.stand.folder}")
 
 
-def test_what_slips_past_us_is_not_shown_to_consumers_and_is_found_by_the_audit(house: House, there: There) -> None:
+def test_what_slips_past_us_is_not_shown_to_consumers_and_is_found_by_the_audit(house: House, there: Upstream) -> None:
     house.stand.time.pass_by(SECOND)
     there.steward.stand.time.pass_by(SECOND)
     publish(house, house.proved("w", NEW))
     house.stand.time.pass_by(SECOND)
     grant = house.scene.grant(Role.AUDITOR, "sales")
     judge = AuditTrust(house.notary.trust.current(), LOG_ORIGIN, house.scene.now)
-    report = audit(gathered(house.notary, grant, "orders"), Local(), judge, data_files=Files())
+    report = audit(gather_evidence(house.notary, grant, "orders"), Local(), judge, data_files=Files())
     assert (codes(report), standings(report)) == (set(), [Standing.BEFORE, Standing.OK])
-    slipped = there.slip(house, [(8, 1, "Ulm")])
-    report = audit(gathered(house.notary, grant, "orders"), Local(), judge, data_files=Files())
+    slipped = there.append_directly(house, [(8, 1, "Ulm")])
+    report = audit(gather_evidence(house.notary, grant, "orders"), Local(), judge, data_files=Files())
     assert not report.holds
     assert [each.snapshot_id for each in report.snapshots if each.standing is Standing.UNPROVED] == [slipped]
     assert refused(lambda: shown_to(house, Role.CONSUMER)) == "main_unproved"
     assert shown_to(house, Role.OPERATOR)["metadata"]["current-snapshot-id"] == slipped
 
 
-def test_tables_of_an_upstream_are_made_named_and_dropped_there(house: House, there: There) -> None:
+def test_tables_of_an_upstream_are_made_named_and_dropped_there(house: House, there: Upstream) -> None:
     tables, grant = house.notary.catalog.tables, house.scene.grant()
     house.notary.catalog.namespaces.create(grant, ("own",), {"pvdm.domain": "sales"})
     body = {"name": "new", "schema": {"type": "struct", "fields": []}}
@@ -123,14 +123,14 @@ def test_tables_of_an_upstream_are_made_named_and_dropped_there(house: House, th
     assert refused(lambda: tables.commit(grant, others)) == "upstream_alone"
 
 
-def test_namespaces_of_an_upstream_are_brought_in_by_an_operator(house: House, there: There) -> None:
+def test_namespaces_of_an_upstream_are_brought_in_by_an_operator(house: House, there: Upstream) -> None:
     spaces = house.notary.catalog.namespaces
     producer = house.scene.grant(Role.PRODUCER, "sales")
     assert refused(lambda: spaces.create(producer, (*SALES, "deep"), {})) == "role_wrong"
     assert refused(lambda: spaces.create(house.scene.grant(), (*SALES, "deep"), {})) == "upstream_namespace_unknown"
 
 
-def test_an_unprotected_table_takes_commits_as_its_upstream_does(house: House, there: There) -> None:
+def test_an_unprotected_table_takes_commits_as_its_upstream_does(house: House, there: Upstream) -> None:
     house.scene.make("free")
     commit(house, [{"action": "set-properties", "updates": {"a": "b"}}], name="free")
     assert there.found("free").metadata.properties["a"] == "b"
@@ -143,7 +143,7 @@ def test_an_unprotected_table_takes_commits_as_its_upstream_does(house: House, t
     assert house.found("free").row.table_uuid == there.found("free").row.table_uuid
 
 
-def test_a_table_that_was_not_shown_for_a_while_is_served_again(house: House, there: There) -> None:
+def test_a_table_that_was_not_shown_for_a_while_is_served_again(house: House, there: Upstream) -> None:
     """Another one had its name meanwhile, or the upstream said so."""
     house.scene.make("free")
     own = house.found("free").row
@@ -154,7 +154,7 @@ def test_a_table_that_was_not_shown_for_a_while_is_served_again(house: House, th
     assert refused(lambda: house.found("free")) == "upstream_table_replaced"
     assert refused(lambda: sources.pin_again(workload, bound)) == "source_changed", "no word that it is gone for good"
     assert house.found("free").row.table_uuid != own.table_uuid
-    there.proxy.told = None
+    there.proxy.change_load = None
     assert refused(lambda: house.found("free")) == "upstream_table_replaced"
     assert house.found("free").row.table_uuid == own.table_uuid
 
@@ -167,31 +167,35 @@ def opened_on(house: House, source: str) -> Workload:
     return replace(found, opening=replace(found.opening, source=source))
 
 
-def test_a_forwarded_commit_whose_answer_is_lost_is_told_as_unknown(house: House, there: There) -> None:
+def test_a_forwarded_commit_whose_answer_is_lost_is_told_as_unknown(house: House, there: Upstream) -> None:
     house.scene.make("free")
-    there.proxy.plan.append(lost_after)
+    there.proxy.plan.append(lose_answer)
     with pytest.raises(StateUnknownError) as caught:
         commit(house, [{"action": "set-properties", "updates": {"a": "b"}}], name="free")
     assert caught.value.reason == "upstream_unknown"
     assert there.found("free").metadata.properties["a"] == "b"
 
 
-def test_a_forwarded_commit_that_was_judged_on_a_state_that_moved_is_judged_again(house: House, there: There) -> None:
+def test_a_forwarded_commit_that_was_judged_on_a_state_that_moved_is_judged_again(
+    house: House, there: Upstream
+) -> None:
     house.open("w")
     attempt = house.attempt("w")
 
     def other() -> None:
-        there.slip(house, [(8, 1, "Ulm")], branch="theirs")
+        there.append_directly(house, [(8, 1, "Ulm")], branch="theirs")
 
-    there.proxy.plan.append(first(other))
+    there.proxy.plan.append(after_doing(other))
     files = house.written(f"{attempt.prefix}/data", NEW)
-    made = made_on(house, house.found().metadata, files, attempt.branch)
+    made = new_snapshot_on(house, house.found().metadata, files, attempt.branch)
     # Its sequence number was given to somebody else meanwhile: that is a conflict, and nothing happened.
     assert refused(lambda: commit(house, list(made.updates), role=Role.OPERATOR)) == "snapshot_sequence_stale"
     assert there.found().metadata.snapshot(made.snapshot_id) is None
 
 
-def test_a_crash_after_a_forwarded_commit_leaves_it_made_and_the_ledger_catches_up(house: House, there: There) -> None:
+def test_a_crash_after_a_forwarded_commit_leaves_it_made_and_the_ledger_catches_up(
+    house: House, there: Upstream
+) -> None:
     house.scene.make("free")
     with fault.armed("upstream.after_commit", fault.Raise(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
         commit(house, [{"action": "set-properties", "updates": {"a": "b"}}], name="free")
@@ -202,7 +206,7 @@ def test_a_crash_after_a_forwarded_commit_leaves_it_made_and_the_ledger_catches_
     assert "c" not in there.found("free").metadata.properties
 
 
-def test_its_structure_is_not_migrated_from_here_and_its_contract_is(house: House, there: There) -> None:
+def test_its_structure_is_not_migrated_from_here_and_its_contract_is(house: House, there: Upstream) -> None:
     before = there.found().row.pointer
     house.scene.migrate(house.scene.migration([], contract=OTHER_CONTRACT))
     assert refused(lambda: house.scene.migrate(house.scene.migration(COLUMN))) == "upstream_migration_refused"
@@ -213,12 +217,12 @@ def test_its_structure_is_not_migrated_from_here_and_its_contract_is(house: Hous
 # An upstream that does not tell the truth.
 
 
-def lying(there: There, change: Callable[[Doc], None]) -> None:
-    def lie(_: Passing, answer: Doc) -> Doc:
+def lying(there: Upstream, change: Callable[[Doc], None]) -> None:
+    def lie(_: ProxiedRequest, answer: Doc) -> Doc:
         change(answer)
         return answer
 
-    there.proxy.told = lie
+    there.proxy.change_load = lie
 
 
 def another_uuid(answer: Doc) -> None:
@@ -226,7 +230,7 @@ def another_uuid(answer: Doc) -> None:
     answer["metadata"].update({"table-uuid": "0b6c1d8e-52b1-4c55-8a1f-6a1c0a7d4e22"})
 
 
-def test_another_table_under_the_name_of_a_protected_one_is_refused(house: House, there: There) -> None:
+def test_another_table_under_the_name_of_a_protected_one_is_refused(house: House, there: Upstream) -> None:
     lying(there, another_uuid)
     assert refused(lambda: shown_to(house, Role.CONSUMER)) == "upstream_table_other"
 
@@ -241,7 +245,7 @@ def test_another_table_under_the_name_of_a_protected_one_is_refused(house: House
     ids=["another table", "no file", "another content"],
 )
 def test_an_upstream_that_lies_for_a_while_ends_no_proved_attempt(
-    house: House, there: There, lie: Callable[[Doc], None], code: str
+    house: House, there: Upstream, lie: Callable[[Doc], None], code: str
 ) -> None:
     attempt = house.proved("w", NEW)
     house.found()
@@ -249,19 +253,19 @@ def test_an_upstream_that_lies_for_a_while_ends_no_proved_attempt(
     with pytest.raises(UnavailableError) as caught:
         publish(house, attempt)
     assert (caught.value.reason, (caught.value.got or "").partition(":")[0]) == ("table_in_doubt", code)
-    there.proxy.told = None
+    there.proxy.change_load = None
     assert house.state_of(attempt) == "COMMITTING"
     publish(house, attempt)
     assert house.rows() == [1, 2, 3, 4]
 
 
-def test_a_metadata_file_that_says_something_else_than_before_is_refused(house: House, there: There) -> None:
+def test_a_metadata_file_that_says_something_else_than_before_is_refused(house: House, there: Upstream) -> None:
     house.found()
     lying(there, lambda answer: answer["metadata"]["properties"].update({"owner": "somebody"}))
     assert refused(house.found) == "upstream_metadata_changed"
 
 
-def test_a_published_snapshot_with_another_list_is_not_shown_to_consumers(house: House, there: There) -> None:
+def test_a_published_snapshot_with_another_list_is_not_shown_to_consumers(house: House, there: Upstream) -> None:
     done = publish(house, house.proved("w", NEW))
 
     def change(answer: Doc) -> None:
@@ -283,7 +287,7 @@ def test_a_published_snapshot_with_another_list_is_not_shown_to_consumers(house:
     ids=["no file", "another place"],
 )
 def test_an_answer_that_cannot_be_right_is_refused(
-    house: House, there: There, change: Callable[[Doc], None], code: str
+    house: House, there: Upstream, change: Callable[[Doc], None], code: str
 ) -> None:
     def changed(answer: Doc) -> None:
         change(answer)
@@ -294,7 +298,7 @@ def test_an_answer_that_cannot_be_right_is_refused(
     assert refused(house.found) == code
 
 
-def test_an_old_answer_misleads_nobody(house: House, there: There) -> None:
+def test_an_old_answer_misleads_nobody(house: House, there: Upstream) -> None:
     """A replica that is behind: what is judged on it loses against the upstream's own comparison."""
     attempt = house.proved("w", NEW)
     kept: list[Doc] = []
@@ -307,19 +311,19 @@ def test_an_old_answer_misleads_nobody(house: House, there: There) -> None:
 
     with fault.armed("upstream.after_swap", fault.Call(begin)), pytest.raises(StateUnknownError):
         publish(house, attempt)  # committed, but the replica says nothing of it: the fence is refused
-    there.proxy.told = None
+    there.proxy.change_load = None
     house.publishing().settle()
     assert (house.rows(), code_of(house, attempt)) == ([1, 2, 3, 4], "published")
 
 
-def test_a_chunk_without_rows_waits_for_a_table_that_shows_something(house: House, there: There) -> None:
+def test_a_chunk_without_rows_waits_for_a_table_that_shows_something(house: House, there: Upstream) -> None:
     house.table("empty", text=contract("empty"))
     attempt = house.proved("w", [], name="empty")
     assert code_of(house, attempt) == "upstream_nothing_staged"
     assert there.found("empty").metadata.current_snapshot_id is None
 
 
-def test_a_replaced_table_of_an_upstream_is_refused_as_a_source(house: House, there: There) -> None:
+def test_a_replaced_table_of_an_upstream_is_refused_as_a_source(house: House, there: Upstream) -> None:
     house.scene.make("free")
     own = house.found("free").row
     bound = parse_contract(contract().replace("raw.orders", "sales.free").encode()).bind({})

@@ -12,7 +12,7 @@ from pvdm.api.work import JobState
 from pvdm.errors import UnavailableError
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
-from tests.support.catalog.upstream import NEW, There, of, publish
+from tests.support.catalog.upstream import NEW, Upstream, load_attempt, publish
 from tests.support.gate.protected_tables import House
 from tests.support.steward.job_tasks import queue_verification
 from tests.support.waiting import wait_for_jobs
@@ -23,21 +23,21 @@ Doc = dict[str, Any]
 class Cache:
     """Keeps an answer, and gives it again as long as it is asked to."""
 
-    def __init__(self, house: House, there: There) -> None:
+    def __init__(self, house: House, there: Upstream) -> None:
         self._there = there
-        there.proxy.told = self._keep
+        there.proxy.change_load = self._keep
         house.found()
-        there.proxy.told = None
+        there.proxy.change_load = None
 
     def _keep(self, _: object, answer: Doc) -> Doc:
         self._kept = copy.deepcopy(answer)
         return answer
 
     def begin(self) -> None:
-        self._there.proxy.told = lambda *_: copy.deepcopy(self._kept)
+        self._there.proxy.change_load = lambda *_: copy.deepcopy(self._kept)
 
     def end(self) -> None:
-        self._there.proxy.told = None
+        self._there.proxy.change_load = None
 
 
 @pytest.fixture
@@ -47,10 +47,10 @@ def staging(house: House) -> Attempt:
 
 
 @pytest.fixture
-def cache(house: House, there: There, staging: Attempt) -> Iterator[Cache]:
+def cache(house: House, there: Upstream, staging: Attempt) -> Iterator[Cache]:
     """What the upstream showed once the branch was made, and before anything was staged on it."""
     yield Cache(house, there)
-    there.proxy.told = None
+    there.proxy.change_load = None
 
 
 def code_of(work: Callable[[], object]) -> str:
@@ -64,7 +64,7 @@ def test_an_old_answer_ends_no_proved_attempt(house: House, staging: Attempt, ca
     attempt = house.prove(staging, house.stage(staging, NEW), base)
     cache.begin()
     assert code_of(lambda: publish(house, attempt)) == "upstream_stale"
-    assert of(house, attempt).state == "COMMITTING"
+    assert load_attempt(house, attempt).state == "COMMITTING"
     cache.end()
     publish(house, attempt)
     assert house.rows() == [1, 2, 3, 4]
@@ -78,7 +78,7 @@ def test_an_old_answer_to_a_steward_that_has_seen_nothing_else_ends_none_either(
     cache.begin()
     house.stand.reopen()
     assert code_of(lambda: publish(house, attempt)) == "table_in_doubt"
-    assert of(house, attempt).state == "COMMITTING"
+    assert load_attempt(house, attempt).state == "COMMITTING"
     cache.end()
     publish(house, attempt)
     assert house.rows() == [1, 2, 3, 4]
@@ -89,7 +89,7 @@ def test_what_is_handed_in_is_never_taken_for_nothing(house: House, staging: Att
     grant = house.scene.grant(Role.PRODUCER, "sales")
     cache.begin()
     assert code_of(lambda: house.notary.workloads.end_staging(grant, staging.attempt_id)) == "upstream_stale"
-    assert of(house, staging).state == "STAGING"
+    assert load_attempt(house, staging).state == "STAGING"
     cache.end()
     staged = house.found().metadata.refs[staging.branch].snapshot_id
     assert house.notary.workloads.end_staging(grant, staging.attempt_id).staged_snapshot_id == str(staged)
@@ -106,16 +106,16 @@ def test_what_is_not_shown_is_not_judged_as_gone(house: House, staging: Attempt,
     try:
         queue_verification(jobs, staging.attempt_id)
         assert wait_for_jobs(jobs, 30)
-        found = jobs.of_attempt(of(house, staging))
+        found = jobs.of_attempt(load_attempt(house, staging))
     finally:
         jobs.stop()
     assert found is not None
     assert found.error is not None
     assert (found.state, found.error.reason) == (JobState.WAITING, "table_in_doubt")
-    assert of(house, staging).state == "VERIFYING"
+    assert load_attempt(house, staging).state == "VERIFYING"
 
 
-def test_consumers_are_shown_an_older_state_that_was_proved_as_well(house: House, there: There) -> None:
+def test_consumers_are_shown_an_older_state_that_was_proved_as_well(house: House, there: Upstream) -> None:
     cache = Cache(house, there)
     publish(house, house.proved("w", NEW))
     house.found()

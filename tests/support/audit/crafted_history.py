@@ -1,4 +1,4 @@
-"""A table whose history is proved, with real keys, log and manifests, and a way to tell one lie at a time."""
+"""A table whose history is proved, with real keys, log and manifests, in which a test can falsify single facts."""
 
 from __future__ import annotations
 
@@ -57,20 +57,21 @@ KINDS = {
 
 
 def same(value: Any) -> Any:
+    """Changes nothing."""
     return value
 
 
 @dataclass(frozen=True)
 class Local:
-    """Manifests as they lie on disk."""
+    """Reads manifests from disk."""
 
-    def read(self, _snapshot_id: int, location: str, /, *, most: int) -> bytes:
-        return files().read(location, most=most)
+    def read(self, _snapshot_id: int, location: str, /, *, max_bytes: int) -> bytes:
+        return files().read(location, max_bytes=max_bytes)
 
 
 @dataclass
 class History:
-    """A table that grows; its clock moves a second with everything that happens."""
+    """A table with its statements and its log. Its clock moves by a second with each step."""
 
     folder: Path
     version: int = 2
@@ -123,11 +124,14 @@ class History:
         said: Callable[[Any], Any] = same,
         by_steward: bool = False,
     ) -> NewSnapshot:
-        """The next snapshot of main, and its files on disk; `relist` and `said` change its list and its words."""
+        """Commit the next snapshot of `main`, and write its files.
+
+        `relist` changes its manifest list, and `said` its entry in the metadata.
+        """
         number = self.tick()
         folder = self.folder / "vault"
         folder.mkdir(exist_ok=True)
-        made = next_snapshot(
+        snapshot = next_snapshot(
             self.metadata,
             SnapshotChange(tuple(added), frozenset(removed), {}),
             branch="main",
@@ -138,18 +142,18 @@ class History:
             in_vault=by_steward,
         )
         if relist is not None:
-            made = relisted(made, relist)
-        for file in made.files:
+            snapshot = relisted(snapshot, relist)
+        for file in snapshot.files:
             (folder / file.name).write_bytes(file.data)
-        add, move = made.updates
+        add, move = snapshot.updates
         assert isinstance(add, dict)
         self.commit([{**add, "snapshot": said(add["snapshot"])}, move])
-        return made
+        return snapshot
 
-    # What is said about it
+    # Statements about the table
 
     def say(self, predicate: Predicate, signer: str) -> str:
-        """Sign and log a statement; its id."""
+        """Sign and log a statement; returns its id."""
         self.tick()
         envelope = sign_statement(predicate, SIGNERS[signer])
         data = envelope.to_bytes()
@@ -187,7 +191,7 @@ class History:
     def migrate(self, updates: Sequence[Any]) -> str:
         before = self.metadata
         self.commit(updates)
-        said = Migration(
+        statement = Migration(
             "operator-tom",
             "the table has to say more",
             TABLE,
@@ -199,10 +203,10 @@ class History:
             self.now,
             self.now + 3_600 * SECOND,
         )
-        return self.say(said, "operator-tom")
+        return self.say(statement, "operator-tom")
 
     def core(self, added: Sequence[DataFile], removed: Sequence[str] = (), *, chunk: str = "all") -> ProofCore:
-        """The core of a PASS about these files."""
+        """The core of a PASS proof of these files."""
         metadata, number = self.metadata, self.counter
         attempt = replace(
             CORE.attempt,
@@ -234,14 +238,14 @@ class History:
         )
 
     def part(self, core: ProofCore, signer: str = "notary-a") -> NotaryPart:
-        made = notary_part() if core.verdict.passed else failed_part()
-        return replace(made, notary=signer, issued_at=self.now, expires_at=self.now + 3_600 * SECOND)
+        part = notary_part() if core.verdict.passed else failed_part()
+        return replace(part, notary=signer, issued_at=self.now, expires_at=self.now + 3_600 * SECOND)
 
     def prove(self, core: ProofCore, signer: str = "notary-a") -> str:
         return self.say(Proof(core, self.part(core, signer)), signer)
 
     def override(self, core: ProofCore, fail_proof_id: str) -> str:
-        said = BreakGlass(
+        statement = BreakGlass(
             "operator-ruth",
             "known and explained in incident 4711",
             TABLE,
@@ -252,12 +256,12 @@ class History:
             self.now,
             self.now + 3_600 * SECOND,
         )
-        return self.say(said, "operator-ruth")
+        return self.say(statement, "operator-ruth")
 
     def receipt(
-        self, made: NewSnapshot, core: ProofCore, proof_ids: Sequence[str], override_id: str | None = None
+        self, snapshot: NewSnapshot, core: ProofCore, proof_ids: Sequence[str], override_id: str | None = None
     ) -> Receipt:
-        """What the publication that was just committed made visible."""
+        """The receipt of the publication that was just committed."""
         head = self.metadata.current_snapshot
         assert head is not None
         return Receipt(
@@ -269,8 +273,8 @@ class History:
             TABLE,
             "main",
             head.parent_id,
-            made.snapshot_id,
-            made.manifest_list_sha256,
+            snapshot.snapshot_id,
+            snapshot.manifest_list_sha256,
             self.path,
             hashlib.sha256(self.metadata.to_bytes()).hexdigest(),
             self.now,
@@ -289,19 +293,24 @@ class History:
         waived: bool = False,
         **more: Any,
     ) -> int:
-        """Proof, snapshot, receipt; a `Callable` tells a lie that is then signed; `shown` and `gone` are published."""
+        """Record a proof of these files, commit a snapshot, and record its receipt; returns the snapshot's id.
+
+        `core` and `receipt` change statements before they are signed. `shown` and `gone` are the files that the
+        snapshot adds and removes, by default those of the proof.
+        """
         self.tick()
         proved = core(self.core(added, removed))
         if not passed:
             proved = replace(proved, verdict=Verdict.failed(FailureClass.MODIFIED))
         proof_id = self.prove(proved, signer)
         override_id = self.override(proved, proof_id) if waived else None
-        come, went = added if shown is None else shown, removed if gone is None else gone
-        made = self.snapshot(come, went, by_steward=True, **more)
-        self.say(receipt(self.receipt(made, proved, [proof_id], override_id)), "notary-a")
-        return made.snapshot_id
+        files_added = added if shown is None else shown
+        files_removed = removed if gone is None else gone
+        snapshot = self.snapshot(files_added, files_removed, by_steward=True, **more)
+        self.say(receipt(self.receipt(snapshot, proved, [proof_id], override_id)), "notary-a")
+        return snapshot.snapshot_id
 
-    # What an auditor has in hand
+    # The evidence of an audit, and the audit
 
     def logged(self) -> tuple[LoggedStatement, ...]:
         size = self.storage.size()
@@ -324,9 +333,10 @@ class History:
         accepted: Sequence[str] = (),
         accept_lost: frozenset[int] = frozenset(),
     ) -> AuditReport:
-        judge, found = AuditTrust(root, ORIGIN, NOW), evidence or self.evidence()
+        """Audit the table; with `again` its data files are hashed again."""
+        trust, found = AuditTrust(root, ORIGIN, NOW), evidence or self.evidence()
         files = Files() if again else None
-        return audit(found, Local(), judge, data_files=files, accepted=accepted, accept_lost=accept_lost)
+        return audit(found, Local(), trust, data_files=files, accepted=accepted, accept_lost=accept_lost)
 
     def bundle(self) -> AuditBundle:
         """The bundle that an export of this table gives."""
@@ -335,7 +345,7 @@ class History:
 
 
 def listing(change: Callable[[list[ManifestFile]], list[ManifestFile]]) -> Callable[[bytes], bytes]:
-    """The manifest list with other manifests."""
+    """A change of a manifest list: its manifests are changed by `change`."""
 
     def relist(data: bytes) -> bytes:
         read = read_manifest_list(data)
@@ -345,7 +355,7 @@ def listing(change: Callable[[list[ManifestFile]], list[ManifestFile]]) -> Calla
 
 
 def with_deletes(history: History) -> Callable[[bytes], bytes]:
-    """Lists a manifest with a delete file, as if the snapshot had written it."""
+    """A change of a manifest list: it also has a manifest with a delete file, as if the snapshot had written it."""
 
     def change(listed: list[ManifestFile]) -> list[ManifestFile]:
         snapshot_id = listed[0].added_snapshot_id
@@ -361,9 +371,9 @@ def with_deletes(history: History) -> Callable[[bytes], bytes]:
     return listing(change)
 
 
-def relisted(made: NewSnapshot, relist: Callable[[bytes], bytes]) -> NewSnapshot:
-    """The publication with another manifest list."""
-    *others, last = made.files
+def relisted(snapshot: NewSnapshot, relist: Callable[[bytes], bytes]) -> NewSnapshot:
+    """The snapshot with another manifest list, whose header has the hashes of its manifests."""
+    *others, last = snapshot.files
     read = read_manifest_list(relist(last.data))
     known = {file.location: file.data for file in others}
     paths = [each.manifest_path for each in read.manifests]
@@ -372,7 +382,7 @@ def relisted(made: NewSnapshot, relist: Callable[[bytes], bytes]) -> NewSnapshot
     extra += [(key, value) for key, value in extra_of(read_manifest_list(last.data).file) if key == FOUND_KEY]
     bound_to = [*extra, (MANIFESTS_KEY, hashes.encode())]
     data = write_avro(read.file.schema_text, bound_to, read.file.records, codec=read.file.codec)
-    return replace(made, files=(*others, replace(last, data=data)), manifest_list_sha256=sha256(data))
+    return replace(snapshot, files=(*others, replace(last, data=data)), manifest_list_sha256=sha256(data))
 
 
 def local(location: str) -> Path:
@@ -380,7 +390,7 @@ def local(location: str) -> Path:
 
 
 def present(location: str) -> bytes:
-    """The file's bytes; none where there is no such file."""
+    """The file's bytes; empty if there is no such file."""
     return local(location).read_bytes() if local(location).exists() else b""
 
 
@@ -389,6 +399,7 @@ def sha256(data: bytes) -> str:
 
 
 def bound(file: DataFile) -> AddedFile:
+    """The file as a proof binds it: with the size and hash of its bytes."""
     data = local(file.file_path).read_bytes()
     return AddedFile.in_place(file.file_path, len(data), hashlib.sha256(data).hexdigest())
 
@@ -398,6 +409,6 @@ def standings(report: AuditReport) -> list[Standing]:
 
 
 def codes(report: AuditReport) -> set[str]:
-    """Every finding of a report, by its code."""
+    """The codes of all findings of a report."""
     found = [*report.findings, *(finding for each in report.snapshots for finding in each.findings)]
     return {finding.code for finding in found}

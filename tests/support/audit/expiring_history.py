@@ -1,4 +1,4 @@
-"""What the tests of history that expires share: a table that keeps few snapshots, publications to it, its audit."""
+"""For tests of history that expires: a table that keeps few snapshots, publications to it, and its audit."""
 
 from __future__ import annotations
 
@@ -11,27 +11,29 @@ from pvdm.metadata.audit.report import AuditReport
 from pvdm.metadata.gate.gate import validate_then_commit
 from pvdm.model.role import Role
 from tests.support.audit.crafted_history import Local
-from tests.support.audit.published_history import gathered
+from tests.support.audit.published_history import gather_evidence
 from tests.support.gate.protected_tables import Doc, House, Row, contract
 from tests.support.steward.notary import LOG_ORIGIN
 from tests.support.stores.places import files
 from tools.proof_kit import SECOND
 
 
-def audited(house: House) -> AuditReport:
-    evidence = gathered(house.notary, house.scene.grant(Role.AUDITOR, "sales"), "orders")
-    judge = AuditTrust(house.notary.trust.current(), LOG_ORIGIN, house.scene.now)
-    return audit(evidence, Local(), judge, data_files=files())
+def audit_orders(house: House) -> AuditReport:
+    """Audit the table `sales.orders`, and hash its data files again."""
+    evidence = gather_evidence(house.notary, house.scene.grant(Role.AUDITOR, "sales"), "orders")
+    trust = AuditTrust(house.notary.trust.current(), LOG_ORIGIN, house.scene.now)
+    return audit(evidence, Local(), trust, data_files=files())
 
 
-def published(house: House, attempt: Attempt) -> None:
+def publish_attempt(house: House, attempt: Attempt) -> None:
+    """Publish a proved attempt; the clock moves by two seconds."""
     house.stand.time.pass_by(SECOND)
     validate_then_commit(house.proposal(attempt), house.gate())
     house.stand.time.pass_by(SECOND)
 
 
 def keep(house: House, snapshots: int, *, rows: Sequence[Row] = ()) -> None:
-    """Let the table, with these rows, keep so many snapshots of main, before it is protected."""
+    """Create the protected table `sales.orders` with these rows, which keeps only so many snapshots of `main`."""
     house.scene.make("orders")
     if rows:
         house.commit(house.written(f"{house.found().metadata.location}/data/before", rows), "main")

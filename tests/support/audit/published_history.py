@@ -1,4 +1,4 @@
-"""A table on a real Steward whose publications are proved, committed and receipted by the Steward's own parts."""
+"""A table of a real Steward, whose proofs, commits and receipts the Steward's own code makes, without the gate."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CONTRACT = contract_for(NAME)
 
 @dataclass
 class Audited:
-    """The table `sales.sold` of a scene; everything that happens to it takes a second."""
+    """The table `sales.sold` of a scene. The clock moves by a second with each step."""
 
     scene: Scene
     counter: int = 0
@@ -66,7 +66,7 @@ class Audited:
         return self.counter
 
     def open(self) -> Audited:
-        """Make the table, and protect it."""
+        """Create the table, and protect it."""
         self.scene.make(NAME)
         self.tick()
         self.scene.protect(self.scene.protection(NAME, contract=CONTRACT))
@@ -85,7 +85,7 @@ class Audited:
         )
 
     def publish(self, name: str, *, witnessed: bool = True) -> int:
-        """One file, proved, committed and, unless the Steward died before it, receipted."""
+        """Publish one file: a proof, a snapshot and, if `witnessed`, a receipt. Returns the snapshot's id."""
         self.tick()
         file = self.data_file(name)
         core = self._verifying(name, file)
@@ -96,10 +96,10 @@ class Audited:
         return snapshot_id
 
     def show(self, file: DataFile, *, now_ms: int | None = None, by_steward: bool = False) -> int:
-        """A snapshot of main with one more file, past every check; `now_ms` is the time that it says of itself."""
+        """Commit a snapshot of `main` with one more file, without any check; `now_ms` is the snapshot's time."""
         number = self.tick()
         before = self.state
-        made = next_snapshot(
+        snapshot = next_snapshot(
             before.metadata,
             SnapshotChange((file,), frozenset(), {}),
             branch="main",
@@ -109,20 +109,22 @@ class Audited:
             reader=files(),
             in_vault=by_steward,
         )
-        for each in made.files:
+        for each in snapshot.files:
             self.vault.write(before.row.table_uuid, VaultKind.METADATA, each.name, each.data)
-        gated = before.row.protected
-        grant, permit = self.scene.grant(Role.STEWARD if gated else Role.OPERATOR), permitted if gated else None
-        self.scene.notary.catalog.commits.commit(grant, [Change(SALES, NAME, (), made.updates)], permit=permit)
-        return made.snapshot_id
+        is_protected = before.row.protected
+        grant = self.scene.grant(Role.STEWARD if is_protected else Role.OPERATOR)
+        permit = permitted if is_protected else None
+        self.scene.notary.catalog.commits.commit(grant, [Change(SALES, NAME, (), snapshot.updates)], permit=permit)
+        return snapshot.snapshot_id
 
     def witness(self, core: ProofCore, proof_id: str, snapshot_id: int) -> None:
+        """Sign and log the receipt of the current snapshot."""
         state, notary = self.state, self.scene.notary
         snapshot = state.metadata.current_snapshot
         assert snapshot is not None
         assert snapshot.manifest_list is not None
-        data = files().read(snapshot.manifest_list, most=10_000_000)
-        shown = PublishedSnapshot(
+        data = files().read(snapshot.manifest_list, max_bytes=10_000_000)
+        published = PublishedSnapshot(
             core.attempt.workload_id,
             (proof_id,),
             None,
@@ -135,10 +137,10 @@ class Audited:
             state.row.pointer.sha256,
             self.scene.now,
         )
-        StatementSigner(notary.ledger, notary.keys, notary.recorder, notary=NOTARY).sign_receipt(shown)
+        StatementSigner(notary.ledger, notary.keys, notary.recorder, notary=NOTARY).sign_receipt(published)
 
     def _verifying(self, name: str, file: DataFile) -> ProofCore:
-        """A workload with one chunk whose attempt is being verified; the core of a PASS about it."""
+        """Open a workload with one attempt in the state VERIFYING; returns the core of a PASS proof for it."""
         metadata, notary = self.state.metadata, self.scene.notary
         core = self._core(name, file, metadata)
         attempt, epoch = core.attempt, notary.keys.epoch_for(None)
@@ -203,24 +205,26 @@ class Audited:
 
 
 def permitted(before: TableState, _: TableMetadata, data: bytes) -> Permit:
-    """What the gate gives once it is satisfied; nothing was checked here."""
+    """The permit that the gate would create after its checks; nothing is checked here."""
     return Permit(before.row.table_uuid, before.row.pointer.sha256, hashlib.sha256(data).hexdigest())
 
 
-def gathered(notary: Notary, grant: Grant, name: str, *, page: int = 100) -> Evidence:
-    """All evidence about a table of the namespace `sales`, taken from the Steward's desk page by page."""
+def gather_evidence(notary: Notary, grant: Grant, name: str, *, page: int = 100) -> Evidence:
+    """All evidence about a table of the namespace `sales`, read from the Steward page by page."""
     desk, place = notary.audits, (SALES, name)
-    head = desk.evidence(grant, *place)
+    head = desk.read_evidence(grant, *place)
     size = read_unverified(head.checkpoint).checkpoint.size
     receipts: list[LoggedStatement] = []
     after: int | None = None
-    while found := desk.receipts(grant, *place, size=size, after=after, count=page):
+    while found := desk.read_receipts(grant, *place, size=size, after=after, count=page):
         receipts.extend(found)
         after = found[-1].index
-    said = [read_unchecked(each.envelope, Receipt) for each in receipts]
-    waived = desk.statements(grant, *place, [each.override_id for each in said if each.override_id], size=size)
-    ids = {proof_id for each in said for proof_id in each.proof_ids}
+    read_receipts = [read_unchecked(each.envelope, Receipt) for each in receipts]
+    waived = desk.read_statements(
+        grant, *place, [each.override_id for each in read_receipts if each.override_id], size=size
+    )
+    ids = {proof_id for each in read_receipts for proof_id in each.proof_ids}
     ids |= {read_unchecked(each.envelope, BreakGlass).fail_proof_id for each in waived}
-    proofs = desk.statements(grant, *place, sorted(ids), size=size)
+    proofs = desk.read_statements(grant, *place, sorted(ids), size=size)
     statements = (*head.statements, *receipts, *waived, *proofs)
     return Evidence(head.table, head.contract_sha256, head.metadata, head.checkpoint, statements)

@@ -1,4 +1,4 @@
-"""The stage of the bypass suite: a protected table, its hidden parts, tokens, and what must not change."""
+"""The scene of the tests that try to bypass the gate: a protected table with staged data, callers, and attacks."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from tests.support.steward.http import bearer
 Doc = dict[str, Any]
 
 T = "/namespaces/sales/tables/t"
+# Ids of snapshots: of `main`, and of branches that only some roles see.
 FIRST, HEAD = 11, 12
-HIDDEN, HIDDEN_HEAD, EMPTYS = 8_800_000_000_000_001, 8_800_000_000_000_002, 8_800_000_000_000_003
+HIDDEN, HIDDEN_HEAD, IN_EMPTY = 8_800_000_000_000_001, 8_800_000_000_000_002, 8_800_000_000_000_003
 TRACES = (
-    *(str(each) for each in (HIDDEN, HIDDEN_HEAD, EMPTYS)),
+    *(str(each) for each in (HIDDEN, HIDDEN_HEAD, IN_EMPTY)),
     *("secretwork", "secretpin", "secretstage", "secretfile", "secrettable"),
 )
-"""Whatever of these a caller reads who may not see staging, or another domain, is a leak."""
+"""A response has leaked if it contains one of these, and its caller may not see staged data or the other domain."""
 SEEING_ALL = {"producer", "operator", "steward", "auditor"}
 ROLES = {
     "producer": Role.PRODUCER,
@@ -43,7 +44,10 @@ ROLES = {
 
 @dataclass(slots=True)
 class Scene:
-    """A served catalog: `sales.t`, `sales.empty` and `risk.secrettable` are protected, `sales.open` is not."""
+    """A served catalog: `sales.t` and `sales.empty` are protected, `sales.open` and `risk.secrettable` are not.
+
+    `known` is the result of the last `everything()`.
+    """
 
     lake: Lake
     callers: dict[str, Caller] = field(default_factory=dict)
@@ -65,15 +69,15 @@ class Scene:
         return self.row().location
 
     def next(self, snapshot_id: int, *, parent: int | None = HEAD, name: str = "t", **more: Any) -> Doc:
-        """An add-snapshot that is sane in every way but those given."""
-        made = snapshot(self.table(name), snapshot_id, parent=parent)
-        # The clock of the suite stands still, and later commits leave the time of the last one behind.
-        made["snapshot"]["timestamp-ms"] = self.lake.steward.stand.time.wall // 1_000
-        made["snapshot"] |= more
-        return made
+        """An add-snapshot update that every check accepts, apart from the fields in `more`."""
+        added = snapshot(self.table(name), snapshot_id, parent=parent)
+        # The clock stands still, but the table's last update may be later than it.
+        added["snapshot"]["timestamp-ms"] = self.lake.steward.stand.time.wall // 1_000
+        added["snapshot"] |= more
+        return added
 
     def main(self) -> dict[str, object]:
-        """Everything about what main shows, as bytes wherever there are bytes; staging changes none of it."""
+        """Everything that `main` shows, as bytes where there are bytes. Staging changes none of it."""
         row = self.row()
         metadata = self.lake.steward.stand.notary.catalog.states.of(row).metadata
         state = json.dumps(sorted(MainState.of(metadata).facts.items())).encode()
@@ -89,12 +93,12 @@ class Scene:
         }
 
     def everything(self) -> dict[str, object]:
-        """What a refused request leaves alone: main, staging, the row, the other tables."""
+        """Everything that a refused request must not change: `main`, staged data, the row, and the other tables."""
         others = [("open", ("sales",)), ("empty", ("sales",)), ("secrettable", ("risk",))]
         return self.main() | {"row itself": self.row(), "others": [self.row(*other) for other in others]}
 
     def files(self) -> dict[str, str]:
-        """The files in the table's place."""
+        """The files in the table's folder, with their hashes."""
         home = Path(self.location.removeprefix("file://"))
         found = sorted(path for path in home.rglob("*") if path.is_file())
         return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
@@ -105,7 +109,7 @@ Ask = Callable[[Scene, Caller], httpx.Response]
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One attempt: who, what, and the refusal that it must meet (a code of ours, or none where nothing is told)."""
+    """One attack: the caller, the request, and the expected status and error code (empty if no code is sent)."""
 
     name: str
     by: str
@@ -115,11 +119,12 @@ class Attack:
 
     @property
     def named(self) -> str:
+        """The attack's name in test reports."""
         return f"{self.name} by {self.by}"
 
 
 def commit(*updates: Any, requirements: list[Any] | None = None, table: str = "t") -> Ask:
-    """A commit of these updates; a callable among them is made from the scene when it is sent."""
+    """A commit of these updates. A callable among them is called with the scene when the commit is sent."""
 
     def ask(scene: Scene, caller: Caller) -> httpx.Response:
         return caller.commit(table, made(scene, *updates), requirements)
@@ -128,15 +133,16 @@ def commit(*updates: Any, requirements: list[Any] | None = None, table: str = "t
 
 
 def made(scene: Scene, *updates: Any) -> list[Any]:
+    """The updates, with callables replaced by what they return for the scene."""
     found: list[Any] = []
     for update in updates:
-        one = update(scene) if callable(update) else update
-        found.extend(one if isinstance(one, list) else [one])
+        one_or_more = update(scene) if callable(update) else update
+        found.extend(one_or_more if isinstance(one_or_more, list) else [one_or_more])
     return found
 
 
 def run(scene: Scene, attack: Attack) -> httpx.Response:
-    """The attack meets its refusal, tells nothing of what is hidden, and leaves everything as it was."""
+    """The attack is refused as expected, its response leaks nothing, and nothing has changed."""
     before = scene.known or scene.everything()
     response = attack.ask(scene, scene.callers[attack.by])
     require_no_trace(attack.by, response)
@@ -149,29 +155,29 @@ def run(scene: Scene, attack: Attack) -> httpx.Response:
 
 def require_same(before: dict[str, object], after: dict[str, object]) -> None:
     for name, value in before.items():
-        assert after[name] == value, f"{name} is not what it was"
+        assert after[name] == value, f"{name} has changed"
 
 
 def require_no_trace(by: str, response: httpx.Response) -> None:
-    """Nothing that this caller may not see is in what it was told, headers and all; its own words do not count."""
+    """The response, with its headers, has nothing that this caller may not see, apart from words of its own request."""
     if by in SEEING_ALL or by.startswith("attempt"):
         return
-    told = response.text + str(response.headers)
-    asked = str(response.request.url) + response.request.content.decode(errors="replace")
-    found = [trace for trace in TRACES if trace in told and trace not in asked]
-    assert not found, f"{by} was told {found}"
+    sent = str(response.request.url) + response.request.content.decode(errors="replace")
+    received = response.text + str(response.headers)
+    found = [trace for trace in TRACES if trace in received and trace not in sent]
+    assert not found, f"the response to {by} has {found}"
 
 
 def _prepare(lake: Lake) -> None:
-    """Main of `t` has a history, a tag, statistics, a key, and structure that nothing uses yet."""
+    """Create `t`: `main` has a history, a tag, statistics and a key; a schema, a spec and a sort order are unused."""
     operator = lake.caller()
-    made = operator.make("t", properties={"owner": "sales", "write.parquet.compression-codec": "zstd"})
+    table = operator.make("t", properties={"owner": "sales", "write.parquet.compression-codec": "zstd"})
     field = {"id": 3, "name": "town", "required": False, "type": "string"}
-    schema = made["metadata"]["schemas"][0]
+    schema = table["metadata"]["schemas"][0]
     wide = schema | {"schema-id": 1, "fields": [*schema["fields"], field]}
     order = {"transform": "identity", "source-id": 1, "direction": "asc", "null-order": "nulls-first"}
     steps: list[list[Doc]] = [
-        [snapshot(made, FIRST), set_ref("main", FIRST)],
+        [snapshot(table, FIRST), set_ref("main", FIRST)],
         [{"action": "add-schema", "schema": wide}, {"action": "set-current-schema", "schema-id": -1}],
         [{"action": "add-schema", "schema": wide | {"schema-id": 2, "fields": [*schema["fields"][:1], field]}}],
         [{"action": "add-spec", "spec": {"fields": [{"name": "n", "transform": "identity", "source-id": 2}]}}],
@@ -183,28 +189,28 @@ def _prepare(lake: Lake) -> None:
     for updates in steps:
         _done(operator.commit("t", updates))
     second = snapshot(operator.done("GET", T), HEAD, parent=FIRST)
-    second["snapshot"]["timestamp-ms"] = made["metadata"]["last-updated-ms"] + 2
+    second["snapshot"]["timestamp-ms"] = table["metadata"]["last-updated-ms"] + 2
     _done(operator.commit("t", [second, set_ref("main", HEAD), set_ref("v1", FIRST, "tag")]))
-    home = Path(made["metadata"]["location"].removeprefix("file://"))
+    home = Path(table["metadata"]["location"].removeprefix("file://"))
     (home / "metadata").mkdir(parents=True)
     (home / "metadata" / f"snap-{HEAD}.avro").write_bytes(b"a manifest list of main")
     lake.protect("t")
 
 
 def _stage(scene: Scene) -> None:
-    """What nobody but producers, operators, auditors and the Steward may know of."""
+    """Stage snapshots that only producers, operators, auditors and the Steward may see."""
     producer = scene.callers["producer"]
     file: Doc = {"manifest-list": f"{scene.location}/metadata/secretfile.avro"}
     _done(producer.commit("t", [scene.next(HIDDEN, **file), set_ref("secretwork", HIDDEN)]))
     _done(producer.commit("t", [scene.next(HIDDEN_HEAD, parent=HIDDEN), set_ref("secretwork", HIDDEN_HEAD)]))
     _done(producer.commit("t", [{"action": "set-statistics", "statistics": statistics(HIDDEN)}]))
     _done(producer.commit("t", [set_ref("secretpin", HEAD)]))
-    first = scene.next(EMPTYS, parent=None, name="empty", **rows(0))
-    _done(producer.commit("empty", [first, set_ref("secretstage", EMPTYS)]))
+    first = scene.next(IN_EMPTY, parent=None, name="empty", **rows(0))
+    _done(producer.commit("empty", [first, set_ref("secretstage", IN_EMPTY)]))
 
 
 def rows(first: int, count: int = 3) -> Doc:
-    """What a snapshot of format 3 says of its rows."""
+    """The fields of a snapshot of format 3 about its rows."""
     return {"first-row-id": first, "added-rows": count}
 
 
@@ -214,7 +220,7 @@ def _done(response: httpx.Response) -> None:
 
 @contextlib.contextmanager
 def scene_at(folder: Path) -> Iterator[Scene]:
-    """The stage in this folder."""
+    """The scene in this folder."""
     with lake_at(folder) as lake:
         operator = lake.caller()
         operator.done("POST", "/namespaces", json={"namespace": ["risk"], "properties": {"pvdm.domain": "risk"}})
@@ -245,6 +251,7 @@ def scene_at(folder: Path) -> Iterator[Scene]:
 
 
 def _revoked(lake: Lake) -> Caller:
+    """A caller whose token was revoked."""
     token, grant = lake.steward.stand.token(Role.PRODUCER, "sales", "a-revoked")
     lake.steward.stand.notary.access.revoke(grant.token_id)
     return Caller(lake.steward.http, bearer(token))

@@ -1,4 +1,4 @@
-"""Requests that change the catalog: the points at which its Steward may die, and what tells that it happened."""
+"""Requests that change the catalog: the fault points at which its Steward is killed, and how a test sees the change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.catalog.http import SCHEMA, Caller, set_ref, snapshot
 from tests.support.catalog.killed_stewards import FIRST, Yard
 
 STAGED = 200
-# Whether the change has happened when the process stops there.
+# For each fault point, whether the change has happened when the process stops there.
 FILE_POINTS = {
     "catalog.files.before_sync": False,
     "catalog.files.after_temp": False,
@@ -27,8 +27,11 @@ COMMIT_POINTS = {**FILE_POINTS, **LEDGER_POINTS, "catalog.after_swap": True, **A
 
 
 @dataclass(frozen=True)
-class Act:
-    """One request: what it needs, how it is sent, and whether a look from outside finds it done, `once` over."""
+class CatalogChange:
+    """One kind of request: what it needs first, how it is sent, and whether the ledger and the files show it.
+
+    `points` are its fault points, and `files` the number of metadata files that it writes.
+    """
 
     prepare: Callable[[Yard, str], None]
     send: Callable[[Caller, str, dict[str, str]], httpx.Response]
@@ -37,13 +40,14 @@ class Act:
     files: int = 1
 
 
-def _made(yard: Yard, name: str) -> bool:
+def _is_created(yard: Yard, name: str) -> bool:
     row = yard.find(name)
     assert row is None or row.revision == 0
     return row is not None
 
 
-def _staged(yard: Yard, name: str) -> bool:
+def _is_staged(yard: Yard, name: str) -> bool:
+    """Whether the branch `stage` shows the staged snapshot, once; `main` must be unchanged in any case."""
     row = yard.row(name)
     document = yard.document(row)
     ids = [each["snapshot-id"] for each in document["snapshots"]]
@@ -56,24 +60,24 @@ def _staged(yard: Yard, name: str) -> bool:
     return done
 
 
-def _both(yard: Yard, name: str) -> bool:
-    found = {_staged(yard, f"{name}-{side}") for side in ("one", "two")}
+def _are_both_staged(yard: Yard, name: str) -> bool:
+    found = {_is_staged(yard, f"{name}-{side}") for side in ("one", "two")}
     assert len(found) == 1, "all or none"
     return found.pop()
 
 
-def _dropped(yard: Yard, name: str) -> bool:
+def _is_dropped(yard: Yard, name: str) -> bool:
     return yard.find(name) is None
 
 
-def _renamed(yard: Yard, name: str) -> bool:
+def _is_renamed(yard: Yard, name: str) -> bool:
     old, new = yard.find(name), yard.find(f"{name}-new")
     assert (old is None) != (new is None)
     return new is not None
 
 
 def _staging(caller: Caller, name: str) -> dict[str, Any]:
-    """What Spark sends for a write to a branch, from what it knows: the table before the write."""
+    """The commit that Spark sends for a write to a branch. A second call gives the same commit."""
     table = caller.done("GET", f"/namespaces/sales/tables/{name}")
     table["metadata"] = {**table["metadata"], "last-sequence-number": 1}
     added = snapshot(table, STAGED, parent=FIRST)
@@ -109,60 +113,62 @@ def _rename(caller: Caller, name: str, headers: dict[str, str]) -> httpx.Respons
     return caller.ask("POST", "/tables/rename", json={"source": source, "destination": target}, headers=headers)
 
 
-def _nothing(_: Yard, __: str) -> None:
-    """What it needs is there."""
+def _prepare_nothing(_: Yard, __: str) -> None:
+    """For a request that needs no table."""
 
 
-def _open(yard: Yard, name: str) -> None:
+def _prepare_unprotected(yard: Yard, name: str) -> None:
     yard.table(name, protected=False)
 
 
-def _gated(yard: Yard, name: str) -> None:
+def _prepare_protected(yard: Yard, name: str) -> None:
     yard.table(name)
 
 
-def _two(yard: Yard, name: str) -> None:
+def _prepare_two_protected(yard: Yard, name: str) -> None:
     yard.table(f"{name}-one")
     yard.table(f"{name}-two")
 
 
-ACTS = {
-    "create": Act(_nothing, _create, _made, COMMIT_POINTS),
-    "commit": Act(_gated, _commit, _staged, COMMIT_POINTS),
-    "transaction": Act(_two, _transact, _both, COMMIT_POINTS, files=2),
-    "drop": Act(_open, _drop, _dropped, {**LEDGER_POINTS, **ANSWER_POINTS}, files=0),
-    "rename": Act(_open, _rename, _renamed, {**LEDGER_POINTS, **ANSWER_POINTS}, files=0),
+CHANGES = {
+    "create": CatalogChange(_prepare_nothing, _create, _is_created, COMMIT_POINTS),
+    "commit": CatalogChange(_prepare_protected, _commit, _is_staged, COMMIT_POINTS),
+    "transaction": CatalogChange(_prepare_two_protected, _transact, _are_both_staged, COMMIT_POINTS, files=2),
+    "drop": CatalogChange(_prepare_unprotected, _drop, _is_dropped, {**LEDGER_POINTS, **ANSWER_POINTS}, files=0),
+    "rename": CatalogChange(_prepare_unprotected, _rename, _is_renamed, {**LEDGER_POINTS, **ANSWER_POINTS}, files=0),
 }
 
 
-def require_settled(yard: Yard, name: str, act: str, point: str, passes: int) -> None:
-    """Kill the Steward there; what it leaves is all or nothing, and after a restart the same key does it once."""
-    chosen, key, before = ACTS[act], {"idempotency-key": str(uuid.uuid4())}, yard.left_over()
-    chosen.prepare(yard, name)
+def require_settled(yard: Yard, name: str, kind: str, point: str, passes: int) -> None:
+    """Kill the Steward at the point. The change is made completely or not at all, and retries make it once."""
+    change, key, before = CHANGES[kind], {"idempotency-key": str(uuid.uuid4())}, yard.left_over()
+    change.prepare(yard, name)
     with yard.serving() as serving, yard.caller(serving) as caller:
         serving.arm(point, passes)
-        with pytest.raises(httpx.TransportError):  # the client hears nothing, and so knows nothing
-            chosen.send(caller, name, key)
-        serving.gone()
-    happened = chosen.points[point]
-    assert chosen.happened(yard, name) is happened
+        with pytest.raises(httpx.TransportError):  # the client gets no response
+            change.send(caller, name, key)
+        serving.wait_for_end()
+    happened = change.points[point]
+    assert change.happened(yard, name) is happened
     yard.require_whole()
     with yard.serving() as serving, yard.caller(serving) as caller:
-        assert chosen.happened(yard, name) is happened, "the restart changes nothing"
-        answers = [chosen.send(caller, name, key) for _ in range(2)]
+        assert change.happened(yard, name) is happened, "the restart changes nothing"
+        answers = [change.send(caller, name, key) for _ in range(2)]
     assert [answer.status_code // 100 for answer in answers] == [2, 2], answers[0].text
     assert answers[0].content == answers[1].content
-    assert chosen.happened(yard, name)
+    assert change.happened(yard, name)
     yard.require_whole()
     left = yard.left_over() - before
-    assert len(left) <= (0 if happened else chosen.files), "nobody points to these, and nothing else is left"
+    assert len(left) <= (0 if happened else change.files), (
+        "no pointer names these files, and there are too many of them"
+    )
 
 
-def deaths() -> list[tuple[str, str, int]]:
-    """Every act at every point, at each of its files: act, point, how often the point is passed before."""
+def kill_cases() -> list[tuple[str, str, int]]:
+    """Every kind of change at each of its points, for each of its files: kind, point, and passes without effect."""
     return [
-        (name, point, passes)
-        for name, act in ACTS.items()
-        for point in act.points
-        for passes in range(act.files if point in FILE_POINTS else 1)
+        (kind, point, passes)
+        for kind, change in CHANGES.items()
+        for point in change.points
+        for passes in range(change.files if point in FILE_POINTS else 1)
     ]

@@ -1,4 +1,4 @@
-"""A catalog beside its model: both get the same requests, and are compared after every step."""
+"""A catalog and its model (`oracles/catalog_model.py`): both get the same commits, and are compared after each step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -28,8 +28,8 @@ from pvdm.ledger.record.tokens import Grant
 from pvdm.metadata.gate.target import Permit
 from pvdm.model.role import Role
 from tests.support import fault
-from tests.support.catalog.core import CONTRACT, OPERATOR, PRODUCER, always, grant
-from tests.support.catalog.snapshot_files import Made, Pool
+from tests.support.catalog.core import CONTRACT, OPERATOR, PRODUCER, always_permit, grant
+from tests.support.catalog.snapshot_files import Pool, PreparedSnapshot
 from tests.support.oracles.catalog_model import Doc, Model, ancestry, facts, shown, tags
 from tests.support.steward.notary import Time
 
@@ -37,16 +37,16 @@ CONSUMER = grant(Role.CONSUMER)
 _NAMESPACES = itertools.count(1)
 
 Reader = Callable[[bytes], None]
-"""Somebody else's parser of metadata documents: raises on one that it does not accept."""
+"""A parser of metadata documents by another project: raises on a document that it does not accept."""
 
 
 def pyiceberg_reads(document: bytes) -> None:
-    """PyIceberg takes the document."""
+    """Parse the document with PyIceberg."""
     TableMetadataUtil.parse_raw(document.decode())
 
 
 class Expected(Enum):
-    """What must come of a request."""
+    """What must happen to a commit. `GATED` is refused by the gate, `EITHER` may be done or refused."""
 
     DONE = "done"
     REFUSED = "refused"
@@ -55,8 +55,8 @@ class Expected(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A commit to one table, and what must come of it."""
+class Commit:
+    """A commit to one table, and what must happen to it."""
 
     table: str
     updates: Sequence[Doc]
@@ -66,28 +66,29 @@ class Asked:
     permit: Permit | None = None
 
     @property
-    def adds(self) -> bool:
+    def adds_snapshot(self) -> bool:
         return any(update.get("action") == "add-snapshot" for update in self.updates)
 
     @property
-    def is_rootless(self) -> bool:
-        return self.adds and "parent-snapshot-id" not in self.updates[0]["snapshot"]
+    def adds_first_snapshot(self) -> bool:
+        """Whether the snapshot has no parent."""
+        return self.adds_snapshot and "parent-snapshot-id" not in self.updates[0]["snapshot"]
 
 
 @dataclass(slots=True)
 class Table:
-    """One table of an example."""
+    """A table of one example: its model, the documents that it had, and the last response to a consumer."""
 
     levels: Levels
     model: Model
     loaded: list[Doc]
     pointer: Pointer
-    told: TableResponse | None = None
+    response: TableResponse | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What examples are played on, each in namespaces of its own: two Stewards on one ledger and one folder."""
+    """Two catalogs on one ledger and one folder. Examples share them, and each example has its own namespaces."""
 
     catalog: Catalog
     other: Catalog
@@ -98,14 +99,14 @@ class Stage:
 
     @classmethod
     def at(cls, folder: Path, ledger: Ledger, clock: LedgerClock, time: Time, *readers: Reader) -> Stage:
-        """A warehouse and metadata files in this folder; the clock goes by `time`."""
+        """A warehouse and metadata files in this folder; `clock` shows `time`."""
         catalog, other = (
             open_catalog(
                 ledger,
                 clock,
                 name="lake",
                 warehouse=f"file://{folder}/warehouse",
-                homes=StewardPlaces(folder / "catalog"),
+                steward_places=StewardPlaces(folder / "catalog"),
             )
             for _ in range(2)
         )
@@ -114,11 +115,11 @@ class Stage:
 
 @dataclass
 class World:
-    """The tables of one example."""
+    """The tables of one example: in an unprotected namespace (`free`) and in a protected one (`kept`)."""
 
     stage: Stage
     tables: dict[str, Table] = field(default_factory=dict)
-    made: dict[int, Made] = field(default_factory=dict)
+    prepared: dict[int, PreparedSnapshot] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         number = next(_NAMESPACES)
@@ -144,18 +145,20 @@ class World:
     def state(self, name: str) -> TableState:
         return self.stage.catalog.states.get(self.tables[name].levels, name)
 
-    def bear(self, name: str, levels: Levels, *, made: Made | None = None, like: Model | None = None) -> None:
-        """Note a table that was just made, with the rows it was born with or had before."""
+    def add_table(
+        self, name: str, levels: Levels, *, snapshot: PreparedSnapshot | None = None, like: Model | None = None
+    ) -> None:
+        """Add the model of a new table, with the rows of its first snapshot, or with those of `like`."""
         state = self.stage.catalog.states.get(levels, name)
         document = _document(state)
-        model = Model.born(document, protected=levels == self.kept)
-        if made is not None:
-            model.rows[made.snapshot_id] = made.rows
+        model = Model.from_document(document, protected=levels == self.kept)
+        if snapshot is not None:
+            model.rows[snapshot.snapshot_id] = snapshot.rows
         if like is not None:
             assert facts(document) == facts(like.document)
             model.rows = like.rows
         self.tables[name] = Table(levels, model, [document], state.row.pointer)
-        self.tables[name].told = self._read(name, state)
+        self.tables[name].response = self._read(name, state)
 
     def protect(self, name: str) -> None:
         row = self.state(name).row
@@ -163,7 +166,7 @@ class World:
         self.model(name).protected = True
 
     def permit(self, name: str, updates: Sequence[Doc]) -> Permit | None:
-        """What the gate would make for exactly these updates now; none if they cannot be applied at all."""
+        """The permit that the gate would create for exactly these updates now; None if they cannot be applied."""
         state = self.state(name)
         previous = state.row.pointer.location
         try:
@@ -175,57 +178,61 @@ class World:
         sha256 = hashlib.sha256(after.to_bytes()).hexdigest()
         return Permit(state.row.table_uuid, state.row.pointer.sha256, sha256)
 
-    def ask(self, asked: Asked) -> bool:
-        """One commit; whether it happened."""
-        return self.transact([asked])
+    def commit(self, commit: Commit) -> bool:
+        """Send one commit, and compare; returns whether it happened."""
+        return self.transact([commit])
 
-    def transact(self, asked: Sequence[Asked]) -> bool:
-        """Several tables at once, all or none."""
-        error = self._send(asked)
-        _judge(asked, error)
+    def transact(self, commits: Sequence[Commit]) -> bool:
+        """Send commits to several tables as one transaction, and compare; returns whether it happened."""
+        error = self._send(commits)
+        _require_expected(commits, error)
         if error is not None:
             self.check()
             return False
-        self._tell(asked)
-        self.check(*asked)
+        self._apply_to_models(commits)
+        self.check(*commits)
         return True
 
-    def race(self, first: Asked, second: Asked) -> None:
-        """The second happens after the first has written its file and before it swaps."""
-        came: list[bool] = []
+    def race(self, first: Commit, second: Commit) -> None:
+        """Send the second commit after the first has written its file, and before it swaps the pointer."""
+        was_sent = False
+        committed: list[Commit] = []
 
-        def meanwhile() -> None:
-            if not came:
-                came.append(False)
-                error = self._send([second], through=self.stage.other)
-                _judge([second], error)
-                came[0] = error is None
-                if came[0]:
-                    self._tell([second])
+        def send_second() -> None:
+            nonlocal was_sent
+            if was_sent:
+                return
+            was_sent = True
+            error = self._send([second], through=self.stage.other)
+            _require_expected([second], error)
+            if error is None:
+                committed.append(second)
+                self._apply_to_models([second])
 
-        with fault.armed("catalog.after_metadata_file", fault.Call(meanwhile)):
+        with fault.armed("catalog.after_metadata_file", fault.Call(send_second)):
             error = self._send([first])
-        lost = bool(came and came[0]) and self._collides(first, second)
-        _judge([replace(first, expected=Expected.REFUSED) if lost else first], error)
+        is_lost = bool(committed) and self._collides(first, second)
+        _require_expected([replace(first, expected=Expected.REFUSED) if is_lost else first], error)
         if error is None:
-            self._tell([first])
-        self.check(*([second] if came and came[0] else []), *([first] if error is None else []))
+            committed.append(first)
+            self._apply_to_models([first])
+        self.check(*committed)
 
-    def threads(self, first: Asked, second: Asked) -> None:
-        """Both at once; who comes first is the machine's to say, and the model follows."""
-        gate, came = threading.Barrier(2), list[tuple[int, Asked]]()
+    def threads(self, first: Commit, second: Commit) -> None:
+        """Send both commits at the same time, in two threads. The models apply them in the order of revisions."""
+        barrier, committed = threading.Barrier(2), list[tuple[int, Commit]]()
         errors: list[BaseException] = []
 
-        def work(asked: Asked, through: Catalog) -> None:
-            gate.wait()
+        def work(commit: Commit, through: Catalog) -> None:
+            barrier.wait()
             try:
-                (state,) = through.commits.commit(asked.by, [self._change(asked)])
+                (state,) = through.commits.commit(commit.by, [self._change(commit)])
             except PvdmError:
                 return
             except BaseException as error:
                 errors.append(error)
             else:
-                came.append((state.row.revision, asked))
+                committed.append((state.row.revision, commit))
 
         pairs = ((first, self.stage.catalog), (second, self.stage.other))
         running = [threading.Thread(target=work, args=pair) for pair in pairs]
@@ -234,93 +241,97 @@ class World:
         for each in running:
             each.join()
         assert not errors
-        done = [asked for _, asked in sorted(came, key=lambda pair: pair[0])]
+        done = [commit for _, commit in sorted(committed, key=lambda pair: pair[0])]
         if first.expected is second.expected is Expected.DONE:
-            assert done, "one of two is always first"
+            assert done, "at least one of two is committed"
             later = first if done[0] is second else second
             assert (later in done) != self._collides(later, done[0])
-        for asked in done:
-            assert asked.expected not in (Expected.REFUSED, Expected.GATED)
-            self._tell([asked])
+        for commit in done:
+            assert commit.expected not in (Expected.REFUSED, Expected.GATED)
+            self._apply_to_models([commit])
         self.check(*done)
 
-    def _collides(self, later: Asked, earlier: Asked) -> bool:
-        """Whether it cannot follow: it wants a ref as it was, a number that was given, or its permit's base is gone."""
+    def _collides(self, later: Commit, earlier: Commit) -> bool:
+        """Whether `later` must fail after `earlier`: both need one ref or one number, or its permit's base changed."""
         model = self.model(later.table)
-        named = [{each.get("ref") for each in asked.requirements} - {None} for asked in (later, earlier)]
-        numbered = later.adds and earlier.adds and model.version > 1
-        if model.version == 2 and not model.protected and later.is_rootless:
-            numbered = False  # Iceberg lets a first snapshot share the last number
-        return bool(named[0] & named[1]) or numbered or (later.permit is not None and model.protected)
+        refs = [{each.get("ref") for each in commit.requirements} - {None} for commit in (later, earlier)]
+        same_number = later.adds_snapshot and earlier.adds_snapshot and model.version > 1
+        if model.version == 2 and not model.protected and later.adds_first_snapshot:
+            same_number = False  # Iceberg lets a first snapshot share the last number
+        return bool(refs[0] & refs[1]) or same_number or (later.permit is not None and model.protected)
 
-    def _change(self, asked: Asked) -> Change:
-        return Change(self.tables[asked.table].levels, asked.table, asked.requirements, asked.updates)
+    def _change(self, commit: Commit) -> Change:
+        return Change(self.tables[commit.table].levels, commit.table, commit.requirements, commit.updates)
 
-    def _send(self, asked: Sequence[Asked], through: Catalog | None = None) -> PvdmError | None:
-        changes = [self._change(each) for each in asked]
+    def _send(self, commits: Sequence[Commit], through: Catalog | None = None) -> PvdmError | None:
+        """Send the commits to a catalog as one transaction; returns the refusal, if there was one."""
+        changes = [self._change(each) for each in commits]
+        permit = always_permit(commits[0].permit)
         try:
-            (through or self.stage.catalog).commits.commit(asked[0].by, changes, permit=always(asked[0].permit))
+            (through or self.stage.catalog).commits.commit(commits[0].by, changes, permit=permit)
         except PvdmError as error:
             return error
         return None
 
-    def _tell(self, asked: Sequence[Asked]) -> None:
-        for each in asked:
-            model = self.model(each.table)
-            model.apply(each.updates)
-            for update in each.updates:
+    def _apply_to_models(self, commits: Sequence[Commit]) -> None:
+        for commit in commits:
+            model = self.model(commit.table)
+            model.apply(commit.updates)
+            for update in commit.updates:
                 if update["action"] == "add-snapshot":
-                    model.rows[update["snapshot"]["snapshot-id"]] = self.made[update["snapshot"]["snapshot-id"]].rows
+                    snapshot_id = update["snapshot"]["snapshot-id"]
+                    model.rows[snapshot_id] = self.prepared[snapshot_id].rows
 
-    def check(self, *done: Asked) -> None:
-        """Every table is what its model says; one that no commit named rests, main of a protected one rests too."""
+    def check(self, *done: Commit) -> None:
+        """Every table equals its model. A table without a commit is unchanged, and so is `main` without a permit."""
         self._check_names()
         for name, table in self.tables.items():
             state = self.state(name)
-            mine = [asked for asked in done if asked.table == name]
-            if not mine:
-                assert state.row.pointer == table.pointer, f"{name} moved, and nobody asked for it"
+            commits = [commit for commit in done if commit.table == name]
+            if not commits:
+                assert state.row.pointer == table.pointer, f"{name} changed without a commit"
                 continue
             document = _document(state)
             assert facts(document) == facts(table.model.document), name
-            resting = table.model.protected and all(asked.permit is None for asked in mine)
-            if resting:
+            main_is_fixed = table.model.protected and all(commit.permit is None for commit in commits)
+            if main_is_fixed:
                 assert shown(document) == shown(table.loaded[-1]), f"main of {name} changed without a permit"
-            resting = resting and tags(document) == tags(table.loaded[-1])
+            consumers_see_same = main_is_fixed and tags(document) == tags(table.loaded[-1])
             table.pointer = state.row.pointer
             table.loaded.append(document)
-            before, table.told = table.told, self._read(name, state)
-            assert not resting or table.told == before, f"a consumer of {name} gets other bytes"
+            before, table.response = table.response, self._read(name, state)
+            assert not consumers_see_same or table.response == before, f"a consumer of {name} gets other bytes"
 
     def _check_names(self) -> None:
+        """Each namespace lists the tables of the example."""
         for levels in (self.free, self.kept):
             found = self.stage.catalog.tables.page(OPERATOR, levels, after=None, count=None)
             assert set(found) == {name for name, table in self.tables.items() if table.levels == levels}
 
     def _read(self, name: str, state: TableState) -> TableResponse:
-        """Every reader takes the document, and the one that consumers get, which holds what is published."""
+        """The response to a consumer. It shows what is published, and every reader accepts it and the full document."""
         document = self.latest(name)
         assert document.get("current-snapshot-id") in (self.model(name).head("main"), -1)
-        answer = self.stage.catalog.responses.table(CONSUMER, state)
-        told = json.loads(answer.body)
-        seen = told["metadata"]
+        response = self.stage.catalog.responses.table(CONSUMER, state)
+        body = json.loads(response.body)
+        seen = body["metadata"]
         assert {each["snapshot-id"] for each in seen["snapshots"]} == set(ancestry(document))
         assert shown(document)["refs"] == shown(seen)["refs"]
         assert all(ref["snapshot-id"] in ancestry(document) for ref in seen["refs"].values())
-        for file in (state.row.pointer.location, told["metadata-location"]):
+        for file in (state.row.pointer.location, body["metadata-location"]):
             data = _bytes(file)
             for read in self.stage.readers:
                 read(data)
-        return answer
+        return response
 
 
-def _judge(asked: Sequence[Asked], error: PvdmError | None) -> None:
-    """Hold what came of a request to what must come of it."""
-    wanted = {each.expected for each in asked}
+def _require_expected(commits: Sequence[Commit], error: PvdmError | None) -> None:
+    """The commits happened, or failed with this error, as expected."""
+    wanted = {each.expected for each in commits}
     if error is None:
-        assert wanted <= {Expected.DONE, Expected.EITHER}, f"was done, and should not have been: {asked}"
+        assert wanted <= {Expected.DONE, Expected.EITHER}, f"was done, and should not have been: {commits}"
     elif wanted == {Expected.DONE}:
-        raise AssertionError(f"was refused, and should have been done: {asked}") from error
+        raise AssertionError(f"was refused, and should have been done: {commits}") from error
     elif wanted == {Expected.GATED}:
         assert isinstance(error, NotAllowedError), error
 
@@ -330,14 +341,8 @@ def _bytes(location: str) -> bytes:
 
 
 def _document(state: TableState) -> Doc:
+    """The document that the table's pointer names; its bytes must have the pointer's hash."""
     data = _bytes(state.row.pointer.location)
     assert hashlib.sha256(data).hexdigest() == state.row.pointer.sha256
     found: Doc = json.loads(data)
     return found
-
-
-def all_refs(world: World) -> Iterator[tuple[str, str]]:
-    """Every table with every ref, and main where it shows nothing yet."""
-    for name, table in world.tables.items():
-        for ref in sorted({"main", *table.model.refs}):
-            yield name, ref

@@ -1,4 +1,4 @@
-"""A catalog's core for tests: ledger, clock, files, commits, tables of two domains, and updates as Spark sends them."""
+"""A catalog without HTTP: ledger, clock, files, commits, tables of two domains, and updates as Spark sends them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from pvdm.metadata.gate.target import Permit
 from pvdm.model.role import Role
 from tests.support.lake.metadata import column, schema
 from tests.support.ledger.databases import NOW, ledger_at
-from tests.support.ledger.rows import attempt_opening, hex32, hex64, opening, pinned
+from tests.support.ledger.rows import attempt_opening, hex32, hex64, pinned_workload, workload_opening
 
 Doc = dict[str, Any]
 
@@ -40,10 +40,11 @@ SALES: Levels = ("sales", "raw")
 RISK: Levels = ("risk",)
 CONTRACT = hex64("contract")
 FIRST = 100
-"""The snapshot that `main` of a protected example shows."""
+"""The id of the snapshot that `main` of a protected example table shows."""
 
 
 def grant(role: Role = Role.PRODUCER, domain: str = "sales", *, attempt_id: str | None = None) -> Grant:
+    """What a token of this role and domain allows."""
     return Grant(hex32(f"token {role} {domain}"), role, domain, f"a {role}", NOW + 10**12, attempt_id)
 
 
@@ -53,7 +54,7 @@ STEWARD = grant(Role.STEWARD, "*")
 
 
 def request(version: int = 2, **properties: str) -> Doc:
-    """What CREATE TABLE sends."""
+    """The request that an engine sends for CREATE TABLE, in this format version."""
     spec = {"fields": [{"name": "day", "transform": "identity", "source-id": 2, "field-id": 1000}]}
     return {
         "schema": schema(0, column(1, "id"), column(2, "day", "date"), column(3, "town", "string")),
@@ -64,7 +65,7 @@ def request(version: int = 2, **properties: str) -> Doc:
 
 @dataclass
 class Core:
-    """Everything below HTTP; the clock stands still unless moved."""
+    """A catalog without HTTP. Its clock shows `micros`, and stands still unless a test changes that."""
 
     folder: Path
     ledger: Ledger
@@ -82,14 +83,16 @@ class Core:
         self.commits = Commits(self.ledger, self.clock, self.files, self.states, self.access)
 
     def fresh(self) -> Core:
-        """Another Steward on the same ledger and files, that remembers nothing."""
+        """Another catalog on the same ledger and files, with empty caches, as after a restart."""
         return Core(self.folder, self.ledger, self.micros, self.counter)
 
     def namespace(self, levels: Levels = SALES, *, domain: str = "sales", protected: bool = False) -> None:
+        """Create a namespace."""
+
         def work(unit: Unit) -> None:
-            made = namespaces.create(unit, levels, domain=domain, properties={})
+            created = namespaces.create(unit, levels, domain=domain, properties={})
             if protected:
-                namespaces.protect(unit, made, CONTRACT)
+                namespaces.protect(unit, created, CONTRACT)
 
         self.ledger.transact(work, at_micros=self.micros)
 
@@ -98,6 +101,7 @@ class Core:
             return namespaces.get(unit, levels)
 
     def place(self, name: str, levels: Levels = SALES) -> str:
+        """The location of a new table."""
         return str(self.warehouse.child(*levels, name))
 
     def table(
@@ -109,26 +113,27 @@ class Core:
         protected: bool = True,
         shown: bool = True,
     ) -> TableState:
-        """A table, with one snapshot on main if it is `shown`, under a contract if it is `protected`."""
+        """Create a table: with one snapshot on `main` if it is `shown`, and under a contract if it is `protected`."""
         with self.ledger.read() as unit:
             namespace = namespaces.get(unit, levels)
-        made = new_table(
+        metadata = new_table(
             request(version), location=self.place(name, levels), table_uuid=str(uuid.uuid4()), now_ms=NOW_MS
         )
-        self.commits.create(OPERATOR, namespace, name, made)
+        self.commits.create(OPERATOR, namespace, name, metadata)
         if shown:
-            snapshot = self.snapshot(made, snapshot_id=FIRST)
+            snapshot = self.snapshot(metadata, snapshot_id=FIRST)
             self.commit(name, to_ref("main", snapshot), levels=levels, by=OPERATOR)
         if protected:
             self.protect(name, levels=levels)
         return self.get(name, levels=levels)
 
     def protect(self, name: str = "orders", *, levels: Levels = SALES) -> None:
+        """Put the table under a contract in the ledger, without an approval."""
         row = self.get(name, levels=levels).row
         self.ledger.transact(lambda unit: tables.protect(unit, row, CONTRACT), at_micros=self.micros)
 
     def plant(self, name: str, document: TableMetadata, *, levels: Levels = SALES) -> TableState:
-        """Show a document that no commit led to, as an older table might have it."""
+        """Point the table to a document that no commit made, as an older table might have it."""
         row = self.get(name, levels=levels).row
         file = self.files.write(row.table_uuid, row.revision + 1, document.to_bytes())
         self.ledger.transact(
@@ -149,14 +154,15 @@ class Core:
         by: Grant = PRODUCER,
         permit: Permit | None = None,
     ) -> TableState:
-        return self.commits.commit(by, [Change(levels, name, requirements, updates)], permit=always(permit))[0]
+        """Commit updates to a table; returns its new state."""
+        return self.commits.commit(by, [Change(levels, name, requirements, updates)], permit=always_permit(permit))[0]
 
     def snapshot(self, base: TableMetadata, /, *, snapshot_id: Any = None, **more: Any) -> Doc:
-        """The next snapshot of the table, sane in every way."""
+        """A snapshot on top of `base` that every check accepts, apart from the fields in `more`."""
         if snapshot_id is None:
             self.counter += 1
             snapshot_id = self.counter
-        made: Doc = {
+        snapshot: Doc = {
             "snapshot-id": snapshot_id,
             "sequence-number": base.next_sequence_number,
             "timestamp-ms": self.micros // 1_000,
@@ -166,15 +172,15 @@ class Core:
             **more,
         }
         if base.format_version == 1:
-            del made["sequence-number"]
+            del snapshot["sequence-number"]
         if base.format_version > 2:
-            made = {"first-row-id": base.next_row_id, "added-rows": 3, **made}
-        return made
+            snapshot = {"first-row-id": base.next_row_id, "added-rows": 3, **snapshot}
+        return snapshot
 
     def staged(
         self, name: str = "orders", branch: str = "stage", *, by: Grant = PRODUCER, levels: Levels = SALES
     ) -> TableState:
-        """One commit to a branch, on its head, or beginning it."""
+        """Commit one snapshot to a branch: on its head, or as its first if there is no such branch."""
         base = self.get(name, levels=levels).metadata
         ref = base.refs.get(branch)
         parent = {} if ref is None else {"parent-snapshot-id": ref.snapshot_id}
@@ -187,20 +193,18 @@ class Core:
         )
 
     def attempt(self, table: TableRow, name: object = 1, *, prefix: str | None = None) -> Attempt:
-        """An attempt at the table, STAGING, on a branch and under a prefix of its own."""
-        asked = attempt_opening(name, workload_id=f"orders-{name}")
-        place = prefix or f"{table.location}/attempts/{asked.attempt_id}"
+        """Open an attempt at the table, in the state STAGING, with its own branch and storage prefix."""
+        attempt = attempt_opening(name, workload_id=f"orders-{name}")
+        attempt = replace(attempt, prefix=prefix or f"{table.location}/attempts/{attempt.attempt_id}")
 
         def work(unit: Unit) -> Attempt:
-            workloads.open_once(unit, opening(f"orders-{name}", table=table.table_uuid), pinned())
-            return attempts.open_next(
-                unit, type(asked)(*(place if slot == "prefix" else getattr(asked, slot) for slot in asked.__slots__))
-            )
+            workloads.open_once(unit, workload_opening(f"orders-{name}", table=table.table_uuid), pinned_workload())
+            return attempts.open_next(unit, attempt)
 
         return self.ledger.transact(work, at_micros=self.micros)
 
     def permit_for(self, name: str, updates: Sequence[Doc]) -> Permit:
-        """What the gate would make for exactly these updates, now."""
+        """The permit that the gate would create for exactly these updates now."""
         state = self.get(name)
         after = apply_updates(
             state.metadata, updates, now_ms=self.micros // 1_000, previous_location=state.row.pointer.location
@@ -214,13 +218,13 @@ class Core:
         return {path.name for path in self.root.rglob("*") if path.is_file()}
 
 
-def always(permit: Permit | None) -> PermitMaker | None:
-    """A gate that has made up its mind: this permit, whatever it is asked about."""
+def always_permit(permit: Permit | None) -> PermitMaker | None:
+    """A permit maker that gives this permit for every change, in place of the gate; None without a permit."""
     return None if permit is None else lambda *_: permit
 
 
 def to_ref(name: str, snapshot: Doc, **more: object) -> list[Doc]:
-    """What a write sends: the snapshot, and the ref that shows it."""
+    """The updates of a write: add the snapshot, and set the ref to it."""
     return [{"action": "add-snapshot", "snapshot": snapshot}, set_ref(name, snapshot["snapshot-id"], **more)]
 
 
@@ -229,14 +233,14 @@ def set_ref(name: str, snapshot_id: int, kind: str = "branch", /, **more: object
 
 
 def ref_is(base: TableMetadata, name: str) -> Doc:
-    """What a write requires: the ref as it was loaded."""
+    """The requirement of a write: the ref is as in `base`."""
     ref = base.refs.get(name)
     return {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": None if ref is None else ref.snapshot_id}
 
 
 @contextlib.contextmanager
 def core_at(folder: Path, url: str) -> Iterator[Core]:
-    """A core with a namespace of each of two domains."""
+    """A core with one namespace of the domain `sales` and one of `risk`, on the ledger at `url`."""
     with ledger_at(url) as ledger:
         core = Core(folder, ledger)
         core.namespace()
@@ -246,7 +250,7 @@ def core_at(folder: Path, url: str) -> Iterator[Core]:
 
 @contextlib.contextmanager
 def core_in(folder: Path, migrated: Path) -> Iterator[Core]:
-    """The same on a copy of a migrated SQLite file."""
+    """Like `core_at`, on a copy of a migrated SQLite file."""
     shutil.copy(migrated, folder / "ledger.db")
     with core_at(folder, f"sqlite:///{folder}/ledger.db") as core:
         yield core

@@ -1,4 +1,4 @@
-"""The catalog as tests talk to it over HTTP: a served Steward, callers of each role, tables and snapshots."""
+"""The catalog over HTTP: a served Steward, callers of each role, and requests for tables and snapshots."""
 
 from __future__ import annotations
 
@@ -39,32 +39,32 @@ SCHEMA = {
 
 @dataclass(slots=True)
 class Caller:
-    """Somebody with a token."""
+    """A client of the catalog with one token."""
 
     http: httpx.Client
     headers: dict[str, str]
 
     def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """A request under `/catalog/v1`."""
+        """Send a request under `/catalog/v1`."""
         headers = {**self.headers, **options.pop("headers", {})}
         return self.http.request(method, f"{V1}{path}", headers=headers, **options)
 
     def done(self, method: str, path: str, **options: Any) -> Any:
-        """A request that must succeed; gives its answer."""
+        """Send a request that must succeed; returns the JSON of its response."""
         response = self.ask(method, path, **options)
         assert response.status_code in (200, 204), response.text
         return response.json() if response.content else None
 
     def make(self, name: str = "t", *, namespace: str = "sales", **more: Any) -> dict[str, Any]:
-        """A new table; gives the answer."""
+        """Create a table; returns the JSON of the response."""
         body = {"name": name, "schema": SCHEMA, **more}
-        answer: dict[str, Any] = self.done("POST", f"/namespaces/{namespace}/tables", json=body)
-        return answer
+        response: dict[str, Any] = self.done("POST", f"/namespaces/{namespace}/tables", json=body)
+        return response
 
     def commit(
         self, table: str, updates: list[Any], requirements: list[Any] | None = None, **options: Any
     ) -> httpx.Response:
-        """A commit to a table of the namespace `sales`."""
+        """Commit to a table of the namespace `sales`."""
         body = {"requirements": requirements or [], "updates": updates}
         return self.ask("POST", f"/namespaces/sales/tables/{table}", json=body, **options)
 
@@ -80,11 +80,11 @@ class Lake:
         return Caller(self.steward.http, self.steward.headers(role, domain, name))
 
     def unprotect(self, name: str) -> None:
-        """Take a table of `sales` out of its contract."""
+        """Clear the contract of a table of `sales` in the ledger."""
         self.protect(name, None)
 
     def protect(self, name: str, contract: str | None = CONTRACT) -> None:
-        """Put a table of `sales` under a contract, as the protection desk will."""
+        """Set the contract of a table of `sales` in the ledger, without an approval."""
 
         def work(unit: Unit) -> None:
             row = tables.find(unit, namespaces.get(unit, ("sales",)).namespace_id, name)
@@ -97,11 +97,12 @@ class Lake:
         self.change(lambda unit: namespaces.protect(unit, namespaces.get(unit, levels), CONTRACT))
 
     def change(self, work: Any) -> None:
+        """Run a function in a transaction of the Steward's ledger."""
         notary = self.steward.stand.notary
         notary.ledger.transact(work, at_micros=notary.clock.now_micros())
 
     def attempt(self, table_uuid: str, prefix: str, branch: str) -> Caller:
-        """A producer's token for one attempt at this table."""
+        """Open an attempt at this table, and return a producer with a token for it."""
         attempt_id = fixed(f"attempt {branch}", 16)
 
         def work(unit: Unit) -> None:
@@ -119,11 +120,11 @@ class Lake:
 
 
 def with_catalog(folder: Path, **limits: int) -> Any:
-    """The configuration with a catalog in this folder, and room for many requests."""
+    """A change of a configuration: a catalog in this folder, and a high rate limit."""
 
     def changed(config: StewardConfig) -> StewardConfig:
-        roomy = {"rate_per_second": 100_000, "burst": 1_000_000}
-        service = replace(config.service, limits=Limits(**{**roomy, **limits}))
+        high_rate = {"rate_per_second": 100_000, "burst": 1_000_000}
+        service = replace(config.service, limits=Limits(**{**high_rate, **limits}))
         return replace(config, service=service, catalog=CatalogConfig(f"file://{folder}/warehouse", folder / "catalog"))
 
     return changed
@@ -131,7 +132,7 @@ def with_catalog(folder: Path, **limits: int) -> Any:
 
 @contextlib.contextmanager
 def lake_at(folder: Path, *, ledger_url: str | None = None, clock: Time | None = None, **limits: int) -> Iterator[Lake]:
-    """A served catalog in this folder; clients with a clock of their own want `RealTime`."""
+    """A served catalog in this folder. If clients use the real time, `clock` must be `RealTime`."""
     folder = folder.resolve()
     with served(folder, changed=with_catalog(folder, **limits), ledger_url=ledger_url, clock=clock) as steward:
         lake = Lake(steward, folder)
@@ -141,9 +142,9 @@ def lake_at(folder: Path, *, ledger_url: str | None = None, clock: Time | None =
 
 
 def snapshot(table: dict[str, Any], snapshot_id: int, *, parent: int | None = None, step: int = 1) -> dict[str, Any]:
-    """An add-snapshot update on the state that this answer shows."""
+    """An add-snapshot update for a table, given as the response that loaded it. `step` is added to number and time."""
     metadata = table["metadata"]
-    made: dict[str, Any] = {
+    added: dict[str, Any] = {
         "snapshot-id": snapshot_id,
         "sequence-number": metadata["last-sequence-number"] + step,
         "timestamp-ms": metadata["last-updated-ms"] + step,
@@ -151,25 +152,27 @@ def snapshot(table: dict[str, Any], snapshot_id: int, *, parent: int | None = No
         "summary": {"operation": "append"},
         "schema-id": metadata["current-schema-id"],
     }
-    return {"action": "add-snapshot", "snapshot": made | ({} if parent is None else {"parent-snapshot-id": parent})}
+    if parent is not None:
+        added["parent-snapshot-id"] = parent
+    return {"action": "add-snapshot", "snapshot": added}
 
 
 def set_ref(name: str, snapshot_id: int, kind: str = "branch") -> dict[str, Any]:
     return {"action": "set-snapshot-ref", "ref-name": name, "type": kind, "snapshot-id": snapshot_id}
 
 
-def told(response: httpx.Response) -> tuple[int, str]:
-    """Status and type of a refusal."""
+def refusal(response: httpx.Response) -> tuple[int, str]:
+    """The status and the error type of a response that refuses a request."""
     error = response.json()["error"]
     assert error["code"] == response.status_code
     return response.status_code, error["type"]
 
 
-def spelled(*levels: str) -> str:
-    """A namespace in a path."""
+def namespace_path(*levels: str) -> str:
+    """The levels of a namespace as one part of a URL's path."""
     return quote("\x1f".join(levels), safe="")
 
 
-def file_of(answer: dict[str, Any]) -> Any:
-    """The document in the metadata file that an answer names."""
-    return json.loads(Path(answer["metadata-location"].removeprefix("file://")).read_bytes())
+def metadata_document(response: dict[str, Any]) -> Any:
+    """The document in the metadata file that a response names."""
+    return json.loads(Path(response["metadata-location"].removeprefix("file://")).read_bytes())

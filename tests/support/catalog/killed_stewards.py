@@ -1,4 +1,4 @@
-"""A catalog whose Stewards are processes: tables to begin with, requests as clients send them, and what must hold."""
+"""A catalog that Stewards in other processes serve and that survives their death: tables, callers, and checks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import httpx
 from pvdm.catalog.commit import Change
 from pvdm.lake.format.json_document import Json
 from pvdm.lake.paths import Pointer
-from pvdm.lake.stores.store import UNFINISHED
+from pvdm.lake.stores.store import UNFINISHED_PREFIX
 from pvdm.ledger import Unit
 from pvdm.ledger.catalog import namespaces, tables
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.record import events
 from pvdm.model.role import Role
 from tests.support.catalog.http import CONTRACT, SCHEMA, Caller, set_ref, snapshot, with_catalog
-from tests.support.catalog.processes import Serving, Starter
+from tests.support.catalog.processes import Starter, StewardProcess
 from tests.support.steward.http import bearer
 from tests.support.steward.notary import Stand, stand_at
 
@@ -33,26 +33,27 @@ LEVELS = ("sales",)
 
 @dataclass(slots=True)
 class Yard:
-    """The ledger and the files of a catalog, with no Steward served yet; this process looks at them from outside."""
+    """The ledger and the files of a catalog. Other processes serve it; this process reads and prepares it."""
 
     stand: Stand
     starter: Starter | None
 
     @contextlib.contextmanager
-    def serving(self) -> Iterator[Serving]:
+    def serving(self) -> Iterator[StewardProcess]:
+        """A Steward in another process that serves the catalog."""
         assert self.starter is not None
-        with self.starter.serving(self.stand.config) as made:
-            yield made
+        with self.starter.serving(self.stand.config) as process:
+            yield process
 
     @contextlib.contextmanager
-    def caller(self, serving: Serving, role: Role = Role.PRODUCER, domain: str = "sales") -> Iterator[Caller]:
-        """Somebody with a token and a connection of its own."""
+    def caller(self, serving: StewardProcess, role: Role = Role.PRODUCER, domain: str = "sales") -> Iterator[Caller]:
+        """A client with its own token and connection."""
         headers = bearer(self.stand.token(role, domain, f"a {role}")[0])
         with httpx.Client(base_url=serving.url, timeout=60, trust_env=False) as http:
             yield Caller(http, headers)
 
     def table(self, name: str, *, protected: bool = True) -> TableRow:
-        """A table, with one snapshot on `main` and under a contract if it is protected."""
+        """Create a table; a protected one has one snapshot on `main` and a contract."""
         catalog = self.stand.notary.catalog
         operator = self.stand.grant(Role.OPERATOR, "*")
         request: Any = {"name": name, "schema": SCHEMA}
@@ -65,7 +66,7 @@ class Yard:
         return self.row(name)
 
     def keyed(self, name: str, key: str, branch: str) -> TableRow:
-        """A commit under a key, in this process: a new branch at what `main` shows."""
+        """Commit with an idempotency key, in this process: a new branch at the snapshot of `main`."""
         catalog, producer = self.stand.notary.catalog, self.stand.grant(Role.PRODUCER, "sales", "job")
         identified = catalog.requests.identify(producer, key, branch.encode())
         change = Change(LEVELS, name, (), [set_ref(branch, FIRST)])
@@ -73,6 +74,7 @@ class Yard:
         return state.row
 
     def change(self, work: Any) -> None:
+        """Run a function in a transaction of the ledger."""
         notary = self.stand.notary
         notary.ledger.transact(work, at_micros=notary.clock.now_micros())
 
@@ -85,7 +87,7 @@ class Yard:
             return tables.find(unit, namespaces.get(unit, LEVELS).namespace_id, name)
 
     def document(self, row: TableRow) -> dict[str, Any]:
-        """The document that the pointer names, if its bytes are those that the row says."""
+        """The document that the row's pointer names; its bytes must have the pointer's hash."""
         data = path_of(row.pointer.location).read_bytes()
         assert hashlib.sha256(data).hexdigest() == row.pointer.sha256
         found: dict[str, Any] = json.loads(data)
@@ -96,21 +98,21 @@ class Yard:
             return tables.list_live(unit)
 
     def require_whole(self) -> None:
-        """Every pointer names a file that is there, with the bytes that it says."""
+        """Every pointer names an existing file, whose bytes have the pointer's hash."""
         for row in self.rows():
             self.document(row)
 
     def list_pointers(self, row: TableRow) -> list[Pointer]:
-        """Every metadata file that the table ever pointed to, by the ledger's own history."""
+        """Every pointer that the table ever had, by the ledger's step log."""
         with self.stand.notary.ledger.read() as unit:
             steps = [step.new for step in events.history(unit, "tables", row.table_id) if step.new is not None]
         found = [Pointer(step["metadata_location"], step["metadata_sha256"]) for step in steps]
         return list(dict.fromkeys(found))
 
     def left_over(self) -> set[Path]:
-        """The files in the Steward's own place that no pointer ever named.
+        """The files in the Steward's metadata folder that no pointer ever named.
 
-        Without files by which a check of the folder tried to write: a kill may leave one, at any time.
+        Trial files, with which the Steward checks that it can write, are left out: a kill may leave one at any time.
         """
         with self.stand.notary.ledger.read() as unit:
             steps = [step.new for step in _all_events(unit) if step.subject == "tables" and step.new is not None]
@@ -126,12 +128,13 @@ class Yard:
 
 
 def _is_trial(path: Path) -> bool:
-    return path.name.startswith(UNFINISHED) and not path.read_bytes().strip(b"\0")
+    """Whether the file has a temporary name and only zeros as content."""
+    return path.name.startswith(UNFINISHED_PREFIX) and not path.read_bytes().strip(b"\0")
 
 
 @contextlib.contextmanager
 def yard_at(folder: Path, starter: Starter | None = None, *, ledger_url: str | None = None) -> Iterator[Yard]:
-    """A catalog in this folder with the namespace `sales` of the domain `sales`; without a starter none is served."""
+    """A catalog in this folder with the namespace `sales`. Without a starter it cannot be served."""
     folder = folder.resolve()
     with stand_at(folder, ledger_url=ledger_url, changed=with_catalog(folder)) as stand:
         operator = stand.grant(Role.OPERATOR, "*")

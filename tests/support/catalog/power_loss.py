@@ -1,4 +1,4 @@
-"""Power loss for the catalog: afterwards every pointer names its file, and nothing acknowledged is missing."""
+"""Checks of a catalog after a power loss: every pointer names its file, and no acknowledged change is missing."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.ledger.power_loss import ledger_wrong
+from tests.support.ledger.power_loss import find_ledger_damage
 
 WORKER = "tests.support.catalog.worker"
 _TABLES = "SELECT table_uuid, revision, metadata_location, metadata_sha256, dropped_micros FROM tables"
 
 
-def catalog_wrong(after: Path, notes: list[str]) -> Iterator[str]:
-    """What a restart finds wrong; a revision above the acknowledged one was on its way, and may be there."""
+def find_catalog_damage(after: Path, notes: list[str]) -> Iterator[str]:
+    """What a restart finds wrong. A revision above the acknowledged one is right: its change was being made."""
     if not notes:
         return
-    yield from ledger_wrong(after, ["ready"])
+    yield from find_ledger_damage(after, ["ready"])
     try:
         raw = sqlite3.connect(after / "ledger.db", isolation_level=None)
         rows = raw.execute(_TABLES).fetchall()

@@ -1,4 +1,4 @@
-"""Served Stewards as processes of their own: started quickly, armed at a fault point, ended by SIGKILL."""
+"""Served Stewards as separate processes: forked quickly, armed at a fault point, ended by SIGKILL."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ ANSWER_SECONDS = 60
 _MESSAGE_MAX_BYTES = 65_536
 
 
-class Serving:
-    """A Steward in a process of its own, as the test that started it sees it."""
+class StewardProcess:
+    """A Steward in another process, for the test that started it."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -37,22 +37,22 @@ class Serving:
         self.process = int(process)
 
     def arm(self, point: str, passes: int = 0) -> None:
-        """Let the process kill itself with SIGKILL when it comes to this point."""
+        """Let the process kill itself with SIGKILL when it reaches this point, after `passes` times without effect."""
         self._control.sendall(f"{point} {passes}\n".encode())
         assert self._line() == "armed"
 
     def kill(self) -> None:
-        """SIGKILL, now, and wait until it is gone."""
+        """Send SIGKILL, and wait until the process has ended."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.process, signal.SIGKILL)
-        self.gone()
+        self.wait_for_end()
 
-    def gone(self) -> None:
-        """Wait until the process has ended: the kernel then closes its end."""
+    def wait_for_end(self) -> None:
+        """Wait until the process has ended: the operating system then closes its end of the socket."""
         assert self._lines.read() == ""
 
     def close(self) -> None:
-        """End the process as an operator does, if it is still there."""
+        """End the process in order, if it still runs: its control socket is closed, and it stops serving."""
         with contextlib.suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
         with contextlib.suppress(OSError):
@@ -62,12 +62,12 @@ class Serving:
 
     def _line(self) -> str:
         line = self._lines.readline()
-        assert line.endswith("\n"), "the Steward did not start; its words are above"
+        assert line.endswith("\n"), "the Steward did not start; its error is above"
         return line.strip()
 
 
 class Starter:
-    """A process that has everything loaded, and makes Stewards of itself."""
+    """A process that has loaded every module, and forks a Steward when it is asked."""
 
     def __init__(self) -> None:
         here, there = socket.socketpair()
@@ -78,23 +78,23 @@ class Starter:
         self._control = here
 
     @contextlib.contextmanager
-    def serving(self, config: StewardConfig) -> Iterator[Serving]:
-        """One Steward on this configuration; its clock goes on from that of the examples."""
+    def serving(self, config: StewardConfig) -> Iterator[StewardProcess]:
+        """A Steward with this configuration. Its clock starts at the tests' fixed time, and then runs."""
         here, there = socket.socketpair()
         with there:
             message = pickle.dumps((config, NOW - wall_micros()))
             socket.send_fds(self._control, [message], [there.fileno()])
-            assert self._control.recv(1) == b".", "the starter took it over"
-        with contextlib.closing(Serving(here)) as made:
-            yield made
+            assert self._control.recv(1) == b".", "the starter did not fork"
+        with contextlib.closing(StewardProcess(here)) as process:
+            yield process
 
     def close(self) -> None:
         self._control.close()
         self._process.wait(ANSWER_SECONDS)
 
 
-class Unsteady(threading.Thread):
-    """A Steward that is killed again and again, at any moment, and started anew each time."""
+class RestartedSteward(threading.Thread):
+    """A thread that kills a Steward `kills` times, at random moments, and starts it again each time."""
 
     def __init__(self, starter: Starter, config: StewardConfig, *, kills: int) -> None:
         super().__init__(daemon=True)
@@ -115,7 +115,7 @@ class Unsteady(threading.Thread):
                     self.kills += 1
 
     def urls(self) -> list[str]:
-        """Where it was last seen; perhaps it is gone by now."""
+        """The URL of the Steward that was started last. It may have been killed since."""
         self._up.wait(ANSWER_SECONDS)
         assert self._url is not None
         return [self._url]
@@ -127,28 +127,28 @@ class Unsteady(threading.Thread):
 
 @contextlib.contextmanager
 def starter() -> Iterator[Starter]:
-    """A starter, ended afterwards."""
-    with contextlib.closing(Starter()) as made:
-        yield made
+    """A starter that is closed afterwards."""
+    with contextlib.closing(Starter()) as process:
+        yield process
 
 
 def main(descriptor: int) -> None:
-    """Make a Steward for each message, until the other end is closed."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the Stewards here
+    """Fork a Steward for each message, until the other end is closed."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # this process does not wait for the Stewards
     with socket.socket(fileno=descriptor) as control:
         while True:
             message, descriptors, _, _ = socket.recv_fds(control, _MESSAGE_MAX_BYTES, 1)
             if not message:
                 return
-            with socket.socket(fileno=descriptors[0]) as asked:
+            with socket.socket(fileno=descriptors[0]) as steward_control:
                 if os.fork() == 0:
                     control.close()
-                    _serve(message, asked)
+                    _serve(message, steward_control)
             control.sendall(b".")
 
 
 def _serve(message: bytes, control: socket.socket) -> None:
-    """Serve until the test lets go, and do as it says meanwhile."""
+    """Serve until the test closes the socket, and arm the points that it names meanwhile."""
     try:
         config, offset = pickle.loads(message)
         with (
@@ -169,7 +169,7 @@ def _serve(message: bytes, control: socket.socket) -> None:
 
 def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
-    signal.pause()  # the signal is on its way; nothing more is to happen here
+    signal.pause()  # nothing more happens here until the signal arrives
 
 
 if __name__ == "__main__":

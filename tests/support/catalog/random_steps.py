@@ -1,4 +1,4 @@
-"""Random steps for a catalog and its model: staging, publishing, migrations, races, and whatever is not allowed."""
+"""Random steps for a catalog and its model: staging, publishing, migrations, races, and requests that are refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from pvdm.errors import NotAllowedError
 from pvdm.ledger.record.tokens import Grant
 from pvdm.model.role import Role
-from tests.support.catalog.compared import Asked, Expected
+from tests.support.catalog.compared import Commit, Expected
 from tests.support.catalog.core import OPERATOR, PRODUCER, set_ref
 from tests.support.catalog.snapshot_files import ID, TOWN
 from tests.support.catalog.step_requests import (
@@ -36,7 +36,7 @@ from tests.support.catalog.step_requests import (
     WRONG,
     Steps,
     columns_of,
-    made_of,
+    create_change,
     refused,
     request,
 )
@@ -51,33 +51,33 @@ class Staging(Steps):
     @rule(table=TABLE, ref=REF, picks=PICKS, replacing=st.booleans(), skew=SKEW, age=st.sampled_from([0, 0, 1, 2]))
     def append(self, table: str, ref: str, picks: list[int], replacing: bool, skew: int, age: int) -> None:
         self.tick()
-        self.world.ask(self.write(table, ref, picks, replacing=replacing, skew=skew, age=age))
+        self.world.commit(self.write(table, ref, picks, replacing=replacing, skew=skew, age=age))
 
     @rule(table=TABLE, ref=REF, picks=PICKS, wrong=WRONG)
     def publish_rows(self, table: str, ref: str, picks: list[int], wrong: str | None) -> None:
         self.tick()
-        self.world.ask(self.permitted(self.write(table, ref, picks), wrong))
+        self.world.commit(self.permitted(self.write(table, ref, picks), wrong))
 
     @rule(table=TABLE, branch=REF, wrong=WRONG)
     def publish_branch(self, table: str, branch: str, wrong: str | None) -> None:
         self.tick()
         head = self.world.model(table).head(branch)
         if head is not None:
-            self.world.ask(self.permitted(self.point(table, "main", head), wrong))
+            self.world.commit(self.permitted(self.point(table, "main", head), wrong))
 
     @rule(table=TABLE, ref=REF, at=AT, more=st.sampled_from([{}, {"x-why": 1.5}]))
     def branch(self, table: str, ref: str, at: int, more: Doc) -> None:
         self.tick()
         known = sorted(self.world.model(table).snapshots)
         if known:
-            self.world.ask(self.point(table, ref, known[at % len(known)], **more))
+            self.world.commit(self.point(table, ref, known[at % len(known)], **more))
 
     @rule(table=TABLE, ref=REF)
     def keep_less_of_a_branch(self, table: str, ref: str) -> None:
         self.tick()
         head = self.world.model(table).head(ref)
         if head is not None and not self.world.model(table).is_tag(ref):
-            self.world.ask(self.point(table, ref, head, **{"min-snapshots-to-keep": 1, "max-snapshot-age-ms": 1}))
+            self.world.commit(self.point(table, ref, head, **{"min-snapshots-to-keep": 1, "max-snapshot-age-ms": 1}))
 
     @rule(table=TABLE, ref=st.sampled_from(["v1", "stage"]), at=AT, by=st.sampled_from([OPERATOR, PRODUCER]))
     def tag(self, table: str, ref: str, at: int, by: Grant) -> None:
@@ -87,14 +87,14 @@ class Staging(Steps):
         if known:
             target = known[at % len(known)]
             allowed = not model.protected or (by is OPERATOR and target in model.ancestry())
-            self.world.ask(self.asked(table, [set_ref(ref, target, "tag")], allowed=allowed, by=by))
+            self.world.commit(self.gated(table, [set_ref(ref, target, "tag")], allowed=allowed, by=by))
 
     @rule(table=TABLE, ref=REF)
     def remove_ref(self, table: str, ref: str) -> None:
         self.tick()
         model = self.world.model(table)
         allowed = not (model.protected and (ref == "main" or model.is_tag(ref)))
-        self.world.ask(self.asked(table, [{"action": "remove-snapshot-ref", "ref-name": ref}], allowed=allowed))
+        self.world.commit(self.gated(table, [{"action": "remove-snapshot-ref", "ref-name": ref}], allowed=allowed))
 
     @rule(table=TABLE, at=AT, many=st.booleans())
     def expire(self, table: str, at: int, many: bool) -> None:
@@ -105,8 +105,8 @@ class Staging(Steps):
             gone = known[: at % len(known) + 1] if many else [known[at % len(known)]]
             tagged = [model.head(ref) for ref in model.refs if model.is_tag(ref)]
             kept = history_kept(self.world.latest(table), set(gone)) and not set(gone) & {*model.ancestry(), *tagged}
-            allowed = kept or not model.protected
-            self.world.ask(self.asked(table, [{"action": "remove-snapshots", "snapshot-ids": gone}], allowed=allowed))
+            changes: list[Doc] = [{"action": "remove-snapshots", "snapshot-ids": gone}]
+            self.world.commit(self.gated(table, changes, allowed=kept or not model.protected))
 
     @rule(table=TABLE, at=AT, kind=st.sampled_from(["statistics", "partition-statistics"]))
     def note_statistics(self, table: str, at: int, kind: str) -> None:
@@ -118,15 +118,15 @@ class Staging(Steps):
         file: Doc = {"snapshot-id": target, "statistics-path": "file:///s.puffin", "file-size-in-bytes": 9}
         if kind == "statistics":
             file |= {"file-footer-size-in-bytes": 4, "blob-metadata": []}
-        asked = self.asked(table, [{"action": f"set-{kind}", kind: file}], allowed=allowed)
-        if not allowed and asked.expected is Expected.DONE:
-            # Said again it comes last in its list, which consumers would see if there are others.
-            asked = replace(asked, expected=Expected.EITHER)
-        self.world.ask(asked)
+        commit = self.gated(table, [{"action": f"set-{kind}", kind: file}], allowed=allowed)
+        if not allowed and commit.expected is Expected.DONE:
+            # If the file is the same, it only moves to the end of its list. Consumers see that if there are others.
+            commit = replace(commit, expected=Expected.EITHER)
+        self.world.commit(commit)
 
 
 class Refusals(Steps):
-    """Requests that must come to nothing."""
+    """Requests that must be refused."""
 
     @rule(table=TABLE, ref=REF, odd=st.sampled_from(NEVER + NOT_SANE))
     def append_odd(self, table: str, ref: str, odd: Doc) -> None:
@@ -134,39 +134,40 @@ class Refusals(Steps):
         model = self.world.model(table)
         if odd in NOT_SANE and (not model.protected or (model.version == 1 and "sequence-number" in odd)):
             return
-        asked = self.write(table, ref, [0])
-        changes = [{"action": "add-snapshot", "snapshot": asked.updates[0]["snapshot"] | odd}, *asked.updates[1:]]
-        self.world.ask(replace(asked, updates=changes, expected=Expected.REFUSED))
+        commit = self.write(table, ref, [0])
+        changes = [{"action": "add-snapshot", "snapshot": commit.updates[0]["snapshot"] | odd}, *commit.updates[1:]]
+        self.world.commit(replace(commit, updates=changes, expected=Expected.REFUSED))
 
     @rule(table=TABLE, at=AT)
-    def say_a_property_again(self, table: str, at: int) -> None:
+    def set_a_property_again(self, table: str, at: int) -> None:
         self.tick()
-        told = self.world.latest(table)["properties"]
-        name = list(told)[at % len(told)]
+        properties = self.world.latest(table)["properties"]
+        name = list(properties)[at % len(properties)]
         changes: list[Doc] = [
             {"action": "remove-properties", "removals": [name]},
-            {"action": "set-properties", "updates": {name: told[name]}},
+            {"action": "set-properties", "updates": {name: properties[name]}},
         ]
-        same = name == list(told)[-1] or not self.world.model(table).protected
-        self.world.ask(Asked(table, changes, Expected.DONE if same else Expected.GATED))
+        # The property moves to the end of the list, which is a change unless it was there.
+        same = name == list(properties)[-1] or not self.world.model(table).protected
+        self.world.commit(Commit(table, changes, Expected.DONE if same else Expected.GATED))
 
     @rule(table=TABLE, junk=st.sampled_from(JUNK), first=st.booleans())
     def send_junk(self, table: str, junk: Any, first: bool) -> None:
         self.tick()
         valid = self.write(table, "stage", [1]).updates
-        self.world.ask(Asked(table, [junk, *valid] if first else [*valid, junk], Expected.REFUSED))
+        self.world.commit(Commit(table, [junk, *valid] if first else [*valid, junk], Expected.REFUSED))
 
     @rule(table=TABLE, ref=REF, by=ACTOR)
     def append_as_somebody(self, table: str, ref: str, by: Grant) -> None:
         self.tick()
-        asked, protected = self.write(table, ref, [2]), self.world.model(table).protected
-        # A publisher is judged on what it sees, where the numbers of what is staged do not follow.
+        commit, protected = self.write(table, ref, [2]), self.world.model(table).protected
+        # A publisher does not see staged snapshots, so its table has no number for the next one.
         never = by.role in (Role.CONSUMER, Role.PUBLISHER) or by.domain == "risk"
         if never or (by.role is Role.STEWARD and not protected):
-            asked = replace(asked, expected=Expected.REFUSED)
+            commit = replace(commit, expected=Expected.REFUSED)
         elif by.role is not Role.PRODUCER:
-            asked = replace(asked, expected=Expected.GATED if ref == "main" and protected else Expected.EITHER)
-        self.world.ask(replace(asked, by=by))
+            commit = replace(commit, expected=Expected.GATED if ref == "main" and protected else Expected.EITHER)
+        self.world.commit(replace(commit, by=by))
 
     @rule(
         table=TABLE,
@@ -182,12 +183,12 @@ class Refusals(Steps):
     )
     def require_too_much(self, table: str, wrong: Doc) -> None:
         self.tick()
-        asked = self.write(table, "stage", [0])
-        self.world.ask(replace(asked, requirements=[wrong], expected=Expected.REFUSED))
+        commit = self.write(table, "stage", [0])
+        self.world.commit(replace(commit, requirements=[wrong], expected=Expected.REFUSED))
 
 
 class Migrations(Steps):
-    """Changes of what a table is, that a protected one does not take by a commit."""
+    """Changes of schema, spec, order, properties and format. A protected table does not accept them by a commit."""
 
     @rule(table=TABLE, name=st.sampled_from(["a", "b"]), value=st.sampled_from([None, "1"]))
     def change_property(self, table: str, name: str, value: str | None) -> None:
@@ -200,10 +201,10 @@ class Migrations(Steps):
     def add_column(self, table: str, default: bool) -> None:
         document = self.world.latest(table)
         number = document["last-column-id"] + 1
-        made: Doc = {"id": number, "name": f"c{number}", "required": False, "type": "int"}
+        column: Doc = {"id": number, "name": f"c{number}", "required": False, "type": "int"}
         if default and document["format-version"] > 2:
-            made |= {"initial-default": 7, "write-default": 8}
-        self.reshape(table, [*columns_of(document), made])
+            column |= {"initial-default": 7, "write-default": 8}
+        self.reshape(table, [*columns_of(document), column])
 
     @rule(table=TABLE, at=AT)
     def drop_column(self, table: str, at: int) -> None:
@@ -224,7 +225,7 @@ class Migrations(Steps):
         specs = document["partition-specs"]
         known = {each["source-id"]: each["field-id"] for spec in specs for each in spec["fields"]}
         if document["format-version"] == 1 and known:
-            return  # format 1 keeps every field for ever, as a void one
+            return  # format 1 keeps every partition field for ever, as a void one
         fields: list[Doc] = []
         for source in sources:
             known.setdefault(source, max(999, document["last-partition-id"], *known.values()) + 1)
@@ -277,7 +278,7 @@ class Races(Steps):
     @rule(table=TABLE, ref=REF)
     def race_with_a_migration(self, table: str, ref: str) -> None:
         changes: list[Doc] = [{"action": "set-properties", "updates": {"raced": str(self.tick())}}]
-        first = self.asked(table, changes, allowed=not self.world.model(table).protected)
+        first = self.gated(table, changes, allowed=not self.world.model(table).protected)
         self.world.race(first, self.write(table, ref, [3]))
 
     @rule(table=TABLE, refs=st.tuples(REF, REF))
@@ -290,23 +291,23 @@ class Races(Steps):
     def transaction(self, refs: list[str], start: int) -> None:
         self.tick()
         names = sorted(self.world.tables)
-        turned = [*names[start % len(names) :], *names[: start % len(names)]]
-        asked = [self.write(name, ref, [at]) for at, (name, ref) in enumerate(zip(turned, refs, strict=False))]
-        if any(each.expected is not Expected.DONE for each in asked):
-            asked = [replace(each, expected=Expected.REFUSED) for each in asked]
-        self.world.transact(asked)
+        rotated = [*names[start % len(names) :], *names[: start % len(names)]]
+        commits = [self.write(name, ref, [at]) for at, (name, ref) in enumerate(zip(rotated, refs, strict=False))]
+        if any(each.expected is not Expected.DONE for each in commits):
+            commits = [replace(each, expected=Expected.REFUSED) for each in commits]
+        self.world.transact(commits)
 
 
 class CatalogMachine(Staging, Refusals, Migrations, Races):
-    """One example: a table that is protected, one that is not, and those that come and go besides."""
+    """One example: a protected table, an unprotected one, and others that are created, renamed and dropped."""
 
-    @initialize(version=VERSION, sources=PARTITIONED, free=VERSION, shown=st.booleans(), brought=st.booleans())
-    def begin(self, version: int, sources: tuple[int, ...], free: int, shown: bool, brought: bool) -> None:
+    @initialize(version=VERSION, sources=PARTITIONED, free=VERSION, shown=st.booleans(), registered=st.booleans())
+    def begin(self, version: int, sources: tuple[int, ...], free: int, shown: bool, registered: bool) -> None:
         self.make(GATED, self.world.free, version, sources)
         self.make("t1", self.world.free, free, ())
         if shown:
-            self.world.ask(self.write(GATED, "main", [0]))
-        if brought:
+            self.world.commit(self.write(GATED, "main", [0]))
+        if registered:
             for table in (GATED, "t1"):
                 self.register(table, table, unknown=True)
         self.world.protect(GATED)
@@ -328,15 +329,15 @@ class CatalogMachine(Staging, Refusals, Migrations, Races):
             return
         levels = self.world.kept if kept else self.world.free
         base = document_of(self.desk.stage_create(PRODUCER, levels, request(name, version, ())))
-        made = self.world.stage.pool.append(base, picks, parent=None, held=(), now_ms=self.world.now_ms)
-        added = {"action": "add-snapshot", "snapshot": made.snapshot}
-        change = made_of(base, levels, name, added, set_ref("main", made.snapshot_id))
+        prepared = self.world.stage.pool.append(base, picks, parent=None, held=(), now_ms=self.world.now_ms)
+        added = {"action": "add-snapshot", "snapshot": prepared.snapshot}
+        change = create_change(base, levels, name, added, set_ref("main", prepared.snapshot_id))
         if kept:
             with refused(NotAllowedError):
                 self.desk.commit(PRODUCER, [change])
         else:
             self.desk.commit(PRODUCER, [change])
-            self.world.bear(name, levels, made=made)
+            self.world.add_table(name, levels, snapshot=prepared)
         self.world.check()
 
     @rule(table=TABLE, purge=st.booleans())
@@ -370,7 +371,7 @@ class CatalogMachine(Staging, Refusals, Migrations, Races):
 
     @rule(table=TABLE, name=NAME, unknown=st.booleans())
     def register(self, table: str, name: str, unknown: bool) -> None:
-        """A table's file brought in again: over a table it is refused, after a drop it is the same table."""
+        """Register a table's file again: refused if the name is taken; after a drop the table is the same as before."""
         self.tick()
         old = self.world.tables[table]
         location = old.pointer.location
@@ -387,7 +388,7 @@ class CatalogMachine(Staging, Refusals, Migrations, Races):
             path.write_text(json.dumps(old.loaded[-1] | {"x-elsewhere": {"list": [1, 2.5, None]}}))
             location = f"file://{path}"
         self.desk.register(OPERATOR, old.levels, name, location)
-        self.world.bear(name, old.levels, like=old.model)
+        self.world.add_table(name, old.levels, like=old.model)
         self.world.check()
 
     @rule(table=TABLE)
@@ -398,8 +399,8 @@ class CatalogMachine(Staging, Refusals, Migrations, Races):
 
 
 def play(machine: Callable[[], CatalogMachine], *, examples: int, steps: int) -> None:
-    """So many examples of up to so many steps; the first that fails is made as short as it can be."""
+    """Run this many examples of up to so many steps. Hypothesis shortens the first one that fails."""
     run_state_machine_as_test(
-        machine,  # type: ignore[arg-type]  # whatever makes a machine will do
+        machine,  # type: ignore[arg-type]  # a function that creates a machine is accepted too
         settings=settings(max_examples=examples, stateful_step_count=steps),
     )

@@ -1,4 +1,4 @@
-"""Snapshots with real files behind them: small Parquet files used again and again, and a manifest for every append."""
+"""Snapshots with real files: small Parquet files that are used again and again, and a manifest for every append."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pvdm.lake.format.partition_spec import PartitionSpec
 
 Doc = dict[str, Any]
 Row = dict[int, object]
-"""A row's values by column id: what a file holds, whatever the columns are called today."""
+"""A row's values by column id, so that renamed columns do not matter."""
 
 EPOCH = datetime.date(1970, 1, 1)
 ID, DAY, TOWN, LATER = 1, 2, 3, 4
@@ -29,21 +29,21 @@ COLUMNS: list[Doc] = [
     {"id": DAY, "name": "day", "required": False, "type": "date"},
     {"id": TOWN, "name": "town", "required": False, "type": "string"},
 ]
-"""The columns that a table begins with; the files have one more, that shows when a column of its id is added."""
+"""The columns of a new table. The files also have column 4 (`LATER`), which shows once a column of this id is added."""
 
 _TOWNS = ("Ulm", "Köln", "Bonn")
 
 
 @dataclass(frozen=True, slots=True)
 class PooledFile:
-    """A Parquet file of one day and one town, so that it lies in one partition by either."""
+    """A Parquet file whose rows have one day and one town, so that it lies in one partition by either."""
 
     path: str
     size: int
     rows: tuple[Row, ...]
 
     def partition(self, source_id: int) -> int | str:
-        """What the file has in that column, as a manifest says it."""
+        """The value of the rows in that column, as a manifest has it."""
         value = self.rows[0][source_id]
         if isinstance(value, datetime.date):
             return (value - EPOCH).days
@@ -52,8 +52,8 @@ class PooledFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """A snapshot as a client sends it, and the rows that a scan of it must give."""
+class PreparedSnapshot:
+    """A snapshot as a client sends it, and the rows that a scan of it must return."""
 
     snapshot: Doc
     rows: tuple[Row, ...]
@@ -64,7 +64,7 @@ class Made:
 
 
 class Pool:
-    """Prepared data files, and writers for the manifests that list them."""
+    """Data files, and snapshots whose manifests list them."""
 
     def __init__(self, folder: Path, *, files: int = 4) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -81,14 +81,17 @@ class Pool:
         held: Sequence[Row],
         now_ms: int,
         replacing: bool = False,
-    ) -> Made:
-        """A snapshot of the table that `base` shows, with these files on top of its parent's or instead of them."""
+    ) -> PreparedSnapshot:
+        """A snapshot for the table document `base`, with the files at `picks` added to its parent's.
+
+        `replacing` leaves the parent's files out. `held` are the parent's rows.
+        """
         self._numbers += 1
         snapshot_id = 7_000_000_000 + self._numbers
         files = [self.files[pick] for pick in picks]
         place = Path(base["location"].removeprefix("file://")) / "metadata"
         place.mkdir(parents=True, exist_ok=True)
-        kept = [] if parent is None or replacing else _manifests(parent)
+        kept_manifests = [] if parent is None or replacing else _manifests(parent)
         version = base["format-version"]
         manifest = _manifest(place / f"{snapshot_id}-m0.avro", base, files, snapshot_id)
         header = ListHeader(
@@ -98,7 +101,7 @@ class Pool:
             sequence_number=base["last-sequence-number"] + 1 if version > 1 else None,
             first_row_id=base["next-row-id"] if version > 2 else None,
         )
-        written = write_manifest_list(header, [manifest, *kept])
+        written = write_manifest_list(header, [manifest, *kept_manifests])
         listing = place / f"snap-{snapshot_id}.avro"
         listing.write_bytes(written.data)
         snapshot: Doc = {
@@ -116,7 +119,9 @@ class Pool:
             assert written.next_row_id is not None
             snapshot |= {"first-row-id": header.first_row_id, "added-rows": written.next_row_id - base["next-row-id"]}
         rows = [row for file in files for row in file.rows]
-        return Made(snapshot, (*rows, *(() if replacing else held)))
+        if not replacing:
+            rows += held
+        return PreparedSnapshot(snapshot, tuple(rows))
 
 
 def _write(path: Path, number: int) -> PooledFile:
@@ -149,7 +154,7 @@ def _manifest(path: Path, base: Doc, files: Sequence[PooledFile], snapshot_id: i
         schema_id=schema["schema-id"],
     )
     entries = [
-        ManifestEntry(status=EntryStatus.ADDED, data_file=_listed(file, spec["fields"]), snapshot_id=snapshot_id)
+        ManifestEntry(status=EntryStatus.ADDED, data_file=_data_file(file, spec["fields"]), snapshot_id=snapshot_id)
         for file in files
     ]
     written = write_manifest(header, entries)
@@ -157,7 +162,7 @@ def _manifest(path: Path, base: Doc, files: Sequence[PooledFile], snapshot_id: i
     return written.list_entry(f"file://{path}", snapshot_id)
 
 
-def _listed(file: PooledFile, fields: Sequence[Doc]) -> DataFile:
+def _data_file(file: PooledFile, fields: Sequence[Doc]) -> DataFile:
     pairs = [
         (field["field-id"], None if field["transform"] == "void" else file.partition(field["source-id"]))
         for field in fields

@@ -1,4 +1,4 @@
-"""A Spark scan of every ref of an example's tables, held to the rows that its model has."""
+"""Scans every ref of an example's tables with Spark, and compares the rows with those of the model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Scanner:
-    """Spark, as a producer who reads every ref and as a consumer who reads what is published."""
+    """Spark with two catalogs: of a producer, who sees every ref, and of a consumer, who sees what is published."""
 
     spark: SparkSession
     producer: str
@@ -33,7 +33,7 @@ class Scanner:
     rows_seen: int = field(default=0)
 
     def require(self, world: World) -> None:
-        """Every ref gives just the rows of the model; one query for all of them, as each costs Spark a start."""
+        """A scan of every ref returns exactly the rows of the model. It is one query, because each query costs time."""
         wanted: dict[str, list[str]] = {}
         queries: list[str] = []
         for place, (relation, rows) in enumerate(self._refs(world)):
@@ -49,6 +49,7 @@ class Scanner:
         self.rows_seen += sum(len(lines) for lines in wanted.values())
 
     def _refs(self, world: World) -> Iterator[tuple[str, list[Doc]]]:
+        """Every ref that a role can read, as a relation of SQL, and its rows in the model."""
         for name, table in world.tables.items():
             place, model = f"{table.levels[0]}.{name}", table.model
             for catalog in (self.producer, self.consumer):
@@ -56,7 +57,8 @@ class Scanner:
             for ref in model.refs:
                 if model.is_tag(ref):
                     published = model.head(ref) in model.ancestry()
-                    for catalog in (self.producer, self.consumer)[: 1 + published]:
+                    catalogs = (self.producer, self.consumer) if published else (self.producer,)
+                    for catalog in catalogs:
                         yield f"{catalog}.{place} version as of '{ref}'", model.scan(ref)
                 elif ref != "main":
                     yield f"{self.producer}.{place}.branch_{ref}", model.scan(ref)
@@ -75,7 +77,7 @@ class ScannedMachine(CatalogMachine):
 
 
 def play_and_scan(spark: SparkSession, folder: Path, *, examples: int, steps: int) -> None:
-    """Random examples against a served catalog: Java and PyIceberg read every document, Spark the tables at the end."""
+    """Run random examples: Java and PyIceberg parse every document, and Spark scans the tables at the end of each."""
     time = Time()
     with lake_at(folder, clock=time) as lake:
         notary = lake.steward.stand.notary

@@ -1,4 +1,4 @@
-"""How the steps of a random example are made: requests as clients send them, with what must come of each."""
+"""The parts of a random example's steps: commits as clients send them, with what must happen to each."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pvdm.catalog.tables import Tables
 from pvdm.errors import PvdmError
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.model.role import Role
-from tests.support.catalog.compared import Asked, Expected, Stage, World
+from tests.support.catalog.compared import Commit, Expected, Stage, World
 from tests.support.catalog.core import OPERATOR, PRODUCER, grant, set_ref
 from tests.support.catalog.snapshot_files import COLUMNS, DAY, TOWN
 from tests.support.ledger.rows import hex64
 from tests.support.oracles.catalog_model import Doc, facts
 
 GATED = "gated"
-"""The table that is protected from the beginning, and so is there until the end."""
+"""The table that is protected from the beginning, and so cannot be dropped."""
 
 TABLE: st.SearchStrategy[str] = st.runner().flatmap(lambda machine: st.sampled_from(sorted(machine.world.tables)))
 NAME = st.sampled_from(["t1", "t2", "t3", GATED])
@@ -51,7 +51,7 @@ NEVER: list[Doc] = [
     {"snapshot-id": 2**63},
     {"timestamp-ms": None},
 ]
-"""What makes a snapshot one that no table takes."""
+"""Fields with which every table refuses a snapshot."""
 
 NOT_SANE: list[Doc] = [
     {"sequence-number": 2**63 - 1},
@@ -61,7 +61,7 @@ NOT_SANE: list[Doc] = [
     {"parent-snapshot-id": 4_242},
     {"summary": {"operation": "append", "note": "x" * 70_000}},
 ]
-"""What makes it one that a protected table refuses."""
+"""Fields with which a protected table refuses a snapshot."""
 
 JUNK: list[Any] = [
     {"action": "no-such-update"},
@@ -83,10 +83,11 @@ JUNK: list[Any] = [
     {"action": "set-location", "location": "file:///elsewhere"},
     "not an object",
 ]
+"""Updates that every table refuses."""
 
 
 class Steps(RuleBasedStateMachine):
-    """One example's world, and the parts that its rules are put together from."""
+    """The tables of one example, and the parts from which its rules are built."""
 
     def __init__(self, stage: Stage) -> None:
         super().__init__()
@@ -98,29 +99,29 @@ class Steps(RuleBasedStateMachine):
         return self.world.stage.catalog.tables
 
     def tick(self) -> int:
-        """A second later; gives a number that no step had before."""
+        """Move the clock by a second; returns a number that no step had before."""
         self.world.stage.time.pass_by(1_000_000)
         self.counter += 1
         return self.counter
 
     def make(self, name: str, levels: Levels, version: int, sources: tuple[int, ...]) -> None:
-        """A new table, just as it was asked for."""
+        """Create a table, partitioned by these columns, and check that it is as requested."""
         self.desk.create(PRODUCER, levels, request(name, version, sources))
-        self.world.bear(name, levels)
-        born = self.world.latest(name)
-        assert columns_of(born) == COLUMNS
-        assert [each["source-id"] for each in born["partition-specs"][0]["fields"]] == list(sources)
-        assert (born["format-version"], born["refs"], born["snapshots"]) == (version, {}, [])
+        self.world.add_table(name, levels)
+        document = self.world.latest(name)
+        assert columns_of(document) == COLUMNS
+        assert [each["source-id"] for each in document["partition-specs"][0]["fields"]] == list(sources)
+        assert (document["format-version"], document["refs"], document["snapshots"]) == (version, {}, [])
         self.world.check()
 
     def write(
         self, table: str, ref: str, picks: list[int], *, replacing: bool = False, skew: int = 0, age: int = 0
-    ) -> Asked:
-        """What a writer sends that loaded the table `age` changes ago."""
+    ) -> Commit:
+        """The commit of a writer that loaded the table `age` changes ago and appends the files `picks` to a ref."""
         world, model, loaded = self.world, self.world.model(table), self.world.tables[table].loaded
         base, latest = loaded[max(0, len(loaded) - 1 - age)], loaded[-1]
         head = base["refs"].get(ref, {}).get("snapshot-id")
-        made = world.stage.pool.append(
+        prepared = world.stage.pool.append(
             base,
             picks,
             parent=next((each for each in base["snapshots"] if each["snapshot-id"] == head), None),
@@ -128,9 +129,9 @@ class Steps(RuleBasedStateMachine):
             now_ms=world.now_ms + skew,
             replacing=replacing,
         )
-        made.snapshot["x-note"] = {"by": "a test", "n": [1, 2.5]}
-        world.made[made.snapshot_id] = made
-        changes = [{"action": "add-snapshot", "snapshot": made.snapshot}, set_ref(ref, made.snapshot_id)]
+        prepared.snapshot["x-note"] = {"by": "a test", "n": [1, 2.5]}
+        world.prepared[prepared.snapshot_id] = prepared
+        changes = [{"action": "add-snapshot", "snapshot": prepared.snapshot}, set_ref(ref, prepared.snapshot_id)]
         requirements = [
             {"type": "assert-table-uuid", "uuid": base["table-uuid"]},
             {"type": "assert-ref-snapshot-id", "ref": ref, "snapshot-id": head},
@@ -145,45 +146,45 @@ class Steps(RuleBasedStateMachine):
             expected = Expected.REFUSED if head is not None or model.protected else Expected.EITHER
         elif base is not latest:
             expected = Expected.EITHER
-        return Asked(table, changes, expected, requirements)
+        return Commit(table, changes, expected, requirements)
 
-    def point(self, table: str, ref: str, target: int, **more: object) -> Asked:
-        """A branch made or moved to a snapshot that is there."""
+    def point(self, table: str, ref: str, target: int, **more: object) -> Commit:
+        """A commit that creates a branch, or moves it, to an existing snapshot."""
         model, changes = self.world.model(table), [set_ref(ref, target, **more)]
-        return self.asked(table, changes, allowed=not (model.protected and (ref == "main" or model.is_tag(ref))))
+        return self.gated(table, changes, allowed=not (model.protected and (ref == "main" or model.is_tag(ref))))
 
-    def asked(self, table: str, changes: list[Doc], *, allowed: bool, **more: Any) -> Asked:
-        """A request that the gate refuses unless it is allowed, or changes nothing."""
+    def gated(self, table: str, changes: list[Doc], *, allowed: bool, **more: Any) -> Commit:
+        """A commit that the gate refuses, unless it is `allowed` or changes nothing."""
         allowed = allowed or not self.changes(table, changes)
-        return Asked(table, changes, Expected.DONE if allowed else Expected.GATED, **more)
+        return Commit(table, changes, Expected.DONE if allowed else Expected.GATED, **more)
 
     def changes(self, table: str, updates: Sequence[Doc]) -> bool:
-        """Whether there is anything to do: what is already so needs no leave."""
+        """Whether the updates change the table. The gate does not refuse updates that change nothing."""
         after = copy.deepcopy(self.world.model(table))
         after.apply(updates)
         return facts(after.document) != facts(self.world.model(table).document)
 
-    def permitted(self, asked: Asked, wrong: str | None = None) -> Asked:
-        """With the gate's permit for it, or with one for something else."""
-        permit = self.world.permit(asked.table, asked.updates)
+    def permitted(self, commit: Commit, wrong: str | None = None) -> Commit:
+        """The commit with the gate's permit for it; `wrong` names a field of the permit to be changed."""
+        permit = self.world.permit(commit.table, commit.updates)
         if permit is None:
-            return asked
+            return commit
         if wrong is None:
-            return replace(asked, permit=permit, expected=Expected.DONE)
-        wrongly = replace(permit, **{wrong: OTHER_UUID if wrong == "table_uuid" else hex64("another")})
-        protected = self.world.model(asked.table).protected
-        return replace(asked, permit=wrongly, expected=Expected.GATED if protected else Expected.DONE)
+            return replace(commit, permit=permit, expected=Expected.DONE)
+        wrong_permit = replace(permit, **{wrong: OTHER_UUID if wrong == "table_uuid" else hex64("another")})
+        protected = self.world.model(commit.table).protected
+        return replace(commit, permit=wrong_permit, expected=Expected.GATED if protected else Expected.DONE)
 
     def migrate(self, table: str, changes: list[Doc], *, valid: bool = True) -> None:
-        """A change of what the table is: free where nothing is protected."""
+        """Commit a change of schema, spec, properties or format. Only an unprotected table accepts it, if `valid`."""
         self.tick()
         if not valid:
-            self.world.ask(Asked(table, changes, Expected.REFUSED))
+            self.world.commit(Commit(table, changes, Expected.REFUSED))
             return
-        self.world.ask(self.asked(table, changes, allowed=not self.world.model(table).protected))
+        self.world.commit(self.gated(table, changes, allowed=not self.world.model(table).protected))
 
     def reshape(self, table: str, columns: list[Doc], *, without: int | None = None) -> None:
-        """Another schema, as a client sends it; a column that the spec or the order uses stays."""
+        """Commit another schema, as a client does. It is not valid to drop a column that spec or sort order use."""
         document = self.world.latest(table)
         same = [each["schema-id"] for each in document["schemas"] if each["fields"] == columns]
         changes: list[Doc] = [{"action": "set-current-schema", "schema-id": same[0] if same else -1}]
@@ -193,7 +194,7 @@ class Steps(RuleBasedStateMachine):
 
 
 def request(name: str, version: int, sources: tuple[int, ...]) -> Doc:
-    """What CREATE TABLE sends."""
+    """The request that an engine sends for CREATE TABLE."""
     spec = [{"name": PARTITION_NAMES[source], "transform": "identity", "source-id": source} for source in sources]
     return {
         "name": name,
@@ -203,8 +204,8 @@ def request(name: str, version: int, sources: tuple[int, ...]) -> Doc:
     }
 
 
-def made_of(base: Doc, levels: Levels, name: str, *more: Doc) -> Change:
-    """The commit that makes a staged table, as CREATE TABLE AS SELECT sends it."""
+def create_change(base: Doc, levels: Levels, name: str, *more: Doc) -> Change:
+    """The commit that creates a table from a staged document, as an engine sends it for CREATE TABLE AS SELECT."""
     updates: list[Doc] = [
         {"action": "assign-uuid", "uuid": base["table-uuid"]},
         {"action": "upgrade-format-version", "format-version": base["format-version"]},
@@ -222,14 +223,14 @@ def made_of(base: Doc, levels: Levels, name: str, *more: Doc) -> Change:
 
 
 def columns_of(document: Doc) -> list[Doc]:
-    """The current schema's."""
+    """The columns of the current schema."""
     current = document["current-schema-id"]
     found: list[Doc] = next(each for each in document["schemas"] if each["schema-id"] == current)["fields"]
     return found
 
 
 def _used(document: Doc) -> set[int]:
-    """The columns that the default spec and order are made from."""
+    """The ids of columns that the default spec and the default sort order use."""
     spec = next(each for each in document["partition-specs"] if each["spec-id"] == document["default-spec-id"])
     order = next(each for each in document["sort-orders"] if each["order-id"] == document["default-sort-order-id"])
     return {each["source-id"] for each in (*spec["fields"], *order["fields"]) if each["transform"] != "void"}
@@ -237,6 +238,6 @@ def _used(document: Doc) -> set[int]:
 
 @contextlib.contextmanager
 def refused(kind: type[PvdmError] = PvdmError) -> Iterator[None]:
-    """The block is refused by an error of this kind."""
+    """The block must raise an error of this kind."""
     with pytest.raises(kind):
         yield

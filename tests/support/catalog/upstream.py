@@ -1,4 +1,4 @@
-"""Houses whose tables are an upstream catalog's, behind a proxy: the gate's tests on somebody else's pointer."""
+"""Protected tables of an upstream catalog, for the gate's tests: the upstream is another Steward, behind a proxy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pvdm.steward.config.steward import StewardConfig
 from tests.support.catalog.core import request
 from tests.support.gate.approvals import SALES, Scene, with_catalog
 from tests.support.gate.protected_tables import House, Row
-from tests.support.servers.fault_proxy import FaultProxy, proxied
+from tests.support.servers.fault_proxy import FaultProxy, fault_proxy
 from tests.support.steward.http import Served, served
 from tests.support.steward.notary import stand_at
 
@@ -35,8 +35,8 @@ Doc = dict[str, Any]
 
 
 @dataclass(slots=True)
-class There:
-    """Another Steward's catalog, in which nothing is protected: a REST server like any other."""
+class Upstream:
+    """The catalog of another Steward, without protected tables, as the upstream; and the proxy before it."""
 
     steward: Served
     proxy: FaultProxy
@@ -54,23 +54,23 @@ class There:
         return found
 
     def commit(self, updates: Sequence[Any], name: str = "orders") -> None:
-        """Straight at the upstream, past us."""
+        """Commit to the upstream directly, and not through the Steward under test."""
         self.catalog.commits.commit(self.grant(), [Change(self.levels, name, (), list(updates))])
 
-    def slip(self, house: House, rows: Sequence[Row], name: str = "orders", *, branch: str = "main") -> int:
-        """A snapshot that somebody puts onto a ref at the upstream itself."""
+    def append_directly(self, house: House, rows: Sequence[Row], name: str = "orders", *, branch: str = "main") -> int:
+        """Append rows to a ref at the upstream directly; returns the snapshot's id."""
         metadata = self.found(name).metadata
         files = house.written(f"{metadata.location}/data/slipped", rows)
-        made = made_on(house, metadata, files, branch)
-        self.commit(made.updates, name)
-        return made.snapshot_id
+        snapshot = new_snapshot_on(house, metadata, files, branch)
+        self.commit(snapshot.updates, name)
+        return snapshot.snapshot_id
 
 
 @dataclass(slots=True)
 class UpstreamScene(Scene):
-    """Tables are made where they belong."""
+    """A scene whose tables are created in the upstream."""
 
-    there: There | None = None
+    there: Upstream | None = None
 
     def make(self, name: str = "orders", *, version: int = 2, levels: Levels = SALES) -> Found:
         assert self.there is not None
@@ -79,11 +79,11 @@ class UpstreamScene(Scene):
         return self.found(name, levels)
 
 
-def made_on(house: House, metadata: TableMetadata, files: Sequence[DataFile], branch: str) -> NewSnapshot:
-    """A snapshot of these files on a branch of that state, with its manifests beside them."""
+def new_snapshot_on(house: House, metadata: TableMetadata, files: Sequence[DataFile], branch: str) -> NewSnapshot:
+    """A snapshot that adds these files to a branch of the table, with its manifests written to the table's folder."""
     home = f"{metadata.location}/metadata".removeprefix("file://")
     Path(home).mkdir(parents=True, exist_ok=True)
-    made = next_snapshot(
+    snapshot = next_snapshot(
         metadata,
         SnapshotChange(tuple(files), frozenset(), {"engine-name": "somebody else"}),
         branch=branch,
@@ -92,44 +92,44 @@ def made_on(house: House, metadata: TableMetadata, files: Sequence[DataFile], br
         place=lambda file: f"file://{home}/{file}",
         reader=house.files,
     )
-    for file in made.files:
+    for file in snapshot.files:
         Path(file.location.removeprefix("file://")).write_bytes(file.data)
-    return made
+    return snapshot
 
 
 @contextlib.contextmanager
 def upstream_at(folder: Path) -> Iterator[Served]:
-    """A served catalog."""
+    """A Steward that serves a catalog, to be used as upstream."""
     with served(folder, changed=with_catalog(folder)) as steward:
         yield steward
 
 
 @contextlib.contextmanager
-def there_at(steward: Served, name: str) -> Iterator[There]:
-    """A namespace of its own in that catalog, and a proxy in front of it."""
+def there_at(steward: Served, name: str) -> Iterator[Upstream]:
+    """A new namespace in that Steward's catalog, and a proxy in front of the catalog."""
     steward.stand.notary.catalog.namespaces.create(steward.stand.grant(), (name,), {"pvdm.domain": "sales"})
-    with proxied(f"{steward.server.url}/catalog") as proxy:
-        yield There(steward, proxy, (name,))
+    with fault_proxy(f"{steward.server.url}/catalog") as proxy:
+        yield Upstream(steward, proxy, (name,))
 
 
-def with_upstream(folder: Path, there: There, *, seconds: int = 30) -> Any:
-    """A change of the configuration: `sales` is the upstream's."""
+def with_upstream(folder: Path, there: Upstream, *, seconds: int = 30) -> Any:
+    """A change of a configuration: the namespace `sales` is that of the upstream."""
     token = folder / "upstream.token"
 
     def changed(config: StewardConfig) -> StewardConfig:
         token.write_text(there.steward.stand.token()[0])
-        plain = with_catalog(folder)(config)
+        local = with_catalog(folder)(config)
         rest = RestUpstreamConfig(there.proxy.url, token_file=token, timeout_seconds=seconds)
         return replace(
-            plain, catalog=replace(plain.catalog, upstreams=(UpstreamConfig("up", SALES, there.levels, rest),))
+            local, catalog=replace(local.catalog, upstreams=(UpstreamConfig("up", SALES, there.levels, rest),))
         )
 
     return changed
 
 
 @contextlib.contextmanager
-def house_over(folder: Path, there: There, *, ledger_url: str | None = None, seconds: int = 30) -> Iterator[House]:
-    """A Steward in this folder whose namespace `sales` is the upstream's."""
+def house_over(folder: Path, there: Upstream, *, ledger_url: str | None = None, seconds: int = 30) -> Iterator[House]:
+    """A Steward in this folder whose namespace `sales` is that of the upstream."""
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     with stand_at(folder, ledger_url=ledger_url, changed=with_upstream(folder, there, seconds=seconds)) as stand:
@@ -143,7 +143,7 @@ def publish(house: House, *found: Attempt) -> PublicationResult:
 
 
 def code_of(house: House, *found: Attempt) -> str:
-    """What becomes of publishing these."""
+    """The error code of publishing these attempts; `published` if there is no error."""
     try:
         publish(house, *found)
     except PvdmError as error:
@@ -157,11 +157,12 @@ def receipts_of(house: House) -> list[str]:
 
 
 def announced_of(house: House, attempt: Attempt) -> list[str]:
-    """How every publication that was announced of the attempt ended."""
+    """The states of the attempt's announced publications (requests to the upstream that the ledger announces first)."""
     with house.notary.ledger.read() as unit:
         return sorted(str(each.state) for each in announced.of_attempt(unit, attempt.attempt_id))
 
 
-def of(house: House, attempt: Attempt) -> Attempt:
+def load_attempt(house: House, attempt: Attempt) -> Attempt:
+    """The attempt as the ledger has it now."""
     with house.notary.ledger.read() as unit:
         return attempts.get(unit, attempt.attempt_id)

@@ -29,12 +29,12 @@ def version(version_id: int = 1, *queries: Doc, schema_id: int = 0, **more: Any)
 
 
 def request(name: str = "v", *queries: Doc, **more: Any) -> Doc:
-    """What CREATE VIEW sends."""
+    """The request that an engine sends for CREATE VIEW."""
     return {"name": name, "schema": SCHEMA, "view-version": version(1, *queries), "properties": {}, **more}
 
 
 def document(**more: Any) -> Doc:
-    """A view of two versions, with fields that nobody knows at every level."""
+    """A view document of two versions, with an unknown field at every level."""
     first, second = version(1), version(2, surprise=True)
     return {
         "view-uuid": UUID,
@@ -53,8 +53,8 @@ def document(**more: Any) -> Doc:
     }
 
 
-def add_version(made: Doc) -> Doc:
-    return {"action": "add-view-version", "view-version": made}
+def add_version(added: Doc) -> Doc:
+    return {"action": "add-view-version", "view-version": added}
 
 
 def set_current(version_id: int = -1) -> Doc:
@@ -62,5 +62,5 @@ def set_current(version_id: int = -1) -> Doc:
 
 
 def replaced(version_id: int = 3, *queries: Doc, schema_id: int = 0) -> list[Doc]:
-    """What CREATE OR REPLACE VIEW sends."""
+    """The updates that an engine sends for CREATE OR REPLACE VIEW."""
     return [add_version(version(version_id, *queries, schema_id=schema_id)), set_current()]

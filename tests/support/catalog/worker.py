@@ -1,4 +1,4 @@
-"""A process that works on a catalog and notes in a file what was acknowledged; run by the power-loss tests."""
+"""A process that changes a catalog and writes each acknowledged change to a file; run by the power-loss tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STEPS = 12
 
 
 def main(folder: str, seed: int, weakness: str) -> None:
-    """Create, commit, commit to two at once, rename and drop, in an order that the seed decides."""
+    """Create tables, commit to one or two, rename and drop them, in an order that the seed decides."""
     notes = os.open(os.path.join(folder, "acknowledged"), os.O_WRONLY | os.O_CREAT)  # noqa: PTH118 - plain calls only
     _weaken(weakness)
     ledger = open_ledger(f"sqlite:///{folder}/ledger.db")
@@ -36,14 +36,15 @@ def main(folder: str, seed: int, weakness: str) -> None:
     random, names = Random(seed), [f"t{seed}-0"]
     core.table(names[0], shown=False, protected=False)
     for step in range(1, STEPS + 1):
-        told = _step(core, random, names, f"t{seed}-{step}")
-        os.write(notes, "".join(f"{row.table_uuid}:{row.revision}\n" for row in told).encode())
+        changed = _step(core, random, names, f"t{seed}-{step}")
+        os.write(notes, "".join(f"{row.table_uuid}:{row.revision}\n" for row in changed).encode())
     ledger.close()
 
 
 def _step(core: Core, random: Random, names: list[str], new: str) -> list[TableRow]:
-    """One change; gives the tables that it was acknowledged for."""
-    match random.choice(("commit", "commit", "create", "both", "rename", "drop")) if len(names) > 1 else "create":
+    """Make one change; returns the tables for which it was acknowledged."""
+    kinds = ("commit", "commit", "create", "both", "rename", "drop")
+    match random.choice(kinds) if len(names) > 1 else "create":
         case "create":
             names.append(new)
             return [core.table(new, shown=False, protected=False).row]
@@ -55,52 +56,53 @@ def _step(core: Core, random: Random, names: list[str], new: str) -> list[TableR
         case "rename":
             row = core.get(names.pop(random.randrange(len(names)))).row
             names.append(new)
-            _changed(core, lambda unit: tables.rename(unit, row, namespace_id=row.namespace_id, name=new))
+            _transact(core, lambda unit: tables.rename(unit, row, namespace_id=row.namespace_id, name=new))
             return [replace(row, name=new, revision=row.revision + 1)]
         case _:
             row = core.get(names.pop(random.randrange(len(names)))).row
-            _changed(core, lambda unit: tables.drop(unit, row))
+            _transact(core, lambda unit: tables.drop(unit, row))
             return [replace(row, revision=row.revision + 1)]
 
 
-def _changed(core: Core, work: Callable[[Unit], T]) -> T:
+def _transact(core: Core, work: Callable[[Unit], T]) -> T:
     return core.ledger.transact(work, at_micros=core.micros)
 
 
 def _change(core: Core, name: str) -> Change:
-    made = core.snapshot(core.get(name).metadata)
-    return Change(SALES, name, (), to_ref(f"s{made['snapshot-id']}", made))
+    """A new branch with one snapshot."""
+    snapshot = core.snapshot(core.get(name).metadata)
+    return Change(SALES, name, (), to_ref(f"s{snapshot['snapshot-id']}", snapshot))
 
 
 def _weaken(weakness: str) -> None:
-    """Leave one thing out that durability needs, so that the simulation is seen to miss it."""
-    own: Any = local
+    """Leave out one step that durability needs, to show that the simulated power loss notices it."""
+    store: Any = local
 
-    def unsynced(path: Path, data: bytes, _: object) -> None:
+    def write_unsynced(path: Path, data: bytes, _: object) -> None:
         path.write_bytes(data)
 
     match weakness:
         case "file":
-            own._write_synced = unsynced
+            store._write_synced = write_unsynced
         case "folder":
-            own.sync_folder = lambda _: None
+            store.sync_folder = lambda _: None
         case "parent":
-            own.Folders.make = lambda _, folder: folder.mkdir(parents=True, exist_ok=True)
+            store.Folders.make = lambda _, folder: folder.mkdir(parents=True, exist_ok=True)
         case "left":
-            kept: Any = files
-            kept.MetadataFiles.write = _after_another(kept.MetadataFiles.write)
+            metadata: Any = files
+            metadata.MetadataFiles.write = _with_existing_folder(metadata.MetadataFiles.write)
         case other:
             assert other == "none"
 
 
-def _after_another(write: Any) -> Any:
-    """The folder is there already: somebody made it who died before it was synced."""
+def _with_existing_folder(write: Any) -> Any:
+    """A `write` before which the table's folder exists, as if a process had died before it synced the folder."""
 
-    def written(own: Any, table_uuid: str, revision: int, data: bytes) -> Any:
-        (own._root.local / table_uuid).mkdir(parents=True, exist_ok=True)
-        return write(own, table_uuid, revision, data)
+    def write_into_existing(files: Any, table_uuid: str, revision: int, data: bytes) -> Any:
+        (files._root.local / table_uuid).mkdir(parents=True, exist_ok=True)
+        return write(files, table_uuid, revision, data)
 
-    return written
+    return write_into_existing
 
 
 if __name__ == "__main__":

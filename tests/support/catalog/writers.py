@@ -1,4 +1,4 @@
-"""Many writers at served Stewards, each with its own client: what was told of each commit, and what must be there."""
+"""Many writers at served Stewards, each with its own client: the outcome of each commit, and what tables must hold."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ PATIENCE_SECONDS = 300
 
 
 @dataclass(slots=True)
-class Told:
-    """What one writer heard: ids of snapshots that are committed, in order, and of those that are not."""
+class Outcomes:
+    """One writer's snapshot ids: committed ones in order, and refused ones. `unknown` counts unclear responses."""
 
     table: str
     branch: str
@@ -35,11 +35,11 @@ class Told:
 
 @dataclass(slots=True)
 class Writer:
-    """A client as Spark is one: it loads, writes on the head of its branch, and after a conflict loads again."""
+    """A client like Spark: it loads the table, writes on the head of its branch, and loads again after a conflict."""
 
     urls: Callable[[], Sequence[str]]
     headers: dict[str, str]
-    told: Told
+    outcomes: Outcomes
     commits: int
     number: int
 
@@ -47,8 +47,8 @@ class Writer:
         ids = itertools.count(1_000_000 * (self.number + 1))
         ends = time.monotonic() + PATIENCE_SECONDS
         with httpx.Client(timeout=60, trust_env=False) as http:
-            while len(self.told.committed) < self.commits:
-                assert time.monotonic() < ends, f"writer {self.number} never had its turn: {self.told}"
+            while len(self.outcomes.committed) < self.commits:
+                assert time.monotonic() < ends, f"writer {self.number} made too few commits in time: {self.outcomes}"
                 self._try(http, next(ids))
 
     def _try(self, http: httpx.Client, snapshot_id: int) -> None:
@@ -60,32 +60,33 @@ class Writer:
         if answer is None or answer.status_code >= 500:
             return self._settle(http, snapshot_id, answer)
         if answer.status_code == 200:
-            self.told.committed.append(snapshot_id)
+            self.outcomes.committed.append(snapshot_id)
         else:
             assert answer.status_code == 409, answer.text
-            self.told.refused.append(snapshot_id)
+            self.outcomes.refused.append(snapshot_id)
         return None
 
     def _settle(self, http: httpx.Client, snapshot_id: int, answer: httpx.Response | None) -> None:
-        """Nobody knows whether it happened; the table does. A 503 says that it did not, and is held to that."""
-        self.told.unknown += 1
+        """Look into the table whether the commit happened, as the response does not say. After a 503 it did not."""
+        self.outcomes.unknown += 1
         while (found := self._ask(http, "GET", None)) is None or found.status_code != 200:
             time.sleep(0.05)
-        there = snapshot_id in [each["snapshot-id"] for each in found.json()["metadata"].get("snapshots", [])]
-        assert not (there and answer is not None and answer.status_code == 503), "a 503 means that nothing happened"
-        (self.told.committed if there else self.told.refused).append(snapshot_id)
+        is_committed = snapshot_id in [each["snapshot-id"] for each in found.json()["metadata"].get("snapshots", [])]
+        if answer is not None and answer.status_code == 503:
+            assert not is_committed, "a 503 means that nothing happened"
+        (self.outcomes.committed if is_committed else self.outcomes.refused).append(snapshot_id)
 
     def _body(self, table: dict[str, Any], snapshot_id: int) -> dict[str, Any]:
-        head = table["metadata"].get("refs", {}).get(self.told.branch, {}).get("snapshot-id")
+        head = table["metadata"].get("refs", {}).get(self.outcomes.branch, {}).get("snapshot-id")
         return {
-            "requirements": [{"type": "assert-ref-snapshot-id", "ref": self.told.branch, "snapshot-id": head}],
-            "updates": [snapshot(table, snapshot_id, parent=head), set_ref(self.told.branch, snapshot_id)],
+            "requirements": [{"type": "assert-ref-snapshot-id", "ref": self.outcomes.branch, "snapshot-id": head}],
+            "updates": [snapshot(table, snapshot_id, parent=head), set_ref(self.outcomes.branch, snapshot_id)],
         }
 
     def _ask(self, http: httpx.Client, method: str, body: object) -> httpx.Response | None:
-        """The answer of one of the Stewards; None where none came."""
+        """The response of one of the Stewards; None if there was none."""
         url = random.choice(self.urls())
-        path = f"{url}{V1}/namespaces/sales/tables/{self.told.table}"
+        path = f"{url}{V1}/namespaces/sales/tables/{self.outcomes.table}"
         try:
             return http.request(method, path, headers=self.headers, json=body)
         except httpx.TransportError:
@@ -93,7 +94,7 @@ class Writer:
 
 
 class Attacker(threading.Thread):
-    """Somebody who goes for `main` all the while, without a permit."""
+    """A thread that tries to move `main` without a permit, again and again."""
 
     def __init__(self, urls: Callable[[], Sequence[str]], headers: dict[str, str], table: str) -> None:
         super().__init__(daemon=True)
@@ -106,7 +107,7 @@ class Attacker(threading.Thread):
         with httpx.Client(timeout=60, trust_env=False) as http:
             last = False
             while not last:
-                # Once more when the others have ended: nobody is in the way then, and the answer is the gate's.
+                # Once more after the writers have ended: then there is no conflict, and the gate gives the response.
                 last = self.stop.is_set()
                 path = f"{random.choice(self.urls())}{V1}/namespaces/sales/tables/{self.table}"
                 try:
@@ -126,11 +127,11 @@ def write(
     commits: int,
     *,
     attacked: str | None = None,
-) -> tuple[list[Told], list[tuple[int, str]]]:
-    """One writer for each table and branch, all at once; gives what each was told, and what the attacker was."""
+) -> tuple[list[Outcomes], list[tuple[int, str]]]:
+    """Run one writer for each table and branch, all at once; returns their outcomes, and the attacker's responses."""
     headers = bearer(yard.stand.token(Role.PRODUCER, "sales", "writer")[0])
-    told = [Told(table, branch) for table, branch in places]
-    writers = [Writer(urls, headers, each, commits, number) for number, each in enumerate(told)]
+    outcomes = [Outcomes(table, branch) for table, branch in places]
+    writers = [Writer(urls, headers, each, commits, number) for number, each in enumerate(outcomes)]
     failed: list[BaseException] = []
     barrier = threading.Barrier(len(writers))
 
@@ -152,13 +153,13 @@ def write(
         attacker.join()
     if failed:
         raise failed[0]
-    return told, [] if attacker is None else attacker.answers
+    return outcomes, [] if attacker is None else attacker.answers
 
 
-def require_exact(yard: Yard, told: Sequence[Told]) -> None:
-    """Each table holds each acknowledged commit once and no other, in an unbroken line of documents."""
-    for table in {each.table for each in told}:
-        of_table = [each for each in told if each.table == table]
+def require_exact(yard: Yard, outcomes: Sequence[Outcomes]) -> None:
+    """Each table has each acknowledged commit once and no other, and each of its documents logs the one before."""
+    for table in {each.table for each in outcomes}:
+        of_table = [each for each in outcomes if each.table == table]
         row = yard.row(table)
         document = yard.document(row)
         snapshots = {each["snapshot-id"]: each for each in document["snapshots"]}
@@ -170,11 +171,11 @@ def require_exact(yard: Yard, told: Sequence[Told]) -> None:
         assert numbers == list(range(1, len(snapshots) + 1)), "sequence numbers are dense"
         assert document["last-sequence-number"] == len(snapshots)
         for writer in of_table:
-            line = list(_ancestry(snapshots, document["refs"][writer.branch]["snapshot-id"]))
-            assert line == writer.committed[::-1], "each branch holds its writer's commits in order"
+            history = list(_ancestry(snapshots, document["refs"][writer.branch]["snapshot-id"]))
+            assert history == writer.committed[::-1], "each branch holds its writer's commits in order"
         assert ("main" in document["refs"]) == bool(first)
         assert document.get("current-snapshot-id") in (FIRST if first else -1, None)
-        _require_line(yard, table, len(acknowledged))
+        _require_history(yard, table, len(acknowledged))
 
 
 def _ancestry(snapshots: dict[int, dict[str, Any]], head: int) -> Iterator[int]:
@@ -184,14 +185,14 @@ def _ancestry(snapshots: dict[int, dict[str, Any]], head: int) -> Iterator[int]:
         at = snapshots[at].get("parent-snapshot-id")
 
 
-def _require_line(yard: Yard, table: str, commits: int) -> None:
-    """The ledger's history of pointers is a line of documents, each of which logs the one before."""
+def _require_history(yard: Yard, table: str, commits: int) -> None:
+    """Each document that the ledger's pointer named logs the one before, and there is one for each commit."""
     row = yard.row(table)
-    shown = [each.location for each in yard.list_pointers(row)]
-    documents = [json.loads(path_of(location).read_bytes()) for location in shown]
-    for before, document in zip(shown, documents[1:], strict=False):
+    locations = [each.location for each in yard.list_pointers(row)]
+    documents = [json.loads(path_of(location).read_bytes()) for location in locations]
+    for before, document in zip(locations, documents[1:], strict=False):
         assert document["metadata-log"][-1]["metadata-file"] == before
     logged = [each["metadata-file"] for each in documents[-1].get("metadata-log", [])]
-    assert logged == shown[:-1][-len(logged) :]
-    assert (shown[-1], len(shown)) == (row.pointer.location, len(documents[-1]["snapshots"]) + 1)
+    assert logged == locations[:-1][-len(logged) :]
+    assert (locations[-1], len(locations)) == (row.pointer.location, len(documents[-1]["snapshots"]) + 1)
     assert len(documents[-1]["snapshots"]) >= commits

@@ -1,4 +1,4 @@
-"""Feeds the kernel batches whose buffers were damaged in memory, and holds what it accepts against the reference."""
+"""Gives the kernel batches with damaged buffers, and compares the rows it encodes with those of the reference."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from pvdm.model.projection import ProjectionName
 from tests.support.rows.strategies import Case, cases
 
 CORPUS_SEED: Final = 20_250_101
-# What an implementation may or may not look at: spec/canonical.md section 7.1, last sentence.
+# The kernel may accept what the reference refuses with this reason: spec/canonical.md, section 7.1, last sentence.
 _MAY_DIFFER: Final = "arrow_invalid"
 
 
 @dataclass(slots=True)
 class Tally:
-    """What a run met."""
+    """How many batches the kernel refused and accepted."""
 
     refused: int = 0
     accepted: int = 0
 
 
 def corpus(size: int) -> list[Case]:
-    """Random batches with rows in them, the same in every run with one version of Hypothesis."""
+    """Random batches that have rows. Every run with the same version of Hypothesis gets the same ones."""
     found: list[Case] = []
 
     @seed(CORPUS_SEED)
@@ -51,12 +51,12 @@ def corpus(size: int) -> list[Case]:
     return [case for case in found if case.batch.num_rows]
 
 
-def fuzz(kernel: Engine, reference: Engine, entries: list[Case], inputs: int, rnd: Random) -> Tally:
-    """Encode `inputs` damaged batches; anything but rows or an `InputError` is raised on."""
+def fuzz(kernel: Engine, reference: Engine, batches: list[Case], inputs: int, rnd: Random) -> Tally:
+    """Encode `inputs` damaged batches. Raises for an error other than `InputError`, and for rows that differ."""
     tally = Tally()
     for number in range(inputs):
-        case = entries[number % len(entries)]
-        with damaged(case.batch, rnd):
+        case = batches[number % len(batches)]
+        with damage(case.batch, rnd):
             outcome = _outcome(kernel, case)
             if isinstance(outcome, InputError):
                 tally.refused += 1
@@ -78,12 +78,12 @@ def _outcome(engine: Engine, case: Case) -> list[bytes] | InputError:
 
 
 @contextmanager
-def damaged(batch: pa.RecordBatch, rnd: Random) -> Iterator[None]:
-    """The batch with one to four bytes of data changed where they lie, put back afterwards."""
-    places = [buffer for column in batch.columns for buffer in _data_buffers(column) if buffer.size > 1]
+def damage(batch: pa.RecordBatch, rnd: Random) -> Iterator[None]:
+    """Change one to four bytes of the batch's buffers in place; they are restored afterwards."""
+    buffers = [buffer for column in batch.columns for buffer in _data_buffers(column) if buffer.size > 1]
     undo: list[tuple[int, bytes]] = []
-    for _ in range(rnd.randint(1, 4) if places else 0):
-        buffer = rnd.choice(places)
+    for _ in range(rnd.randint(1, 4) if buffers else 0):
+        buffer = rnd.choice(buffers)
         address = buffer.address + rnd.randrange(buffer.size)
         undo.append((address, ctypes.string_at(address, 1)))
         ctypes.memmove(address, bytes([rnd.choice((0, 1, 0x7F, 0x80, 0xFF, rnd.randrange(256)))]), 1)
@@ -95,13 +95,13 @@ def damaged(batch: pa.RecordBatch, rnd: Random) -> Iterator[None]:
 
 
 def _data_buffers(array: Any) -> list[Any]:
-    """Every buffer but the validity bitmaps.
+    """Every buffer except the validity bitmaps.
 
-    Arrays remember how many nulls these hold, so changing one makes a batch that no reader could have made.
+    An array stores its number of nulls. With a changed bitmap the number is wrong, which no reader's batch has.
     """
     bitmaps = {buffer.address for buffer in _bitmaps(array)}
-    held = [node for node in nodes(array) if not isinstance(node, pa.ExtensionArray)]
-    found = {buffer.address: buffer for node in held for buffer in node.buffers() if buffer is not None}
+    with_buffers = [node for node in nodes(array) if not isinstance(node, pa.ExtensionArray)]
+    found = {buffer.address: buffer for node in with_buffers for buffer in node.buffers() if buffer is not None}
     return [buffer for address, buffer in sorted(found.items()) if address not in bitmaps]
 
 

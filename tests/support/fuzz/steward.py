@@ -1,4 +1,4 @@
-"""schemathesis against a running Steward: requests made from its OpenAPI document, each answer held against it."""
+"""Runs schemathesis against a Steward: sends requests made from its OpenAPI document, and checks each answer by it."""
 
 from __future__ import annotations
 
@@ -43,39 +43,43 @@ ATTESTOR = "source-payments"
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How many requests each operation gets: valid ones, valid ones about objects that are there, invalid ones, and
-    cases at the edges of the schema."""
+    """How many requests of each kind an operation gets at most."""
 
     valid: int
     known: int
+    """valid requests for objects that exist"""
     invalid: int
     boundaries: int
+    """requests with values at the limits of the schema"""
 
 
 @contextlib.contextmanager
-def prepared(folder: Path) -> Iterator[Served]:
-    """A Steward with one of everything, a catalog, and no limit on the rate."""
+def steward_to_fuzz(folder: Path) -> Iterator[Served]:
+    """Run a Steward with a catalog, attempts, a FAIL proof, an override and an attestation."""
     with served(folder, changed=with_catalog(folder.resolve())) as steward:
         stand = steward.stand
         stand.verifying("mine")
-        # Waits are asked for at random, for attempts that nobody settles: none of them is kept.
+        # Random requests ask to wait for changes of attempts that never change. Closed, these waits end at once.
         stand.notary.changes.close()
         core = failed(stand.verifying("failed"))
         recorded = stand.record(core)
         stand.notary.overrides.submit(signed_override(override_of(recorded, core, stand.time.wall)), stand.grant())
         headers = steward.headers(Role.ATTESTOR, name=ATTESTOR)
-        asked = challenge_body("00" * 16)
-        assert steward.http.post("/v1/attestations/challenges", json=asked, headers=headers).status_code == 200
+        challenge = challenge_body("00" * 16)
+        assert steward.http.post("/v1/attestations/challenges", json=challenge, headers=headers).status_code == 200
         envelope = signed_attestation("00" * 16, epoch=1, now=stand.time.wall, attestor=ATTESTOR)
         body = {"envelope": json.loads(envelope)}
         assert steward.http.post("/v1/attestations", json=body, headers=headers).status_code == 200
         yield steward
 
 
-def fuzzed(
+def fuzz_operations(
     steward: Served, role: Role | None, effort: Effort, *, document: dict[str, Any] | None = None
 ) -> Counter[int]:
-    """Try every operation with a token of the role; raises at the first answer that is not as documented."""
+    """Send requests to every operation with a token of the role, or without a token. Returns a count of each status.
+
+    Raises at the first answer that is not as documented. An operation that the role may not use gets one request.
+    """
     load_all_checks()
     schema = schemathesis.openapi.from_dict(document or steward.http.get("/v1/openapi.json").json())
     schema.config.update(base_url=steward.server.url)
@@ -85,42 +89,42 @@ def fuzzed(
         session.trust_env = False
         caller = _Caller(session, headers, Counter())
         operations: list[Any] = [schema[path][method] for path in schema for method in schema[path]]
-        # What ends epochs comes last: without an active one much else is refused, and rightly.
+        # Operations that end epochs come last: without an active epoch the Steward refuses many others.
         for operation in sorted(operations, key=lambda each: each.path.startswith("/v1/epochs/")):
-            if role in _roles(operation):
-                _try(operation, caller, effort, _known(steward, operation))
+            if role in _allowed_roles(operation):
+                _fuzz_operation(operation, caller, effort, _known_path_parameters(steward, operation))
             else:
-                _try(operation, caller, Effort(1, 0, 0, 0), {})
-    return caller.seen
+                _fuzz_operation(operation, caller, Effort(valid=1, known=0, invalid=0, boundaries=0), {})
+    return caller.statuses
 
 
 @dataclass(slots=True)
 class _Caller:
     session: requests.Session
     headers: dict[str, str]
-    seen: Counter[int]
+    statuses: Counter[int]
 
     def __call__(self, case: Any) -> None:
-        """Send it under our own token and no other, and judge the answer."""
+        """Send a generated request with our token in place of its own, and check the answer."""
         case.headers = {key: value for key, value in (case.headers or {}).items() if key.lower() != "authorization"}
         response = case.call(session=self.session, headers=self.headers, timeout=20)
-        self.seen[response.status_code] += 1
+        self.statuses[response.status_code] += 1
         case.validate_response(response, checks=CHECKS)
 
 
-def _roles(operation: Any) -> frozenset[Role | None]:
-    """Who gets further than the door."""
+def _allowed_roles(operation: Any) -> frozenset[Role | None]:
+    """The roles that may use the operation; only None (no token) for a public one."""
     rule = RULES[operation.method.upper(), operation.path.replace("{path}", "{path:path}")]
     return frozenset(rule.roles) if rule.roles else frozenset({None})
 
 
-def _try(operation: Any, caller: _Caller, effort: Effort, known: dict[str, Any]) -> None:
-    _drawn(operation.as_strategy(generation_mode=GenerationMode.POSITIVE), caller, effort.valid)
-    with contextlib.suppress(Unsatisfiable):  # an operation without parameters cannot be asked wrongly
-        _drawn(operation.as_strategy(generation_mode=GenerationMode.NEGATIVE), caller, effort.invalid)
+def _fuzz_operation(operation: Any, caller: _Caller, effort: Effort, known: dict[str, Any]) -> None:
+    _send_examples(operation.as_strategy(generation_mode=GenerationMode.POSITIVE), caller, effort.valid)
+    with contextlib.suppress(Unsatisfiable):  # an operation without parameters has no invalid request
+        _send_examples(operation.as_strategy(generation_mode=GenerationMode.NEGATIVE), caller, effort.invalid)
     if known:
         strategy = operation.as_strategy(generation_mode=GenerationMode.POSITIVE, path_parameters=known)
-        _drawn(strategy, caller, effort.known)
+        _send_examples(strategy, caller, effort.known)
     schema = operation.schema
     cases = schema.iter_coverage_cases(
         operation,
@@ -132,7 +136,7 @@ def _try(operation: Any, caller: _Caller, effort: Effort, known: dict[str, Any])
         caller(case)
 
 
-def _drawn(strategy: Any, caller: _Caller, count: int) -> None:
+def _send_examples(strategy: Any, caller: _Caller, count: int) -> None:
     if count == 0:
         return
 
@@ -151,9 +155,9 @@ def _drawn(strategy: Any, caller: _Caller, count: int) -> None:
     send()
 
 
-def _known(steward: Served, operation: Any) -> dict[str, Any]:
-    """The operation's path, filled with things that are there."""
-    proof = steward.stand.notary.proofs.listed(steward.stand.grant())[0]
+def _known_path_parameters(steward: Served, operation: Any) -> dict[str, Any]:
+    """Values for the parameters in the operation's path that name existing objects."""
+    proof = steward.stand.notary.proofs.list_proofs(steward.stand.grant())[0]
     values = {
         "workload_id": proof.workload_id,
         "attempt_id": proof.attempt_id,

@@ -1,4 +1,4 @@
-"""A Steward with a catalog and one table, and operators who sign protections and migrations of it, for tests."""
+"""A Steward with a catalog and the table `sales.orders`, and an operator who signs its protections and migrations."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SALES: Levels = ("sales",)
 
 
 def contract_for(name: str = "orders", levels: Levels = SALES, *, owner: str = "sales", domain: str = "sales") -> str:
-    """A contract that fills this table, day by day, from the table of the same name in `raw`."""
+    """A contract that appends rows to this table from the table of the same name in `raw`."""
     return (
         "apiVersion: pvdm/v1\n"
         "kind: DataProduct\n"
@@ -82,7 +82,7 @@ COLUMN: list[Doc] = [
 
 @dataclass(slots=True)
 class Scene:
-    """A Steward whose catalog has the namespace `sales` with the table `orders`, which shows one snapshot."""
+    """A Steward and its catalog. `scene_at` creates the table `sales.orders` with one snapshot in it."""
 
     stand: Stand
     counter: int = 0
@@ -99,6 +99,7 @@ class Scene:
         return self.stand.grant(role, domain)
 
     def found(self, name: str = "orders", levels: Levels = SALES) -> Found:
+        """The table's current state."""
         return self.notary.catalog.states.get(levels, name)
 
     def space(self, levels: Levels = SALES) -> Namespace:
@@ -108,6 +109,7 @@ class Scene:
         return self.found(name).row.contract_hash
 
     def make(self, name: str = "orders", *, version: int = 2, levels: Levels = SALES) -> Found:
+        """Create a table of this format version."""
         return self.notary.catalog.tables.create(self.grant(), levels, {"name": name, **request(version)})
 
     def commit(
@@ -117,11 +119,11 @@ class Scene:
         return self.notary.catalog.tables.commit(self.grant(role, "sales"), [change])[0]
 
     def stage(self, name: str = "orders", branch: str = "stage") -> Found:
-        """One more snapshot on a branch, by a producer; on `main` by an operator."""
+        """Commit one more snapshot, without files, to a branch: as a producer, or to `main` as an operator."""
         base = self.found(name).metadata
         self.counter += 1
         ref = base.refs.get(branch)
-        made: Doc = {
+        snapshot: Doc = {
             "snapshot-id": 1_000 + self.counter,
             "sequence-number": base.next_sequence_number,
             "timestamp-ms": max(self.now // 1_000, base.last_updated_ms),
@@ -131,12 +133,12 @@ class Scene:
             **({} if ref is None else {"parent-snapshot-id": ref.snapshot_id}),
         }
         if base.format_version == 1:
-            del made["sequence-number"]
+            del snapshot["sequence-number"]
         if base.format_version == 3:
-            made |= {"first-row-id": base.next_row_id, "added-rows": 3}
-        _write_empty_list(base, made)
+            snapshot |= {"first-row-id": base.next_row_id, "added-rows": 3}
+        _write_empty_list(base, snapshot)
         role = Role.OPERATOR if branch == "main" else Role.PRODUCER
-        return self.commit(to_ref(branch, made), name, role=role)
+        return self.commit(to_ref(branch, snapshot), name, role=role)
 
     def nonce(self) -> str:
         self.counter += 1
@@ -154,7 +156,7 @@ class Scene:
         contract: str | None = None,
         levels: Levels = SALES,
     ) -> Protection:
-        """Tom's word on the table as it is now."""
+        """The operator's statement that protects the table as it is now, or ends its protection."""
         contract = contract or contract_for(name, levels, domain=levels[0])
         metadata = self.found(name, levels).metadata
         return Protection(
@@ -175,14 +177,15 @@ class Scene:
         levels: Levels = SALES,
         contract: str | None = None,
     ) -> Protection:
+        """The operator's statement that protects a namespace, or ends its protection."""
         contract = contract or contract_for(levels=levels, domain=levels[0])
-        found = self.space(levels)
-        named = NamespaceRef(self.notary.catalog.name, found.namespace_id, full_name(levels))
+        namespace = self.space(levels)
+        ref = NamespaceRef(self.notary.catalog.name, namespace.namespace_id, full_name(levels))
         return Protection(
             "operator-tom",
             "whatever is sold is proved",
             action,
-            NamespaceTarget(named, contract_sha256(contract)),
+            NamespaceTarget(ref, contract_sha256(contract)),
             contract if action is ProtectionAction.PROTECT else None,
             self.nonce(),
             self.now,
@@ -196,9 +199,9 @@ class Scene:
         *,
         contract: str | None = None,
     ) -> Migration:
-        """Tom's word on these updates of the protected table as it is now."""
+        """The operator's statement that makes these updates to the protected table as it is now."""
         found = self.found(name)
-        held = found.row.contract_hash or HASH
+        contract_hash = found.row.contract_hash or HASH
         after = apply_updates(
             found.metadata, updates, now_ms=self.now // 1_000, previous_location=found.row.pointer.location
         )
@@ -206,8 +209,8 @@ class Scene:
             "operator-tom",
             "the table has to say more",
             self.ref(name),
-            state_of(found.metadata, held),
-            state_of(after, held if contract is None else contract_sha256(contract)),
+            state_of(found.metadata, contract_hash),
+            state_of(after, contract_hash if contract is None else contract_sha256(contract)),
             json.dumps(updates),
             contract,
             self.nonce(),
@@ -215,48 +218,49 @@ class Scene:
             self.now + 3_600 * SECOND,
         )
 
-    def protect(self, said: Protection | None = None, *, signer: str = "operator-tom", domain: str = "*") -> Any:
-        said = said or self.protection()
-        if said.contract is not None:
-            with contextlib.suppress(PvdmError):  # the Steward says what is wrong with it
-                provide_source(self.notary, self.grant(), said.contract, self._metadata_of(said))
-        envelope = signed(said, signer)
+    def protect(self, statement: Protection | None = None, *, signer: str = "operator-tom", domain: str = "*") -> Any:
+        """Sign and submit a protection; its contract's source is created first."""
+        statement = statement or self.protection()
+        if statement.contract is not None:
+            with contextlib.suppress(PvdmError):  # the Steward refuses the statement with the reason
+                provide_source(self.notary, self.grant(), statement.contract, self._metadata_of(statement))
+        envelope = signed(statement, signer)
         return self.notary.protections.submit(envelope, self.grant(domain=domain))
 
-    def migrate(self, said: Migration | None = None, *, signer: str = "operator-tom", domain: str = "*") -> Any:
-        said = said or self.migration()
-        self.prepare_source(said)
-        envelope = signed(said, signer)
+    def migrate(self, statement: Migration | None = None, *, signer: str = "operator-tom", domain: str = "*") -> Any:
+        """Sign and submit a migration; its contract's source gets the columns first."""
+        statement = statement or self.migration()
+        self.prepare_source(statement)
+        envelope = signed(statement, signer)
         return self.notary.migrations.submit(envelope, self.grant(domain=domain)).migration
 
-    def _metadata_of(self, said: Protection) -> TableMetadata:
-        """The table that is protected; for a namespace one like `orders`."""
-        if isinstance(said.target, NamespaceTarget):
+    def _metadata_of(self, statement: Protection) -> TableMetadata:
+        """The metadata of the table that is protected; for a namespace, that of `orders`."""
+        if isinstance(statement.target, NamespaceTarget):
             return self.found().metadata
-        *levels, name = said.target.table.name.split(".")
+        *levels, name = statement.target.table.name.split(".")
         return self.found(name, tuple(levels)).metadata
 
-    def prepare_source(self, said: Migration) -> None:
-        """The source has the columns before the target gets them."""
+    def prepare_source(self, statement: Migration) -> None:
+        """Give the source the columns that the migration gives the target."""
         try:
-            *levels, name = said.table.name.split(".")
+            *levels, name = statement.table.name.split(".")
             found = self.found(name, tuple(levels))
-            after = apply_updates(
-                found.metadata, json.loads(said.updates), now_ms=self.now // 1_000, previous_location="file:///before"
-            )
+            updates = json.loads(statement.updates)
+            after = apply_updates(found.metadata, updates, now_ms=self.now // 1_000, previous_location="file:///before")
         except (PvdmError, ValueError):
-            return  # the Steward says what is wrong with it
+            return  # the Steward refuses the statement with the reason
         if found.row.contract_hash is None:
             return
-        contract = said.contract
+        contract = statement.contract
         if contract is None:
-            contract = self.notary.protections.contract(found.row.contract_hash, self.grant()).decode()
+            contract = self.notary.protections.get_contract(found.row.contract_hash, self.grant()).decode()
         provide_source(self.notary, self.grant(), contract, after)
         follow_target(self.notary, self.grant(), contract, after)
 
 
 def _write_empty_list(base: TableMetadata, snapshot: Doc) -> None:
-    """The snapshot's manifest list, without a manifest: a protection reads it."""
+    """Write the snapshot's manifest list, without a manifest, because a protection reads it."""
     header = ListHeader(
         format_version=base.format_version,
         snapshot_id=snapshot["snapshot-id"],
@@ -269,8 +273,8 @@ def _write_empty_list(base: TableMetadata, snapshot: Doc) -> None:
     place.write_bytes(write_manifest_list(header, []).data)
 
 
-def signed(said: Protection | Migration, signer: str = "operator-tom") -> bytes:
-    return sign_statement(said, SIGNERS[signer]).to_bytes()
+def signed(statement: Protection | Migration, signer: str = "operator-tom") -> bytes:
+    return sign_statement(statement, SIGNERS[signer]).to_bytes()
 
 
 def with_catalog(folder: Path) -> Callable[[StewardConfig], StewardConfig]:
@@ -278,7 +282,7 @@ def with_catalog(folder: Path) -> Callable[[StewardConfig], StewardConfig]:
 
 
 def furnish(stand: Stand) -> Scene:
-    """The namespaces `sales` and `risk`, each of its domain, and the table `orders` with one snapshot on main."""
+    """Create the namespaces `sales` and `risk`, and the table `sales.orders` with one snapshot on `main`."""
     scene = Scene(stand)
     for levels in (SALES, ("risk",)):
         stand.notary.catalog.namespaces.create(scene.grant(), levels, {"pvdm.domain": levels[0]})
@@ -295,7 +299,7 @@ def scene_at(
     ledger_url: str | None = None,
     changed: Callable[[StewardConfig], StewardConfig] = lambda config: config,
 ) -> Iterator[Scene]:
-    """The scene on a Steward in this folder."""
+    """A Steward in this folder with the namespaces and the table of `furnish`."""
     folder = folder.resolve()
     catalog = placed(with_catalog(folder))
     with stand_at(folder, ledger_url=ledger_url, changed=lambda config: changed(catalog(config))) as stand:
@@ -303,6 +307,7 @@ def scene_at(
 
 
 def code_of(call: Callable[[], object], kind: type[PvdmError] = PvdmError) -> str:
+    """The code of the error that the call must raise."""
     with pytest.raises(kind) as caught:
         call()
     return caught.value.reason

@@ -1,4 +1,4 @@
-"""What attacks on the gate have in common: other words in a proposal, and the gate's answer to them."""
+"""Helpers for attacks on the gate: proposals with changed proofs, and the gate's refusal."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def publish(house: House, *found: Attempt, name: str = "orders") -> PublicationR
 
 
 def refusal(house: House, call: Callable[[], object], kind: type[PvdmError] = VerificationError) -> PvdmError:
-    """What the gate said, once it is clear that nobody sees a thing of it."""
+    """The error that the call must raise; no table may have changed."""
     before = [(row.name, row.pointer) for row in _rows(house)]
     with pytest.raises(kind) as caught:
         call()
@@ -52,11 +52,11 @@ def code_and_check(error: PvdmError) -> tuple[str, int | None]:
 
 
 def logged(house: House, envelope: bytes, kind: StatementKind = StatementKind.PROOF) -> LoggedEnvelope:
-    """These bytes as an entry of the log: nobody looks at them there."""
-    places: list[int] = []
-    house.notary.recorder.record([Document(kind, fixed("any"), envelope)], lambda _, found: places.extend(found))
-    entry = json.loads(entry_of(house.notary, places[0]))
-    return LoggedEnvelope(kind, envelope, places[0], entry["time"])
+    """Append these bytes to the log, which does not check them."""
+    indexes: list[int] = []
+    house.notary.recorder.record([Document(kind, fixed("any"), envelope)], lambda _, found: indexes.extend(found))
+    entry = json.loads(entry_of(house.notary, indexes[0]))
+    return LoggedEnvelope(kind, envelope, indexes[0], entry["time"])
 
 
 def with_proof(proposal: Proposal, *proofs: LoggedEnvelope) -> Proposal:
@@ -64,17 +64,21 @@ def with_proof(proposal: Proposal, *proofs: LoggedEnvelope) -> Proposal:
 
 
 def signer(house: House) -> SigningKey:
-    made: SigningKey = house.notary.keys.signer(KeyRole.SIGNING, house.notary.keys.epoch_for(None))
-    return made
+    """The Steward's key that signs statements."""
+    key: SigningKey = house.notary.keys.signer(KeyRole.SIGNING, house.notary.keys.epoch_for(None))
+    return key
 
 
 def resigned(house: House, proposal: Proposal, payload: bytes, by: SigningKey | None = None) -> Proposal:
-    """The proposal with this payload for its proof, signed and logged."""
+    """The proposal with this payload as its proof, signed and logged."""
     return with_proof(proposal, logged(house, sign_envelope(payload, by or signer(house)).to_bytes()))
 
 
 def proof_in(proposal: Proposal) -> Proof:
     return read_unchecked(proposal.parts[0].proofs[0].envelope, Proof)
+
+
+# Changes of a proof's core, for `House.proved`.
 
 
 def with_target(**changes: object) -> Callable[[ProofCore], ProofCore]:

@@ -1,4 +1,7 @@
-"""Sources that are loaded again and columns that are renamed, for tests of what claims make of them."""
+"""Contracts with claims, sources that are created again, and renamed columns, for tests of claims.
+
+A claim is the part of a target that an append workload reserves.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +26,13 @@ Doc = dict[str, Any]
 
 
 def daily(*more: str, uuid: str | None = None, column: str = "day", **boundary: str) -> str:
-    """Each workload brings one day, and claims it; `uuid` is the source that the contract names."""
+    """A contract whose workloads each publish and claim one day; `uuid` is that of the source."""
     boundary.setdefault("where", f"{column} = ${{date}}")
     boundary.setdefault("claim", f"{{column: {column}}}")
-    return naming(contract(BY_DATE, *more, **boundary), uuid)
+    return with_source_uuid(contract(BY_DATE, *more, **boundary), uuid)
 
 
-def naming(text: str, uuid: str | None) -> str:
+def with_source_uuid(text: str, uuid: str | None) -> str:
     """The contract with the UUID of its source."""
     if uuid is None:
         return text
@@ -40,8 +43,8 @@ def source_uuid(line: Line, name: str = "orders") -> str:
     return line.scene.found(name, RAW).row.table_uuid
 
 
-def load_anew(line: Line, how: str, rows: Sequence[Row] = ROWS) -> str:
-    """An ordinary full reload: the source goes, or gets another name, and is created again; gives the new UUID."""
+def recreate_source(line: Line, how: str, rows: Sequence[Row] = ROWS) -> str:
+    """Drop or rename the source, and create it again with these rows, as a full reload does; returns its new UUID."""
     tables, grant = line.notary.catalog.tables, line.scene.grant()
     if how == "dropped":
         tables.drop(grant, RAW, "orders")
@@ -53,7 +56,7 @@ def load_anew(line: Line, how: str, rows: Sequence[Row] = ROWS) -> str:
 
 
 def approve(line: Line, text: str, updates: Sequence[Doc] = ()) -> None:
-    """An operator signs another contract for the table, and perhaps changes of its columns."""
+    """Sign and submit a migration to another contract, with these updates of the table."""
     line.scene.migrate(line.scene.migration(list(updates), contract=text))
 
 
@@ -65,7 +68,7 @@ def publish(
     parameters: dict[str, str],
     names: Sequence[str] = SCHEMA.names,
 ) -> AttemptView:
-    """One workload of one chunk, from its opening to where it settles."""
+    """Open a workload of one chunk, stage rows for it, and wait until its attempt has ended."""
     client.open_workload(workload_id, TARGET, parameters)
     return stage(line, client, workload_id, rows, names)
 
@@ -79,28 +82,29 @@ def stage(
     *,
     chunk_id: str = "all",
 ) -> AttemptView:
-    """One attempt at a chunk of an opened workload."""
-    tried = client.next_attempt(workload_id, chunk_id, REASON)
+    """Stage rows in a new attempt at a chunk, and wait until the attempt has ended."""
+    attempt = client.next_attempt(workload_id, chunk_id, REASON)
     if rows:
-        line.stage(client, tried, rows, names)
-    client.staged(tried.attempt_id)
-    return client.await_attempt(tried.attempt_id, seconds=SECONDS)
+        line.stage(client, attempt, rows, names)
+    client.staged(attempt.attempt_id)
+    return client.await_attempt(attempt.attempt_id, seconds=SECONDS)
 
 
-def seen(line: Line) -> list[int]:
+def visible_ids(line: Line) -> list[int]:
     """The ids that a consumer reads of the target."""
     catalog = RestCatalog("lake", uri=f"{line.url}/catalog", token=line.token(Role.CONSUMER).text)
     return sorted(row["id"] for row in catalog.load_table(("sales", "orders")).scan().to_arrow().to_pylist())
 
 
 def refused_opening(client: StewardClient, workload_id: str, parameters: dict[str, str]) -> PvdmError:
+    """The error of opening the workload, which must be refused."""
     with pytest.raises(PvdmError) as caught:
         client.open_workload(workload_id, TARGET, parameters)
     return caught.value
 
 
 def schema_of(columns: Sequence[tuple[int, str, str]], schema_id: int = 1) -> list[Doc]:
-    """Updates that make these the columns of a table."""
+    """Updates that give a table these columns: id, name and type of each."""
     fields = [{"id": number, "name": name, "required": False, "type": kind} for number, name, kind in columns]
     schema = {"type": "struct", "schema-id": schema_id, "fields": fields}
     return [

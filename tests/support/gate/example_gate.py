@@ -1,6 +1,6 @@
-"""The table of the example proofs in memory, and the gate in front of it: hostile proofs meet `validate_then_commit`.
+"""The table of the example proofs, in memory, and a gate for it, to submit hostile proofs to `validate_then_commit`.
 
-Storage, clock and catalog are replaced. Every check from 1 to 11 is the gate's own, and so is the nonce of check 12.
+Storage, clock and catalog are replaced. The checks 1 to 11 are the gate's own, and so is the nonce's part of check 12.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pvdm.ledger.work.workloads import Opening, Workload
 from pvdm.metadata.gate.checks_table import require_reserved
 from pvdm.metadata.gate.context import Gate, check
 from pvdm.metadata.gate.gate import validate_then_commit
-from pvdm.metadata.gate.order import LedgerChanges
+from pvdm.metadata.gate.ledger_changes import LedgerChanges
 from pvdm.metadata.gate.proposal import LoggedEnvelope, Part, Proposal, PublishedSnapshot
 from pvdm.metadata.gate.target import Base, NextCommit
 from pvdm.model.contract import Atomicity, parse_contract
@@ -77,9 +77,9 @@ def _data_file(path: str, size: int, day: str) -> DataFile:
 class _MemoryFiles:
     """Manifests by their location. Published files have the size and hash that the good proof binds."""
 
-    def read(self, location: str, *, most: int) -> bytes:
+    def read(self, location: str, *, max_bytes: int) -> bytes:
         data = _MANIFESTS[location]
-        assert len(data) <= most
+        assert len(data) <= max_bytes
         return data
 
     def hash(self, location: str) -> HashedFile:
@@ -93,7 +93,8 @@ class _MemoryFiles:
 def _commit(
     before: TableMetadata, snapshot_id: int, branch: str, added: Sequence[DataFile], removed: Sequence[str] = ()
 ) -> TableMetadata:
-    made = next_snapshot(
+    """The table with one more snapshot on a branch; the snapshot's manifests are kept in memory."""
+    snapshot = next_snapshot(
         before,
         SnapshotChange(tuple(added), frozenset(removed), {}),
         branch=branch,
@@ -102,9 +103,9 @@ def _commit(
         place=lambda name: f"{EMPTY_TABLE.location}/metadata/{name}",
         reader=_MemoryFiles(),
     )
-    _MANIFESTS.update({file.location: file.data for file in made.files})
+    _MANIFESTS.update({file.location: file.data for file in snapshot.files})
     return apply_updates(
-        before, made.updates, now_ms=before.last_updated_ms + 1_000, previous_location="s3://lake/previous.json"
+        before, snapshot.updates, now_ms=before.last_updated_ms + 1_000, previous_location="s3://lake/previous.json"
     )
 
 
@@ -214,7 +215,7 @@ class _Target:
 
 
 def submit(envelopes: Sequence[bytes], *, now: int = NOW, nonce_used: bool = False, notaries: int = 1) -> None:
-    """Bring these proofs of the example's attempt to the gate. Returns if it would publish, else raises the refusal."""
+    """Submit these proofs of the example's attempt to the gate. Returns if the gate would publish, else raises."""
     log = open_log(MemoryStorage(), SIGNERS["log-keeper"])
     entries = [LogEntry(StatementKind.PROOF, hashlib.sha256(data).hexdigest(), now) for data in envelopes]
     note = log.append(entries or [LogEntry(StatementKind.PROOF, fixed("another"), now)])

@@ -1,4 +1,4 @@
-"""The production code that each hostile asset is brought to, by the `door` that the manifest names."""
+"""Hostile assets (forged proofs and the like), and the production code that must refuse each, named by its `door`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ASSETS: Final = Path(__file__).parents[2] / "assets" / "proofs"
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """One asset with what the manifest says of it."""
+    """One asset, with the manifest's facts: the door that checks it, the expected code, and the circumstances."""
 
     name: str
     door: str
@@ -40,6 +40,7 @@ class Asset:
 
 
 def manifest() -> list[Asset]:
+    """All assets that the manifest lists."""
     entries = json.loads((ASSETS / "manifest.json").read_text())["assets"]
     unused = ("spoils", "sha256")
     return [
@@ -49,7 +50,7 @@ def manifest() -> list[Asset]:
 
 
 class EveryLeaf:
-    """A log that holds whatever it is asked for; the log's own hostile assets are its own matter."""
+    """A log that accepts every inclusion proof, because the tests of the log have their own hostile assets."""
 
     def require_included(self, leaf: bytes, inclusion: bytes) -> None:
         if not leaf or not inclusion:
@@ -64,14 +65,14 @@ def verified_pass() -> VerifiedProof:
     return verify_threshold([sign_statement(PROOF, SIGNERS["notary-a"]).to_bytes()], ROOT, threshold=1, now=NOW)
 
 
-# Made once: a check that a test takes away must not be missed while the kit verifies its own good proofs.
+# Verified once, at import: tests that remove a check do not change the verification of these good proofs.
 _FAIL: Final = verified_fail()
 _PASS: Final = verified_pass()
 _SEEN: Final = SeenRoot(NEXT_ROOT.version, NEXT_ROOT.sha256)
 
 
-def bring(asset: Asset, data: bytes) -> None:
-    """Returns where the door accepts the bytes, raises where it refuses them."""
+def submit_asset(asset: Asset, data: bytes) -> None:
+    """Submit the bytes to the asset's door. Returns if the door accepts them, raises if it refuses them."""
     now = asset.now
     match asset.door:
         case "publish":

@@ -1,4 +1,4 @@
-"""Random proofs and their parts, for properties of all signed documents."""
+"""Hypothesis strategies for proofs and their parts, for property tests of signed documents."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pvdm.model.statements.verdict import FailureClass, Outcome, Verdict
 LONGS = st.integers(0, 2**63 - 1)
 SHA256 = st.integers(0, 2**256 - 1).map("{:064x}".format)
 RANDOM = st.integers(0, 2**128 - 1).map("{:032x}".format)
-# Few letters on purpose: ASCII, two, three and four bytes of UTF-8, and one that sorts differently in UTF-16.
+# Few characters on purpose: of one to four bytes in UTF-8, and one that sorts differently in UTF-16.
 TEXT = st.text("aB0 -/é☃\ufb33\U0001f600", min_size=1, max_size=6).filter(str.strip)
 FREE = st.text('ab"\\\n\x00é\U0001f600', max_size=6)
 IDS = st.text("AZaz09._-", min_size=1, max_size=12)

@@ -1,4 +1,4 @@
-"""Tables with real files, staged and proved attempts, and the gate in front of them, for tests without a JVM."""
+"""Protected tables with real files, staged and proved attempts, and the gate, for tests without Spark."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ from tools.proof_kit import SECOND, fixed
 
 Doc = dict[str, Any]
 Row = tuple[int, int, str]
-"""Id, day of November and town."""
+"""Id, day of November 2026, and town."""
 
 SOURCE = TableRef("lake", "0b6c1d8e-52b1-4c55-8a1f-6a1c0a7d4e22", "raw.orders")
 HOUR = 3_600 * SECOND
@@ -81,7 +81,7 @@ def day(number: int) -> int:
 def contract(
     name: str = "orders", *, operation: str = "append", partition: Mapping[str, str] | None = None, more: str = ""
 ) -> str:
-    """The example contract with another operation and whatever else; staged files are published as they are."""
+    """The example contract with this operation, partition and further lines; by default with storage `open`."""
     text = contract_for(name).replace("operation: append", f"operation: {operation}")
     if partition:
         pairs = ", ".join(f"{column}: '{value}'" for column, value in partition.items())
@@ -91,7 +91,10 @@ def contract(
 
 @dataclass(slots=True)
 class House:
-    """A Steward with protected tables, and a hand for every step up to the gate."""
+    """A Steward with protected tables, and methods for every step of a publication up to the gate.
+
+    No verification runs: `prove` writes and signs the proof that the test wants.
+    """
 
     stand: Stand
     scene: Scene
@@ -121,7 +124,7 @@ class House:
     def table(
         self, name: str = "orders", *, text: str | None = None, rows: Sequence[Row] = (), version: int = 2
     ) -> None:
-        """A protected table that shows these rows, one file for each day."""
+        """Create a protected table whose `main` has these rows, with one file for each day."""
         self.scene.make(name, version=version)
         if rows:
             place = f"{self.found(name).metadata.location}/data/before"
@@ -130,7 +133,7 @@ class House:
         self.scene.protect(self.scene.protection(name, contract=self.contracts[name]))
 
     def protect(self, text: str | None = None) -> None:
-        """Put the table `orders`, which is there, under the example contract or under this one."""
+        """Protect the existing table `orders` under this contract, or under the example contract."""
         self.stand.time.pass_by(SECOND)
         self.contracts["orders"] = text or contract()
         self.scene.protect(self.scene.protection("orders", contract=self.contracts["orders"]))
@@ -142,11 +145,11 @@ class House:
         return self.scene.ref(name)
 
     def written(self, place: str, rows: Sequence[Row]) -> tuple[DataFile, ...]:
-        """Parquet files of these rows, one for each day, as manifests list them."""
+        """Write Parquet files of these rows, one for each day; returns them as manifests list them."""
         days = sorted({row[1] for row in rows})
-        return tuple(self._written(place, number, [row for row in rows if row[1] == number]) for number in days)
+        return tuple(self._write_file(place, number, [row for row in rows if row[1] == number]) for number in days)
 
-    def _written(self, place: str, number: int, rows: Sequence[Row]) -> DataFile:
+    def _write_file(self, place: str, number: int, rows: Sequence[Row]) -> DataFile:
         path = file_at(place) / f"{self.number():05d}-{number}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         kinds = (("id", pa.int64()), ("day", pa.date32()), ("town", pa.string()))
@@ -178,11 +181,11 @@ class House:
         by: Grant | None = None,
         place: str | None = None,
     ) -> int:
-        """One snapshot on a branch, its manifests in the given place."""
+        """Commit a snapshot to a branch, with its manifests at `place`; returns its id."""
         state = self.found(name)
         home = place or f"{state.metadata.location}/metadata"
         file_at(home).mkdir(parents=True, exist_ok=True)
-        made = next_snapshot(
+        snapshot = next_snapshot(
             state.metadata,
             SnapshotChange(tuple(files), frozenset(removed), {"engine-name": "a test"}),
             branch=branch,
@@ -191,14 +194,14 @@ class House:
             place=lambda file: f"{home}/{file}",
             reader=self.files,
         )
-        for file in made.files:
+        for file in snapshot.files:
             file_at(file.location).write_bytes(file.data)
         grant = by or self.scene.grant(Role.OPERATOR)
-        self.notary.catalog.commits.commit(grant, [Change(SALES, name, (), made.updates)])
-        return made.snapshot_id
+        self.notary.catalog.commits.commit(grant, [Change(SALES, name, (), snapshot.updates)])
+        return snapshot.snapshot_id
 
     def rows(self, name: str = "orders") -> list[int]:
-        """The ids that `main` shows, read from the files that it lists."""
+        """The ids of all rows of `main`, read from its files."""
         metadata = self.found(name).metadata
         head = metadata.current_snapshot
         found: list[Any] = []
@@ -208,7 +211,7 @@ class House:
         return sorted(found)
 
     def paths(self, name: str = "orders", *, of_day: int | None = None) -> list[str]:
-        """The files that `main` shows."""
+        """The paths of the files of `main`, or of one day's."""
         metadata = self.found(name).metadata
         head = metadata.current_snapshot
         entries = () if head is None else live_entries(metadata, head, self.files)
@@ -221,7 +224,7 @@ class House:
     # Attempts
 
     def source(self) -> str:
-        """The UUID of the table that contracts name as their source; made empty where there is none."""
+        """The UUID of `raw.orders`, the source of most contracts. It is created without rows if it does not exist."""
         return empty_source(self.notary, self.scene.grant())
 
     def open(
@@ -232,17 +235,17 @@ class House:
         name: str = "orders",
         source: str = SOURCE.uuid,
     ) -> None:
-        """A workload of the table under its contract."""
+        """Open a workload of the table, with these chunks, in the ledger."""
         row = self.found(name).row
         atomicity = Atomicity.WORKLOAD if "atomicity: workload" in self.contracts[name] else Atomicity.CHUNK
-        asked = Opening(workload_id, str(row.contract_hash), row.table_uuid, source, b"{}", atomicity, "sales")
+        opening = Opening(workload_id, str(row.contract_hash), row.table_uuid, source, b"{}", atomicity, "sales")
         planned = [Chunk(chunk_id, b'{"id":"%s","where":"true"}' % chunk_id.encode()) for chunk_id in chunk_ids]
         epoch = self.notary.keys.epoch_for(None)
         pinned = PinnedWorkload("77", fixed(f"plan {workload_id}"), epoch, planned)
-        self.transact(lambda unit: workloads.open_once(unit, asked, pinned))
+        self.transact(lambda unit: workloads.open_once(unit, opening, pinned))
 
     def attempt(self, workload_id: str, chunk_id: str = "all", *, name: str = "orders") -> Attempt:
-        """An attempt at the chunk, STAGING, with its branch."""
+        """Open an attempt at the chunk, in the state STAGING, with its branch."""
         state = self.found(name)
         attempt_id = fixed(f"attempt {self.number()}", 16)
         opening = AttemptOpening(
@@ -269,7 +272,7 @@ class House:
     def stage(
         self, attempt: Attempt, rows: Sequence[Row], *, name: str = "orders", removed: Sequence[str] = ()
     ) -> tuple[DataFile, ...]:
-        """Files of these rows under the attempt's prefix, committed to its branch with its token."""
+        """Write files of these rows under the attempt's prefix, and commit them to its branch as its producer."""
         files = self.written(f"{attempt.prefix}/data", rows)
         by = replace(self.scene.grant(Role.PRODUCER, "sales"), attempt_id=attempt.attempt_id)
         self.commit(files, attempt.branch, name=name, removed=removed, by=by, place=f"{attempt.prefix}/metadata")
@@ -288,7 +291,7 @@ class House:
         copied: bool = False,
         lifetime: int = HOUR,
     ) -> Attempt:
-        """An attempt that staged these rows and has its proof: COMMITTING."""
+        """Open an attempt, stage these rows, and record a PASS proof; the attempt is then COMMITTING."""
         if opened:
             self.open(workload_id, name=name)
         attempt = self.attempt(workload_id, chunk_id, name=name)
@@ -312,9 +315,10 @@ class House:
         lifetime: int = HOUR,
         listed: Sequence[DataFile] | None = None,
     ) -> Attempt:
-        """From STAGING or VERIFYING to COMMITTING, with a proof about exactly this; `listed` is what is verified.
+        """Record a PASS proof of these files, and move the attempt from STAGING or VERIFYING to COMMITTING.
 
-        The proof says `storage`, and what was done where none is given.
+        `changed` changes the proof's core. `listed` are the entries of the verified manifest, by default the files.
+        The proof names `storage`; by default `copied` or `open`, as the files are.
         """
         metadata = self.found(name).metadata
         ref = metadata.refs.get(attempt.branch)
@@ -331,7 +335,7 @@ class House:
         )
         published = [self._copy(attempt, file, at) if copied else file for at, file in enumerate(files)]
         core = changed(self.core(attempt, nonce, base, staged, files, published, name=name, removed=removed))
-        self._keep(core, published if listed is None else listed, name)
+        self._write_verified_manifest(core, published if listed is None else listed, name)
         self.record(core, storage=storage or (Storage.COPIED if copied else Storage.OPEN), lifetime=lifetime)
         moved: Attempt = self.transact(lambda unit: attempts.begin_committing(unit, attempt.attempt_id, reason="PASS"))
         return moved
@@ -349,7 +353,7 @@ class House:
         location = self.vault.copy_in(uuid, attempt.attempt_id, at, data, hashlib.sha256(data).hexdigest())
         return replace(file, file_path=location)
 
-    def _keep(self, core: ProofCore, files: Sequence[DataFile], name: str) -> None:
+    def _write_verified_manifest(self, core: ProofCore, files: Sequence[DataFile], name: str) -> None:
         state = self.found(name)
         nonce = core.attempt.nonce
         data = encode_verified(state.metadata, files, nonce)
@@ -377,24 +381,24 @@ class House:
         name: str = "orders",
         removed: Sequence[str] = (),
     ) -> ProofCore:
-        """What an honest notary finds."""
+        """The core of the proof that an honest notary signs."""
         state = self.found(name)
         with self.notary.ledger.read() as unit:
             workload = workloads.get(unit, attempt.workload_id)
         schema = to_model(state.metadata.current_schema)
         projections = [content(schema), identity(schema, ["id"])]
-        operation, partition = _asked(self.contracts[name])
+        operation, partition = _operation_and_partition(self.contracts[name])
         rows = sum(file.record_count for file in files)
         added = [
             AddedFile(
                 file.file_path,
                 file.file_size_in_bytes,
                 _sha256(file.file_path),
-                kept.file_path,
-                kept.file_size_in_bytes,
+                published_file.file_path,
+                published_file.file_size_in_bytes,
                 _sha256(file.file_path),
             )
-            for file, kept in zip(files, published, strict=True)
+            for file, published_file in zip(files, published, strict=True)
         ]
         return ProofCore(
             ProvedAttempt(
@@ -430,8 +434,9 @@ class House:
     # The gate
 
     def publishing(self) -> Publishing:
+        """The part of a Steward that publishes proved attempts; `disposed` gets the ids of attempts to clean up."""
         notary, vault, files = self.notary, self.vault, self.files
-        witness = StatementSigner(notary.ledger, notary.keys, notary.recorder, notary=notary.config.notary)
+        signer = StatementSigner(notary.ledger, notary.keys, notary.recorder, notary=notary.config.notary)
         return Publishing(
             notary.ledger,
             notary.clock,
@@ -442,24 +447,24 @@ class House:
             files,
             notary.config.origin,
             self.disposed.append,
-            self.proposals(witness),
-            witness,
+            self.proposals(signer),
+            signer,
         )
 
     disposed: list[str] = field(default_factory=list)
 
-    def proposals(self, witness: StatementSigner | None = None) -> Proposals:
+    def proposals(self, signer: StatementSigner | None = None) -> Proposals:
         notary = self.notary
         sources = Sources(notary.ledger, notary.catalog, self.files)
-        made = witness or StatementSigner(notary.ledger, notary.keys, notary.recorder, notary=notary.config.notary)
-        return Proposals(notary.ledger, self.vault, sources, made)
+        signer = signer or StatementSigner(notary.ledger, notary.keys, notary.recorder, notary=notary.config.notary)
+        return Proposals(notary.ledger, self.vault, sources, signer)
 
     def proposal(self, *found: Attempt) -> Proposal:
         return self.proposals().collect(found[0].workload_id, [attempt.attempt_id for attempt in found])
 
     def gate(self, name: str = "orders") -> Gate:
-        made: Gate = self.publishing()._gate(self.found(name).row.table_uuid)
-        return made
+        gate: Gate = self.publishing()._gate(self.found(name).row.table_uuid)
+        return gate
 
     def transact(self, work: Callable[[Unit], Any]) -> Any:
         return self.notary.ledger.transact(work, at_micros=self.notary.clock.now_micros())
@@ -469,7 +474,7 @@ class House:
             return str(attempts.get(unit, attempt.attempt_id).state)
 
 
-def _asked(text: str) -> tuple[Operation, tuple[tuple[str, str | None], ...]]:
+def _operation_and_partition(text: str) -> tuple[Operation, tuple[tuple[str, str | None], ...]]:
     bound = parse_contract(text.encode()).bind({})
     return bound.contract.boundary.operation, bound.partition
 

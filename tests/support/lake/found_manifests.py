@@ -1,4 +1,4 @@
-"""Snapshots of `main` from before a protection, written by hand: any entry, any list, honest or not."""
+"""Snapshots of `main` that tests write themselves before a protection, with any entries and any list, honest or not."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from tests.support.lake.manifests import extra_of
 from tests.support.stores.places import file_at
 
 Doc = dict[str, Any]
+# Field ids of a record in a manifest list.
 LIST_FIELDS = {"length": 501, "spec": 502, "content": 517, "sequence": 515, "minimum": 516, "added": 504, "rows": 512}
 FIRST_ROW_ID = 520
 
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """One manifest of the snapshot; `listed` are other values for its record in the list, by field id."""
+    """One manifest of the snapshot. `listed` replaces values of its record in the manifest list, by field id."""
 
     entries: Sequence[ManifestEntry]
     content: ManifestContent = ManifestContent.DATA
@@ -45,14 +46,14 @@ def existing(file: DataFile, sequence: int, **more: Any) -> ManifestEntry:
 
 
 def equality_deletes(house: House, column: int = 1) -> DataFile:
-    """An equality delete file of one row; readers that find it in force hide rows by it."""
+    """An equality delete file of one row. Readers that apply it hide rows."""
     place = f"{house.found().metadata.location}/data/deletes"
     (file,) = house.written(place, [(3, 1, "Ulm")])
     return replace(file, content=FileContent.EQUALITY_DELETES, equality_ids=(column,))
 
 
 def live(house: House, name: str = "orders") -> list[ManifestEntry]:
-    """The live entries of `main` as the next manifest keeps them."""
+    """The live entries of `main`, with the status that they have in the next manifest."""
     metadata = house.found(name).metadata
     head = metadata.current_snapshot
     listed = () if head is None else listed_manifests(metadata, head, house.files)
@@ -75,21 +76,22 @@ def plant(
     twice: bool = False,
     commit: Any = None,
 ) -> list[str]:
-    """A snapshot on `main` of exactly these manifests; the paths of the manifests, and of the list as the last.
+    """Commit a snapshot with exactly these manifests to `main`; returns the paths of the manifests and of the list.
 
-    The header of a `silent` list says nothing; one that lists `twice` names its first manifest again as its second.
+    `header` and `snapshot` replace values of the list's header and of the snapshot. A `silent` list has no values in
+    its header. With `twice` the list names its first manifest as its second too.
     """
     metadata = house.found(name).metadata
     home = f"{metadata.location}/metadata"
     file_at(home).mkdir(parents=True, exist_ok=True)
-    own = 8_000_000 + house.number()
-    paths = [f"{home}/{own}-{at}.avro" for at in range(len(manifests))]
-    listed = [_written(metadata, each, own, path) for each, path in zip(manifests, paths, strict=True)]
+    snapshot_id = 8_000_000 + house.number()
+    paths = [f"{home}/{snapshot_id}-{at}.avro" for at in range(len(manifests))]
+    listed = [_write_manifest(metadata, each, snapshot_id, path) for each, path in zip(manifests, paths, strict=True)]
     version = metadata.format_version
     head = metadata.current_snapshot
     facts: Doc = {
         "format_version": version,
-        "snapshot_id": own,
+        "snapshot_id": snapshot_id,
         "parent_snapshot_id": None if head is None else head.snapshot_id,
         "sequence_number": metadata.next_sequence_number if version > 1 else None,
         "first_row_id": metadata.next_row_id if version > 2 else None,
@@ -106,10 +108,10 @@ def plant(
     records = [records[0], records[0], *records[2:]] if twice else records
     extra = [] if silent else extra_of(read.file)
     data = write_avro(read.file.schema_text, extra, [tuple(each) for each in records])
-    place = f"{home}/snap-{own}.avro"
+    place = f"{home}/snap-{snapshot_id}.avro"
     file_at(place).write_bytes(data)
-    made: Doc = {
-        "snapshot-id": own,
+    added_snapshot: Doc = {
+        "snapshot-id": snapshot_id,
         **({} if head is None else {"parent-snapshot-id": head.snapshot_id}),
         "sequence-number": metadata.next_sequence_number,
         "timestamp-ms": max(house.scene.now // 1_000, metadata.last_updated_ms),
@@ -119,11 +121,11 @@ def plant(
     }
     if version > 2:
         first = metadata.next_row_id or 0
-        made |= {"first-row-id": first, "added-rows": (written.next_row_id or first) - first}
-    made |= snapshot or {}
+        added_snapshot |= {"first-row-id": first, "added-rows": (written.next_row_id or first) - first}
+    added_snapshot |= snapshot or {}
     updates: list[Any] = [
-        {"action": "add-snapshot", "snapshot": made},
-        {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": own},
+        {"action": "add-snapshot", "snapshot": added_snapshot},
+        {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": snapshot_id},
     ]
     if commit is None:
         house.notary.catalog.commits.commit(house.scene.grant(), [Change(SALES, name, (), updates)])
@@ -132,20 +134,20 @@ def plant(
     return [*paths, place]
 
 
-def _written(metadata: TableMetadata, each: Planted, own: int, path: str) -> ManifestFile:
+def _write_manifest(metadata: TableMetadata, each: Planted, snapshot_id: int, path: str) -> ManifestFile:
     header = each.header or header_of(metadata, metadata.default_spec_id, each.content)
     manifest = write_manifest(header, each.entries)
     file = read_avro(manifest.data)
-    # Room for another manifest of the same length.
+    # A header value of 200 bytes is room, so that `overwrite` can write other entries with the same length.
     data = write_avro(file.schema_text, (*extra_of(file), ("room", bytes(200))), file.records, codec="null")
     file_at(path).write_bytes(data)
-    honest = replace(replace(manifest, data=data).list_entry(path, own), first_row_id=each.first_row_id)
+    honest = replace(replace(manifest, data=data).list_entry(path, snapshot_id), first_row_id=each.first_row_id)
     least = honest.min_sequence_number
     return replace(honest, min_sequence_number=None if least is None else min(least, metadata.next_sequence_number))
 
 
 def overwrite(house: House, path: str, entries: Sequence[ManifestEntry], *, name: str = "orders") -> None:
-    """The manifest again, in place, with other entries and the same length."""
+    """Overwrite a manifest with other entries, with the same length."""
     metadata = house.found(name).metadata
     place = file_at(path)
     size = place.stat().st_size
@@ -160,7 +162,7 @@ def overwrite(house: House, path: str, entries: Sequence[ManifestEntry], *, name
 
 
 def data_file(house: House, number: int, *, days: int = 1, name: str = "orders") -> DataFile:
-    """A file of one row, with everything that a manifest says of it."""
+    """A data file of one row with this id, as a manifest lists it."""
     (file,) = house.written(f"{house.found(name).metadata.location}/data/before", [(number, days, "Ulm")])
     assert file.partition == IdMap([(1000, day(days))])
     return file

@@ -1,4 +1,4 @@
-"""Manifests, lists and their parts for tests: small, honest, and easy to spoil."""
+"""Small, honest manifests, manifest lists and their parts, and functions that change them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DAY_SPEC = PartitionSpec.from_text(7, '[{"name":"day","transform":"identity","so
 
 
 def refused(code: str) -> pytest.RaisesExc[InputError]:
-    """The block refuses with this code."""
+    """The block must raise an InputError with this code."""
     return pytest.RaisesExc(InputError, check=lambda error: error.reason == code)
 
 
@@ -99,14 +99,14 @@ def listed(path: str = "s3://lake/m.avro", **changes: Any) -> ManifestFile:
     return replace(base, **changes)
 
 
-def spun(
+def edit_avro(
     data: bytes,
     *,
     schema: Callable[[Any], Any] | None = None,
     records: Callable[[tuple[Any, ...]], Iterable[Any]] | None = None,
     meta: dict[str, bytes | None] | None = None,
 ) -> bytes:
-    """The file again with another schema, other records or other header values (None takes one out)."""
+    """The Avro file with another schema, other records, or other header values (None removes one)."""
     file = read_avro(data)
     schema_text = file.schema_text if schema is None else json.dumps(schema(json.loads(file.schema_text)))
     pairs = {key: value for key, value in {**dict(extra_of(file)), **(meta or {})}.items() if value is not None}
@@ -114,7 +114,7 @@ def spun(
 
 
 def text(value: str | bytes) -> bytes:
-    """Avro's bytes of a text."""
+    """A text or bytes in Avro's binary encoding."""
     data = value.encode() if isinstance(value, str) else value
     return encode_long(len(data)) + data
 
@@ -122,7 +122,7 @@ def text(value: str | bytes) -> bytes:
 def container(
     schema: Any, *blocks: tuple[int, bytes], codec: str | None = None, extra: dict[str, bytes] | None = None
 ) -> bytes:
-    """An Avro file made by hand, so that it may lie."""
+    """An Avro file built part by part, so that its parts may contradict each other."""
     pairs = {"avro.schema": (schema if isinstance(schema, str) else json.dumps(schema)).encode(), **(extra or {})}
     if codec is not None:
         pairs["avro.codec"] = codec.encode()
@@ -148,10 +148,10 @@ def lies_within(kind: Type, value: Value, lower: bytes | None, upper: bytes | No
 
 
 def extra_of(file: AvroFile) -> tuple[tuple[str, bytes], ...]:
-    """The file's header without Avro's own keys."""
+    """The key-value pairs of the file's header, without Avro's own keys."""
     return tuple((key, value) for key, value in file.metadata if not key.startswith("avro."))
 
 
-def written_again(file: AvroFile) -> bytes:
-    """The same header, schema text and records as a file."""
+def write_again(file: AvroFile) -> bytes:
+    """Write a file with the same header, schema text and records."""
     return write_avro(file.schema_text, extra_of(file), file.records, codec=file.codec)

@@ -1,4 +1,4 @@
-"""Metadata documents and updates that tests of the lake's format start from."""
+"""Metadata documents of tables and their parts, for tests of the table format."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def snapshot(snapshot_id: int, sequence_number: int, parent: int | None = None, 
 
 
 def document(version: int = 2) -> Doc:
-    """Two snapshots on main, one on a branch, one tag; every optional list is filled."""
+    """A table with two snapshots on `main`, one on a branch, and one tag. Every optional list is filled."""
     narrow = schema(0, column(1, "id", required=True))
     wide = schema(
         1,
@@ -50,7 +50,7 @@ def document(version: int = 2) -> Doc:
         **{"identifier-field-ids": [1]},
     )
     spec = [{"name": "day", "transform": "identity", "source-id": 2, "field-id": 1000}]
-    made: Doc = {
+    table: Doc = {
         "format-version": version,
         "table-uuid": UUID,
         "location": LOCATION,
@@ -93,16 +93,16 @@ def document(version: int = 2) -> Doc:
         "partition-statistics": [partition_statistics(11)],
     }
     if version == 1:
-        del made["last-sequence-number"]
-        for each in made["snapshots"]:
+        del table["last-sequence-number"]
+        for each in table["snapshots"]:
             del each["sequence-number"]
-        made["schema"], made["partition-spec"] = wide, spec
+        table["schema"], table["partition-spec"] = wide, spec
     if version == 3:
-        made["next-row-id"] = 9
-        for place, each in enumerate(made["snapshots"]):
+        table["next-row-id"] = 9
+        for place, each in enumerate(table["snapshots"]):
             each |= {"first-row-id": 3 * place, "added-rows": 3}
-        made["encryption-keys"] = [{"key-id": "k1", "encrypted-key-metadata": "AAEC"}]
-    return made
+        table["encryption-keys"] = [{"key-id": "k1", "encrypted-key-metadata": "AAEC"}]
+    return table
 
 
 def statistics(snapshot_id: int) -> Doc:
@@ -135,7 +135,7 @@ def document_of(metadata: TableMetadata) -> dict[str, Json]:
 
 
 def create_request(**more: object) -> Doc:
-    """Column ids that a new table must not keep."""
+    """A request for CREATE TABLE with column ids that the new table must replace."""
     place = {"type": "struct", "fields": [column(60, "town", "string", required=True)]}
     tags = {"type": "list", "element-id": 71, "element": "string", "element-required": True}
     facts = {

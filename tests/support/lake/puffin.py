@@ -1,4 +1,4 @@
-"""Puffin files made for tests, honest or not: bitmaps by CRoaring, the frame around them by hand."""
+"""Puffin files with deletion vectors, honest or not. CRoaring writes the bitmaps; the rest is written here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROW_POSITION = 2_147_483_645
 
 
 def bitmap(positions: Iterable[int], *, runs: bool = False) -> bytes:
-    """The 64-bit form; as Java writes it, with runs where they are shorter."""
+    """The positions as a 64-bit roaring bitmap; with `runs` in runs where these are shorter, as Java writes it."""
     groups: dict[int, BitMap] = {}
     for position in positions:
         groups.setdefault(position >> 32, BitMap()).add(position & 0xFFFFFFFF)
@@ -33,7 +33,7 @@ def bitmap(positions: Iterable[int], *, runs: bool = False) -> bytes:
 
 
 def framed(vector: bytes, *, magic: bytes = MAGIC, crc: int | None = None, length: int | None = None) -> bytes:
-    """A blob: length, magic, bitmap, checksum."""
+    """The blob of a deletion vector: length, magic, bitmap, checksum."""
     body = magic + vector
     head = struct.pack(">I", len(body) if length is None else length)
     return head + body + struct.pack(">I", zlib.crc32(body) if crc is None else crc)
@@ -41,7 +41,7 @@ def framed(vector: bytes, *, magic: bytes = MAGIC, crc: int | None = None, lengt
 
 @dataclass
 class Listed:
-    """A blob and what the footer says of it; `changes` make the footer lie, `shown` leaves it out of the footer."""
+    """A blob and its entry in the footer. `changes` replace values of the entry; it is left out unless `shown`."""
 
     referenced: str
     positions: Sequence[int] = ()
@@ -54,12 +54,12 @@ class Listed:
 
 
 def puffin(blobs: Sequence[Listed], *, flags: int = 0, footer: bytes | None = None) -> tuple[bytes, list[int]]:
-    """The file, and where each blob begins."""
+    """A Puffin file, and the offset of each blob."""
     data, offsets, listed = b"PFA1", [], []
     for each in blobs:
         payload = each.payload()
         offsets.append(len(data))
-        made: dict[str, Any] = {
+        entry: dict[str, Any] = {
             "type": "deletion-vector-v1",
             "fields": [ROW_POSITION],
             "snapshot-id": -1,
@@ -70,7 +70,7 @@ def puffin(blobs: Sequence[Listed], *, flags: int = 0, footer: bytes | None = No
         }
         data += payload
         if each.shown:
-            listed.append({key: value for key, value in {**made, **each.changes}.items() if value is not None})
+            listed.append({key: value for key, value in {**entry, **each.changes}.items() if value is not None})
     text = json.dumps({"blobs": listed}).encode() if footer is None else footer
     return data + b"PFA1" + text + struct.pack("<II", len(text), flags) + b"PFA1", offsets
 
@@ -86,7 +86,10 @@ def add_vectors(
     named: Sequence[int] | None = None,
     **options: Any,
 ) -> str:
-    """A Puffin file, and an entry for each of its blobs, or for these only; `changes` make the entries lie."""
+    """Write a Puffin file, and list its blobs in the table, or only those at `named`; returns its location.
+
+    `changes` replace values of the manifest entries.
+    """
     data, offsets = puffin(blobs, **options)
     path = lake.folder / f"dv{next(lake._numbers):04d}.puffin"
     path.write_bytes(data)

@@ -1,4 +1,4 @@
-"""Small tables on disk for scans: Parquet files with field ids, manifests by the format's own writers, no JVM."""
+"""Small tables on disk for scans: Parquet files with field ids, and manifests, written without Spark."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def fetch(location: str) -> bytes:
 
 
 def arrow_field(name: str, slot: Field | Inner) -> Any:
-    """As Arrow has it, with field ids at every depth, which Parquet files then carry."""
+    """The Arrow field, with field ids at every depth; a Parquet file written with it has these ids."""
     kind: Any = arrow_type(slot.type)
     match slot.type:
         case StructType(fields):
@@ -50,9 +50,9 @@ def arrow_field(name: str, slot: Field | Inner) -> Any:
         case ListType(element):
             kind = pa.list_(arrow_field("element", element))
         case MapType(key, value):
-            made: Any = pa.map_
+            map_of: Any = pa.map_
             key_field = arrow_field("key", key).with_nullable(False)
-            kind = made(key_field, arrow_field("value", value))
+            kind = map_of(key_field, arrow_field("value", value))
         case _:
             pass
     return pa.field(name, kind, metadata={} if slot.field_id is None else {NAME: str(slot.field_id)})
@@ -63,17 +63,18 @@ def arrow_schema(columns: Schema) -> pa.Schema:
 
 
 def table_of(columns: Schema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Rows as Arrow; UUIDs are their bytes."""
-    made = arrow_schema(columns)
-    arrays: list[Any] = [
-        pa.array([getattr(row.get(each.name), "bytes", row.get(each.name)) for row in rows], each.type) for each in made
-    ]
-    return pa.Table.from_arrays(arrays, schema=made)
+    """Rows as an Arrow table; UUIDs become their bytes."""
+    schema = arrow_schema(columns)
+    arrays: list[Any] = []
+    for column in schema:
+        values = [row.get(column.name) for row in rows]
+        arrays.append(pa.array([getattr(value, "bytes", value) for value in values], column.type))
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 @dataclass
 class Lake:
-    """A table whose only snapshot lists what was put in; sequence numbers are the caller's."""
+    """A table with one snapshot, which lists the files that a test added. The test gives their sequence numbers."""
 
     folder: Path
     schemas: Sequence[Doc]
@@ -86,7 +87,7 @@ class Lake:
     _numbers: Any = field(default_factory=itertools.count)
 
     def write(self, table: pa.Table, **options: Any) -> tuple[str, int]:
-        """A Parquet file; gives its location and size."""
+        """Write a Parquet file; returns its location and size."""
         path = self.folder / f"f{next(self._numbers):04d}.parquet"
         pq.write_table(table, path, **{"store_schema": False, **options})
         return f"file://{path}", path.stat().st_size
@@ -101,7 +102,7 @@ class Lake:
         changes: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> str:
-        """A data file of this table's rows."""
+        """Add a data file with these rows; `changes` replace values of its manifest entry. Returns its location."""
         location, size = self.write(table, **options)
         self.entry(location, size, table.num_rows, FileContent.DATA, sequence, spec, partition, changes)
         return location
@@ -115,15 +116,15 @@ class Lake:
         partition: Mapping[int, Any] | None = None,
         changes: Mapping[str, Any] | None = None,
     ) -> str:
-        """A position delete file."""
+        """Add a position delete file; `rows` are pairs of a data file's location and a position in it."""
         listed = sorted(rows)
         fields: list[Any] = [
             pa.field("file_path", pa.string(), metadata={NAME: str(FILE_PATH_ID)}),
             pa.field("pos", pa.int64(), metadata={NAME: str(POSITION_ID)}),
         ]
-        made = pa.schema(fields)
+        schema = pa.schema(fields)
         columns: list[Any] = [pa.array([row[0] for row in listed]), pa.array([row[1] for row in listed], pa.int64())]
-        location, size = self.write(pa.Table.from_arrays(columns, schema=made))
+        location, size = self.write(pa.Table.from_arrays(columns, schema=schema))
         self.entry(location, size, len(listed), FileContent.POSITION_DELETES, sequence, spec, partition, changes)
         return location
 
@@ -137,7 +138,7 @@ class Lake:
         partition: Mapping[int, Any] | None = None,
         changes: Mapping[str, Any] | None = None,
     ) -> str:
-        """An equality delete file."""
+        """Add an equality delete file: rows that are equal in the columns with these ids are deleted."""
         location, size = self.write(table)
         changes = {"equality_ids": tuple(ids), **(changes or {})}
         self.entry(location, size, table.num_rows, FileContent.EQUALITY_DELETES, sequence, spec, partition, changes)
@@ -154,7 +155,7 @@ class Lake:
         partition: Mapping[int, Any] | None,
         changes: Mapping[str, Any] | None = None,
     ) -> None:
-        """A live entry; `changes` make its data file lie."""
+        """Add a live manifest entry; `changes` replace values of its data file."""
         facts: dict[str, Any] = {
             "file_path": location,
             "file_format": "PARQUET",
@@ -176,7 +177,7 @@ class Lake:
         )
 
     def metadata(self) -> TableMetadata:
-        """The table's state, its manifests written."""
+        """Write the manifests and the list, and return the table's metadata."""
         last = 1 + max((each.sequence_number or 0 for group in self.entries.values() for each in group), default=0)
         listed = []
         for number, ((spec_id, content), entries) in enumerate(self.entries.items()):
@@ -191,8 +192,8 @@ class Lake:
             path = self.folder / f"m{number}-{next(self._numbers)}.avro"
             path.write_bytes(written.data)
             first = 1_000 if self.version > 2 and content is ManifestContent.DATA else None
-            honest = written.list_entry(f"file://{path}", SNAPSHOT)
-            listed.append(replace(honest, sequence_number=last, first_row_id=first))
+            list_entry = written.list_entry(f"file://{path}", SNAPSHOT)
+            listed.append(replace(list_entry, sequence_number=last, first_row_id=first))
         head = ListHeader(
             format_version=self.version,
             snapshot_id=SNAPSHOT,
@@ -213,7 +214,7 @@ class Lake:
             "manifest-list": manifest_list,
             "schema-id": self.schemas[shown]["schema-id"],
         }
-        made: Doc = {
+        document: Doc = {
             "format-version": self.version,
             "table-uuid": UUID,
             "location": f"file://{self.folder}",
@@ -234,16 +235,16 @@ class Lake:
         }
         if self.version > 2:
             snapshot |= {"first-row-id": 100_000, "added-rows": 0}
-            made["next-row-id"] = 1_000_000
-        return made
+            document["next-row-id"] = 1_000_000
+        return document
 
     def scan(self) -> Scan:
-        """The plan of the snapshot."""
+        """The plan of a scan of the snapshot."""
         metadata = self.metadata()
         return plan_scan(metadata, metadata.current_snapshot, Files())
 
     def rows(self) -> list[dict[str, Any]]:
-        """Every row of a scan, file by file."""
+        """Every row that a scan returns, file by file."""
         return rows_of(self.scan())
 
 

@@ -1,4 +1,7 @@
-"""Tables of which Iceberg in Java reads other rows than their files and deletes say, and their honest twins."""
+"""Tables with one false claim, for which Iceberg in Java reads other rows than files and deletes say.
+
+Each is made with the lie, or without it.
+"""
 
 from __future__ import annotations
 
@@ -41,20 +44,21 @@ TRUNCATED: Final[list[Doc]] = [{"name": "town", "transform": "truncate[1]", "sou
 
 
 @dataclass
-class Renamed(Lake):
-    """A table whose metadata describes its specs otherwise than its manifests do."""
+class LakeWithOtherSpecs(Lake):
+    """A table whose metadata has other partition specs (`declared_specs`) than its manifests."""
 
-    told: Mapping[int, Sequence[Doc]] = field(default_factory=dict)
+    declared_specs: Mapping[int, Sequence[Doc]] = field(default_factory=dict)
 
     def metadata(self) -> TableMetadata:
         raw = json.loads(super().metadata().to_bytes())
-        raw["partition-specs"] = [{"spec-id": spec, "fields": list(fields)} for spec, fields in self.told.items()]
+        specs = self.declared_specs.items()
+        raw["partition-specs"] = [{"spec-id": spec, "fields": list(fields)} for spec, fields in specs]
         return TableMetadata.parse(json.dumps(raw).encode())
 
 
 @dataclass(frozen=True)
 class Lie:
-    """A table with one lie, or without it."""
+    """A false claim: its name, a function that makes the table with or without it, and the code of the refusal."""
 
     name: str
     make: Callable[[Path, bool], Lake]
@@ -65,7 +69,7 @@ class Lie:
 
 
 def longs(low: int, high: int, nulls: int = 0, values: int = 8) -> dict[str, Any]:
-    """Bounds and counts of the column `id`."""
+    """Values of a manifest entry: bounds and counts of the column `id`."""
     low_bytes, high_bytes = (struct.pack("<q", each) for each in (low, high))
     return {
         "lower_bounds": IdMap([(1, low_bytes)]),
@@ -84,64 +88,66 @@ def lake(folder: Path, doc: Doc = DOC, **options: Any) -> Lake:
     return Lake(folder, (doc,), **options)
 
 
-def renamed(folder: Path, written: Mapping[int, Sequence[Doc]], told: Mapping[int, Sequence[Doc]]) -> Lake:
+def lake_with_other_specs(
+    folder: Path, written: Mapping[int, Sequence[Doc]], declared: Mapping[int, Sequence[Doc]]
+) -> Lake:
     folder.mkdir(parents=True)
-    return Renamed(folder, (DOC,), specs=written, told=told)
+    return LakeWithOtherSpecs(folder, (DOC,), specs=written, declared_specs=declared)
 
 
 def delete_bounds(folder: Path, lies: bool) -> Lake:
-    made = lake(folder)
-    made.data(table_of(COLUMNS, ROWS), changes=longs(1, 8))
-    made.equalities(keys(3), [1], changes=longs(100, 200, values=1) if lies else longs(3, 3, values=1))
-    return made
+    table = lake(folder)
+    table.data(table_of(COLUMNS, ROWS), changes=longs(1, 8))
+    table.equalities(keys(3), [1], changes=longs(100, 200, values=1) if lies else longs(3, 3, values=1))
+    return table
 
 
 def data_bounds(folder: Path, lies: bool) -> Lake:
-    made = lake(folder)
-    made.data(table_of(COLUMNS, ROWS), changes=longs(1_000, 2_000) if lies else longs(1, 8))
-    made.equalities(keys(3), [1], changes=longs(3, 3, values=1))
-    return made
+    table = lake(folder)
+    table.data(table_of(COLUMNS, ROWS), changes=longs(1_000, 2_000) if lies else longs(1, 8))
+    table.equalities(keys(3), [1], changes=longs(3, 3, values=1))
+    return table
 
 
 def null_counts(folder: Path, lies: bool) -> Lake:
-    made = lake(folder)
+    table = lake(folder)
     counts = {"value_counts": IdMap([(1, 1)]), "null_value_counts": IdMap([(1, int(lies))])}
     no_nulls = {"value_counts": IdMap([(1, 8)]), "null_value_counts": IdMap([(1, 0)])}
-    made.data(table_of(COLUMNS, ROWS), changes=no_nulls)
-    made.equalities(keys(3), [1], changes=counts)
-    return made
+    table.data(table_of(COLUMNS, ROWS), changes=no_nulls)
+    table.equalities(keys(3), [1], changes=counts)
+    return table
 
 
 def path_statistics(folder: Path, lies: bool) -> Lake:
-    made = lake(folder)
-    data = made.data(table_of(COLUMNS, ROWS))
-    location = made.positions([(data, 1), (data, 2)])
+    table = lake(folder)
+    data = table.data(table_of(COLUMNS, ROWS))
+    location = table.positions([(data, 1), (data, 2)])
 
     def change(footer: Struct) -> None:
         for end in (1, 2, 5, 6) if lies else ():
             put(statistics(footer, 0), end, BINARY, b"zzz")
 
-    _edit(made, location, change)
-    return made
+    _edit(table, location, change)
+    return table
 
 
 def group_size(folder: Path, lies: bool) -> Lake:
-    made = lake(folder)
-    location = made.data(table_of(COLUMNS, ROWS), row_group_size=4)
+    table = lake(folder)
+    location = table.data(table_of(COLUMNS, ROWS), row_group_size=4)
 
     def change(footer: Struct) -> None:
         if lies:
             put(groups(footer)[0], 6, I64, 10**7)
 
-    _edit(made, location, change)
-    return made
+    _edit(table, location, change)
+    return table
 
 
-def _edit(made: Lake, location: str, change: Callable[[Struct], None]) -> None:
-    """The file with another footer, and its entry with the file's new size."""
+def _edit(table: Lake, location: str, change: Callable[[Struct], None]) -> None:
+    """Change the footer of a file, and the file's size in its manifest entry."""
     path = Path(location.removeprefix("file://"))
     path.write_bytes(edited(path.read_bytes(), change))
-    for entries in made.entries.values():
+    for entries in table.entries.values():
         for at, entry in enumerate(entries):
             if entry.data_file.file_path == location:
                 file = replace(entry.data_file, file_size_in_bytes=path.stat().st_size)
@@ -149,63 +155,63 @@ def _edit(made: Lake, location: str, change: Callable[[Struct], None]) -> None:
 
 
 def split_offsets(folder: Path, lies: bool) -> Lake:
-    made = lake(folder)
-    location, size = made.write(table_of(COLUMNS, ROWS), row_group_size=4)
+    table = lake(folder)
+    location, size = table.write(table_of(COLUMNS, ROWS), row_group_size=4)
     group = pq.ParquetFile(location.removeprefix("file://")).metadata.row_group(1).column(0)
     second = group.dictionary_page_offset or group.data_page_offset
     offsets = (second,) if lies else (4, second)
-    made.entry(location, size, len(ROWS), FileContent.DATA, 1, 0, None, {"split_offsets": offsets})
-    return made
+    table.entry(location, size, len(ROWS), FileContent.DATA, 1, 0, None, {"split_offsets": offsets})
+    return table
 
 
 def nested_partition(folder: Path, lies: bool) -> Lake:
-    made = lake(folder, NESTED_DOC, specs={0: identity_spec(4, "s_x")})
+    table = lake(folder, NESTED_DOC, specs={0: identity_spec(4, "s_x")})
     rows = [{"id": 1, "s": {"x": "a", "y": 1}}, {"id": 2, "s": {"x": "a", "y": None}}]
-    made.data(table_of(NESTED, rows), partition={1000: "b" if lies else "a"})
-    return made
+    table.data(table_of(NESTED, rows), partition={1000: "b" if lies else "a"})
+    return table
 
 
 def spec_is_identity(folder: Path, lies: bool) -> Lake:
-    made = renamed(
+    table = lake_with_other_specs(
         folder, {0: []} if lies else {0: TRUNCATED}, {0: identity_spec(2, "town")} if lies else {0: TRUNCATED}
     )
-    made.data(table_of(COLUMNS, ROWS), partition={} if lies else {1000: "t"})
-    return made
+    table.data(table_of(COLUMNS, ROWS), partition={} if lies else {1000: "t"})
+    return table
 
 
 def spec_is_unpartitioned(folder: Path, lies: bool) -> Lake:
     town = identity_spec(2, "town")
-    made = renamed(folder, {0: town}, {0: []} if lies else {0: town})
+    table = lake_with_other_specs(folder, {0: town}, {0: []} if lies else {0: town})
     for row in ROWS[:2]:
-        made.data(table_of(COLUMNS, [row]), partition={1000: row["town"]})
-    made.equalities(keys(1, 2), [1], partition={1000: "t1"})
-    return made
+        table.data(table_of(COLUMNS, [row]), partition={1000: row["town"]})
+    table.equalities(keys(1, 2), [1], partition={1000: "t1"})
+    return table
 
 
 def spec_is_another_transform(folder: Path, lies: bool) -> Lake:
-    made = renamed(folder, {0: TRUNCATED}, {0: identity_spec(2, "town")} if lies else {0: TRUNCATED})
-    made.data(table_of(COLUMNS, ROWS[:1]), partition={1000: "t"})
-    return made
+    table = lake_with_other_specs(folder, {0: TRUNCATED}, {0: identity_spec(2, "town")} if lies else {0: TRUNCATED})
+    table.data(table_of(COLUMNS, ROWS[:1]), partition={1000: "t"})
+    return table
 
 
 def positions_without_number(folder: Path, lies: bool) -> Lake:
-    made = lake(folder)
-    made.positions([(made.data(table_of(COLUMNS, ROWS), sequence=0), 1)], sequence=0 if lies else 1)
-    return made
+    table = lake(folder)
+    table.positions([(table.data(table_of(COLUMNS, ROWS), sequence=0), 1)], sequence=0 if lies else 1)
+    return table
 
 
 def vector_without_number(folder: Path, lies: bool) -> Lake:
-    made = lake(folder, version=3)
-    data = made.data(table_of(COLUMNS, ROWS), sequence=0, changes={"first_row_id": 0})
-    add_vectors(made, [Listed(data, [1, 2])], sequence=0 if lies else 1)
-    return made
+    table = lake(folder, version=3)
+    data = table.data(table_of(COLUMNS, ROWS), sequence=0, changes={"first_row_id": 0})
+    add_vectors(table, [Listed(data, [1, 2])], sequence=0 if lies else 1)
+    return table
 
 
 def negative_zero(folder: Path, lies: bool) -> Lake:
-    made = lake(folder, schema(0, column(1, "id"), column(2, "f", "double")), specs={0: identity_spec(2, "f")})
+    table = lake(folder, schema(0, column(1, "id"), column(2, "f", "double")), specs={0: identity_spec(2, "f")})
     columns = Schema((ID, Field("f", PrimitiveType(Kind.DOUBLE), field_id=2)))
-    made.data(table_of(columns, [{"id": 1, "f": -0.0}]), partition={1000: 0.0 if lies else -0.0})
-    return made
+    table.data(table_of(columns, [{"id": 1, "f": -0.0}]), partition={1000: 0.0 if lies else -0.0})
+    return table
 
 
 LIES: Final = (

@@ -1,4 +1,4 @@
-"""Sources for tests that are about something else: a contract is refused where its source cannot be used."""
+"""Source tables for tests that are not about sources: a contract is refused if its source cannot be used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.catalog.core import request
 
 
 def empty_source(notary: Notary, grant: Grant) -> str:
-    """The UUID of `raw.orders`, which most contracts name; made without rows where there is none."""
+    """The UUID of `raw.orders`, which most contracts name. It is created without rows if it does not exist."""
     catalog, levels, name = notary.catalog, ("raw",), "orders"
     try:
         return str(catalog.states.get(levels, name).row.table_uuid)
@@ -26,14 +26,14 @@ def empty_source(notary: Notary, grant: Grant) -> str:
 
 
 def provide_source(notary: Notary, grant: Grant, contract: str, like: TableMetadata) -> None:
-    """An empty table with the target's columns, where the contract names one of a namespace that has none.
+    """Create the contract's source, without rows and with the target's columns, if it does not exist.
 
-    The namespace `raw` is made too.
+    Its namespace must exist, or be `raw`, which is created too.
     """
     try:
         table = parse_contract(contract.encode()).boundary.source.table
     except InputError:
-        return  # the Steward says what is wrong with it
+        return  # the Steward refuses such a contract with the reason
     if table is None:
         return
     *levels, name = table.split(".")
@@ -52,7 +52,7 @@ def provide_source(notary: Notary, grant: Grant, contract: str, like: TableMetad
 
 
 def follow_target(notary: Notary, grant: Grant, contract: str, after: TableMetadata) -> None:
-    """Give a source without rows the columns that its target is about to get."""
+    """Give a source without rows the columns of the target's next metadata."""
     table = parse_contract(contract.encode()).boundary.source.table
     if table is None:
         return

@@ -1,4 +1,4 @@
-"""The databases a ledger lives in, for tests: SQLite in a folder, and a PostgreSQL server of the test's own."""
+"""Databases for the ledgers of tests: an SQLite file, or a database of a PostgreSQL server that the tests start."""
 
 from __future__ import annotations
 
@@ -24,20 +24,22 @@ from pvdm.ledger.migrations import migrate
 from tests.support.services import require
 
 NOW = 1_800_000_000_000_000
+"""The time of a test's transactions, in microseconds since 1970."""
 _VERSIONS = Path("/usr/lib/postgresql")
 
 
 @functools.cache
-def _binaries() -> Path | None:
-    found = shutil.which("initdb")
-    if found is not None:
-        return Path(found).parent
-    homes = sorted(_VERSIONS.glob("*/bin/initdb"), key=lambda path: int(path.parts[-3])) if _VERSIONS.is_dir() else []
-    return homes[-1].parent if homes else None
+def _binaries_folder() -> Path | None:
+    """The folder of the server's programs: that of the `initdb` in PATH, otherwise that of the newest version."""
+    initdb_in_path = shutil.which("initdb")
+    if initdb_in_path is not None:
+        return Path(initdb_in_path).parent
+    installed = list(_VERSIONS.glob("*/bin/initdb")) if _VERSIONS.is_dir() else []
+    return max(installed, key=lambda path: int(path.parts[-3])).parent if installed else None
 
 
-def _user() -> str | None:
-    """Who may run the server: it refuses to be root."""
+def _server_user() -> str | None:
+    """The user that runs the server, which refuses to run as root. None if the tests run as root without `postgres`."""
     if os.geteuid() != 0:
         return pwd.getpwuid(os.geteuid()).pw_name
     with contextlib.suppress(KeyError):
@@ -46,9 +48,9 @@ def _user() -> str | None:
 
 
 def require_postgresql() -> None:
-    """Skip, with the reason, where no server can be started."""
-    require(_binaries() is not None, "PostgreSQL is not installed (no initdb)")
-    require(_user() is not None, "PostgreSQL does not run as root, and there is no user postgres")
+    """Skip the test, with the reason, where no server can be started."""
+    require(_binaries_folder() is not None, "PostgreSQL is not installed (no initdb)")
+    require(_server_user() is not None, "PostgreSQL does not run as root, and there is no user postgres")
     require(os.geteuid() != 0 or shutil.which("runuser"), "runuser is not installed")
 
 
@@ -56,41 +58,43 @@ class Postgresql:
     """One server with its data under a temporary folder, reached by a Unix socket only."""
 
     def __init__(self, parent: Path | None = None) -> None:
-        binaries, user = _binaries(), _user()
+        binaries, user = _binaries_folder(), _server_user()
         assert binaries is not None
         assert user is not None
         self._binaries, self._user = binaries, user
-        self.folder = Path(
-            tempfile.mkdtemp(prefix="pvdm-pg-", dir=parent)
-        )  # short: a socket's path has at most 107 bytes
+        # A short path: the server's socket is in this folder, and a socket's path has at most 107 bytes.
+        self.folder = Path(tempfile.mkdtemp(prefix="pvdm-pg-", dir=parent))
         if os.geteuid() == 0:
             shutil.chown(self.folder, user)
         self.data = self.folder / "data"
         self._run("initdb", "-D", str(self.data), "-U", "pvdm", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
 
     def start(self, *settings: str) -> None:
+        """Start the server and wait until it accepts connections. A setting is given as `name=value`."""
         options = [f"-k {self.folder}", "-h ''", "-c max_connections=60", *(f"-c {setting}" for setting in settings)]
         self._run(
             "pg_ctl", "-D", str(self.data), "-w", "-l", str(self.folder / "log"), "-o", " ".join(options), "start"
         )
 
     def stop(self) -> None:
+        """Stop the server at once, without a clean shutdown. A server that does not run is no error."""
         with contextlib.suppress(subprocess.CalledProcessError):
             self._run("pg_ctl", "-D", str(self.data), "-w", "-m", "immediate", "stop")
 
     def kill(self) -> None:
-        """SIGKILL to the server; its children notice and end, and nothing is flushed on the way."""
+        """Send SIGKILL to the server and its child processes, so that nothing is flushed, and wait for their end."""
         server = int((self.data / "postmaster.pid").read_text().split()[0])
         children = subprocess.run(["pgrep", "-P", str(server)], capture_output=True, text=True, check=False).stdout
-        for process in [server, *map(int, children.split())]:
+        processes = [server, *map(int, children.split())]
+        for process in processes:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-        for process in [server, *map(int, children.split())]:
-            while _alive(process):
+        for process in processes:
+            while _is_running(process):
                 time.sleep(0.01)
 
     def restart(self) -> None:
-        """Start after a kill; until the last process of the old server is gone the new one refuses, so try again."""
+        """Start after a kill. The start is tried again: it fails while a process of the old server is left."""
         for _ in range(100):
             with contextlib.suppress(subprocess.CalledProcessError):
                 return self.start()
@@ -103,8 +107,8 @@ class Postgresql:
     def url(self, database: str = "postgres") -> str:
         return f"postgresql://pvdm@/{database}?host={self.folder}"
 
-    def fresh(self, template: str = "template1") -> str:
-        """The URL of a new database."""
+    def create_database(self, template: str = "template1") -> str:
+        """Create a database and return its URL. `template0` is empty; the fixture below migrates `template1`."""
         name = f"t{uuid.uuid4().hex}"
         engine = create_engine(self.url().replace("postgresql:", "postgresql+psycopg:"), isolation_level="AUTOCOMMIT")
         with engine.connect() as connection:
@@ -119,7 +123,8 @@ class Postgresql:
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
 
 
-def _alive(process: int) -> bool:
+def _is_running(process: int) -> bool:
+    """Whether the process exists and is not a zombie (state Z): one that has ended, but is still in the list."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -131,80 +136,80 @@ def _alive(process: int) -> bool:
 
 
 @contextlib.contextmanager
-def server(*settings: str, parent: Path | None = None) -> Iterator[Postgresql]:
-    """A running server that is gone afterwards."""
+def running_postgresql(*settings: str, parent: Path | None = None) -> Iterator[Postgresql]:
+    """Start a server with the settings (`name=value`); afterwards stop it and remove its files."""
     require_postgresql()
-    made = Postgresql(parent)
+    server = Postgresql(parent)
     try:
-        made.start(*settings)
-        yield made
+        server.start(*settings)
+        yield server
     finally:
-        made.stop()
-        made.remove()
+        server.stop()
+        server.remove()
 
 
 @contextlib.contextmanager
 def ledger_at(url: str, *, timeouts: Timeouts | None = None) -> Iterator[Ledger]:
-    """A migrated ledger, closed afterwards."""
-    made = open_ledger(url, timeouts=timeouts)
+    """Open the ledger at a URL and migrate it to the newest schema; it is closed afterwards."""
+    opened = open_ledger(url, timeouts=timeouts)
     try:
-        migrate(made, at_micros=NOW)
-        yield made
+        migrate(opened, at_micros=NOW)
+        yield opened
     finally:
-        made.close()
+        opened.close()
 
 
-def in_memory() -> Path | None:
-    """Where the system keeps files in memory, if it does."""
+def memory_file_system() -> Path | None:
+    """The folder whose files the system keeps in memory; None if it has none that this user may write to."""
     memory = Path("/dev/shm")
     return memory if memory.is_dir() and os.access(memory, os.W_OK) else None
 
 
 @contextlib.contextmanager
 def memory_folder() -> Iterator[Path]:
-    """A folder in memory where the system has one, for what need not wait for a disk."""
-    with tempfile.TemporaryDirectory(prefix="pvdm-", dir=in_memory()) as name:
+    """A temporary folder, in memory where the system allows it, so that tests do not wait for a disk."""
+    with tempfile.TemporaryDirectory(prefix="pvdm-", dir=memory_file_system()) as name:
         yield Path(name)
 
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[Postgresql]:
-    """The session's server, in memory where the system has such a folder: these tests are not about disks."""
-    with server(parent=in_memory()) as made:
-        with ledger_at(made.url("template1")):
+    """The server of the test session, in memory where possible. Its `template1` is migrated, for `create_database`."""
+    with running_postgresql(parent=memory_file_system()) as server:
+        with ledger_at(server.url("template1")):
             pass
-        yield made
+        yield server
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of an empty database, of each kind in turn."""
+    """The URL of an empty database, on SQLite and PostgreSQL in turn."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/ledger.db"
-    made: Postgresql = request.getfixturevalue("postgresql")
-    return made.fresh("template0")
+    server: Postgresql = request.getfixturevalue("postgresql")
+    return server.create_database("template0")
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def migrated_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of a migrated ledger, of each kind in turn."""
+    """The URL of a migrated ledger, on SQLite and PostgreSQL in turn."""
     if request.param == "sqlite":
         shutil.copy(request.getfixturevalue("migrated_file"), tmp_path / "ledger.db")
         return f"sqlite:///{tmp_path}/ledger.db"
-    made: Postgresql = request.getfixturevalue("postgresql")
-    return made.fresh()
+    server: Postgresql = request.getfixturevalue("postgresql")
+    return server.create_database()
 
 
 @pytest.fixture
 def ledger(migrated_url: str) -> Iterator[Ledger]:
-    """An empty, migrated ledger on each database in turn."""
-    with ledger_at(migrated_url) as made:
-        yield made
+    """A migrated ledger without rows, on SQLite and PostgreSQL in turn."""
+    with ledger_at(migrated_url) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")
 def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An SQLite ledger to copy."""
+    """The file of a migrated SQLite ledger, which other fixtures copy."""
     path = tmp_path_factory.mktemp("ledger") / "ledger.db"
     with ledger_at(f"sqlite:///{path}"):
         return path
@@ -212,19 +217,19 @@ def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session", params=["sqlite", "postgresql"])
 def shared_ledger(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
-    """One ledger for all tests that commit nothing."""
+    """One ledger for all tests that commit nothing, on SQLite and PostgreSQL in turn."""
     if request.param == "sqlite":
         path = tmp_path_factory.mktemp("shared") / "ledger.db"
         shutil.copy(request.getfixturevalue("migrated_file"), path)
         url = f"sqlite:///{path}"
     else:
-        url = request.getfixturevalue("postgresql").fresh()
-    with ledger_at(url) as made:
-        yield made
+        url = request.getfixturevalue("postgresql").create_database()
+    with ledger_at(url) as opened:
+        yield opened
 
 
 @pytest.fixture
 def scratch(shared_ledger: Ledger) -> Iterator[Unit]:
-    """A writing unit on each database in turn, undone at the end."""
+    """A transaction for writing, on SQLite and PostgreSQL in turn. It is rolled back at the end."""
     with shared_ledger.write(at_micros=NOW) as unit:
         yield unit

@@ -1,4 +1,4 @@
-"""A log in memory for the tests: storage, key and entries."""
+"""A transparency log in memory for tests: its storage, signing keys and entries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from pvdm.errors import RolledBackError
 from pvdm.model.statements.kind import StatementKind
 from pvdm.trust.keys.public import PublicKey, SigningKey
-from pvdm.trust.log import log as source
+from pvdm.trust.log import log as log_module
 from pvdm.trust.log import merkle
 from pvdm.trust.log.checkpoint import SignedCheckpoint
 from pvdm.trust.log.entry import LogEntry
@@ -40,7 +40,7 @@ class MemorySigner:
 
 
 class EcdsaSigner:
-    """An ECDSA P-256 key from a seed, as a KMS would hold it."""
+    """An ECDSA P-256 key from a seed: the kind of key that AWS KMS has."""
 
     def __init__(self, seed: int) -> None:
         self._key = ec.derive_private_key(seed + 1, ec.SECP256R1())
@@ -55,7 +55,7 @@ class EcdsaSigner:
 
 @dataclass
 class MemoryStorage:
-    """Entries and hashes in lists; counts what is read."""
+    """The log's entries, tree hashes and newest signed checkpoint (`note`), and the number of hashes read."""
 
     entries: list[bytes] = field(default_factory=list)
     hashes: dict[Node, bytes] = field(default_factory=dict)
@@ -92,18 +92,20 @@ KEY = NoteKey(ORIGIN, SIGNER.public.der)
 
 
 def entry(number: int, salt: str = "") -> LogEntry:
+    """The test entry with this number. Another `salt` gives another digest."""
     digest = sha256(f"{salt}{number}".encode()).hexdigest()
     return LogEntry(KINDS[number % len(KINDS)], digest, 1_700_000_000_000_000 + number)
 
 
 def entries(start: int, end: int, salt: str = "") -> list[LogEntry]:
+    """The test entries from number `start` to before `end`."""
     return [entry(number, salt) for number in range(start, end)]
 
 
-class Log(source.Log):
-    """A log that stores an append as soon as it is prepared, and proves its entries."""
+class Log(log_module.Log):
+    """The log of the source, with methods that append in one step and that make proofs at any size."""
 
-    def append(self, added: Sequence[LogEntry]) -> source.AppendedEntries:
+    def append(self, added: Sequence[LogEntry]) -> log_module.AppendedEntries:
         return self.prepare(added).store(self._storage)
 
     def prove_inclusion(self, index: int, size: int) -> InclusionProof:
@@ -117,8 +119,8 @@ def open_log(storage: MemoryStorage, signer: SigningKey = SIGNER) -> Log:
     return Log(storage, origin=ORIGIN, signer=signer)
 
 
-def filled(size: int, salt: str = "") -> tuple[MemoryStorage, Log]:
-    """A log with `size` entries, appended at once."""
+def filled_log(size: int, salt: str = "") -> tuple[MemoryStorage, Log]:
+    """A log with `size` entries, all appended in one append, and its storage."""
     storage = MemoryStorage()
     log = open_log(storage)
     if size:
@@ -126,25 +128,25 @@ def filled(size: int, salt: str = "") -> tuple[MemoryStorage, Log]:
     return storage, log
 
 
-def grown(sizes: Iterable[int]) -> tuple[MemoryStorage, Log, list[SignedCheckpoint]]:
-    """A log that stopped at each of these sizes, with the checkpoint of each."""
-    storage, at = MemoryStorage(), 0
+def log_grown_to(sizes: Iterable[int]) -> tuple[MemoryStorage, Log, list[SignedCheckpoint]]:
+    """A log that grew to each of these sizes in turn, after its storage and before the checkpoint at each size."""
+    storage, old_size = MemoryStorage(), 0
     log, checkpoints = open_log(storage), []
     for size in sizes:
-        checkpoints.append(log.append(entries(at, size)).checkpoint)
-        at = size
+        checkpoints.append(log.append(entries(old_size, size)).checkpoint)
+        old_size = size
     return storage, log, checkpoints
 
 
 def tree_of(leaves: Sequence[bytes]) -> MemoryStorage:
-    """Level hashes over raw leaves, for known answers that are no log entries."""
+    """A storage with these leaves and the hashes of their tree, for test vectors whose leaves are not log entries."""
     storage = MemoryStorage(entries=list(leaves))
     grow([], 0, map(leaf_hash, leaves), storage.hashes.__setitem__)
     return storage
 
 
 def root_by_definition(leaves: Sequence[bytes]) -> bytes:
-    """MTH as RFC 6962 section 2.1 defines it, by recursion over the leaves."""
+    """The Merkle tree hash (MTH) of the leaves, by the recursion of RFC 6962, section 2.1."""
     if len(leaves) <= 1:
         return fold([leaf_hash(leaf) for leaf in leaves])
     middle = 1

@@ -1,4 +1,7 @@
-"""Many processes after the same nonces, some killed on the way; a process of its own, so that forks are clean."""
+"""A race: many processes reserve the same nonces in one ledger, and some of them are killed.
+
+The race runs as its own program (`python -m`), because it forks its racers, and pytest's process has threads.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +30,15 @@ from tests.support.ledger.rows import hex32
 
 ROOT = Path(__file__).parents[3]
 NOW = 1_800_000_000_000_000
-PATIENCE = Timeouts(connect_seconds=10, busy_seconds=60, statement_seconds=60)
+LONG_TIMEOUTS = Timeouts(connect_seconds=10, busy_seconds=60, statement_seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """How many run after how many nonces, and how often one of them is killed.
+    """How many processes (racers) try to reserve how many nonces, and how many kills there are.
 
-    Each nonce has one racer who is sure to try it, and every other one tries it with a chance of `share`.
+    Each nonce has one racer that always tries it. Every other racer tries it with probability `share`.
+    Each racer writes the nonces that it won to a file in `folder`.
     """
 
     url: str
@@ -47,8 +51,8 @@ class Race:
 
 
 @contextlib.contextmanager
-def started(race: Race) -> Iterator[subprocess.Popen[bytes]]:
-    """The race in a process group of its own, gone afterwards; it ends with 0 when every racer is through."""
+def run_race(race: Race) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the race in a new process group, which is killed afterwards. Its exit code is 0 if no racer failed."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     command = [sys.executable, "-m", "tests.support.ledger.nonce_race", json.dumps(asdict(race))]
     with subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True) as process:
@@ -59,25 +63,30 @@ def started(race: Race) -> Iterator[subprocess.Popen[bytes]]:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def found_wrong(race: Race) -> list[str]:
-    """What does not hold afterwards: a nonce that nobody won, or an acknowledged win that is another's or gone."""
+def find_violations(race: Race) -> list[str]:
+    """What is wrong after a race. Empty if the ledger and the racers' files agree on one winner for each nonce.
+
+    A racer can be killed between its commit and its write, so only a race without kills requires a written win.
+    """
     ledger = open_ledger(race.url)
     with ledger.read() as unit:
         holders = {row["nonce"]: row["holder"] for row in unit.rows(select(table.c.nonce, table.c.holder))}
     ledger.close()
-    wins = [(line, path.name) for path in Path(race.folder).glob("racer-*") for line in path.read_text().splitlines()]
-    wrong = [f"won {times} times: {nonce}" for nonce, times in Counter(nonce for nonce, _ in wins).items() if times > 1]
-    wrong += [f"lost: {nonce} of {who}" for nonce, who in wins if holders.get(nonce) != who]
+    racer_files = Path(race.folder).glob("racer-*")
+    wins = [(nonce, path.name) for path in racer_files for nonce in path.read_text().splitlines()]
+    times_won = Counter(nonce for nonce, _ in wins)
+    wrong = [f"won {times} times: {nonce}" for nonce, times in times_won.items() if times > 1]
+    wrong += [f"lost: {nonce} of {racer}" for nonce, racer in wins if holders.get(nonce) != racer]
     wrong += [f"not won: {number}" for number in range(race.nonces) if hex32(number) not in holders]
     if race.kills == 0:
-        told = {nonce for nonce, _ in wins}
-        wrong += [f"won by {who}, but not told: {nonce}" for nonce, who in holders.items() if nonce not in told]
+        wrong += [f"won by {racer}, but not written: {n}" for n, racer in holders.items() if n not in times_won]
     return wrong
 
 
-def _run(race: Race) -> int:
+def _run_racers(race: Race) -> int:
+    """Start every racer, kill random ones, and start each killed one again. Returns 1 if one failed, otherwise 0."""
     random = Random(race.seed)
-    running = {_fork(race, random, number): number for number in range(race.processes)}
+    running = {_fork(race, random, number): number for number in range(race.processes)}  # numbers by process id
     kills, failed = race.kills, 0
     pause = 0.02
     while running:
@@ -100,39 +109,45 @@ def _run(race: Race) -> int:
 
 
 def _fork(race: Race, random: Random, number: int) -> int:
+    """Start a racer as a child process and return its process id."""
     seed = random.random()
     process = os.fork()
     if process:
         return process
     status = 1
     try:
-        _chase(race, Random(seed), number)
+        _reserve_nonces(race, Random(seed), number)
         status = 0
     finally:
         os._exit(status)
 
 
-def _chase(race: Race, random: Random, place: int) -> None:
+def _reserve_nonces(race: Race, random: Random, racer_number: int) -> None:
+    """Try this racer's nonces in random order, and write each nonce that it won to the racer's file."""
     me = f"racer-{os.getpid()}-{random.randrange(10**9)}"
-    order = [n for n in range(race.nonces) if n % race.processes == place or random.random() < race.share]
+    order = [n for n in range(race.nonces) if n % race.processes == racer_number or random.random() < race.share]
     random.shuffle(order)
     notes = os.open(Path(race.folder) / me, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    ledger = _opened(race.url)
+    ledger = _open_ledger(race.url)
     for number in order:
-        if _won(ledger, hex32(number), me):
+        if _reserve(ledger, hex32(number), me):
             os.write(notes, f"{hex32(number)}\n".encode())
     ledger.close()
 
 
-def _opened(url: str) -> Ledger:
+def _open_ledger(url: str) -> Ledger:
+    """Open the ledger; tries again while its server is down."""
     while True:
         with contextlib.suppress(UnavailableError):
-            return open_ledger(url, timeouts=PATIENCE)
+            return open_ledger(url, timeouts=LONG_TIMEOUTS)
         time.sleep(0.05)
 
 
-def _won(ledger: Ledger, nonce: str, me: str) -> bool:
-    """Try until the ledger has an answer; an unknown commit is settled by reading, never by trying again blindly."""
+def _reserve(ledger: Ledger, nonce: str, me: str) -> bool:
+    """Reserve the nonce; returns whether this racer has it. Tries again until the ledger gives an answer.
+
+    After a commit with an unknown outcome the racer first reads who has the nonce.
+    """
     unknown = False
     while True:
         try:
@@ -158,4 +173,4 @@ def _won(ledger: Ledger, nonce: str, me: str) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(_run(Race(**json.loads(sys.argv[1]))))
+    sys.exit(_run_racers(Race(**json.loads(sys.argv[1]))))

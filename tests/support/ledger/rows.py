@@ -1,4 +1,4 @@
-"""Workloads, attempts and ids for the ledger's tests, all made from small numbers."""
+"""Rows of a ledger for tests: workloads, attempts and other records. Ids are derived from short names or numbers."""
 
 from __future__ import annotations
 
@@ -28,29 +28,33 @@ _NOW: Final = 1_800_000_000_000_000
 
 
 def hex32(name: object) -> str:
-    """An attempt id or nonce."""
+    """The attempt id or nonce with this name."""
     return hashlib.sha256(str(name).encode()).hexdigest()[:32]
 
 
 def hex64(name: object) -> str:
-    """A hash."""
+    """The SHA-256 of a name, in hex, where a record needs a hash or an id of this length."""
     return hashlib.sha256(str(name).encode()).hexdigest()
 
 
-def opening(workload_id: str = "orders-1", *, parameters: bytes = b'{"day":1}', table: str = "t-1") -> Opening:
+def workload_opening(workload_id: str = "orders-1", *, parameters: bytes = b'{"day":1}', table: str = "t-1") -> Opening:
+    """The parameters of a workload that copies `raw.orders`."""
     return Opening(workload_id, hex64("contract"), table, "raw.orders", parameters, Atomicity.CHUNK, "sales")
 
 
-def pinned(*chunk_ids: str) -> PinnedWorkload:
+def pinned_workload(*chunk_ids: str) -> PinnedWorkload:
+    """A source snapshot, an epoch and a plan with these chunks; without any, chunks `a` and `b`."""
     planned = [Chunk(chunk_id, b'{"chunk":"%s"}' % chunk_id.encode()) for chunk_id in chunk_ids or ("a", "b")]
     return PinnedWorkload("77", hex64("plan"), 3, planned)
 
 
-def opened(unit: Unit, workload_id: str = "orders-1", *chunk_ids: str) -> Workload:
-    return workloads.open_once(unit, opening(workload_id), pinned(*chunk_ids))
+def open_workload(unit: Unit, workload_id: str = "orders-1", *chunk_ids: str) -> Workload:
+    """Open a workload with these chunks; without any, chunks `a` and `b`."""
+    return workloads.open_once(unit, workload_opening(workload_id), pinned_workload(*chunk_ids))
 
 
 def attempt_opening(name: object, *, workload_id: str = "orders-1", chunk_id: str = "a") -> AttemptOpening:
+    """The values of a new attempt. Its id is `hex32("attempt NAME")`, its nonce `nonce_of(name, 0)`."""
     attempt_id = hex32(f"attempt {name}")
     return AttemptOpening(
         attempt_id,
@@ -58,18 +62,19 @@ def attempt_opening(name: object, *, workload_id: str = "orders-1", chunk_id: st
         chunk_id,
         f"pvdm-{attempt_id}",
         f"s3://b/{attempt_id}/",
-        hex32(f"nonce {name} 0"),
+        nonce_of(name, 0),
         "first",
     )
 
 
-def staging(unit: Unit, name: object = 1, *, workload_id: str = "orders-1", chunk_id: str = "a") -> Attempt:
+def open_attempt(unit: Unit, name: object = 1, *, workload_id: str = "orders-1", chunk_id: str = "a") -> Attempt:
+    """Open the chunk's next attempt, which is then STAGING."""
     return attempts.open_next(unit, attempt_opening(name, workload_id=workload_id, chunk_id=chunk_id))
 
 
-def in_state(unit: Unit, state: AttemptState, name: object = 1) -> Attempt:
-    """An attempt led to `state` by the shortest way; from VERIFYING on its nonce is `nonce_of(name, 1)`."""
-    found = staging(unit, name)
+def attempt_in_state(unit: Unit, state: AttemptState, name: object = 1) -> Attempt:
+    """Open an attempt and bring it to `state`. From VERIFYING on its nonce is `nonce_of(name, 1)`."""
+    found = open_attempt(unit, name)
     if state is AttemptState.STAGING:
         return found
     if state is AttemptState.ROLLED_BACK:
@@ -86,32 +91,32 @@ def in_state(unit: Unit, state: AttemptState, name: object = 1) -> Attempt:
     return attempts.get(unit, found.attempt_id)
 
 
-def nonce_of(name: object, drawn: int) -> str:
-    return hex32(f"nonce {name} {drawn}")
+def nonce_of(name: object, number: int) -> str:
+    """The attempt's nonce with this number: an attempt gets a new nonce for each verification."""
+    return hex32(f"nonce {name} {number}")
 
 
 def override_of(record: ProofRecord, name: object = "override") -> OverrideRecord:
-    """Ruth's override of that proof, under a nonce of its own."""
+    """The operator Ruth's override of a FAIL proof, with its own nonce."""
     return OverrideRecord(hex64(name), record.proof_id, hex32(f"nonce of {name}"), "operator-ruth", _NOW + 60)
 
 
-def logged(unit: Unit) -> int:
-    """The index of a new entry of the log, with hashes that are no tree: enough for a statement to refer to."""
+def append_entry(unit: Unit) -> int:
+    """Append an entry to the log and return its index, for statements that refer to one. Its hash fits no tree."""
     log = LedgerLog(unit)
-    at = log.size()
-    log.append(
-        at=at, entries=[b"entry %d" % at], hashes={(0, at): hashlib.sha256(b"%d" % at).digest()}, checkpoint=b"note"
-    )
-    return at
+    index = log.size()
+    leaf = {(0, index): hashlib.sha256(b"%d" % index).digest()}
+    log.append(at=index, entries=[b"entry %d" % index], hashes=leaf, checkpoint=b"note")
+    return index
 
 
-ASKED: Final = ChallengeRecord(hex32("asked"), "source-payments", 3, '{"snapshot_id":"77"}', _NOW + 60)
-ATTESTED: Final = AttestationRecord(hex64("attested"), ASKED.nonce, ASKED.attestor, "payments", "u-1", "77")
+CHALLENGE: Final = ChallengeRecord(hex32("asked"), "source-payments", 3, '{"snapshot_id":"77"}', _NOW + 60)
+ATTESTATION: Final = AttestationRecord(hex64("attested"), CHALLENGE.nonce, CHALLENGE.attestor, "payments", "u-1", "77")
 HANDLE: Final = StoredHandle(hex64("handle"), "job-1", 2, HandleState.ISSUED, None, frozenset())
 
 
 def newest_verified(unit: Unit, attempt_id: str) -> VerifiedRecord | None:
-    """What was found last for an attempt."""
+    """The verified manifest and findings of the attempt's newest verification."""
     wanted = select(verified_table.c.nonce).where(verified_table.c.attempt_id == attempt_id)
     row = unit.row(wanted.order_by(verified_table.c.at_micros.desc(), verified_table.c.nonce).limit(1))
     return None if row is None else verified.get(unit, row["nonce"])

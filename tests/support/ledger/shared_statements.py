@@ -1,4 +1,7 @@
-"""Ledgers of one process share the SQL that SQLAlchemy compiled: each test has a new ledger, and they say the same."""
+"""Shares compiled SQL statements between the ledgers of a process.
+
+Each test has a new ledger, and all ledgers use the same statements. SQLAlchemy would compile them for each one again.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ Key = tuple[Hashable, ...]
 
 
 class SharedStatements:
-    """Compiled statements by the kind of database instead of the single engine."""
+    """A cache of compiled statements, in place of an engine's own. SQLAlchemy's keys begin with the engine's dialect.
+
+    Here they begin with the dialect's class, so that all engines for the same kind of database find the statement.
+    """
 
     def __init__(self) -> None:
         self._compiled: dict[Key, Any] = {}
@@ -28,7 +34,7 @@ _SHARED = SharedStatements()
 
 
 def create_engine_with_shared_statements(*arguments: Any, **options: Any) -> Engine:
-    """Do what SQLAlchemy's function does; the engine looks its statements up in the process's."""
-    made = sqlalchemy.create_engine(*arguments, **options)
-    made._compiled_cache = _SHARED  # type: ignore[assignment]
-    return made
+    """Create an engine as SQLAlchemy does, with the process's cache of compiled statements."""
+    engine = sqlalchemy.create_engine(*arguments, **options)
+    engine._compiled_cache = _SHARED  # type: ignore[assignment]
+    return engine

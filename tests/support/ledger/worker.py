@@ -1,4 +1,4 @@
-"""A process that works on an SQLite ledger and notes in a file what was acknowledged; run by the power-loss tests."""
+"""A program that changes nonces in an SQLite ledger and writes what was committed to a file; for power-loss tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ NOW = 1_800_000_000_000_000
 
 
 def main(folder: str, seed: int, synchronous: str) -> None:
-    """Reserve, commit, abort and give up, in an order that the seed decides."""
+    """Reserve, commit and abort nonces, in an order that the seed decides. One transaction in ten is rolled back.
+
+    The ledger's own value of SQLite's setting `synchronous` is EXTRA; a test gives another to weaken it.
+    """
     random = Random(seed)
     notes = os.open(os.path.join(folder, "acknowledged"), os.O_WRONLY | os.O_CREAT)  # noqa: PTH118 - plain calls only
     ledger = open_ledger(f"sqlite:///{folder}/ledger.db")
@@ -35,18 +38,19 @@ def main(folder: str, seed: int, synchronous: str) -> None:
     reserved: list[str] = []
     for step in range(STEPS):
         with ledger.write(at_micros=NOW + step) as unit:
-            told = _work(unit, random, reserved, f"{seed}-{step}")
+            changes = _change_nonces(unit, random, reserved, f"{seed}-{step}")
             if random.random() < 0.1:
                 continue
             unit.commit()
-        os.write(notes, "".join(f"{line}\n" for line in told).encode())
-        for line in told:
-            state, _, nonce = line.partition(":")
+        os.write(notes, "".join(f"{change}\n" for change in changes).encode())
+        for change in changes:
+            state, _, nonce = change.partition(":")
             reserved = [*reserved, nonce] if state == "RESERVED" else [name for name in reserved if name != nonce]
     ledger.close()
 
 
-def _work(unit: Unit, random: Random, reserved: list[str], name: str) -> list[str]:
+def _change_nonces(unit: Unit, random: Random, reserved: list[str], name: str) -> list[str]:
+    """Commit or abort a reserved nonce, or reserve new ones. Returns the changes as `STATE:nonce`."""
     if reserved and random.random() < 0.4:
         nonce = random.choice(reserved)
         if random.random() < 0.5:
@@ -54,10 +58,10 @@ def _work(unit: Unit, random: Random, reserved: list[str], name: str) -> list[st
             return [f"COMMITTED:{nonce}"]
         nonces.abort(unit, nonce, reason="test " * random.randrange(200))
         return [f"ABORTED:{nonce}"]
-    drawn = [hex32(f"{name}-{number}") for number in range(random.choice((1, 1, 2, 20)))]
-    for nonce in drawn:
+    new = [hex32(f"{name}-{number}") for number in range(random.choice((1, 1, 2, 20)))]
+    for nonce in new:
         nonces.reserve(unit, nonce, purpose=NoncePurpose.BREAK_GLASS, holder=name)
-    return [f"RESERVED:{nonce}" for nonce in drawn]
+    return [f"RESERVED:{nonce}" for nonce in new]
 
 
 if __name__ == "__main__":

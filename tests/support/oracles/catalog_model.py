@@ -24,7 +24,7 @@ class Model:
     rows: dict[int, tuple[dict[int, object], ...]] = field(default_factory=dict)
 
     @classmethod
-    def born(cls, document: Doc, *, protected: bool) -> Model:
+    def from_document(cls, document: Doc, *, protected: bool) -> Model:
         """A table whose first document was judged by itself."""
         return cls(copy.deepcopy(document), protected)
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from pvdm.lake.format.table.metadata import TableMetadata
 from tests.support.lake.metadata import column
-from tests.support.verify.staged import NAME, metadata, parquet, seen
+from tests.support.verify.staged import NAME, metadata, observe_file, parquet
 
 ROWS = 6
 
@@ -18,7 +18,8 @@ def field(field_id: int, name: str, kind: pa.DataType, **metadata: str) -> Any:
 
 
 def codes(data: bytes, table: TableMetadata, *, footer_published: bool) -> list[str]:
-    return [each.code for each in seen(data, table, footer_published=footer_published, record_count=ROWS).findings]
+    observation = observe_file(data, table, footer_published=footer_published, record_count=ROWS)
+    return [each.code for each in observation.findings]
 
 
 def require_refused(code: str, data: bytes, table: TableMetadata) -> None:

@@ -137,7 +137,7 @@ def kinds(nested: tuple[Doc, ...], *, null_structs: bool = True) -> dict[str, Ki
 
 
 KINDS = kinds(MAPPED)
-# Polars has no maps, and DuckDB counts every struct of a list as null where one is: refused, see docs/verification.md.
+# Polars has no maps, and DuckDB counts every struct of a list as null where one is: refused, see docs/parquet.md.
 KINDS_OF = {"Polars": kinds(NESTED), "DuckDB": kinds(MAPPED, null_structs=False)}
 
 

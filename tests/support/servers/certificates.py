@@ -1,4 +1,4 @@
-"""A certificate authority of a test's own, and a server's certificate from it."""
+"""A private certificate authority for tests, and a server certificate that it issued."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cryptography.x509.oid import NameOID
 
 @dataclass(frozen=True, slots=True)
 class Authority:
-    """Files: the authority's certificate, and certificate and key of a server on loopback."""
+    """Paths of three files: the authority's certificate, and the certificate and key of a server at 127.0.0.1."""
 
     certificate: Path
     server_certificate: Path
@@ -29,54 +29,59 @@ class Authority:
 
     @classmethod
     def create(cls, folder: Path) -> Authority:
-        own, server = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-        name, host = _name("a private authority"), _name("127.0.0.1")
+        """Create keys and certificates, and write them to files in the folder."""
+        authority_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+        authority_name, host = _name("a private authority"), _name("127.0.0.1")
         root = (
-            _certificate(name, name, own)
+            _certificate(authority_name, authority_name, authority_key)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .sign(own, hashes.SHA256())
+            .sign(authority_key, hashes.SHA256())
         )
         leaf = (
-            _certificate(host, name, server)
+            _certificate(host, authority_name, server_key)
             .add_extension(
                 x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
             )
-            .sign(own, hashes.SHA256())
+            .sign(authority_key, hashes.SHA256())
         )
-        found = cls(folder / "ca.pem", folder / "server.pem", folder / "server.key")
+        files = cls(folder / "ca.pem", folder / "server.pem", folder / "server.key")
         pem = serialization.Encoding.PEM
-        found.certificate.write_bytes(root.public_bytes(pem))
-        found.server_certificate.write_bytes(leaf.public_bytes(pem))
-        found.server_key.write_bytes(
-            server.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        files.certificate.write_bytes(root.public_bytes(pem))
+        files.server_certificate.write_bytes(leaf.public_bytes(pem))
+        files.server_key.write_bytes(
+            server_key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         )
-        found.server_key.chmod(0o600)
-        return found
+        files.server_key.chmod(0o600)
+        return files
 
     @contextlib.contextmanager
     def serve(self, target: str) -> Iterator[str]:
-        """Another address of the service at `target` (http), behind the certificate; one Steward serves a ledger."""
-        asked = urlsplit(target)
+        """Give the HTTP service at `target` a second address, with TLS and the server certificate; returns its URL.
+
+        A proxy does this, since a second Steward cannot serve the same ledger.
+        """
+        address = urlsplit(target)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.server_certificate, self.server_key)
         with socket.create_server(("127.0.0.1", 0)) as listener:
-            place = (str(asked.hostname), int(asked.port or 80))
-            threading.Thread(target=_accept, args=(listener, context, place), daemon=True).start()
+            server = (str(address.hostname), int(address.port or 80))
+            threading.Thread(target=_accept, args=(listener, context, server), daemon=True).start()
             yield f"https://127.0.0.1:{listener.getsockname()[1]}"
 
 
-def _accept(listener: socket.socket, context: ssl.SSLContext, place: tuple[str, int]) -> None:
+def _accept(listener: socket.socket, context: ssl.SSLContext, server: tuple[str, int]) -> None:
     with contextlib.suppress(OSError):  # the listener is closed
         while True:
             plain, _ = listener.accept()
-            threading.Thread(target=_pass, args=(plain, context, place), daemon=True).start()
+            threading.Thread(target=_connect, args=(plain, context, server), daemon=True).start()
 
 
-def _pass(plain: socket.socket, context: ssl.SSLContext, place: tuple[str, int]) -> None:
+def _connect(plain: socket.socket, context: ssl.SSLContext, address: tuple[str, int]) -> None:
+    """Copy the bytes of one connection in both directions until one side ends it."""
     with (
         contextlib.suppress(OSError),
         context.wrap_socket(plain, server_side=True) as client,
-        socket.create_connection(place) as server,
+        socket.create_connection(address) as server,
     ):
         back = threading.Thread(target=_copy, args=(server, client), daemon=True)
         back.start()

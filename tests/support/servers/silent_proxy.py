@@ -1,4 +1,7 @@
-"""A proxy for any server that can fall silent: connections stand, and nothing comes through them in either way."""
+"""A TCP proxy that a test can make silent.
+
+While it is silent, connections stay open, but no bytes pass in either direction.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,12 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-_PIECE = 65_536
+_PIECE_BYTES = 65_536
 
 
 @dataclass(slots=True)
 class SilentProxy:
-    """Bytes pass as they are while it speaks; what came while it was silent is lost with its connection."""
+    """A proxy to `target`. It drops the bytes that arrive while `silent` is set."""
 
     target: tuple[str, int]
     port: int = 0
@@ -26,13 +29,15 @@ class SilentProxy:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def speak(self) -> None:
+    def resume(self) -> None:
+        """Let bytes pass again, and end all open connections, because some have lost bytes."""
         self.silent = False
         for each in list(self.open):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
 
-    def passing(self, client: socket.socket) -> None:
+    def serve(self, client: socket.socket) -> None:
+        """Pass the bytes of one connection until a side ends it."""
         self.connections += 1
         with client, socket.create_connection(self.target) as server, selectors.DefaultSelector() as either:
             self.open |= {client, server}
@@ -41,9 +46,9 @@ class SilentProxy:
             with contextlib.suppress(OSError):
                 while either.get_map():
                     for key, _ in either.select():
-                        piece = key.fileobj.recv(_PIECE)  # type: ignore[union-attr]
+                        piece = key.fileobj.recv(_PIECE_BYTES)  # type: ignore[union-attr]
                         if not piece and self.silent:
-                            either.unregister(key.fileobj)  # an end is a word, too
+                            either.unregister(key.fileobj)  # a silent proxy does not pass on the end either
                             continue
                         if not piece:
                             return
@@ -54,7 +59,7 @@ class SilentProxy:
 
 @contextlib.contextmanager
 def silent_proxy(host: str, port: int) -> Iterator[SilentProxy]:
-    """The proxy on a free loopback port."""
+    """Run a proxy to that server on a free loopback port."""
     proxy = SilentProxy((host, port))
     listener = socket.create_server(("127.0.0.1", 0))
     proxy.port = listener.getsockname()[1]
@@ -63,7 +68,7 @@ def silent_proxy(host: str, port: int) -> Iterator[SilentProxy]:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = listener.accept()
-                threading.Thread(target=proxy.passing, args=(client,), daemon=True).start()
+                threading.Thread(target=proxy.serve, args=(client,), daemon=True).start()
 
     thread = threading.Thread(target=accept, daemon=True)
     thread.start()
@@ -72,5 +77,5 @@ def silent_proxy(host: str, port: int) -> Iterator[SilentProxy]:
     finally:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
-        proxy.speak()
+        proxy.resume()
         thread.join()

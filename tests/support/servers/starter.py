@@ -1,4 +1,4 @@
-"""A process that has everything loaded and forks others that run at once: Stewards, producers, commands."""
+"""A process with all modules loaded that forks Stewards, producers and commands, so that they start at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Process:
-    """A forked process, held by a descriptor: a signal never meets another process with the same number."""
+    """A forked process, known by a descriptor (pidfd): a reused process id cannot get its signals."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -35,36 +35,36 @@ class Process:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.descriptor, number)
 
-    def ended(self, seconds: float = 0) -> bool:
-        """Whether the process has ended, waiting for it so long."""
+    def has_ended(self, seconds: float = 0) -> bool:
+        """Whether the process has ended; waits so many seconds for its end."""
         poll = select.poll()
         poll.register(self.descriptor, select.POLLIN)
         return bool(poll.poll(seconds * 1000))
 
     def kill(self) -> None:
-        """SIGKILL, and wait until the process is gone."""
+        """Send SIGKILL and wait for the end."""
         self.send(signal.SIGKILL)
-        if not self.ended(_END_SECONDS):
+        if not self.has_ended(_END_SECONDS):
             raise AssertionError("a process survives SIGKILL")
 
 
-class Ran(NamedTuple):
-    """A command that has ended; `code` is None for one that did not end in time."""
+class CommandResult(NamedTuple):
+    """Exit code and output of a command. The code is None if the command did not end in time."""
 
     code: int | None
     out: str
 
     @property
     def json(self) -> Any:
-        """The document that it printed."""
+        """The JSON document that the command printed."""
         return json.loads(self.out)
 
 
 class Starter:
-    """Forks processes of itself, each of which calls one function."""
+    """A process that forks others, each of which calls one function. The test sends it requests over a socket."""
 
     def __init__(self, folder: Path, *preload: str) -> None:
-        """`preload` are modules to load beside those of the command line and the Steward."""
+        """Start the process. `preload` names modules to load, besides those of the command line and the Steward."""
         here, there = socket.socketpair()
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PVDM_")}
         environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
@@ -76,54 +76,54 @@ class Starter:
         self._commands = 0
 
     def start(self, function: str, *arguments: object, log: Path) -> Process:
-        """A process that calls `module:function`; what it prints is appended to `log`."""
+        """Start a process that calls `module:function`. Its output is appended to `log`."""
         self._control.sendall(pickle.dumps((function, arguments, str(log))))
         _, descriptors, _, _ = socket.recv_fds(self._control, 1, 1)
         return Process(descriptors[0])
 
-    def command(self, *words: object, env: dict[str, str], seconds: float = 120) -> Ran:
-        """A command of `pvdm` in a process of its own."""
+    def run_command(self, *words: object, env: dict[str, str], seconds: float = 120) -> CommandResult:
+        """Run a command of `pvdm` in a new process. It is killed if it does not end within `seconds`."""
         self._commands += 1
         out = self._folder / f"command-{self._commands}"
-        spoken = [str(word) for word in words]
-        process = self.start("tests.support.servers.starter:command", spoken, env, str(out), log=out)
-        if not process.ended(seconds):
+        arguments = [str(word) for word in words]
+        process = self.start("tests.support.servers.starter:run_command", arguments, env, str(out), log=out)
+        if not process.has_ended(seconds):
             process.kill()
-            return Ran(None, f"{' '.join(spoken)}: no end within {seconds} seconds: {out.read_text()[-2000:]}")
-        code, text = int(out.with_suffix(".code").read_text()), out.read_text()
-        return Ran(code, text)
+            late = f"{' '.join(arguments)}: no end within {seconds} seconds: {out.read_text()[-2000:]}"
+            return CommandResult(None, late)
+        return CommandResult(int(out.with_suffix(".code").read_text()), out.read_text())
 
     def close(self) -> None:
-        """End the starter, and with it every process that it has forked."""
+        """End the starter. The kernel then kills every process that it has forked (PR_SET_PDEATHSIG)."""
         self._control.close()
         self._process.wait(_END_SECONDS)
 
 
 @contextlib.contextmanager
-def opened_starter(folder: Path, *preload: str) -> Iterator[Starter]:
-    """A starter, ended afterwards."""
-    with contextlib.closing(Starter(folder, *preload)) as made:
-        yield made
+def running_starter(folder: Path, *preload: str) -> Iterator[Starter]:
+    """Run a starter; it is ended afterwards."""
+    with contextlib.closing(Starter(folder, *preload)) as starter:
+        yield starter
 
 
 def serve(config: str) -> None:
-    """`pvdm steward serve`."""
+    """Run `pvdm steward serve` in this process."""
     from pvdm.cli import main
 
     main(["steward", "serve", "--config", config])
 
 
 def wait_for_address(process: Process, log: Path) -> str:
-    """The address that a Steward's log gives, once it serves."""
-    while not process.ended(0.02):
+    """Wait until a Steward's log names the address that it serves; returns the address. Raises if the process ends."""
+    while not process.has_ended(0.02):
         for line in log.read_text("utf-8").splitlines() if log.exists() else []:
             with contextlib.suppress(json.JSONDecodeError, KeyError):
                 return str(json.loads(line)["address"])
     raise AssertionError(log.read_text("utf-8"))
 
 
-def command(words: list[str], env: dict[str, str], out: str) -> None:
-    """Any command of `pvdm`; its exit code goes to a file beside its output."""
+def run_command(words: list[str], env: dict[str, str], out: str) -> None:
+    """Run a command of `pvdm` in this process, and write its exit code to a file beside its output."""
     from pvdm.cli import main
 
     os.environ.update(env)
@@ -133,6 +133,7 @@ def command(words: list[str], env: dict[str, str], out: str) -> None:
 
 
 def _main(descriptor: int, *preload: str) -> None:
+    """Fork a process for each request on the socket, and send its pidfd back."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # this process does not wait for its children
     for name in ("pvdm.cli.steward.steward", "pvdm.steward.server", *preload):
         importlib.import_module(name)
@@ -141,12 +142,13 @@ def _main(descriptor: int, *preload: str) -> None:
             child = os.fork()
             if child == 0:
                 control.close()
-                _become(*pickle.loads(message))
+                _call_and_exit(*pickle.loads(message))
             with contextlib.closing(os.fdopen(os.pidfd_open(child), "rb", closefd=True)) as process:
                 socket.send_fds(control, [b"."], [process.fileno()])
 
 
-def _become(function: str, arguments: tuple[Any, ...], log: str) -> None:
+def _call_and_exit(function: str, arguments: tuple[Any, ...], log: str) -> None:
+    """Call the function in the forked process, with output to the log, and end the process."""
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

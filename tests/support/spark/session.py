@@ -1,4 +1,4 @@
-"""One real Spark session for a whole test run, and catalogs wired into it role by role."""
+"""One real Spark session for a test run, and catalogs that are added to it with tokens of several roles."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _NUMBERS = itertools.count(1)
-# To compile a query over a few rows costs more than to interpret it.
+# Compiling a query over a few rows takes longer than interpreting it.
 _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 _COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session; tests that use it lie in `tests/integration`, which one worker has."""
+    """The session. Tests that use it are in `tests/integration`, which one test worker runs."""
     java = os.environ.get("JAVA_HOME") or shutil.which("java")
     from pyspark.errors import PySparkException
 
@@ -54,12 +54,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             object_store=True,
         )
     except PySparkException as error:
-        # Without Maven Central, or a cache of it, Spark's own mechanism finds no Iceberg runtime.
+        # Spark gets Iceberg's runtime from Maven Central, or from a local cache of it.
         require(condition=False, reason=f"Spark with Iceberg's runtime cannot start: {error}")
         raise
     yield session
     session.stop()
-    # Py4J leaves the sockets of its callers' threads to the collector, which warns of them: it does so here.
+    # Py4J leaves sockets of its threads to the garbage collector, which warns. Here the warnings are ignored.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         del session
@@ -68,7 +68,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def compiled_queries(spark: SparkSession) -> Iterator[None]:
-    """Queries are compiled, as consumers' are: for tests about what Spark reads."""
+    """Let Spark compile queries, as it does for consumers; for tests about what Spark reads."""
     for name, value in _COMPILED.items():
         spark.conf.set(name, value)
     yield
@@ -77,14 +77,14 @@ def compiled_queries(spark: SparkSession) -> Iterator[None]:
 
 
 def wired(spark: SparkSession, uri: str, token: str) -> str:
-    """A catalog of its own name in the session, with this token; gives the name."""
+    """Add a catalog with this token to the session; returns its name in SQL."""
     name = f"lake{next(_NUMBERS)}"
     add_catalog(spark, SparkCatalog(name, uri, AccessToken(token)))
     return name
 
 
 def as_role(spark: SparkSession, lake: Lake, role: Role, domain: str = "sales") -> str:
-    """The lake's catalog as this role sees it; gives its name in SQL."""
+    """Add the lake's catalog with a token of this role to the session; returns its name in SQL."""
     token, _ = lake.steward.stand.token(role, domain, f"spark-{role}")
     return wired(spark, f"{lake.steward.server.url}/catalog", token)
 

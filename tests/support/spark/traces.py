@@ -1,4 +1,4 @@
-"""Where a running Spark application could leave a secret: its pages, commands, environments and files."""
+"""The places where a running Spark application could leave a secret: UI pages, command lines, environments, files."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.support.spark.verification import Lab
 from tests.support.steward.secret_search import traces
 
 PAGES = ("jobs/", "stages/", "storage/", "environment/", "executors/", "SQL/", "api/v1/applications")
-# Copies of programs were there before any secret.
+# Copies of programs contain no secret.
 _PROGRAMS = frozenset({".jar", ".so", ".py", ".pyc", ".pyi", ".gz"})
 
 
-def told(folder: Path) -> dict[str, str]:
-    """Settings of an application that says everything it can: event log and pages."""
+def verbose_settings(folder: Path) -> dict[str, str]:
+    """Settings of a Spark application with event log and UI pages."""
     (folder / "events").mkdir()
     return {
         "spark.driver.host": "127.0.0.1",
@@ -36,12 +36,12 @@ def told(folder: Path) -> dict[str, str]:
 
 
 def places(lab: Lab, others: Iterable[int] = ()) -> dict[str, bytes]:
-    """Pages of the UI, and the processes of the driver and others, while the application still runs."""
+    """The UI pages, and the commands and environments of the driver and other processes, while the application runs."""
     return pages_and_processes(lab.desk.application, others)
 
 
 def pages_and_processes(application: Application, others: Iterable[int] = ()) -> dict[str, bytes]:
-    """The same of any application."""
+    """Like `places`, for any application."""
     found = {}
     started = application.started
     assert started is not None
@@ -56,7 +56,7 @@ def pages_and_processes(application: Application, others: Iterable[int] = ()) ->
 
 
 def _pages_at(driver: int) -> str:
-    """The port that answers with Spark's pages, among those that the driver's processes listen on."""
+    """The URL of Spark's UI: the port of the driver's processes that answers with its pages."""
     inodes = set()
     for pid in (driver, *below(driver)):
         for link in Path(f"/proc/{pid}/fd").iterdir():
@@ -83,7 +83,7 @@ def keys_of(lab: Lab, found: VerificationResult) -> dict[str, bytes]:
 
 
 def traces_in(secret: bytes, folder: Path) -> list[str]:
-    """Files in which the secret stands."""
+    """The files that contain the secret."""
     return [
         str(path)
         for path in sorted(folder.rglob("*"))

@@ -1,4 +1,4 @@
-"""A served Steward that leaves chunks to its own Spark application, or to the same workers without a JVM."""
+"""A served Steward that verifies chunks on its Spark application, or with the same workers in this process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.verify.attempts import Bench, Row, bench_on
 
 
 class InProcess(Application):
-    """The application with all of its workers in this process: everything is real but Spark."""
+    """The Spark application without Spark: its workers run in this process."""
 
     def __init__(self, settings: SparkSettings, store: Mapping[str, str] | None = None, cores: int = 2) -> None:
         super().__init__(settings, store)
@@ -41,31 +41,33 @@ class InProcess(Application):
     def run(self, job_id: str, common: bytes, tasks: Sequence[bytes]) -> tuple[list[str | None], list[bytes]]:
         del job_id
         self.seen.append((common, tuple(tasks)))
-        told = []
+        results = []
         for task in tasks:
-            KEYRING.forget()  # as in a process of its own
-            told.append(run_task(common, task))
-        self.answers = [sealed or b"" for sealed, _ in told]
-        return [refused for _, refused in told], self.answers
+            KEYRING.forget()  # as in a new process
+            results.append(run_task(common, task))
+        self.answers = [encrypted or b"" for encrypted, _ in results]
+        return [refused for _, refused in results], self.answers
 
     def extract(
-        self, job_id: str, common: bytes, rows: bytes, table: SparkTable
+        self, job_id: str, common: bytes, selection: bytes, table: SparkTable
     ) -> tuple[list[str | None], list[bytes]]:
-        """As Spark's reader does it, by another one that is no kernel of ours either: PyIceberg's."""
+        """Extract rows with PyIceberg's reader in place of Spark's; both are independent of the kernel."""
         del job_id
-        own = dict(table.store or {})
-        found = StaticTable.from_metadata(f"file://{table.folder}/metadata/v1.metadata.json", own).scan(
+        store = dict(table.store or {})
+        scan = StaticTable.from_metadata(f"file://{table.folder}/metadata/v1.metadata.json", store).scan(
             snapshot_id=table.snapshot_id
         )
-        batches = found.select(*table.columns).to_arrow().to_batches()
+        batches = scan.select(*table.columns).to_arrow().to_batches()
         KEYRING.forget()
-        told = [
-            each for batch in run_extraction(common, rows, self.seen_by_reader(batches)) for each in batch.to_pylist()
+        results = [
+            each
+            for batch in run_extraction(common, selection, self.seen_by_reader(batches))
+            for each in batch.to_pylist()
         ]
-        return [each["refused"] for each in told], [each["sealed"] or b"" for each in told]
+        return [each["refused"] for each in results], [each["encrypted"] or b"" for each in results]
 
     def seen_by_reader(self, batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """What the reader makes of the rows: itself, or what a test says."""
+        """The rows that the reader returns; a test can override this."""
         return batches
 
     def versions(self) -> str:
@@ -74,7 +76,7 @@ class InProcess(Application):
 
 @dataclass
 class Lab:
-    """A bench on a served Steward with a Spark application."""
+    """A served Steward with a Spark application, and the source and target of a `Bench`."""
 
     served: Served
     bench: Bench
@@ -93,20 +95,21 @@ class Lab:
         return found
 
     def on_spark(self, application: Application | None = None) -> Tools:
-        """The tools with the Steward's reader, on this application or its own."""
+        """The tools that read on Spark: on this application, or on the Steward's own."""
         reader: SparkReader = self.desk.reader
         return replace(self.tools, large=reader if application is None else replace(reader, application=application))
 
     def without_jvm(self, **more: Any) -> tuple[InProcess, Tools]:
-        made = InProcess(self.settings, **more)
-        return made, self.on_spark(made)
+        """An application without Spark, and the tools that read on it."""
+        application = InProcess(self.settings, **more)
+        return application, self.on_spark(application)
 
     def verified(self, attempt: Attempt, tools: Tools) -> VerificationResult:
-        """What a job of its own finds; nothing moves."""
+        """The result of verifying the attempt with these tools; nothing is recorded."""
         return verify(self.bench.verification.load_job(attempt.attempt_id), tools)
 
     def work(self, attempt: Attempt) -> Work:
-        """What would be read for this attempt."""
+        """The work that a verification would give to its reader for this attempt."""
         seen: list[Work] = []
 
         class _AskedError(Exception):
@@ -128,12 +131,12 @@ class Lab:
         return seen[0]
 
     def both(self, attempt: Attempt, tools: Tools) -> tuple[VerificationResult, VerificationResult]:
-        """By threads, and by these tools."""
+        """The results of verifying with threads, and with these tools."""
         return self.verified(attempt, self.tools), self.verified(attempt, tools)
 
 
 def facts(found: VerificationResult) -> tuple[object, ...]:
-    """Everything that a proof and a publication rest on; commitments under one key are equal where digests are."""
+    """Everything in a result that proof and publication depend on. Equal commitments mean equal digests."""
     return found.core.to_bytes(), found.commitments, found.files, found.findings, found.context
 
 
@@ -146,7 +149,7 @@ def lab_at(
     contracted: dict[str, str] | None = None,
     **more: Any,
 ) -> Iterator[Lab]:
-    """A Steward in this folder that leaves every chunk to Spark."""
+    """A Steward in this folder that verifies every chunk on Spark."""
     folder = folder.resolve()
     settings = SparkSettings(master, folder / "spark", bytes_least=0, **more)
     catalog = with_catalog(folder)
@@ -155,14 +158,14 @@ def lab_at(
         return replace(catalog(config), spark=settings)
 
     with served(folder, changed=changed) as running:
-        words: dict[str, Any] = dict(contracted or {})
-        bench = bench_on(furnish(running.stand), folder, source=source, **words)
-        bench.scene.notary.jobs.stop()  # the tests verify, and nothing else does
+        contract_options: dict[str, Any] = dict(contracted or {})
+        bench = bench_on(furnish(running.stand), folder, source=source, **contract_options)
+        bench.scene.notary.jobs.stop()  # only the tests verify
         yield Lab(running, bench, settings)
 
 
 def worker_token(lab: Lab, path: Path) -> Path:
-    """A worker's token, put where an operator would put it."""
+    """Write a worker's token to a file with the rights that an operator would set."""
     path.write_text(lab.served.stand.token(Role.WORKER, "*", "workers")[0])
     path.chmod(0o600)
     return path

@@ -1,4 +1,4 @@
-"""An epoch book in a file, for tests of key homes without a ledger."""
+"""An epoch book (the list of a Steward's key epochs) in a file, for tests of key homes without a ledger."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pvdm.trust.keys.epochs import BOOK_SIZE_MAX_BYTES, EpochBook
 
 
 class FileEpochStore:
-    """An epoch store over one file."""
+    """Stores an epoch book in one file."""
 
     __slots__ = ("_lock", "_path", "_seen")
 
@@ -23,7 +23,7 @@ class FileEpochStore:
 
     @classmethod
     def create(cls, path: Path) -> FileEpochStore:
-        """A new book without epochs. An existing file is never overwritten."""
+        """Create a file with a book without epochs. An existing file is never overwritten."""
         with disk.locked(path):
             disk.write(path, Secret(EpochBook().to_bytes()), mode=disk.PRIVATE_MODE, fresh=True)
         return cls(path)
@@ -54,7 +54,7 @@ class FileEpochStore:
             return book
 
     def replace(self, book: EpochBook) -> bool:
-        """Store this book if the file's has the revision before it."""
+        """Store this book if the file's book has the previous revision; returns whether it did."""
         with self._lock, disk.locked(self._path):
             if book.revision != self.load().revision + 1:
                 return False

@@ -1,4 +1,4 @@
-"""The Steward's service as tests talk to it: a running server over a real notary, and raw sockets for rude callers."""
+"""The Steward's HTTP service for tests: a running server, its errors, and raw connections to it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ NO_SUCH_PROOF = "00" * 32
 
 @dataclass(slots=True)
 class Served:
-    """A running service and what is behind it."""
+    """A running HTTP service, the Steward behind it, and a client."""
 
     stand: Stand
     server: RunningServer
     http: httpx.Client
 
     def headers(self, role: Role = Role.OPERATOR, domain: str = "*", name: str = "operator-tom") -> dict[str, str]:
-        """The header of a new token."""
+        """The request headers with a new token."""
         return bearer(self.stand.token(role, domain, name)[0])
 
 
@@ -42,11 +42,11 @@ def bearer(token: str) -> dict[str, str]:
 
 
 def error_of(response: httpx.Response) -> dict[str, Any]:
-    """The envelope's inner part; that it is whole is judged on the way."""
+    """The error of a response; it must have all fields of an error and no other."""
     assert response.headers["content-type"] == "application/json"
-    told: dict[str, Any] = response.json()
-    assert set(told) == {"error"}
-    error: dict[str, Any] = told["error"]
+    body: dict[str, Any] = response.json()
+    assert set(body) == {"error"}
+    error: dict[str, Any] = body["error"]
     if "pvdm-code" in error:
         return _catalog_error(error, response)
     assert set(error) == {"code", "reason", "message", "expected", "got", "hint", "details", "kind", "request_id"}
@@ -55,7 +55,7 @@ def error_of(response: httpx.Response) -> dict[str, Any]:
 
 
 def _catalog_error(error: dict[str, Any], response: httpx.Response) -> dict[str, Any]:
-    """The same facts from the envelope of Iceberg's protocol."""
+    """The same facts from an error of Iceberg's REST protocol."""
     assert set(error) == {"message", "type", "code", "pvdm-code"}
     assert error["code"] == response.status_code
     kind = "not_allowed" if error["type"] in ("NotAuthorizedException", "ForbiddenException") else "input"
@@ -63,7 +63,7 @@ def _catalog_error(error: dict[str, Any], response: httpx.Response) -> dict[str,
 
 
 def refusal(response: httpx.Response) -> tuple[int, str]:
-    """Status and code."""
+    """The status and the error code of a response that refuses a request."""
     return response.status_code, error_of(response)["reason"]
 
 
@@ -92,7 +92,7 @@ def served(
 
 @contextlib.contextmanager
 def blocked_commits() -> Iterator[tuple[threading.Event, threading.Event]]:
-    """Whoever commits waits: gives what is set when one does, and what lets it go."""
+    """Make every commit of the ledger wait. Yields an event that a waiting commit sets, and one that lets it go on."""
     reached, go = threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -106,13 +106,13 @@ def blocked_commits() -> Iterator[tuple[threading.Event, threading.Event]]:
             go.set()
 
 
-class Rude:
-    """A caller that writes bytes as it likes."""
+class RawConnection:
+    """A connection to which a test writes any bytes."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=10)
 
-    def __enter__(self) -> Rude:
+    def __enter__(self) -> RawConnection:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -130,13 +130,12 @@ class Rude:
         return found
 
     def answer(self) -> tuple[int, dict[str, Any]]:
-        """Status and envelope of an answer after which the server closes."""
+        """Status and error of a response after which the server closes."""
         head, _, body = self.read().partition(b"\r\n\r\n")
-        told = json.loads(body)
-        return int(head.split(b" ")[1]), told["error"]
+        return int(head.split(b" ")[1]), json.loads(body)["error"]
 
 
 def head(method: str, path: str, **headers: str) -> bytes:
-    """The first lines of a request."""
-    named = [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
-    return "\r\n".join([f"{method} {path} HTTP/1.1", "host: steward", *named, "", ""]).encode()
+    """The request line and the headers of a request."""
+    lines = [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    return "\r\n".join([f"{method} {path} HTTP/1.1", "host: steward", *lines, "", ""]).encode()

@@ -20,7 +20,7 @@ from tools.proof_kit import fixed
 
 @dataclass
 class JobTasks:
-    """Tasks whose outcomes a test sets; `asked` lists the calls."""
+    """Tasks whose outcomes a test sets. `asked` lists the calls, and `told` the attempts that changed."""
 
     stand: Stand
     asked: list[tuple[str, object]] = field(default_factory=list)
@@ -30,9 +30,8 @@ class JobTasks:
     told: list[str] = field(default_factory=list)
 
     def jobs(self, *, threads: int, **options: float) -> Jobs:
-        tasks = Tasks(
-            self._verify, self._publish, lambda subject: self.asked.append(("dispose", subject)), self._settle
-        )
+        """The Steward's jobs with these tasks."""
+        tasks = Tasks(self._verify, self._publish, self._dispose, self._settle)
         notary = self.stand.notary
         return Jobs(notary.ledger, notary.clock, tasks, changed=self.told.append, threads=threads, **options)
 
@@ -71,14 +70,14 @@ class JobTasks:
         self.change(work)
 
     def attempts(self, *names: str, atomicity: Atomicity = Atomicity.CHUNK) -> list[str]:
-        """An attempt in VERIFYING at each of these chunks of one workload."""
+        """Open an attempt in VERIFYING at each of these chunks of one workload; returns their ids."""
         ids = self.staging(*names, atomicity=atomicity)
         for attempt_id in ids:
             self.hand_in(attempt_id)
         return ids
 
     def staging(self, *names: str, atomicity: Atomicity = Atomicity.CHUNK) -> list[str]:
-        """An attempt in STAGING at each of these chunks of one workload."""
+        """Open an attempt in STAGING at each of these chunks of one workload; returns their ids."""
         ids = [fixed(f"attempt {name}", 16) for name in names]
 
         def work(unit: Unit) -> None:
@@ -86,15 +85,15 @@ class JobTasks:
             planned = [Chunk(name, b"{}") for name in names]
             workloads.open_once(unit, opening, PinnedWorkload("7", "cd" * 32, 1, planned))
             for name, attempt_id in zip(names, ids, strict=True):
-                drawn = fixed(f"first {attempt_id}", 16)
-                opened = AttemptOpening(attempt_id, "work", name, f"b-{name}", f"p-{name}", drawn, "opened")
-                attempts.open_next(unit, opened)
+                nonce = fixed(f"first {attempt_id}", 16)
+                attempt = AttemptOpening(attempt_id, "work", name, f"b-{name}", f"p-{name}", nonce, "opened")
+                attempts.open_next(unit, attempt)
 
         self.change(work)
         return ids
 
     def hand_in(self, attempt_id: str) -> None:
-        """STAGING to VERIFYING."""
+        """Move the attempt from STAGING to VERIFYING."""
         nonce = fixed(f"second {attempt_id}", 16)
         self.change(
             lambda unit: attempts.begin_verifying(
@@ -107,6 +106,7 @@ class JobTasks:
             return attempts.get(unit, attempt_id)
 
     def calls(self, kind: str) -> list[object]:
+        """The arguments of the calls of one task."""
         return [subject for what, subject in self.asked if what == kind]
 
 

@@ -1,4 +1,4 @@
-"""Values that the tests of keys share: a context, a frozen source, a keystore with epochs."""
+"""Values for tests of keys: the contexts from which keys are derived, and a keystore with an active epoch."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pvdm.trust.keys.seal import Passphrase
 from pvdm.trust.keys.service import EpochStore, KeyHome, KeyService
 
 CHEAP_COST_LOG2 = 14
+"""A low cost of sealing a keystore with a passphrase, so that tests are fast."""
 
 
 def attempt(epoch: int = 1, *, nonce: str = "00112233445566778899aabbccddeeff") -> AttemptContext:
@@ -43,9 +44,9 @@ def source(epoch: int = 1) -> SourceContext:
 
 
 def keystore(path: Path, passphrase: str | None = None) -> KeyService:
-    """A keystore with epoch 1 ACTIVE."""
-    word = None if passphrase is None else Passphrase(passphrase)
-    store = FileKeystore.create(path, word, cost_log2=CHEAP_COST_LOG2)
+    """Create a keystore whose epoch 1 is ACTIVE."""
+    sealed_with = None if passphrase is None else Passphrase(passphrase)
+    store = FileKeystore.create(path, sealed_with, cost_log2=CHEAP_COST_LOG2)
     return with_active_epoch(store, store)
 
 
@@ -57,9 +58,10 @@ def with_active_epoch(home: KeyHome, store: EpochStore) -> KeyService:
 
 
 def adopt(store: FileKeystore, reference: str, material: bytes) -> None:
-    """Give a key that is made but not yet written another value: the way a root of another home comes into this one."""
+    """Set the value of a new key before it is written, to bring the key of another key home into this one."""
     store._pending[reference] = Secret(material)
 
 
 def left_over(folder: Path) -> list[str]:
+    """The names of temporary files that were not removed."""
     return sorted(path.name for path in folder.iterdir() if ".new-" in path.name)

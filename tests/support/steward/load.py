@@ -1,4 +1,4 @@
-"""Many clients at one Steward, or at several on one ledger: what was sent, what was answered, what the ledger holds."""
+"""Many clients at one Steward, or at several on one ledger: their requests and answers, compared with the ledger."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def challenge_body(nonce: str, snapshot_id: int = 77) -> dict[str, Any]:
 def signed_attestation(
     nonce: str, *, epoch: int, now: int, attestor: str = ATTESTORS[0], snapshot_id: int = 77
 ) -> bytes:
-    """The source's answer to that challenge."""
-    said = SourceAttestation(
+    """The source's signed attestation for a challenge with this nonce."""
+    attestation = SourceAttestation(
         attestor=attestor,
         table=SOURCE,
         snapshot_id=snapshot_id,
@@ -81,14 +81,14 @@ def signed_attestation(
         commitment=fixed(f"commitment {nonce}"),
         issued_at=now,
     )
-    return sign_statement(said, SIGNERS[attestor]).to_bytes()
+    return sign_statement(attestation, SIGNERS[attestor]).to_bytes()
 
 
-# The Steward, as a process of its own.
+# The Steward, as a separate process.
 
 
 def write_config(stand: Stand, **limits: int) -> Path:
-    """The stand's configuration as a file; every limit that is not named is as by default."""
+    """Write the stand's configuration to a file, with these limits and otherwise the default ones."""
     text = f"""
         notary = "{NOTARY}"
         origin = "{LOG_ORIGIN}"
@@ -109,7 +109,7 @@ def write_config(stand: Stand, **limits: int) -> Path:
 
 @contextlib.contextmanager
 def running(config: Path, *, count: int = 1) -> Iterator[list[str]]:
-    """So many Stewards of this configuration; gives their addresses. Their clock goes on from that of the examples."""
+    """Run `count` Stewards with this configuration; yields their addresses. Their clock starts at the example time."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     offset = NOW - wall_micros()
     with contextlib.ExitStack() as stack:
@@ -126,20 +126,20 @@ def running(config: Path, *, count: int = 1) -> Iterator[list[str]]:
 
 
 def logged(config: Path, status: int) -> int:
-    """How many requests the Stewards say they answered with this status."""
+    """The number of requests that the Stewards logged with this status."""
     lines = [line for path in config.parent.glob("steward-*.log") for line in path.read_text().splitlines()]
     return sum(json.loads(line).get("status") == status for line in lines)
 
 
 def wait_for_address(lines: Path, process: subprocess.Popen[bytes]) -> str:
-    """The address that a started Steward says in its log."""
+    """Wait until a Steward has started; returns the address from its log."""
     ends = time.monotonic() + START_SECONDS
     while time.monotonic() < ends and process.poll() is None:
         for line in lines.read_text().splitlines():
             with contextlib.suppress(ValueError):
-                told = json.loads(line)
-                if told["event"] == "started":
-                    return str(told["address"])
+                entry = json.loads(line)
+                if entry["event"] == "started":
+                    return str(entry["address"])
         time.sleep(0.05)
     raise AssertionError(lines.read_text()[-2_000:])
 
@@ -149,7 +149,7 @@ def wait_for_address(lines: Path, process: subprocess.Popen[bytes]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """One identity at the door: an attestor's token, a reader's token, and a source snapshot of its own."""
+    """One identity: an attestor's token, a reader's token, and its own source snapshot."""
 
     attestor: str
     token: str
@@ -158,8 +158,12 @@ class Caller:
 
 
 @dataclass(slots=True)
-class Told:
-    """Everything that was answered."""
+class Answers:
+    """The answers to all requests. `statuses` counts them by kind of request, status and error code.
+
+    `drawn` are nonces of issued challenges, and `attested` tuples of nonce, statement id and log index. `unknown` are
+    nonces of requests without an answer.
+    """
 
     statuses: Counter[tuple[str, int, str]] = field(default_factory=Counter)
     drawn: list[str] = field(default_factory=list)
@@ -176,24 +180,24 @@ class Told:
         return sum(count for (_, found, _), count in self.statuses.items() if found == status) / self.total
 
     def beside(self, *wanted: tuple[int, str]) -> dict[tuple[str, int, str], int]:
-        """The answers of any other status and code."""
+        """The counts of answers with other statuses and codes than these."""
         return {key: count for key, count in self.statuses.items() if (key[1], key[2]) not in wanted}
 
 
 def callers(stand: Stand, count: int) -> list[Caller]:
-    """So many identities, in turn of two sources."""
-    made = []
+    """So many identities, of two attestors in turn."""
+    found = []
     for number in range(count):
         attestor = ATTESTORS[number % 2]
         token, _ = stand.token(Role.ATTESTOR, "*", attestor)
         reader, _ = stand.token(Role.AUDITOR, "sales", f"reader-{number}")
-        made.append(Caller(attestor, token, reader, 1_000 + number))
-    return made
+        found.append(Caller(attestor, token, reader, 1_000 + number))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the clients do: each its own draws, spread over the Stewards and the identities."""
+    """How many clients send how many random requests; Stewards and identities are used in turn."""
 
     urls: Sequence[str]
     callers: Sequence[Caller]
@@ -204,43 +208,45 @@ class Plan:
     kinds: tuple[str, ...] = ("challenge", "attest", "attest", "proofs", "attestations", "bundle")
 
 
-def sent(plan: Plan) -> Told:
-    """All clients at once, each with a connection of its own, none trying again."""
-    told = Told()
-    asyncio.run(_sent(plan, told))
-    return told
+def send_requests(plan: Plan) -> Answers:
+    """Run all clients at once, each with its own connection and without retries."""
+    answers = Answers()
+    asyncio.run(_run_clients(plan, answers))
+    return answers
 
 
-async def _sent(plan: Plan, told: Told) -> None:
+async def _run_clients(plan: Plan, answers: Answers) -> None:
     async with asyncio.TaskGroup() as group:
         for number in range(plan.clients):
-            group.create_task(_client(plan, number, told))
+            group.create_task(_client(plan, number, answers))
 
 
-async def _client(plan: Plan, number: int, told: Told) -> None:
+async def _client(plan: Plan, number: int, answers: Answers) -> None:
     random = Random(plan.seed * 1_000_003 + number)
     caller = plan.callers[number % len(plan.callers)]
     url = plan.urls[number % len(plan.urls)]
     async with httpx.AsyncClient(base_url=url, verify=False, trust_env=False, timeout=60) as http:
-        mine: list[tuple[str, int]] = []
+        challenges_left: list[tuple[str, int]] = []
         for place in range(plan.requests):
             kind = random.choice(plan.kinds)
-            if kind == "attest" and not mine:
+            if kind == "attest" and not challenges_left:
                 kind = "challenge"
-            await _one(http, kind, _Step(plan, caller, _nonce(plan, number, place), mine, told))
+            await _send(http, kind, _Step(plan, caller, _nonce(plan, number, place), challenges_left, answers))
 
 
 @dataclass(slots=True)
 class _Step:
+    """One request of a client; `challenges_left` are nonce and epoch of its challenges without an attestation."""
+
     plan: Plan
     caller: Caller
     nonce: str
-    mine: list[tuple[str, int]]
-    told: Told
+    challenges_left: list[tuple[str, int]]
+    answers: Answers
 
 
-async def _one(http: httpx.AsyncClient, kind: str, step: _Step) -> None:
-    caller, told, nonce = step.caller, step.told, step.nonce
+async def _send(http: httpx.AsyncClient, kind: str, step: _Step) -> None:
+    caller, answers, nonce = step.caller, step.answers, step.nonce
     own, reader = _bearer(caller.token), _bearer(caller.reader)
     began = time.monotonic()
     try:
@@ -248,7 +254,7 @@ async def _one(http: httpx.AsyncClient, kind: str, step: _Step) -> None:
             case "challenge":
                 response = await http.post(CHALLENGES, json=challenge_body(nonce, caller.snapshot_id), headers=own)
             case "attest":
-                nonce, epoch = step.mine.pop()
+                nonce, epoch = step.challenges_left.pop()
                 body = {"envelope": json.loads(_envelope(caller, nonce, epoch))}
                 response = await http.post(ATTESTATIONS, json=body, headers=own)
             case "attestations":
@@ -261,26 +267,26 @@ async def _one(http: httpx.AsyncClient, kind: str, step: _Step) -> None:
             case _:
                 response = await http.get(f"/v1/proofs/{step.plan.proof_id}/bundle", headers=reader)
     except httpx.TransportError as error:
-        told.statuses[kind, 0, type(error).__name__] += 1
-        told.unknown.append(nonce)
+        answers.statuses[kind, 0, type(error).__name__] += 1
+        answers.unknown.append(nonce)
         return
-    told.seconds.append(time.monotonic() - began)
-    _note(kind, nonce, response, step)
+    answers.seconds.append(time.monotonic() - began)
+    _record(kind, nonce, response, step)
 
 
-def _note(kind: str, nonce: str, response: httpx.Response, step: _Step) -> None:
+def _record(kind: str, nonce: str, response: httpx.Response, step: _Step) -> None:
     answer = response.json()
     code = "" if response.status_code == 200 else answer["error"]["reason"]
-    step.told.statuses[kind, response.status_code, code] += 1
+    step.answers.statuses[kind, response.status_code, code] += 1
     if kind not in ("challenge", "attest"):
         return
     if response.status_code != 200:
-        step.told.refused.append(f"{kind} {nonce}")
+        step.answers.refused.append(f"{kind} {nonce}")
     elif kind == "challenge":
-        step.told.drawn.append(nonce)
-        step.mine.append((nonce, int(answer["epoch"])))
+        step.answers.drawn.append(nonce)
+        step.challenges_left.append((nonce, int(answer["epoch"])))
     else:
-        step.told.attested.append((nonce, answer["statement_id"], int(answer["log_index"])))
+        step.answers.attested.append((nonce, answer["statement_id"], int(answer["log_index"])))
 
 
 def _envelope(caller: Caller, nonce: str, epoch: int) -> bytes:
@@ -291,27 +297,29 @@ def _bearer(token: str) -> dict[str, str]:
     return {"authorization": f"Bearer {token}"}
 
 
-def sent_by_clients(plan: Plan, retries: Retries | None = None) -> Told:
-    """Draws and attestations by the typed client, which tries again: one an identity, a thread for each caller."""
-    told, gate = Told(), threading.Barrier(plan.clients)
+def send_by_typed_clients(plan: Plan, retries: Retries | None = None) -> Answers:
+    """Draw challenges and attest with `StewardClient`, which retries. Threads share one client for each identity."""
+    answers, barrier = Answers(), threading.Barrier(plan.clients)
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(plan.clients) as pool:
-        made = [
+        clients = [
             (caller, stack.enter_context(StewardClient(url, caller.token, retries=retries)))
             for number, caller in enumerate(plan.callers)
             for url in [plan.urls[number % len(plan.urls)]]
         ]
-        waiting = [
-            pool.submit(_typed, *made[number % len(made)], drawing, told, gate)
-            for number in range(plan.clients)
-            for drawing in [[_nonce(plan, number, place) for place in range(plan.requests)]]
-        ]
-        for future in waiting:
+        futures = []
+        for number in range(plan.clients):
+            drawing = [_nonce(plan, number, place) for place in range(plan.requests)]
+            futures.append(pool.submit(_attest_each, *clients[number % len(clients)], drawing, answers, barrier))
+        for future in futures:
             future.result()
-    return told
+    return answers
 
 
-def _typed(caller: Caller, client: StewardClient, drawing: list[str], told: Told, gate: threading.Barrier) -> None:
-    gate.wait()
+def _attest_each(
+    caller: Caller, client: StewardClient, drawing: list[str], answers: Answers, barrier: threading.Barrier
+) -> None:
+    """Draw a challenge for each of these nonces, and submit its attestation."""
+    barrier.wait()
     for nonce in drawing:
         try:
             drawn = client.challenge(
@@ -322,13 +330,13 @@ def _typed(caller: Caller, client: StewardClient, drawing: list[str], told: Told
                 mode="stored",
                 fingerprints={ProjectionName.CONTENT: FINGERPRINT},
             )
-            told.drawn.append(drawn.nonce)
-            made = client.submit_attestation(_envelope(caller, nonce, drawn.epoch))
-            told.attested.append((nonce, made.statement_id, made.log_index))
-            told.statuses["both", 200, ""] += 1
+            answers.drawn.append(drawn.nonce)
+            recorded = client.submit_attestation(_envelope(caller, nonce, drawn.epoch))
+            answers.attested.append((nonce, recorded.statement_id, recorded.log_index))
+            answers.statuses["both", 200, ""] += 1
         except PvdmError as error:
-            told.statuses["both", 0, error.reason] += 1
-            told.unknown.append(nonce)
+            answers.statuses["both", 0, error.reason] += 1
+            answers.unknown.append(nonce)
 
 
 def _nonce(plan: Plan, client: int, place: int) -> str:
@@ -338,24 +346,24 @@ def _nonce(plan: Plan, client: int, place: int) -> str:
 # The ledger afterwards.
 
 
-def found_wrong(stand: Stand, told: Sequence[Told]) -> list[str]:
-    """What does not hold: an acknowledged thing that is gone or twice there, a thing that nobody was told of."""
-    drawn = [nonce for each in told for nonce in each.drawn]
-    attested = [answer for each in told for answer in each.attested]
-    unknown = {nonce for each in told for nonce in each.unknown}
-    refused = {line for each in told for line in each.refused}
+def find_errors(stand: Stand, answers: Sequence[Answers]) -> list[str]:
+    """The differences between answers and ledger: acknowledged facts that are missing or doubled, and unknown ones."""
+    drawn = [nonce for each in answers for nonce in each.drawn]
+    attested = [answer for each in answers for answer in each.attested]
+    unknown = {nonce for each in answers for nonce in each.unknown}
+    refused = {line for each in answers for line in each.refused}
     with stand.notary.ledger.read() as unit:
         stored = _stored(unit)
     wrong = [f"drawn {times} times: {nonce}" for nonce, times in Counter(drawn).items() if times > 1]
     wrong += [f"attested {times} times: {nonce}" for (nonce, *_), times in Counter(attested).items() if times > 1]
     wrong += [f"drawn, but gone: {nonce}" for nonce in drawn if nonce not in stored.challenges]
-    wrong += [f"there, but not told: {nonce}" for nonce in stored.challenges - set(drawn) - unknown]
+    wrong += [f"there, but not answered: {nonce}" for nonce in stored.challenges - set(drawn) - unknown]
     wrong += [f"a nonce without its challenge: {nonce}" for nonce in stored.nonces - stored.challenges]
     for nonce, statement_id, index in attested:
         if stored.attested.get(nonce) != (statement_id, index):
             wrong.append(f"attested as {statement_id} at {index}, stored as {stored.attested.get(nonce)}")
-    told_of = {nonce for nonce, *_ in attested}
-    wrong += [f"attested, but not told: {nonce}" for nonce in set(stored.attested) - told_of - unknown]
+    attested_nonces = {nonce for nonce, *_ in attested}
+    wrong += [f"attested, but not answered: {nonce}" for nonce in set(stored.attested) - attested_nonces - unknown]
     wrong += [f"refused, but there: {line}" for line in refused if line.removeprefix("challenge ") in stored.challenges]
     wrong += [f"refused, but there: {line}" for line in refused if line.removeprefix("attest ") in stored.attested]
     return wrong + _wrong_in_log(stand, stored, attested)
@@ -407,7 +415,7 @@ def _wrong_in_log(stand: Stand, stored: _Stored, attested: Sequence[tuple[str, s
 
 
 def main(config: str, offset: str) -> None:
-    """A Steward whose clock is off by so many microseconds."""
+    """Run a Steward whose clock is ahead of the real time by `offset` microseconds."""
     with contextlib.closing(open_notary(load_config(Path(config)), wall=lambda: wall_micros() + int(offset))) as notary:
         run(notary)
 

@@ -1,4 +1,4 @@
-"""What a Steward logs while a test runs, line by line."""
+"""Collects the lines that a Steward logs while a test runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pvdm.steward.logs import LOGGER
 
 
 class LogLines(logging.Handler):
-    """Keeps every line, as text and read."""
+    """Keeps every line, as text (`texts`) and as parsed JSON (`found`)."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What tests read of a Steward's log and ledger, beside its own queries."""
+"""Queries of a Steward's log and ledger that only tests need."""
 
 from __future__ import annotations
 

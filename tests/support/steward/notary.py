@@ -1,4 +1,4 @@
-"""A Steward of the tests' own, on its own folder and clock, with a trust root, people's keys, tokens and workloads."""
+"""A Steward without HTTP, in a folder of its own and on a clock that tests move: trust root, tokens and workloads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from pvdm.trust.keys.context import AttemptContext
 from pvdm.trust.keys.epochs import Epoch, KeyRole
 from pvdm.trust.root import RootRole, Thresholds, TrustedKey, TrustRoot, sign_root
 from pvdm.trust.verify import sign_statement
-from tests.support.ledger.databases import in_memory
+from tests.support.ledger.databases import memory_file_system
 from tools.proof_kit import CORE, DAY, KEYS, NOW, SECOND, SIGNERS, fixed
 
 NOTARY = "steward-one"
@@ -46,7 +46,7 @@ PEOPLE = ("operator-ruth", "operator-tom", "root-one", "root-two", "source-payme
 
 @dataclass(slots=True)
 class Time:
-    """A clock that moves when the test says so; `jump` moves the wall clock alone."""
+    """A clock that only the test moves. `pass_by` moves wall and monotonic clock, `jump` only the wall clock."""
 
     wall: int = NOW
     monotonic: int = 1_000 * SECOND
@@ -60,7 +60,7 @@ class Time:
 
 
 class RealTime(Time):
-    """The time as everybody has it: for those who bring clocks of their own, as Spark does."""
+    """The real time, for tests with other clients that use it, such as Spark."""
 
     wall: int = property(lambda _: time.time_ns() // 1_000)  # type: ignore[assignment]
     monotonic: int = property(lambda _: time.monotonic_ns() // 1_000)  # type: ignore[assignment]
@@ -86,7 +86,7 @@ def config_at(folder: Path, *, ledger_url: str | None = None, keys: KeysConfig |
 def root_naming(
     *epochs: Epoch, version: int = 1, previous: str | None = None, origin: str = LOG_ORIGIN, notary: str = NOTARY
 ) -> TrustRoot:
-    """A trust root with the people of the examples and the Steward's keys of these epochs."""
+    """A trust root with the keys of the example people, and with the Steward's keys of these epochs."""
     keys = [KEYS[name] for name in PEOPLE]
     for epoch in epochs:
         for role, root_role, identity in (
@@ -101,7 +101,7 @@ def root_naming(
 
 
 def attempt_token(access: Access, grant: Grant, attempt_id: str) -> tuple[BearerToken, Grant]:
-    """A token for one attempt, as its bearer draws it."""
+    """A new token for one attempt."""
     token = BearerToken.draw()
     return token, access.issue_attempt_token(grant, attempt_id, token.sha256)
 
@@ -112,7 +112,7 @@ def signed_root(root: TrustRoot) -> bytes:
 
 @dataclass(slots=True)
 class Stand:
-    """A Steward with its folder and clock."""
+    """A Steward (`notary`), with its folder, configuration and clock."""
 
     folder: Path
     config: StewardConfig
@@ -128,12 +128,13 @@ class Stand:
         return token.reveal(), grant
 
     def reopen(self) -> Notary:
+        """Close the Steward and open it again, as a restart does."""
         self.notary.close()
         self.notary = opened(self.config, self.time)
         return self.notary
 
     def staging(self, name: str = "one", *, domain: str = "sales") -> ProofCore:
-        """A workload with one chunk and an attempt in STAGING; gives the core of a PASS about it."""
+        """Open a workload with one chunk and an attempt in STAGING; returns the core of a PASS proof for it."""
         core = core_of(name)
         epoch = self.notary.keys.epoch_for(None)
 
@@ -166,7 +167,7 @@ class Stand:
         return core
 
     def verifying(self, name: str = "one", *, domain: str = "sales") -> ProofCore:
-        """The same in VERIFYING."""
+        """Like `staging`, with the attempt in VERIFYING."""
         core = self.staging(name, domain=domain)
 
         def work(unit: Unit) -> None:
@@ -182,7 +183,7 @@ class Stand:
         return core
 
     def give_up(self, core: ProofCore) -> None:
-        """What the Steward does with an attempt that it has in its hands."""
+        """End the attempt as ROLLED_BACK."""
 
         def work(unit: Unit) -> None:
             attempts.end(unit, core.attempt.attempt_id, AttemptState.ROLLED_BACK, reason="given up")
@@ -190,11 +191,12 @@ class Stand:
         self.notary.ledger.transact(work, at_micros=self.notary.clock.now_micros())
 
     def proved(self, name: str = "one", *, domain: str = "sales", passed: bool = True) -> RecordedProof:
-        """A recorded proof, PASS or FAIL (modified), of a new attempt."""
+        """Record a proof of a new attempt: PASS, or FAIL with the class modified."""
         core = self.verifying(name, domain=domain)
         return self.record(core if passed else failed(core))
 
     def record(self, core: ProofCore) -> RecordedProof:
+        """Sign and log a proof with this core."""
         epoch = self.notary.keys.epoch_for(None)
         return self.notary.proofs.record(
             core,
@@ -206,7 +208,7 @@ class Stand:
 
 
 def core_of(name: str) -> ProofCore:
-    """The example core as another workload's attempt.
+    """The example core of a proof, for an attempt of the workload `work-<name>`.
 
     It has few files: AWS KMS signs messages of at most 4,096 bytes, and moto signs a digest as if it were a message.
     """
@@ -247,7 +249,7 @@ def context_of(core: ProofCore, epoch: int) -> AttemptContext:
 
 
 def override_of(recorded: RecordedProof, core: ProofCore, now: int, *, nonce: str = "break") -> BreakGlass:
-    """Ruth's word that this FAIL is to be published all the same."""
+    """The override, by the operator Ruth, that publishes the data of this FAIL proof."""
     return BreakGlass(
         operator="operator-ruth",
         reason="the changed amounts are known and explained in incident 4711",
@@ -261,31 +263,32 @@ def override_of(recorded: RecordedProof, core: ProofCore, now: int, *, nonce: st
     )
 
 
-def signed_override(said: BreakGlass, signer: str = "operator-ruth") -> bytes:
-    return sign_statement(said, SIGNERS[signer]).to_bytes()
+def signed_override(override: BreakGlass, signer: str = "operator-ruth") -> bytes:
+    return sign_statement(override, SIGNERS[signer]).to_bytes()
 
 
 def opened(config: StewardConfig, time: Time) -> Notary:
+    """Open the Steward of this configuration on this clock."""
     return open_notary(config, wall=lambda: time.wall, monotonic=lambda: time.monotonic)
 
 
 @functools.cache
 def _template(*, rooted: bool) -> Path:
-    """The files of a new Steward of the examples, made once in a process and copied for each test."""
-    folder = Path(tempfile.mkdtemp(prefix="pvdm-steward-", dir=in_memory()))
+    """The files of a new Steward. They are created once in a process, and copied for each test."""
+    folder = Path(tempfile.mkdtemp(prefix="pvdm-steward-", dir=memory_file_system()))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     created(config_at(folder), Time(), rooted=rooted, own_keys=True).close()
     return folder
 
 
 def _copy_template(config: StewardConfig, *, rooted: bool) -> bool:
-    """Put the template's files where this Steward has none; whether they fit what it is to be."""
+    """Copy the template's files to this Steward's folder; returns False if they do not fit its configuration."""
     ledger = Path(config.ledger_url.removeprefix("sqlite:///"))
     folder = ledger.parent
-    usual = config_at(folder)
-    # The files do not depend on these parts; of the catalog they hold the name alone.
-    catalog = replace(usual.catalog, name=config.catalog.name)
-    if replace(config, service=usual.service, catalog=catalog, s3=None, vending=None, spark=None) != usual:
+    of_template = config_at(folder)
+    # The files do not depend on these parts of the configuration; of the catalog they only have its name.
+    catalog = replace(of_template.catalog, name=config.catalog.name)
+    if replace(config, service=of_template.service, catalog=catalog, s3=None, vending=None, spark=None) != of_template:
         return False
     if ledger.exists() or (folder / "keys").exists():
         return False
@@ -294,9 +297,9 @@ def _copy_template(config: StewardConfig, *, rooted: bool) -> bool:
 
 
 def created(config: StewardConfig, time: Time, *, rooted: bool = True, own_keys: bool = False) -> Notary:
-    """A new Steward; with its trust root handed in unless the test wants none.
+    """Create a Steward. If it is `rooted`, it has a trust root.
 
-    Stewards of one process have the same keys and log, unless they are to have their own.
+    Without `own_keys` its files are copied from a template, so that Stewards of one process have the same keys and log.
     """
     if not own_keys and time.wall == NOW and _copy_template(config, rooted=rooted):
         return opened(config, time)
@@ -319,7 +322,10 @@ def stand_at(
     clock: Time | None = None,
     own_keys: bool = False,
 ) -> Iterator[Stand]:
-    """A Steward in this folder, closed afterwards; the root of the examples is good for the examples' time only."""
+    """A Steward in this folder, closed afterwards.
+
+    With a `clock` it has no trust root, because the example trust root is valid only at the example time.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     config, now = changed(config_at(folder, ledger_url=ledger_url)), clock or Time()
     stand = Stand(folder, config, now, created(config, now, rooted=rooted and clock is None, own_keys=own_keys))

@@ -1,4 +1,4 @@
-"""The whole way of a chunk without a JVM: a served Steward, a source with rows, a protected target, a small stager."""
+"""Everything that a chunk passes through, without Spark: a served Steward, a source with rows, a target, a stager."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ROWS: tuple[Row, ...] = (
 
 
 def contract(*more: str, operation: str = "append", **boundary: str) -> str:
-    """The contract of `sales.orders` from `raw.orders`; `more` lines stand at the top level."""
+    """The contract of `sales.orders` from `raw.orders`, with `more` lines at the top level and others in `boundary`."""
     inside = "".join(f"  {key}: {value}\n" for key, value in boundary.items())
     return (
         "apiVersion: pvdm/v1\nkind: DataProduct\n"
@@ -55,7 +55,7 @@ BY_DAY = "chunking:\n  by: partition\n  columns: [day]"
 
 
 def table_of(rows: Sequence[Row], names: Sequence[str] = SCHEMA.names) -> pa.Table:
-    """The rows as Arrow, under other names where a table has them."""
+    """The rows as an Arrow table with these column names."""
     days = [datetime.date.fromisoformat(day) for _, day, _ in rows]
     columns: list[Any] = [
         pa.array([number for number, _, _ in rows], pa.int64()),
@@ -67,7 +67,7 @@ def table_of(rows: Sequence[Row], names: Sequence[str] = SCHEMA.names) -> pa.Tab
 
 @dataclass(slots=True)
 class Line:
-    """A served Steward whose catalog has `raw.orders` with rows and `sales.orders`, empty."""
+    """A served Steward whose catalog has the source `raw.orders` with rows, and the empty target `sales.orders`."""
 
     served: Served
     scene: Scene
@@ -87,6 +87,7 @@ class Line:
         return StewardClient(self.url, self.token(role, domain))
 
     def protect(self, text: str | None = None) -> None:
+        """Protect the target under this contract, or under the example contract."""
         self.scene.protect(self.scene.protection(contract=text or contract()))
 
     def write(
@@ -96,7 +97,7 @@ class Line:
         branch: str = "main",
         names: Sequence[str] = SCHEMA.names,
     ) -> None:
-        """Rows added to a table without a gate, or on a branch of one that has one."""
+        """Append rows to an unprotected table, or to a branch of any table."""
         *levels, name = table.split(".")
         location = self.scene.found(name, tuple(levels)).metadata.location
         role = Role.OPERATOR if branch == "main" else Role.PRODUCER
@@ -111,7 +112,7 @@ class Line:
         rows: Sequence[Row],
         names: Sequence[str] = SCHEMA.names,
     ) -> None:
-        """Rows on the attempt's branch, by the attempt's own token."""
+        """Stage rows on the attempt's branch, with the attempt's token."""
         token = client.attempt_token(attempt.attempt_id).token
         to = self._destination(
             "sales.orders",
@@ -125,7 +126,7 @@ class Line:
         SmallStager(client, now_ms=self._now_ms).stage(lambda: table_of(rows, names), to)
 
     def attempt(self, client: StewardClient, workload_id: str = "run-1") -> tuple[ChunkView, AttemptView]:
-        """The workload's first chunk, and a new attempt at it."""
+        """Open a workload and an attempt at its first chunk; returns both."""
         client.open_workload(workload_id, "sales.orders", {})
         chunk = client.chunks(workload_id)[0]
         return chunk, client.next_attempt(workload_id, chunk.chunk_id, REASON)
@@ -154,7 +155,7 @@ def line_at(
     changed: Callable[[StewardConfig], StewardConfig] = lambda config: config,
     ledger_url: str | None = None,
 ) -> Iterator[Line]:
-    """The scene in this folder, its target not yet protected."""
+    """A Steward in this folder with source and target. The target is not protected yet."""
     folder = folder.resolve()
     catalog = placed(with_catalog(folder))
     with served(folder, changed=lambda config: changed(catalog(config)), ledger_url=ledger_url) as running:

@@ -1,4 +1,4 @@
-"""A Steward that archives, its backup, and the loss of its database: what the tests of restore share."""
+"""For tests of restore: a Steward with an archive, a backup of its database, and the loss of the database."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NEW_ORIGIN = "steward-one.example/log-2"
 
 
 class Scene:
-    """A Steward that archives, with a backup and a way to lose the database."""
+    """A Steward with an archive, whose database can be backed up and replaced by the backup."""
 
     def __init__(self, stand: Stand) -> None:
         self.stand = stand
@@ -50,32 +50,34 @@ class Scene:
         return self.stand.notary
 
     def back_up(self) -> None:
+        """Copy the database while the Steward is closed."""
         self.notary.close()
         shutil.copy(self.ledger, self.backup)
         self.start()
 
     def lose_the_database(self) -> None:
+        """Close the Steward, and replace its database by the backup."""
         self.notary.close()
         shutil.copy(self.backup, self.ledger)
 
     def keep_keys(self) -> Callable[[], None]:
-        """A copy of the keystore as it is now; what is given back puts it in place again."""
+        """Save the keystore as it is now; returns a function that puts it back."""
         path = self.stand.folder / "keys"
-        then = path.read_bytes()
+        saved = path.read_bytes()
 
         def put_back() -> None:
-            path.write_bytes(then)
+            path.write_bytes(saved)
 
         return put_back
 
     def rotate(self) -> None:
-        """Epoch 2, named in the next trust root and activated."""
+        """Create epoch 2, name it in the next trust root, and activate it."""
         self.notary.epochs.create("rotation")
         self.name_epochs()
         self.notary.epochs.activate(2, "rotation")
 
     def name_epochs(self) -> bytes:
-        """The next trust root, which names every epoch."""
+        """Submit the next trust root, which names every epoch; returns its envelope."""
         root = self.notary.trust.current()
         named = root_naming(*self.notary.epochs.book().epochs, version=root.version + 1, previous=root.sha256)
         envelope = signed_root(named)
@@ -92,29 +94,31 @@ class Scene:
             return statements.of_kind(unit, kind)
 
     def lose_envelope(self, envelope: bytes) -> None:
-        """Take an envelope out of the archive."""
+        """Delete an envelope from the archive."""
         assert self.stand.config.archive is not None
         envelope_path(self.stand.config.archive, hashlib.sha256(envelope).hexdigest()).unlink()
 
     def start(self) -> Notary:
+        """Open the Steward again."""
         self.stand.notary = opened(self.stand.config, self.stand.time)
         return self.stand.notary
 
     def restore(self, order: RestoreRequest | None = None) -> Restored:
+        """Restore the ledger from the archive; the Steward must be closed."""
         time = self.stand.time
         with contextlib.ExitStack() as stack:
             if not any(Path(str(self.stand.config.catalog.metadata)).rglob("*.json")):
-                # The receipts of a scene without tables name one that no catalog has: there is no metadata to judge.
-                bare = mock.patch("pvdm.steward.restore.restore.prepare_pointers", return_value=Pointers())
-                stack.enter_context(bare)
+                # Without tables, the receipts name a table that is not in the catalog, so pointers are not prepared.
+                without_pointers = mock.patch("pvdm.steward.restore.restore.prepare_pointers", return_value=Pointers())
+                stack.enter_context(without_pointers)
             clock = {"wall": lambda: time.wall, "monotonic": lambda: time.monotonic}
             return restore(self.stand.config, order or self.order, **clock)
 
     def publish(self, name: str, recorded: RecordedProof, *, override_id: str | None = None) -> str:
-        """What the gate does at the end: nonce, state and receipt at once."""
+        """Record a publication as the gate does: nonce, state and receipt in one transaction. Returns a snapshot id."""
         notary, attempt = self.notary, core_of(name).attempt
         epoch = notary.keys.epoch_for(None)
-        said = replace(
+        receipt = replace(
             RECEIPT,
             notary=NOTARY,
             epoch=epoch,
@@ -123,22 +127,22 @@ class Scene:
             override_id=override_id,
             published_at=notary.clock.now_micros(),
         )
-        envelope = sign_statement(said, notary.keys.signer(KeyRole.SIGNING, epoch))
+        envelope = sign_statement(receipt, notary.keys.signer(KeyRole.SIGNING, epoch))
         document = Document(StatementKind.RECEIPT, envelope.payload_sha256, envelope.to_bytes())
-        snapshot = str(said.new_snapshot_id)
+        snapshot = str(receipt.new_snapshot_id)
 
         def work(unit: Unit, places: Sequence[int]) -> None:
             if attempts.get(unit, attempt.attempt_id).state is AttemptState.VERIFYING:
                 attempts.begin_committing(unit, attempt.attempt_id, reason="PASS")
             attempts.publish(unit, attempt.attempt_id, nonce=attempt.nonce, snapshot_id=snapshot)
-            record = ReceiptRecord(document.statement_id, attempt.workload_id, said.table.uuid, snapshot)
+            record = ReceiptRecord(document.statement_id, attempt.workload_id, receipt.table.uuid, snapshot)
             receipts.put(unit, record, document.envelope, log_index=places[0])
 
         notary.recorder.record([document], work)
         return snapshot
 
     def wait_for_commit(self, name: str) -> None:
-        """The attempt is proved and waits for its turn."""
+        """Move the proved attempt to COMMITTING."""
         attempt_id = core_of(name).attempt.attempt_id
 
         def work(unit: Unit) -> None:
@@ -147,7 +151,7 @@ class Scene:
         self.notary.ledger.transact(work, at_micros=self.notary.clock.now_micros())
 
     def activate_new_epoch(self) -> None:
-        """The ceremony after a restore: a trust root that names the new keys, then activation."""
+        """After a restore: submit a trust root that names the new epoch's keys, and activate the epoch."""
         notary = self.notary
         book, root = notary.epochs.book(), notary.trust.current()
         named = root_naming(
@@ -166,7 +170,7 @@ def scene_at(folder: Path) -> Iterator[Scene]:
 
 
 def refused(call: Callable[[], object], code: str) -> PvdmError:
-    """The error, which must be this one."""
+    """The error of the call, which must have this code."""
     with pytest.raises(PvdmError) as caught:
         call()
     assert caught.value.reason == code

@@ -1,4 +1,4 @@
-"""Search for a secret in anything: raw, hex, base64 at every alignment, and as Python and JSON would escape it."""
+"""Searches bytes for a secret: raw, in hex, in base64 at every alignment, and escaped as in Python and JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SHORTEST_BYTES = 8
 
 
 def forms(secret: bytes) -> dict[str, bytes]:
-    """Every spelling of the secret that is searched for, by name."""
+    """Every form of the secret that is searched for, by name."""
     if len(secret) < _SHORTEST_BYTES:
         raise ValueError("a secret this short would be found by chance")
     found = {
@@ -25,7 +25,7 @@ def forms(secret: bytes) -> dict[str, bytes]:
         "utf-8 of latin-1": secret.decode("latin-1").encode(),
     }
     for shift in range(3):
-        # Inside a longer text the secret starts at any of three alignments; only the whole characters are its own.
+        # In a longer text the secret has one of three alignments. Characters that depend on other bytes are cut off.
         encoded = base64.b64encode(bytes(shift) + secret)
         start = 0 if shift == 0 else shift + 1
         core = encoded[start : len(encoded) - len(encoded) % 4 - 4]
@@ -35,13 +35,13 @@ def forms(secret: bytes) -> dict[str, bytes]:
 
 
 def traces(secret: bytes, haystack: bytes | str) -> list[str]:
-    """The names of the spellings under which the secret stands in the text; none is what one hopes for."""
+    """The names of the forms in which the text contains the secret."""
     text = haystack.encode("utf-8", "surrogatepass") if isinstance(haystack, str) else haystack
     return [name for name, form in forms(secret).items() if form in text]
 
 
 def traces_in_files(secret: bytes, folders: Iterable[Path]) -> list[str]:
-    """The same over every file under the folders, names of files included."""
+    """The files under the folders whose name or content contains the secret, with the names of the forms."""
     return [
         f"{path}: {name}"
         for folder in folders

@@ -1,4 +1,7 @@
-"""One life of a Steward with every secret of it known, and every place where one of them could have been left."""
+"""A Steward whose secrets are all known, calls to all of its routes, and all places where a secret could be left.
+
+A planted secret (`PLANTED`) is left in these places on purpose, to show that the search finds secrets there.
+"""
 
 from __future__ import annotations
 
@@ -62,33 +65,36 @@ START_SECONDS = 60
 
 @dataclass(slots=True)
 class Search:
-    """Secrets by name, and haystacks by the name of the place."""
+    """The secrets by name, and the bytes found at each place by the name of the place."""
 
     secrets: dict[str, bytes] = field(default_factory=dict)
     places: dict[str, bytes] = field(default_factory=dict)
     count: int = 0
 
     def secret(self, name: str, value: str | bytes) -> None:
+        """Add a secret to search for."""
         self.count += 1
         self.secrets[f"{name} {self.count}"] = value.encode() if isinstance(value, str) else value
 
     def place(self, name: str, *texts: str | bytes) -> None:
+        """Add texts to a place that is searched."""
         for text in texts:
             data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
             self.places[name] = self.places.get(name, b"") + b"\n" + data
 
     def files(self, name: str, folder: Path, *, without: tuple[Path, ...] = ()) -> None:
+        """Add all files of a folder, with their names, to a place."""
         for path in sorted(folder.rglob("*")):
             self.place(name, str(path.relative_to(folder)))
             if path.is_file() and path not in without:
                 self.place(name, path.read_bytes())
 
 
-# The Steward before it is served: real time, a sealed keystore, one of everything.
+# The Steward before it is served: with real time, a sealed keystore, and what its routes need.
 
 
-def made(folder: Path, search: Search, *, ledger_url: str | None = None) -> Stand:
-    """A new Steward under the host's own clock, whose keys and passphrase the search knows."""
+def create_steward(folder: Path, search: Search, *, ledger_url: str | None = None) -> Stand:
+    """Create a Steward on the real time, with a sealed keystore whose passphrase is added to the search."""
     folder.mkdir(parents=True)
     passphrase = folder / "passphrase"
     passphrase.touch(0o600)
@@ -107,15 +113,15 @@ def made(folder: Path, search: Search, *, ledger_url: str | None = None) -> Stan
 
 
 def note_keys(stand: Stand, search: Search) -> None:
-    """The four keys of every epoch, out of the sealed file."""
+    """Add the four keys of every epoch, read from the sealed keystore, to the search."""
     assert isinstance(stand.config.keys, FileKeys)
     for reference, key in FileKeystore.open(stand.config.keys.path, Passphrase(PASSPHRASE))._current().keys.items():
         search.secret(f"key {reference[:4]}", key.reveal())
 
 
 @dataclass(frozen=True, slots=True)
-class Things:
-    """What the callers ask for."""
+class Targets:
+    """The ids and documents that the requests name."""
 
     attempt_id: str
     proof_id: str
@@ -123,8 +129,8 @@ class Things:
     workload_id: str
 
 
-def prepared(stand: Stand, search: Search) -> Things:
-    """An attempt at work, a FAIL of a closed one, an override of it, and a worker who redeemed a handle."""
+def prepare_targets(stand: Stand, search: Search) -> Targets:
+    """Create a live attempt, a FAIL proof of an ended attempt with an override, and a handle that a worker redeemed."""
     live = stand.verifying("live")
     core = failed(stand.verifying("closed"))
     recorded = stand.record(core)
@@ -139,23 +145,24 @@ def prepared(stand: Stand, search: Search) -> Things:
     stand.notary.handles.freeze("job", context_of(live, 1))
     for key in stand.notary.handles.redeem(handle, job_id="job", worker="w-1").values():
         search.secret("worker's key", key.reveal())
-    search.place("exceptions", *refused_handles(stand, handle))
+    search.place("exceptions", *texts_of_refused_handles(stand, handle))
     override = signed_override(override_of(recorded, core, wall_micros()))
-    return Things(live.attempt.attempt_id, recorded.statement_id, override, core.attempt.workload_id)
+    return Targets(live.attempt.attempt_id, recorded.statement_id, override, core.attempt.workload_id)
 
 
-def refused_handles(stand: Stand, handle: str) -> list[str]:
+def texts_of_refused_handles(stand: Stand, handle: str) -> list[str]:
+    """The texts of the errors of handles that must be refused."""
     handles = stand.notary.handles
     return [
-        *told_by(lambda: handles.redeem(handle, job_id="another", worker="w-2")),
-        *told_by(lambda: handles.redeem(handle, job_id="job", worker="w-1")),
-        *told_by(lambda: handles.redeem(handle + "0", job_id="job", worker="w-3")),
-        *told_by(lambda: handles.issue("job", redemptions=2)),
+        *texts_of_refusal(lambda: handles.redeem(handle, job_id="another", worker="w-2")),
+        *texts_of_refusal(lambda: handles.redeem(handle, job_id="job", worker="w-1")),
+        *texts_of_refusal(lambda: handles.redeem(handle + "0", job_id="job", worker="w-3")),
+        *texts_of_refusal(lambda: handles.issue("job", redemptions=2)),
     ]
 
 
 def token_files(stand: Stand, folder: Path, search: Search) -> dict[Role, Path]:
-    """A token of every role in a file of its own, as `pvdm` writes them; their domain's name carries the plant."""
+    """Write a token of every role to its own file, as `pvdm` does. Their holders' names contain the planted secret."""
     folder.mkdir()
     found = {}
     for role in Role:
@@ -169,36 +176,37 @@ def token_files(stand: Stand, folder: Path, search: Search) -> dict[Role, Path]:
     return found
 
 
-# The callers.
+# The requests.
 
 
-def used(url: str, tokens: dict[Role, Path], things: Things, search: Search, *, nonce: str) -> None:
-    """Every route through the typed client; what it hands out is secret, what it shows of it is not."""
+def call_every_route(url: str, tokens: dict[Role, Path], targets: Targets, search: Search, *, nonce: str) -> None:
+    """Call every route with `StewardClient`. Keys and tokens that it returns are secrets; its objects are searched."""
     with contextlib.ExitStack() as stack:
         of = {role: stack.enter_context(StewardClient(url, token_file=path)) for role, path in tokens.items()}
-        shown = _read_all(of, things, search)
-        shown += _handed_out(of, things, search, nonce)
-        shown += [of[Role.OPERATOR].submit_override(things.override), of[Role.OPERATOR].overrides()]
-        shown += [of[Role.OPERATOR].create_epoch("once more"), of[Role.OPERATOR].confirm_clock("it is right")]
-        shown += [of[Role.PRODUCER].identity(), of[Role.ATTESTOR].attestations()]
-        shown += [of[Role.OPERATOR].submit_trust_root(of[Role.OPERATOR].trust_root().chain[-1])]
+        results = _read_all(of, targets, search)
+        results += _request_secrets(of, targets, search, nonce)
+        results += [of[Role.OPERATOR].submit_override(targets.override), of[Role.OPERATOR].overrides()]
+        results += [of[Role.OPERATOR].create_epoch("once more"), of[Role.OPERATOR].confirm_clock("it is right")]
+        results += [of[Role.PRODUCER].identity(), of[Role.ATTESTOR].attestations()]
+        results += [of[Role.OPERATOR].submit_trust_root(of[Role.OPERATOR].trust_root().chain[-1])]
         for number, call in ((2, of[Role.OPERATOR].retire_epoch), (2, of[Role.OPERATOR].revoke_epoch)):
-            shown += told_by(lambda: call(number, "no more"))  # noqa: B023 - called at once
-        shown += told_by(lambda: of[Role.OPERATOR].activate_epoch(77, "there is none"))
-        search.place("client objects", *(repr(each) for each in (*of.values(), *shown)))
+            results += texts_of_refusal(lambda: call(number, "no more"))  # noqa: B023 - called at once
+        results += texts_of_refusal(lambda: of[Role.OPERATOR].activate_epoch(77, "there is none"))
+        search.place("client objects", *(repr(each) for each in (*of.values(), *results)))
         search.place("client objects", *(repr(vars(client)) + repr(vars(client._wire)) for client in of.values()))
         search.place("openapi", httpx.get(f"{url}/v1/openapi.json", trust_env=False).content)
         search.place("metrics", of[Role.AUDITOR].metrics())
-        _refuse_client(of, things, search)
+        _refuse_client(of, targets, search)
 
 
-def _read_all(of: dict[Role, StewardClient], things: Things, search: Search) -> list[object]:
+def _read_all(of: dict[Role, StewardClient], targets: Targets, search: Search) -> list[object]:
     of[Role.CONSUMER].health()
     auditor = of[Role.AUDITOR]
     found: list[object] = [auditor.readiness(), auditor.identity(), auditor.info(), auditor.trust_root()]
-    found += [auditor.epochs(), auditor.events(limit=1_000), auditor.workloads(), auditor.workload(things.workload_id)]
-    found += [auditor.attempt(things.attempt_id), auditor.proofs(), auditor.proof(things.proof_id), auditor.overrides()]
-    found += [auditor.proof_envelope(things.proof_id), auditor.proof_bundle(things.proof_id), auditor.log_checkpoint()]
+    found += [auditor.epochs(), auditor.events(limit=1_000), auditor.workloads(), auditor.workload(targets.workload_id)]
+    found += [auditor.attempt(targets.attempt_id), auditor.proofs(), auditor.overrides(), auditor.log_checkpoint()]
+    proof_id = targets.proof_id
+    found += [auditor.proof(proof_id), auditor.proof_envelope(proof_id), auditor.proof_bundle(proof_id)]
     size = auditor.info().log_size
     found += [auditor.log_tile(f"0/000.p/{size}"), auditor.log_tile(f"entries/000.p/{size}"), auditor.log_proof(0)]
     found += [auditor.log_consistency(1, size), auditor.attestations()]
@@ -206,16 +214,17 @@ def _read_all(of: dict[Role, StewardClient], things: Things, search: Search) -> 
     return found
 
 
-def _handed_out(of: dict[Role, StewardClient], things: Things, search: Search, nonce: str) -> list[object]:
-    opened = of[Role.AUDITOR].open_proof(things.proof_id, "an audit")
-    asked = challenge_body(nonce)
+def _request_secrets(of: dict[Role, StewardClient], targets: Targets, search: Search, nonce: str) -> list[object]:
+    """Request keys and tokens, and add them to the search; returns the client's objects."""
+    opened = of[Role.AUDITOR].open_proof(targets.proof_id, "an audit")
+    challenge = challenge_body(nonce)
     drawn = of[Role.ATTESTOR].challenge(
         nonce=nonce,
-        catalog=asked["catalog"],
-        table_uuid=asked["table_uuid"],
-        snapshot_id=int(asked["snapshot_id"]),
-        mode=asked["mode"],
-        fingerprints={ProjectionName(name): value for name, value in asked["fingerprints"].items()},
+        catalog=challenge["catalog"],
+        table_uuid=challenge["table_uuid"],
+        snapshot_id=int(challenge["snapshot_id"]),
+        mode=challenge["mode"],
+        fingerprints={ProjectionName(name): value for name, value in challenge["fingerprints"].items()},
     )
     for name, keys in (*opened.keys.items(), *drawn.keys.items()):
         search.secret(f"released {name.value} key", keys.row_hash.reveal())
@@ -223,18 +232,18 @@ def _handed_out(of: dict[Role, StewardClient], things: Things, search: Search, n
     attested = of[Role.ATTESTOR].submit_attestation(
         signed_attestation(nonce, epoch=drawn.epoch, now=wall_micros(), attestor=ATTESTOR)
     )
-    made_token = of[Role.PRODUCER].attempt_token(things.attempt_id)
-    search.secret("attempt's token", made_token.token.text)
+    attempt_token = of[Role.PRODUCER].attempt_token(targets.attempt_id)
+    search.secret("attempt's token", attempt_token.token.text)
     secret = next(value for name, value in search.secrets.items() if name.startswith("consumer's token"))
     exchanged = of[Role.CONSUMER].exchange(of[Role.CONSUMER].identity().token_id, secret.decode())
     search.secret("exchanged token", exchanged.access_token.text)
-    with StewardClient(of[Role.PRODUCER].url, made_token.token) as bound:
-        search.place("client objects", repr(bound), repr(bound.attempt(things.attempt_id)))
-    return [opened, drawn, attested, made_token, exchanged]
+    with StewardClient(of[Role.PRODUCER].url, attempt_token.token) as bound:
+        search.place("client objects", repr(bound), repr(bound.attempt(targets.attempt_id)))
+    return [opened, drawn, attested, attempt_token, exchanged]
 
 
-def _refuse_client(of: dict[Role, StewardClient], things: Things, search: Search) -> None:
-    """Errors that the client raises, with whatever its frames hold."""
+def _refuse_client(of: dict[Role, StewardClient], targets: Targets, search: Search) -> None:
+    """Collect the texts of errors that the client raises, with the locals of their frames."""
     url, text = of[Role.CONSUMER].url, next(iter(search.secrets.values())).decode("latin-1")
     consumer, operator = of[Role.CONSUMER], of[Role.OPERATOR]
     calls: list[Callable[[], object]] = [
@@ -247,32 +256,32 @@ def _refuse_client(of: dict[Role, StewardClient], things: Things, search: Search
         lambda: StewardClient(url, text + "\n"),
         lambda: StewardClient("http://127.0.0.1:9", consumer._wire.tokens.current()[0]).identity(),  # type: ignore[union-attr]
         *(lambda form=form: operator.workload(form) for form in FORMS),
-        lambda: operator.abort_attempt(things.attempt_id, "an operator may not"),
+        lambda: operator.abort_attempt(targets.attempt_id, "an operator may not"),
     ]
     for call in calls:
-        search.place("exceptions", *told_by(call))
+        search.place("exceptions", *texts_of_refusal(call))
 
 
-def crashed(url: str, tokens: dict[Role, Path], things: Things, search: Search) -> None:
-    """Every route that has secrets in its hands, while each meets a bug; what the client makes of it is kept."""
-    nonce, asked = "33" * 16, challenge_body("33" * 16)
-    fingerprints = {ProjectionName(name): value for name, value in asked["fingerprints"].items()}
-    source = {name: asked[name] for name in ("catalog", "table_uuid", "mode")}
+def call_crashing_routes(url: str, tokens: dict[Role, Path], targets: Targets, search: Search) -> None:
+    """Call the routes that handle secrets, while each of them fails with a bug; collect the texts of the errors."""
+    nonce, challenge = "33" * 16, challenge_body("33" * 16)
+    fingerprints = {ProjectionName(name): value for name, value in challenge["fingerprints"].items()}
+    source = {name: challenge[name] for name in ("catalog", "table_uuid", "mode")}
     with contextlib.ExitStack() as stack:
         of = {role: stack.enter_context(StewardClient(url, token_file=path)) for role, path in tokens.items()}
         secret = of[Role.CONSUMER]._wire.tokens.current()[0]  # type: ignore[union-attr]
         calls: list[Callable[[], object]] = [
-            lambda: of[Role.AUDITOR].open_proof(things.proof_id, "an audit"),
-            lambda: of[Role.PRODUCER].attempt_token(things.attempt_id),
+            lambda: of[Role.AUDITOR].open_proof(targets.proof_id, "an audit"),
+            lambda: of[Role.PRODUCER].attempt_token(targets.attempt_id),
             lambda: of[Role.CONSUMER].exchange(of[Role.CONSUMER].identity().token_id, secret),
             lambda: of[Role.ATTESTOR].challenge(nonce=nonce, snapshot_id=77, fingerprints=fingerprints, **source),
         ]
         for call in calls:
-            search.place("exceptions", *told_by(call))
+            search.place("exceptions", *texts_of_refusal(call))
 
 
-def provoked(url: str, tokens: dict[Role, Path], things: Things, search: Search) -> None:
-    """Requests that are refused, by hand; a request id is the one thing of the caller's that goes into the log."""
+def send_refused_requests(url: str, tokens: dict[Role, Path], targets: Targets, search: Search) -> None:
+    """Send requests that are refused, without the client; the planted secret is in request ids, which are logged."""
     token = tokens[Role.OPERATOR].read_text().strip()
     own = {"authorization": f"Bearer {token}"}
     with httpx.Client(base_url=url, trust_env=False, timeout=20) as http:
@@ -296,16 +305,16 @@ def provoked(url: str, tokens: dict[Role, Path], things: Things, search: Search)
                 "/catalog/v1/oauth/tokens",
                 data={"grant_type": "client_credentials", "client_id": "0" * 32, "client_secret": token},
             ),
-            http.request("BREW", f"/v1/attempts/{things.attempt_id}", headers=own),
+            http.request("BREW", f"/v1/attempts/{targets.attempt_id}", headers=own),
             *(http.get(f"/v1/workloads/{form}", headers={**own, "x-request-id": form}) for form in FORMS),
         ]
     assert {answer.status_code for answer in answers} <= {400, 401, 404, 405, 415}
-    # Not by httpx, which itself logs the addresses that it is given.
-    door = http_client.HTTPConnection(httpx.URL(url).host, httpx.URL(url).port or 0, timeout=20)
+    # Not with httpx, which itself logs the URLs.
+    connection = http_client.HTTPConnection(httpx.URL(url).host, httpx.URL(url).port or 0, timeout=20)
     for query in (f"access_token={token}", f"limit={token}"):
-        door.request("GET", f"/v1/identity?{query}", headers=own)
-        search.place("error answers", door.getresponse().read())
-    door.close()
+        connection.request("GET", f"/v1/identity?{query}", headers=own)
+        search.place("error answers", connection.getresponse().read())
+    connection.close()
     search.place(
         "error answers", *(answer.content for answer in answers), *(repr(answer.headers) for answer in answers)
     )
@@ -314,32 +323,32 @@ def provoked(url: str, tokens: dict[Role, Path], things: Things, search: Search)
 # Places.
 
 
-def told_by(call: Callable[[], object]) -> list[str]:
-    """All that an error shows: its words, and every frame of ours with its locals."""
+def texts_of_refusal(call: Callable[[], object]) -> list[str]:
+    """The texts of the PvdmError that the call must raise."""
     try:
         call()
     except PvdmError as error:
-        return shown(error)
-    raise AssertionError("this was to be refused")
+        return texts_of_error(error)
+    raise AssertionError("the call was not refused")
 
 
-def shown(error: BaseException, *, without: tuple[str, ...] = ()) -> list[str]:
-    """The error, what it came from, and the locals of the frames in `pvdm`; the test's own frames know everything."""
+def texts_of_error(error: BaseException, *, without: tuple[str, ...] = ()) -> list[str]:
+    """All texts of an error and its causes, with the locals of the frames in `pvdm`, but not of the tests' frames."""
     found = [repr(error), str(error), json.dumps(error.to_json()) if isinstance(error, PvdmError) else ""]
-    judged: BaseException | None = error
-    while judged is not None:
-        stack = traceback.TracebackException.from_exception(judged, capture_locals=True).stack
+    current: BaseException | None = error
+    while current is not None:
+        stack = traceback.TracebackException.from_exception(current, capture_locals=True).stack
         found += [
             f"{frame.filename}:{frame.lineno} {frame.locals}"
             for frame in stack
             if "/src/pvdm/" in frame.filename and not frame.filename.endswith(without)
         ]
-        judged = judged.__cause__ or judged.__context__
+        current = current.__cause__ or current.__context__
     return found
 
 
 def rows(ledger: Ledger) -> Iterator[bytes]:
-    """Every value of every table as it is, and what is inside the signed envelopes."""
+    """Every value of every table of the ledger, and the payloads of signed envelopes."""
     with ledger.read() as unit:
         for table in metadata.sorted_tables:
             for row in unit.rows(select(table)):
@@ -351,7 +360,7 @@ def rows(ledger: Ledger) -> Iterator[bytes]:
 
 
 def plant(stand: Stand) -> None:
-    """Leave the planted secret in the ledger, in the archive and beside the checkpoint outside."""
+    """Leave the planted secret in the ledger, in the archive, and beside the outside checkpoint."""
 
     def note(unit: Unit) -> None:
         events.note(unit, "planted", "planted", "", dict(zip(("raw", "hex", "base64"), FORMS, strict=True)))
@@ -363,8 +372,8 @@ def plant(stand: Stand) -> None:
         (folder / "planted").write_text("\n".join(FORMS))
 
 
-def left_behind(stand: Stand, search: Search) -> None:
-    """What lies in the Steward's folder after its life, and in its ledger."""
+def collect_left_files(stand: Stand, search: Search) -> None:
+    """Collect what is in the Steward's folder and in its ledger after it has stopped."""
     assert stand.config.archive is not None
     export(LedgerLogReader(stand.notary.ledger), stand.folder / "exported")
     search.place("ledger's rows", *rows(stand.notary.ledger))
@@ -376,8 +385,8 @@ def left_behind(stand: Stand, search: Search) -> None:
 
 
 @contextlib.contextmanager
-def served_by_command(stand: Stand, search: Search) -> Iterator[str]:
-    """`pvdm steward serve` as a process of its own, talkative; its environment, words and log lines are places."""
+def serve_by_command(stand: Stand, search: Search) -> Iterator[str]:
+    """Run `pvdm steward serve` with debug output, and collect its environment, command line and log lines."""
     config = stand.folder / f"{'.'.join(FORMS)}.toml"
     config.write_text(config_text(stand.config))
     lines = stand.folder / "stderr"
@@ -396,7 +405,7 @@ def served_by_command(stand: Stand, search: Search) -> Iterator[str]:
 
 
 def config_text(config: StewardConfig) -> str:
-    """The configuration as a file."""
+    """The text of a configuration file."""
     assert isinstance(config.keys, FileKeys)
     return f"""
 notary = "{NOTARY}"
@@ -423,8 +432,8 @@ def _address(lines: Path, process: subprocess.Popen[bytes]) -> str:
     raise AssertionError(lines.read_text()[-2_000:])
 
 
-class Everything(logging.Handler):
-    """Every line of every logger, formatted with its arguments and its exception."""
+class AllLogLines(logging.Handler):
+    """Collects the lines of all loggers, formatted with their arguments and exceptions."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -435,9 +444,9 @@ class Everything(logging.Handler):
 
 
 @contextlib.contextmanager
-def listening() -> Iterator[Everything]:
-    """All loggers at DEBUG."""
-    handler, root = Everything(), logging.getLogger()
+def collect_all_logs() -> Iterator[AllLogLines]:
+    """Set all loggers to DEBUG, and collect their lines."""
+    handler, root = AllLogLines(), logging.getLogger()
     before = {logger: logger.level for logger in [root, *map(logging.getLogger, logging.root.manager.loggerDict)]}
     for logger in before:
         logger.setLevel(logging.DEBUG)
@@ -450,6 +459,6 @@ def listening() -> Iterator[Everything]:
             logger.setLevel(level)
 
 
-def reopened(stand: Stand) -> None:
-    """The same Steward, opened in this process."""
+def reopen(stand: Stand) -> None:
+    """Open the Steward again, in this process."""
     stand.notary = open_notary(stand.config)

@@ -1,4 +1,4 @@
-"""An embedded Steward with a source and targets under contracts, whose jobs run as users run them."""
+"""An embedded Steward with a source and protected targets, and `pvdm` commands that run against it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ROWS: tuple[Row, ...] = (
 
 
 def contract(target: str, *more: str, operation: str = "append", **boundary: str) -> str:
-    """A contract from `raw.orders` to the target; `more` lines stand at the top level."""
+    """A contract from `raw.orders` to the target, with `more` lines at the top level and others in `boundary`."""
     inside = "".join(f"  {key}: {value}\n" for key, value in boundary.items())
     return (
         "apiVersion: pvdm/v1\nkind: DataProduct\n"
@@ -69,7 +69,7 @@ def table_of(rows: Sequence[Row]) -> pa.Table:
 
 @dataclass(slots=True)
 class Shop:
-    """A Steward in this process, its operator's key, and who asks it."""
+    """An embedded Steward, and its operator's key. `made` are the names of the tables that `make` created."""
 
     steward: EmbeddedSteward
     folder: Path
@@ -88,11 +88,11 @@ class Shop:
         columns: Sequence[tuple[str, str]] = COLUMNS,
         **properties: str,
     ) -> None:
-        """An empty table of `id`, `day` and `town`, or of other columns."""
+        """Create an empty table of `id`, `day` and `town`, or of other columns. In properties, `_` stands for `.`."""
         *levels, last = name.split(".")
         fields = [
-            {"source-id": source, "field-id": 1000 + at, "name": named, "transform": transform}
-            for at, (source, named, transform) in enumerate(spec)
+            {"source-id": source, "field-id": 1000 + at, "name": field_name, "transform": transform}
+            for at, (source, field_name, transform) in enumerate(spec)
         ]
         schema = {
             "type": "struct",
@@ -116,47 +116,48 @@ class Shop:
         self.made.append(name)
 
     def drop(self, name: str) -> None:
-        """Take the table out of the catalog; its files stay."""
+        """Drop the table from the catalog; its files stay."""
         *levels, last = name.split(".")
         with httpx.Client(base_url=self.steward.url) as http:
             caller = Caller(http, bearer(self.steward.token_for(Role.OPERATOR).text))
             caller.done("DELETE", f"/namespaces/{levels[0]}/tables/{last}")
 
     def space(self, name: str) -> None:
+        """Create a namespace of the domain `sales`."""
         with httpx.Client(base_url=self.steward.url) as http:
             caller = Caller(http, bearer(self.steward.token_for(Role.OPERATOR).text))
             caller.done("POST", "/namespaces", json={"namespace": [name], "properties": {"pvdm.domain": "sales"}})
 
     def protect(self, text: str) -> None:
-        """Put the contract's target under it, by the command."""
+        """Protect the contract's target with the command `pvdm protect`."""
         target = next(line.split()[-1] for line in text.splitlines() if line.startswith("  target:"))
         path = self.folder / f"{target}.yaml"
         path.write_text(text, "utf-8")
         words = ["protect", target, "--contract", str(path), "--key", str(self.key), "--operator", "tom"]
-        code, told = self.command([*words, "--reason", "it goes live"], Role.OPERATOR, "*")
-        assert code == 0, told
+        code, output = self.command([*words, "--reason", "it goes live"], Role.OPERATOR, "*")
+        assert code == 0, output
 
     def command(self, words: Sequence[str], role: Role = Role.PRODUCER, domain: str = "sales") -> tuple[int, str]:
-        """A command of `pvdm` against this Steward: its exit code and what it prints."""
-        told = io.StringIO()
+        """Run a command of `pvdm` against this Steward; returns its exit code and its output."""
+        output = io.StringIO()
         token = self.steward.token_for(role, domain)
         env = {"PVDM_URL": self.steward.url, "PVDM_TOKEN": token.text}
-        with patch.dict(os.environ, env), contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
+        with patch.dict(os.environ, env), contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             code = main(list(words))
-        return code, told.getvalue()
+        return code, output.getvalue()
 
     def metrics(self) -> tuple[int, str]:
-        """What Prometheus reads of this Steward."""
+        """Status and text of the response to Prometheus."""
         token = self.steward.token_for(Role.AUDITOR)
         found = httpx.get(f"{self.steward.url}/metrics", headers=bearer(token.text), trust_env=False)
         return found.status_code, found.text
 
     def write(self, rows: Sequence[Row], table: str = "raw.orders", branch: str = "main") -> None:
-        """Rows on a branch, past any coordinator; on `main` of a table that is not protected."""
+        """Append rows to a branch without a coordinator, or to `main` of an unprotected table."""
         self.write_table(table_of(rows), table, branch)
 
     def write_table(self, rows: pa.Table, table: str, branch: str = "main") -> None:
-        """The same for rows of any columns."""
+        """Like `write`, for rows of any columns."""
         role = Role.OPERATOR if branch == "main" else Role.PRODUCER
         with self.client(role, "*") as client:
             location = TableMetadata.from_json(TableClient(client, *split_name(table)).load()).location
@@ -171,7 +172,7 @@ class Shop:
             return TableMetadata.from_json(TableClient(client, *split_name(table)).load())
 
     def seen(self, table: str) -> list[Row]:
-        """What a consumer sees: every row of `main`, by its files."""
+        """Every row of `main` that a consumer sees, read from its files."""
         metadata = self.metadata(table)
         if metadata.current_snapshot is None:
             return []
@@ -185,15 +186,15 @@ class Shop:
         return set(self.metadata(table, Role.PRODUCER).refs) - {"main"}
 
     def staged_files(self, table: str) -> list[Path]:
-        """What lies below the attempts' prefixes."""
+        """The files in the attempts' folders."""
         return sorted(path for path in self.staging_place(table).rglob("*") if path.is_file())
 
     def staging_place(self, table: str) -> Path:
-        """The folder that holds the attempts' prefixes."""
+        """The folder that contains the attempts' folders."""
         return parse_location(self.metadata(table).location).local / "pvdm"
 
     def staged_of_ended(self, workload_id: str) -> list[Path]:
-        """What lies below the prefixes of the workload's attempts that were not published."""
+        """The files in the folders of the workload's attempts that were rolled back."""
         with self.client() as client:
             attempts = client.workload(workload_id).attempts
         places = [parse_location(each.prefix).local for each in attempts if each.state is AttemptState.ROLLED_BACK]
@@ -201,19 +202,20 @@ class Shop:
 
 
 def _dotted(properties: dict[str, str]) -> dict[str, str]:
+    """Table properties from keyword arguments: `__` becomes `-`, and `_` becomes `.`."""
     return {key.replace("__", "-").replace("_", "."): text for key, text in properties.items()}
 
 
 class Disk:
-    """Reads local files, whole."""
+    """Reads local files."""
 
-    def read(self, location: str, *, most: int) -> bytes:
-        return parse_location(location).local.read_bytes()[: most + 1]
+    def read(self, location: str, *, max_bytes: int) -> bytes:
+        return parse_location(location).local.read_bytes()[: max_bytes + 1]
 
 
 @contextlib.contextmanager
 def shop_at(folder: Path) -> Iterator[Shop]:
-    """`raw.orders` with rows; the namespace `sales` is empty."""
+    """An embedded Steward in this folder, with rows in `raw.orders` and the empty namespace `sales`."""
     key = folder / "tom.pem"
     create_key_pair(key)
     tom = Person.from_file("tom", RootRole.OPERATOR, key.with_name("tom.pem.pub"))

@@ -1,4 +1,4 @@
-"""A served Steward whose producers stage by hand: nested columns, a partition, entries that say what a test wants."""
+"""A served Steward with attempts whose files, manifests and commits a test writes itself, with any contents."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tests.support.lake.scans import table_of
 from tests.support.ledger.rows import newest_verified
 from tests.support.steward.pipeline import RAW, REASON, SALES, Line, line_at
 from tests.support.stores.places import file_at, files, where
-from tests.support.verify.staged import seen as observed
+from tests.support.verify.staged import observe_file
 from tests.support.waiting import wait_for_jobs
 from tools.proof_kit import SECOND
 
@@ -83,7 +83,7 @@ def contract(target: str, *more: str) -> str:
 
 @dataclass(slots=True)
 class Goods:
-    """`raw.goods` with the rows, and targets that show one old row each."""
+    """The source `raw.goods` with the rows, and targets whose `main` has one old row each."""
 
     line: Line
     count: int = 0
@@ -102,17 +102,17 @@ class Goods:
         self.catalog.tables.create(self.line.scene.grant(), levels, {**body, **spec})
 
     def target(self, *more: str, version: int = 2) -> str:
-        """A new target under its contract."""
+        """Create a target that is protected under its contract; returns its name."""
         self.count += 1
         name = f"goods{self.count}"
         self.make(name, version=version)
         self.write(OLD, name, SALES)
-        self.line.served.stand.time.pass_by(SECOND)  # what was shown before is older than the protection
+        self.line.served.stand.time.pass_by(SECOND)  # the old row is older than the protection
         self.line.scene.protect(self.line.scene.protection(name, contract=contract(name, *more)))
         return name
 
     def write(self, rows: Sequence[Doc], name: str, levels: tuple[str, ...]) -> None:
-        """Rows on `main` of a table that is not protected."""
+        """Append rows to `main` of an unprotected table."""
         metadata, token = self.metadata(name, levels), self.line.token(Role.OPERATOR, "*")
         to = Destination(
             self.line.url,
@@ -137,14 +137,14 @@ class Goods:
         return client.next_attempt(workload_id, "all", REASON)
 
     def settled(self, client: StewardClient, attempt: AttemptView) -> AttemptView:
-        """The attempt handed in, and what became of it, with everything cleaned up."""
+        """End staging, and wait until the attempt has ended and is cleaned up; returns it."""
         client.staged(attempt.attempt_id)
         found = client.await_attempt(attempt.attempt_id, seconds=SECONDS)
         assert wait_for_jobs(self.line.notary.jobs, SECONDS)
         return found
 
     def seen(self, name: str) -> list[Doc]:
-        """What a consumer reads of the table, file by file."""
+        """All rows that a consumer reads, from the files of `main`."""
         with self.line.client(Role.CONSUMER) as client:
             metadata = TableMetadata.from_json(TableClient(client, SALES, name).load())
         assert metadata.current_snapshot is not None
@@ -154,7 +154,7 @@ class Goods:
         return sorted(found, key=lambda row: int(row["id"]))
 
     def published(self, name: str) -> DataFile:
-        """The entry of the file that was added last."""
+        """The manifest entry of the file that the last snapshot added."""
         metadata = self.metadata(name)
         head = metadata.current_snapshot
         assert head is not None
@@ -168,7 +168,7 @@ class Goods:
             return [read_unchecked(proofs.get_envelope(unit, each.proof_id), Proof).core for each in found]
 
     def codes(self, attempt: AttemptView) -> list[str]:
-        """What was found, as the ledger keeps it."""
+        """The codes of the attempt's findings in the ledger."""
         with self.line.notary.ledger.read() as unit:
             found = newest_verified(unit, attempt.attempt_id)
         return [] if found is None else [each.code for each in found.findings]
@@ -176,7 +176,7 @@ class Goods:
 
 @dataclass(slots=True)
 class Staging:
-    """One attempt's branch, written by hand with the attempt's own token."""
+    """The branch and folder of one attempt, to which a test writes with the attempt's token."""
 
     goods: Goods
     client: StewardClient
@@ -196,29 +196,32 @@ class Staging:
         return header_of(self.metadata, self.metadata.default_spec_id, ManifestContent.DATA)
 
     def file(self, rows: Sequence[Doc] = ROWS, spoil: Spoil = lambda table: table, **options: Any) -> DataFile:
-        """A Parquet file of these rows below the prefix, and the entry that tells the whole truth of it."""
+        """Write a Parquet file of these rows to the attempt's folder; returns an exact manifest entry for it.
+
+        With `spoil` the file has other rows than the entry describes.
+        """
         path = self.folder / "data" / f"{secrets.token_hex(8)}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         honest = table_of(to_model(self.metadata.current_schema), rows)
         path.write_bytes(parquet(honest, **options))
         day = (DAY - datetime.date(1970, 1, 1)).days
-        entry = observed(path.read_bytes(), self.metadata, partition=IdMap([(1000, day)])).data_file
+        entry = observe_file(path.read_bytes(), self.metadata, partition=IdMap([(1000, day)])).data_file
         assert entry is not None
         if (spoiled := spoil(honest)) is not honest:
             path.write_bytes(parquet(spoiled, **options))
         return replace(entry, file_path=where(path), file_size_in_bytes=path.stat().st_size)
 
     def commit(self, *manifests: tuple[ManifestHeader, Sequence[DataFile]], **changed: Any) -> None:
-        """One snapshot with these manifests beside what the branch has; `changed` is said otherwise in it."""
-        metadata, own = self.metadata, secrets.randbits(62) + 1
+        """Commit a snapshot with these manifests and those of the branch; `changed` replaces values of the snapshot."""
+        metadata, snapshot_id = self.metadata, secrets.randbits(62) + 1
         ref = metadata.refs[self.attempt.branch]
         head = metadata.snapshot(ref.snapshot_id)
         assert head is not None
-        listed = [self._manifest(own, at, *each) for at, each in enumerate(manifests)]
+        listed = [self._manifest(snapshot_id, at, *each) for at, each in enumerate(manifests)]
         listing = write_manifest_list(
             ListHeader(
                 format_version=metadata.format_version,
-                snapshot_id=own,
+                snapshot_id=snapshot_id,
                 parent_snapshot_id=head.snapshot_id,
                 sequence_number=metadata.next_sequence_number,
                 first_row_id=metadata.next_row_id if metadata.format_version > 2 else None,
@@ -228,19 +231,19 @@ class Staging:
         first = metadata.next_row_id or 0
         rows = {"first-row-id": first, "added-rows": (listing.next_row_id or first) - first}
         snapshot: Doc = {
-            "snapshot-id": own,
+            "snapshot-id": snapshot_id,
             "parent-snapshot-id": head.snapshot_id,
             "sequence-number": metadata.next_sequence_number,
             "timestamp-ms": max(self.goods._now_ms(), metadata.last_updated_ms),
-            "manifest-list": self._put(f"snap-{own}.avro", listing.data),
+            "manifest-list": self._put(f"snap-{snapshot_id}.avro", listing.data),
             "schema-id": metadata.current_schema_id,
             "summary": {"operation": "append"},
             **(rows if metadata.format_version > 2 else {}),
             **changed,
         }
         token = self.client.attempt_token(self.attempt.attempt_id).token
-        with self.client.with_token(token) as mine:
-            TableClient(mine, SALES, self.name).commit(
+        with self.client.with_token(token) as producer:
+            TableClient(producer, SALES, self.name).commit(
                 [{"type": "assert-ref-snapshot-id", "ref": self.attempt.branch, "snapshot-id": head.snapshot_id}],
                 [
                     {"action": "add-snapshot", "snapshot": snapshot},
@@ -248,7 +251,7 @@ class Staging:
                         "action": "set-snapshot-ref",
                         "ref-name": self.attempt.branch,
                         "type": "branch",
-                        "snapshot-id": own,
+                        "snapshot-id": snapshot_id,
                     },
                 ],
             )
@@ -256,10 +259,10 @@ class Staging:
     def add(self, *files: DataFile) -> None:
         self.commit((self.header, files))
 
-    def _manifest(self, own: int, at: int, header: ManifestHeader, files: Sequence[DataFile]) -> ManifestFile:
-        entries = [ManifestEntry(status=EntryStatus.ADDED, data_file=each, snapshot_id=own) for each in files]
+    def _manifest(self, snapshot_id: int, at: int, header: ManifestHeader, files: Sequence[DataFile]) -> ManifestFile:
+        entries = [ManifestEntry(status=EntryStatus.ADDED, data_file=each, snapshot_id=snapshot_id) for each in files]
         written = write_manifest(header, entries)
-        return written.list_entry(self._put(f"{own}-m{at}.avro", written.data), own)
+        return written.list_entry(self._put(f"{snapshot_id}-m{at}.avro", written.data), snapshot_id)
 
     def _put(self, name: str, data: bytes) -> str:
         path = self.folder / "metadata" / name
@@ -275,8 +278,9 @@ def _manifests(metadata: TableMetadata) -> Sequence[ManifestFile]:
 
 @contextlib.contextmanager
 def goods_at(folder: Path) -> Iterator[Goods]:
+    """A served Steward in this folder, with the source and no target yet."""
     with line_at(folder, rows=()) as line:
-        made = Goods(line)
-        made.make("goods", RAW)
-        made.write(ROWS, "goods", RAW)
-        yield made
+        goods = Goods(line)
+        goods.make("goods", RAW)
+        goods.write(ROWS, "goods", RAW)
+        yield goods

@@ -1,6 +1,6 @@
-"""Files where the tests' tables lie: on this machine, or all of them in buckets with PVDM_TEST_STORE=s3.
+"""Access to the files of the tests' tables: local ones, or objects in buckets with PVDM_TEST_STORE=s3.
 
-`file_at` gives a location as something with the ways of a path, so that one test runs on either kind of store.
+`file_at` gives an object that has the methods of a path for either, so that one test runs on both kinds of store.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ ON_S3 = os.environ.get("PVDM_TEST_STORE") == "s3"
 
 
 def server() -> S3Server:
-    """The worker's one server, until the process ends."""
+    """The S3 server of this test worker. It runs until the process ends."""
     return started_s3()
 
 
 def placed(local: Callable[[StewardConfig], StewardConfig]) -> Callable[[StewardConfig], StewardConfig]:
-    """The configuration as it is, or with tables, metadata and vault in a bucket of its own."""
+    """The same change of a configuration; with PVDM_TEST_STORE=s3 also tables, metadata and vault in a new bucket."""
     if not ON_S3:
         return local
     bucket = server().bucket().config()
@@ -40,7 +40,7 @@ _LOCAL = Stores()
 
 
 def stores() -> Stores:
-    """Every store that a test's files can lie in, with the rights of an administrator."""
+    """The stores that a test's files can be in, with the rights of an administrator."""
     return started_s3().stores if started_s3.cache_info().currsize else _LOCAL
 
 
@@ -49,7 +49,7 @@ def files() -> Files:
 
 
 class _Path(ObjectPath):
-    """An object with those ways of a path that tests take."""
+    """An object of a bucket, with the methods of a path that tests use."""
 
     def _at(self, *parts: str) -> _Path:
         return _Path(self.store, Location(self.place.scheme, self.place.authority, parts))
@@ -87,7 +87,7 @@ class _Path(ObjectPath):
 
 
 def file_at(location: Any) -> Path:
-    """The file or folder at a location; as a path, whichever it is."""
+    """The file or folder at a location: a path, or an object with the methods of one."""
     place = location if isinstance(location, Location) else parse_location(str(location))
     if place.scheme == "file":
         return place.local
@@ -95,13 +95,13 @@ def file_at(location: Any) -> Path:
 
 
 def where(path: Path) -> str:
-    """The location of what `file_at` gave."""
+    """The location of a result of `file_at`."""
     given: object = path
     return str(given) if isinstance(given, ObjectPath) else f"file://{path}"
 
 
 def age(path: Path, seconds: float) -> None:
-    """Let the file look as if it had been written so long ago."""
+    """Set the file's time of change to so many seconds ago."""
     given: object = path
     if not isinstance(given, ObjectPath):
         os.utime(path, (time.time() - seconds,) * 2)

@@ -1,9 +1,9 @@
-"""An S3-compatible server on a loopback port: moto's, with its IAM enforcement on, roles to vend, a bucket a scene.
+"""An S3-compatible server on a loopback port: moto's server with its IAM enforcement on, and roles for credentials.
 
-What moto enforces itself: signatures, policies of users and roles with their resources, who may assume a role, a Deny
-of a bucket's policy on an object's key, conditional writes, versions. Two things it does not do as AWS does are added:
-- it keeps a session's own policy and does not look at it; `_session_policies` holds the session to it;
-- a Deny of a bucket's policy hits everybody, whoever its principal is; `_principals` lets it hit whom it names.
+moto enforces signatures, policies of users and roles with their resources, who may assume a role, a Deny of a bucket's
+policy on an object's key, conditional writes, and versions. Two rules of AWS that moto lacks are added here:
+- a session's own policy limits the session (`_session_policies`; moto stores the policy and ignores it);
+- a Deny of a bucket's policy applies only to the principal that it names (`_principals`; moto applies it to everyone).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Bucket:
         return f"s3://{self.name}"
 
     def config(self) -> Callable[[StewardConfig], StewardConfig]:
-        """A Steward whose tables, metadata and vault lie in the bucket, and who vends credentials."""
+        """A change of a configuration: tables, metadata and vault in the bucket, and credentials are vended."""
         catalog = CatalogConfig(
             f"{self.root}/warehouse",
             parse_location(f"{self.root}/steward/catalog"),
@@ -72,7 +72,7 @@ class Bucket:
         return lambda config: replace(config, catalog=catalog, s3=self.server.steward, vending=vending)
 
     def store_file(self, path: Path) -> Path:
-        """The same for an embedded Steward: the tables of its `steward.toml`, without a credential."""
+        """Write the same for an embedded Steward: the TOML tables of its `steward.toml`, without credentials."""
         path.write_text(
             f'[catalog]\nwarehouse = "{self.root}/warehouse"\nmetadata = "{self.root}/steward/catalog"\n'
             f'[s3]\nregion = "{REGION}"\nendpoint = "{self.server.endpoint}"\npath_style = true\n'
@@ -84,7 +84,7 @@ class Bucket:
 
 @dataclass(frozen=True)
 class S3Server:
-    """The server, and who may do what: the Steward nearly all, an administrator all."""
+    """The server, and settings with credentials of two users: the Steward and an administrator."""
 
     endpoint: str
     steward: S3Settings
@@ -99,15 +99,15 @@ class S3Server:
         return Bucket(self, name)
 
     def lend_to(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The Steward's credentials where AWS's own chain looks for them.
+        """Put the Steward's credentials into the environment, where the AWS library looks for them.
 
-        The library remembers those that an earlier test had there, so the test gets a session of its own.
+        The library caches credentials of an earlier test, so the test gets a new session.
         """
         monkeypatch.setattr(s3_client, "_session", functools.cache(s3_client._session.__wrapped__))
-        own = self.steward.credentials
-        assert own is not None
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", own.access_key_id)
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", own.secret_access_key.reveal().decode())
+        credentials = self.steward.credentials
+        assert credentials is not None
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", credentials.access_key_id)
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", credentials.secret_access_key.reveal().decode())
 
     @cached_property
     def stores(self) -> Stores:
@@ -116,7 +116,7 @@ class S3Server:
 
     @property
     def store(self) -> S3Store:
-        """The store as an administrator has it."""
+        """The object store with the rights of an administrator."""
         return self.stores.object_store(parse_location("s3://any/thing"))
 
 
@@ -139,19 +139,19 @@ def _role(iam: Any, name: str, policy: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _session_policies() -> Iterator[None]:
-    """What AWS does and moto does not: a session may do at most what its own policy says."""
+    """Make moto refuse what a session's own policy does not allow, as AWS does."""
     from moto.iam.access_control import AssumedRoleAccessKey, IAMPolicy, IAMRequestBase, PermissionResult
     from moto.sts.models import sts_backends
 
     inner = IAMRequestBase.check_action_permitted
 
-    def judged(self: Any, resource: str) -> None:
+    def check_session_too(self: Any, resource: str) -> None:
         inner(self, resource)
         key = self._access_key
         if not isinstance(key, AssumedRoleAccessKey):
             return
-        held = sts_backends[key.account_id][key.partition].assumed_roles
-        for each in held:
+        sessions = sts_backends[key.account_id][key.partition].assumed_roles
+        for each in sessions:
             if each.access_key_id != key._access_key_id or not each.policy:
                 continue
             document = json.loads(each.policy)
@@ -163,7 +163,7 @@ def _session_policies() -> Iterator[None]:
             ):
                 self._raise_access_denied()
 
-    IAMRequestBase.check_action_permitted = judged  # type: ignore[method-assign]
+    IAMRequestBase.check_action_permitted = check_session_too  # type: ignore[method-assign]
     try:
         yield
     finally:
@@ -172,7 +172,7 @@ def _session_policies() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _principals() -> Iterator[None]:
-    """What AWS does and moto does not: a statement of a bucket's policy is about the principal that it names."""
+    """Make moto apply a statement of a bucket's policy only to the principal that it names, as AWS does."""
     import flask
     from moto.iam.access_control import IAMPolicy, PermissionResult
     from moto.s3.models import FakeBucket
@@ -182,10 +182,10 @@ def _principals() -> Iterator[None]:
 
     def role_of_caller() -> str | None:
         found = re.search(r"Credential=([^/]+)/", flask.request.headers.get("Authorization", ""))
-        held = sts_backends[ACCOUNT]["aws"].assumed_roles
-        return next((each.role_arn for each in held if found and each.access_key_id == found[1]), None)
+        sessions = sts_backends[ACCOUNT]["aws"].assumed_roles
+        return next((each.role_arn for each in sessions if found and each.access_key_id == found[1]), None)
 
-    def judged(self: Any, action: str, resource: str) -> Any:
+    def permission_of_principal(self: Any, action: str, resource: str) -> Any:
         if self.policy is None:
             return PermissionResult.NEUTRAL
         document = json.loads(self.policy.decode())
@@ -193,7 +193,7 @@ def _principals() -> Iterator[None]:
         named = [each for each in document["Statement"] if each["Principal"] in ("*", {"AWS": "*"}, {"AWS": own})]
         return IAMPolicy(json.dumps({**document, "Statement": named})).is_action_permitted(action, resource)
 
-    FakeBucket.get_permission = judged  # type: ignore[method-assign]
+    FakeBucket.get_permission = permission_of_principal  # type: ignore[method-assign]
     try:
         yield
     finally:
@@ -202,20 +202,20 @@ def _principals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _enforced(port: int) -> Iterator[None]:
-    """IAM at this server's port alone: moto knows one switch for all servers of a process, and others have none."""
+    """Turn IAM on for this server's port only. moto has one switch for all servers of a process."""
     import flask
     from moto import settings
     from moto.core.authorization import ActionAuthenticatorMixin
 
     inner = ActionAuthenticatorMixin._authenticate_and_authorize_action
 
-    def judged(self: Any, iam_request_cls: type, resource: str = "*") -> None:
+    def authorize_at_port(self: Any, iam_request_cls: type, resource: str = "*") -> None:
         if flask.has_request_context() and flask.request.environ.get("SERVER_PORT") == str(port):
             inner(self, iam_request_cls, resource)
 
     before = settings.INITIAL_NO_AUTH_ACTION_COUNT
     settings.INITIAL_NO_AUTH_ACTION_COUNT = 0
-    ActionAuthenticatorMixin._authenticate_and_authorize_action = judged  # type: ignore[method-assign]
+    ActionAuthenticatorMixin._authenticate_and_authorize_action = authorize_at_port  # type: ignore[method-assign]
     try:
         yield
     finally:
@@ -225,7 +225,7 @@ def _enforced(port: int) -> Iterator[None]:
 
 @functools.cache
 def started_s3() -> S3Server:
-    """The server, in a thread of this process and until its end; its IAM is on once the people and roles are made."""
+    """The server, in a thread of this process, until the process ends. IAM is on once users and roles are created."""
     require(importlib.util.find_spec("moto"), "moto is not installed (object stores are not tested)")
     from moto.server import ThreadedMotoServer
 
@@ -249,5 +249,5 @@ def started_s3() -> S3Server:
 
 @pytest.fixture(scope="session")
 def s3_server() -> S3Server:
-    """One server a worker."""
+    """The S3 server of this test worker."""
     return started_s3()

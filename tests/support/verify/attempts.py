@@ -1,4 +1,4 @@
-"""An attempt on its way to a verdict: a Steward, a source, a protected target, and files staged without a JVM."""
+"""Attempts that are verified without HTTP and Spark: a Steward, a source, a protected target, and staged files."""
 
 from __future__ import annotations
 
@@ -82,6 +82,8 @@ def contract(
 
 
 def arrow(rows: Sequence[Row]) -> pa.Table:
+    """The rows as an Arrow table with field ids."""
+
     def column(name: str, kind: Any, at: int, nullable: bool) -> Any:
         return pa.field(name, kind, nullable=nullable, metadata={"PARQUET:field_id": str(at)})
 
@@ -98,7 +100,7 @@ def arrow(rows: Sequence[Row]) -> pa.Table:
 
 
 def write(path: Path, rows: Sequence[Row]) -> DataFile:
-    """A Parquet file, and an entry that claims no more than it must."""
+    """Write a Parquet file; returns a manifest entry for it without optional values."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(arrow(rows), path)
     return DataFile(
@@ -111,7 +113,7 @@ def write(path: Path, rows: Sequence[Row]) -> DataFile:
 
 @dataclass
 class Bench:
-    """Everything that a verification goes through, on a Steward of its own."""
+    """A Steward's parts for workloads, verification and clean-up, with the source and the target that they work on."""
 
     scene: Scene
     folder: Path
@@ -130,7 +132,7 @@ class Bench:
             Queue(lambda _: None, lambda _: None, lambda _: None),
             epoch=lambda: notary.keys.epoch_for(None),
             files=self.files,
-            extracts=None if notary.spark is None else notary.spark.extraction,
+            spark_extraction=None if notary.spark is None else notary.spark.extraction,
         )
         self.disposal = Disposal(
             notary.ledger,
@@ -153,7 +155,7 @@ class Bench:
         return self.waiving.stage_override(self.scene.grant(), override_id)
 
     def verifying(self, files: Files | None = None, tools: Tools | None = None) -> Verification:
-        """The desk; with other files than the disk's for what a test puts between it and the disk."""
+        """The verification, with this access to files or these tools instead of the usual ones."""
         notary = self.scene.notary
         return Verification(
             notary.ledger,
@@ -167,7 +169,7 @@ class Bench:
         )
 
     def restart(self) -> None:
-        """Start the Steward again on the same ledger and files; it remembers nothing."""
+        """Close the Steward and open it again on the same ledger and files."""
         self.scene.stand.reopen()
         self.__post_init__()
 
@@ -189,11 +191,11 @@ class Bench:
         home: Path | None = None,
         role: Role = Role.OPERATOR,
     ) -> int:
-        """One snapshot of these files on a branch, with its metadata in `home`."""
+        """Commit a snapshot with these files to a branch, with its manifests in `home`; returns its id."""
         metadata = self.state(name, levels).metadata
         self.counter += 1
         folder = home or Path(parse_location(metadata.location).local) / "metadata"
-        made = next_snapshot(
+        snapshot = next_snapshot(
             metadata,
             SnapshotChange(tuple(added), removed, {}),
             branch=branch,
@@ -202,15 +204,15 @@ class Bench:
             place=lambda file: f"file://{folder}/{self.counter}-{file}",
             reader=self.files,
         )
-        for file in made.files:
+        for file in snapshot.files:
             path = parse_location(file.location).local
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(file.data)
-        self.commit(name, levels, list(made.updates), role)
+        self.commit(name, levels, list(snapshot.updates), role)
         return self.counter
 
     def show(self, rows: Sequence[Row], name: str) -> DataFile:
-        """Rows that the target shows before it is protected."""
+        """Append rows to the target before it is protected."""
         place = Path(parse_location(self.state().metadata.location).local)
         file = write(place / "data" / f"{name}.parquet", rows)
         self.write_snapshot("sums", SALES, "main", [file])
@@ -228,7 +230,7 @@ class Bench:
         change: Callable[[DataFile], DataFile] = lambda file: file,
         removed: frozenset[str] = frozenset(),
     ) -> list[Path]:
-        """Each part in a file of its own, in one commit to the attempt's branch."""
+        """Stage each part as one file, in one commit to the attempt's branch; returns the paths."""
         prefix = parse_location(attempt.prefix).local
         paths = [prefix / "data" / f"part-{at}.parquet" for at in range(len(parts))]
         files = [change(write(path, rows)) for path, rows in zip(paths, parts, strict=True)]
@@ -238,15 +240,17 @@ class Bench:
         return paths
 
     def staged(self, *parts: Sequence[Row], workload_id: str = "work", **more: Any) -> tuple[Attempt, list[Path]]:
-        """An attempt that staged these parts and handed them in: VERIFYING."""
+        """Open an attempt, stage these parts, and end staging: the attempt is then VERIFYING."""
         attempt = self.attempt(workload_id)
         paths = self.stage(attempt, *parts, **more) if parts else []
         return self.hand_in(attempt), paths
 
     def hand_in(self, attempt: Attempt) -> Attempt:
+        """End staging, as the producer."""
         return self.workloads.end_staging(self.scene.grant(Role.PRODUCER, "sales"), attempt.attempt_id)
 
     def now(self, attempt: Attempt) -> Attempt:
+        """The attempt as the ledger has it now."""
         with self.scene.notary.ledger.read() as unit:
             return attempts.get(unit, attempt.attempt_id)
 
@@ -266,7 +270,7 @@ class Bench:
             return disposals.find_disposal(unit, attempt.attempt_id)
 
     def verify(self, attempt: Attempt) -> ProofCore:
-        """The verdict on the attempt, which must be its only one."""
+        """Verify the attempt; returns the core of its only proof."""
         self.verification.verify(attempt.attempt_id)
         (core,) = self.cores(attempt)
         return core
@@ -278,12 +282,12 @@ class Bench:
         return [each.code for each in self.record(attempt).findings]
 
     def publish(self, attempt: Attempt) -> None:
-        """What the gate does, as far as it concerns those who come after it."""
+        """Publish the attempt's verified files as the gate does, without the gate's checks and without a receipt."""
         (core,) = self.cores(attempt)[-1:]
         state = self.state()
         record = self.record(attempt)
         self.counter += 1
-        made = next_snapshot(
+        snapshot = next_snapshot(
             state.metadata,
             SnapshotChange(read_verified(self.vault, record), frozenset(core.files.removed), {}),
             branch="main",
@@ -293,18 +297,18 @@ class Bench:
             reader=self.files,
             in_vault=True,
         )
-        for file in made.files:
+        for file in snapshot.files:
             self.vault.write(state.row.table_uuid, VaultKind.METADATA, file.name, file.data)
 
         def permit(before: TableState, after: Any, data: bytes) -> Permit:
             return Permit(before.row.table_uuid, before.row.pointer.sha256, hashlib.sha256(data).hexdigest())
 
         def settle(unit: Any, rows: Any) -> None:
-            attempts.publish(unit, attempt.attempt_id, nonce=core.attempt.nonce, snapshot_id=str(made.snapshot_id))
+            attempts.publish(unit, attempt.attempt_id, nonce=core.attempt.nonce, snapshot_id=str(snapshot.snapshot_id))
 
-        change = Change(SALES, "sums", (), list(made.updates))
+        change = Change(SALES, "sums", (), list(snapshot.updates))
         grant = self.scene.grant(Role.OPERATOR)
-        self.scene.notary.catalog.commits.commit(grant, [change], permit=permit, extra=settle)
+        self.scene.notary.catalog.commits.commit(grant, [change], permit=permit, hook=settle)
 
     def quarantined(self, attempt: Attempt) -> list[Path]:
         uuid = self.state().row.table_uuid
@@ -316,7 +320,7 @@ class Bench:
         return [parse_location(each).local for each in self.vault.finished(uuid, VaultKind.DATA, attempt.attempt_id)]
 
     def left(self, attempt: Attempt) -> list[Path]:
-        """What still lies in the attempt's folder."""
+        """The files that are still in the attempt's folder."""
         return sorted(path for path in parse_location(attempt.prefix).local.rglob("*") if not path.is_dir())
 
 
@@ -330,9 +334,9 @@ def bench_at(
     version: int = 2,
     **contracted: str,
 ) -> Iterator[Bench]:
-    """The source `raw.orders` with these files, and the target `sales.sums`, protected, which shows `shown`.
+    """A Steward with the source `raw.orders`, one file for each part of `source`, and the protected `sales.sums`.
 
-    `shown` came by as many commits, each with all these rows.
+    The target has the rows `shown`, once for each of so many commits.
     """
     with scene_at(folder) as scene:
         yield bench_on(scene, folder, source=source, shown=shown, commits=commits, version=version, **contracted)
@@ -348,9 +352,9 @@ def bench_on(
     version: int = 2,
     **contracted: str,
 ) -> Bench:
-    """The same on a Steward that is there."""
+    """Like `bench_at`, on an existing scene."""
     operator = scene.grant()
-    scene.notary.catalog.tables.drop(operator, RAW, "orders")  # one with these columns takes its place
+    scene.notary.catalog.tables.drop(operator, RAW, "orders")  # it is created again with these columns
     body = {"schema": SCHEMA, "properties": {"format-version": str(version)}}
     scene.notary.catalog.tables.create(operator, RAW, {"name": "orders", **body})
     scene.notary.catalog.tables.create(operator, SALES, {"name": "sums", **body})
@@ -365,11 +369,11 @@ def bench_on(
     return bench
 
 
-def swapped(row: Row, **changed: Any) -> Row:
+def changed_row(row: Row, **changed: Any) -> Row:
     names = ("id", "town", "amount")
     return tuple(changed.get(name, value) for name, value in zip(names, row, strict=True))  # type: ignore[return-value]
 
 
-def altered(rows: Sequence[Row], at: int, **changed: Any) -> list[Row]:
+def with_changed_row(rows: Sequence[Row], at: int, **changed: Any) -> list[Row]:
     """The rows with one of them changed."""
-    return [swapped(row, **changed) if place == at else row for place, row in enumerate(rows)]
+    return [changed_row(row, **changed) if place == at else row for place, row in enumerate(rows)]

@@ -1,4 +1,4 @@
-"""The digest of a chunk's intent alone, as the threads of a verification take it beside the staged files."""
+"""The digest of a chunk's intent (the intended rows) alone, computed as the threads of a verification do."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ def digest_intent(
     threads: int = 1,
 ) -> dict[ProjectionName, Partial]:
     intent = IntentDigest(Intent(bound, source, chunk, plan), plan, keys)
-    share(files_of_chunk(bound, source, chunk), [intent.worker(fetch) for _ in range(threads)])
+    share(files_of_chunk(bound, source, chunk), [intent.file_adder(fetch) for _ in range(threads)])
     return intent.partials()

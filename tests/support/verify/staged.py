@@ -1,4 +1,4 @@
-"""A table on disk with a base and a branch, staged without a JVM, and easy to spoil at any place."""
+"""A table on disk with a base snapshot and staged snapshots, whose files and entries a test can change."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def metadata(
     """A table of these columns without a snapshot; the last spec is the default one."""
     known = {0: list(spec)} if specs is None else specs
     ids = [each["field-id"] for listed in known.values() for each in listed]
-    made: Doc = {
+    document: Doc = {
         "format-version": version,
         "table-uuid": UUID,
         "location": location,
@@ -68,12 +68,12 @@ def metadata(
         **({"next-row-id": 0} if version > 2 else {}),
         **changes,
     }
-    return TableMetadata.from_json(made)
+    return TableMetadata.from_json(document)
 
 
 @dataclass
 class Yard:
-    """A table in a folder: what is put on the base and on the branch is listed as it is given."""
+    """A table in a folder, without a Steward. Its snapshots list files exactly as a test gives them."""
 
     folder: Path
     spec: Sequence[Doc] = ()
@@ -111,7 +111,7 @@ class Yard:
         return found
 
     def file(self, rows: Sequence[Mapping[str, Any]] = (), **changes: Any) -> DataFile:
-        """A Parquet file with these rows, or one, and an entry of it that says as little as it may."""
+        """Write a Parquet file with these rows, or with one row; returns a manifest entry without optional values."""
         path = self.place(f"{next(self._numbers)}.parquet", "data")
         pq.write_table(table_of(to_model(self.metadata.current_schema), rows or [{"id": 1}]), path)
         honest = DataFile(
@@ -126,61 +126,61 @@ class Yard:
     def manifest(
         self, entries: Iterable[ManifestEntry], header: ManifestHeader | None = None, snapshot_id: int | None = None
     ) -> ManifestFile:
-        """A manifest of the snapshot that comes next."""
-        own = len(self.snapshots) + 1 if snapshot_id is None else snapshot_id
+        """Write a manifest of the next snapshot."""
+        own_id = len(self.snapshots) + 1 if snapshot_id is None else snapshot_id
         written = write_manifest(self.header() if header is None else header, list(entries))
         path = self.place(f"m{next(self._numbers)}.avro")
         path.write_bytes(written.data)
-        return written.list_entry(f"file://{path}", own)
+        return written.list_entry(f"file://{path}", own_id)
 
     def snapshot(self, manifests: Sequence[ManifestFile], **changes: Any) -> Snapshot:
-        """The next snapshot, a child of the last one, of these manifests."""
-        own = len(self.snapshots) + 1
+        """Add the next snapshot, a child of the last one, with these manifests; `changes` replace its values."""
+        own_id = len(self.snapshots) + 1
         parent = self.snapshots[-1]["snapshot-id"] if self.snapshots else None
         header = ListHeader(
             format_version=self.version,
-            snapshot_id=own,
+            snapshot_id=own_id,
             parent_snapshot_id=parent,
-            sequence_number=own,
+            sequence_number=own_id,
             first_row_id=0 if self.version > 2 else None,
         )
         listed = write_manifest_list(header, manifests)
-        path = self.place(f"snap-{own}.avro")
+        path = self.place(f"snap-{own_id}.avro")
         path.write_bytes(listed.data)
-        made: Doc = {
-            "snapshot-id": own,
-            "sequence-number": own,
-            "timestamp-ms": NOW + own,
+        document: Doc = {
+            "snapshot-id": own_id,
+            "sequence-number": own_id,
+            "timestamp-ms": NOW + own_id,
             "summary": {"operation": "append"},
             "manifest-list": f"file://{path}",
             "schema-id": 0,
             **({} if parent is None else {"parent-snapshot-id": parent}),
             **changes,
         }
-        self.snapshots.append(made)
-        found = self.metadata.snapshot(made["snapshot-id"])
+        self.snapshots.append(document)
+        found = self.metadata.snapshot(document["snapshot-id"])
         assert found is not None
         return found
 
     def add(self, *files: DataFile, **changes: Any) -> Snapshot:
-        """The next snapshot, which adds these files."""
-        own = len(self.snapshots) + 1
-        entries = [ManifestEntry(status=EntryStatus.ADDED, data_file=each, snapshot_id=own) for each in files]
+        """Add the next snapshot, which adds these files."""
+        own_id = len(self.snapshots) + 1
+        entries = [ManifestEntry(status=EntryStatus.ADDED, data_file=each, snapshot_id=own_id) for each in files]
         return self.snapshot([self.manifest(entries)] if files else [], **changes)
 
     def remove(self, *gone: DataFile, add: Sequence[DataFile] = (), spec_id: int | None = None) -> Snapshot:
-        """The next snapshot, which removes files of the first and adds others."""
-        own = len(self.snapshots) + 1
-        numbers = {"snapshot_id": own, "sequence_number": 1, "file_sequence_number": 1}
+        """Add the next snapshot, which removes files of the first snapshot and adds others."""
+        own_id = len(self.snapshots) + 1
+        numbers = {"snapshot_id": own_id, "sequence_number": 1, "file_sequence_number": 1}
         entries = [ManifestEntry(status=EntryStatus.DELETED, data_file=each, **numbers) for each in gone]
-        new = [ManifestEntry(status=EntryStatus.ADDED, data_file=each, snapshot_id=own) for each in add]
+        new = [ManifestEntry(status=EntryStatus.ADDED, data_file=each, snapshot_id=own_id) for each in add]
         manifests = [self.manifest(entries, self.header(spec_id=spec_id))] if entries else []
         return self.snapshot([*manifests, *([self.manifest(new)] if new else [])])
 
     def rules(self, **changes: Any) -> Rules:
         base = None if len(self.snapshots) < HEAD else BASE
-        made = Rules(self.metadata, base, (self.prefix,), Operation.APPEND, (), LIMITS)
-        return replace(made, **changes)
+        rules = Rules(self.metadata, base, (self.prefix,), Operation.APPEND, (), LIMITS)
+        return replace(rules, **changes)
 
     def read(self, head: Snapshot | None, **changes: Any) -> StagedFiles:
         return read_staged(self.rules(**changes), head, Files())
@@ -205,10 +205,10 @@ def parquet(table: pa.Table, **options: Any) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def seen(
+def observe_file(
     data: bytes, table: TableMetadata, *, rewrite: Any = False, footer_published: Any = False, **claims: Any
 ) -> FileObservation:
-    """What is observed of these bytes, against claims that are few and true unless others are given."""
+    """What verification observes of a Parquet file. `claims` replace values of its manifest entry, which are true."""
     rows = 0
     if "record_count" not in claims:
         rows = pq.read_metadata(pa.BufferReader(data)).num_rows

@@ -18,8 +18,8 @@ from pvdm.model.contract import (
     Operation,
     ParameterRef,
     document,
+    map_columns,
     parse_contract,
-    resolve,
 )
 from pvdm.model.contract.types import Column, Limits
 from pvdm.model.role import Role
@@ -418,7 +418,7 @@ SOURCE = Schema(
 
 
 def test_without_a_mapping_every_column_is_taken_as_it_is() -> None:
-    assert [(each.source, each.target) for each in resolve(None, SOURCE)] == [(n, n) for n in SOURCE.names]
+    assert [(each.source, each.target) for each in map_columns(None, SOURCE)] == [(n, n) for n in SOURCE.names]
 
 
 def test_a_mapping_renames_drops_reorders_and_widens() -> None:
@@ -427,7 +427,7 @@ def test_a_mapping_renames_drops_reorders_and_widens() -> None:
         ("boundary/columns", [{"from": "m", "type": "decimal(38, 2)"}, {"from": "i", "to": "key", "type": "long"},
                               {"from": "f", "type": "double"}, {"from": "l", "type": "long"}]),
     )  # fmt: skip
-    found = [(each.source, each.target, str(each.type)) for each in resolve(contract.boundary.columns, SOURCE)]
+    found = [(each.source, each.target, str(each.type)) for each in map_columns(contract.boundary.columns, SOURCE)]
     assert found == [
         ("m", "m", "decimal(38,2)"),
         ("i", "key", "long"),
@@ -446,7 +446,7 @@ def test_a_widening_beyond_the_closed_list_is_profile_t(column: str, kind: str) 
         ("projections/identity", ["i"]), ("boundary/columns", ["i", {"from": column, "to": "x", "type": kind}])
     )
     with pytest.raises(InputError) as caught:
-        resolve(contract.boundary.columns, SOURCE)
+        map_columns(contract.boundary.columns, SOURCE)
     assert caught.value.reason == "mapping_not_lossless"
     assert "Profile T" in (caught.value.hint or "")
 
@@ -461,7 +461,7 @@ def test_a_type_that_nothing_widens_to_is_refused_in_the_contract(kind: str) -> 
 
 def test_a_mapped_column_that_the_source_does_not_have_is_refused() -> None:
     with pytest.raises(InputError) as caught:
-        resolve((Column("x", "x", None),), SOURCE)
+        map_columns((Column("x", "x", None),), SOURCE)
     assert caught.value.reason == "mapping_column_unknown"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pvdm.errors import InputError
-from pvdm.model.contract.judge import CONTRACT_SIZE_MAX_BYTES
+from pvdm.model.contract.parser import CONTRACT_SIZE_MAX_BYTES
 from pvdm.model.contract.positions import YAML_DEPTH_MAX, YAML_NODES_MAX, Position, parse_yaml
 from tests.support.for_each import for_each
 from tests.unit.contract.examples import SMALL, refused, written

@@ -33,7 +33,7 @@ def registry(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HandleR
         shutil.copy(request.getfixturevalue("migrated_file"), tmp_path / "ledger.db")
         url = f"sqlite:///{tmp_path}/ledger.db"
     else:
-        url = request.getfixturevalue("postgresql").fresh()
+        url = request.getfixturevalue("postgresql").create_database()
     with ledger_at(url) as ledger:
         yield LedgerHandles(ledger, LedgerClock(ledger))
 

@@ -11,7 +11,7 @@ from pvdm.lake.format.avro.container import AvroLimits
 from pvdm.lake.format.manifest.entry import ManifestContent
 from pvdm.lake.format.manifest.manifest_list import FieldSummary, ListHeader, ManifestFile, read_manifest_list
 from pvdm.lake.format.manifest.write import write_manifest_list
-from tests.support.lake.manifests import extra_of, listed, refused, spun, written_again
+from tests.support.lake.manifests import edit_avro, extra_of, listed, refused, write_again
 
 SUMMARY = FieldSummary(contains_null=True, contains_nan=None, lower_bound=b"\x00", upper_bound=None)
 
@@ -112,16 +112,18 @@ def with_unknown(schema: Any) -> Any:
 
 
 def test_fields_are_found_by_id_and_unknown_ones_survive() -> None:
-    data = spun(LIST, schema=with_unknown, records=lambda found: [(*raw, "kept") for raw in found], meta={"x": b"\xff"})
+    data = edit_avro(
+        LIST, schema=with_unknown, records=lambda found: [(*raw, "kept") for raw in found], meta={"x": b"\xff"}
+    )
     found = read_manifest_list(data)
-    again = read_manifest_list(written_again(found.file))
+    again = read_manifest_list(write_again(found.file))
     assert found.manifests == read_manifest_list(LIST).manifests
     assert (again.file.records, extra_of(again.file)) == (found.file.records, extra_of(found.file))
     assert again.file.records[0][-1] == "kept"
 
 
 def test_a_silent_header_leaves_the_version_to_the_table_or_the_schema() -> None:
-    data = spun(LIST, meta={"format-version": None})
+    data = edit_avro(LIST, meta={"format-version": None})
     versions = (
         read_manifest_list(data).header.format_version,
         read_manifest_list(data, format_version=3).header.format_version,
@@ -145,7 +147,7 @@ def test_a_silent_header_leaves_the_version_to_the_table_or_the_schema() -> None
 )
 def test_a_header_that_lies_is_refused_with_its_code(code: str, meta: dict[str, bytes | None]) -> None:
     with refused(code):
-        read_manifest_list(spun(LIST, meta=meta))
+        read_manifest_list(edit_avro(LIST, meta=meta))
 
 
 def test_a_list_of_a_later_format_than_its_table_is_refused() -> None:
@@ -158,7 +160,7 @@ ORDER = [500, 501, 502, 517, 515, 516, 503, 504, 505, 506, 512, 513, 514, 507, 5
 
 def with_value(field_id: int, value: Any) -> bytes:
     at = ORDER.index(field_id)
-    return spun(LIST, records=lambda found: [(*found[0][:at], value, *found[0][at + 1 :])])
+    return edit_avro(LIST, records=lambda found: [(*found[0][:at], value, *found[0][at + 1 :])])
 
 
 @pytest.mark.parametrize(
@@ -187,7 +189,7 @@ def test_a_list_without_a_required_field_is_refused(field_id: int) -> None:
         return schema
 
     with refused("manifest_list_field_missing"):
-        read_manifest_list(spun(LIST, schema=without, meta={"iceberg.schema": None}))
+        read_manifest_list(edit_avro(LIST, schema=without, meta={"iceberg.schema": None}))
 
 
 def test_null_in_a_required_field_is_refused() -> None:
@@ -196,7 +198,7 @@ def test_null_in_a_required_field_is_refused() -> None:
         return schema
 
     with refused("manifest_list_field_missing"):
-        read_manifest_list(spun(LIST, schema=optional, records=lambda found: [(found[0][0], None, *found[0][2:])]))
+        read_manifest_list(edit_avro(LIST, schema=optional, records=lambda found: [(found[0][0], None, *found[0][2:])]))
 
 
 @pytest.mark.parametrize("how", ["absent", "null"])
@@ -211,7 +213,7 @@ def test_a_summary_says_whether_there_is_null(how: str) -> None:
         return [(*raw[:13], ((None, *raw[13][0][1:]),), *raw[14:])]
 
     with refused("manifest_list_field_missing"):
-        read_manifest_list(spun(LIST, schema=spoiled, records=None if how == "absent" else null))
+        read_manifest_list(edit_avro(LIST, schema=spoiled, records=None if how == "absent" else null))
 
 
 def test_a_known_field_with_another_type_is_refused() -> None:
@@ -220,7 +222,7 @@ def test_a_known_field_with_another_type_is_refused() -> None:
         return schema
 
     with refused("manifest_field_type_mismatch"):
-        read_manifest_list(spun(LIST, schema=other, records=lambda _: []))
+        read_manifest_list(edit_avro(LIST, schema=other, records=lambda _: []))
 
 
 def test_manifests_over_the_limit_are_refused() -> None:

@@ -19,14 +19,14 @@ from tests.support.for_each import for_each
 from tests.support.lake.manifests import (
     data_file,
     delete_file,
+    edit_avro,
     entry,
     extra_of,
     header,
     kept,
     listed,
     refused,
-    spun,
-    written_again,
+    write_again,
 )
 
 MANIFEST = write_manifest(header(), [entry(), kept()]).data
@@ -67,13 +67,13 @@ def spoiled_file(field_id: int, value: Any) -> Callable[[tuple[Any, ...]], list[
 
 
 def test_fields_are_found_by_id_whatever_their_names_are() -> None:
-    assert read_manifest(spun(MANIFEST, schema=renamed)).entries == read_manifest(MANIFEST).entries
+    assert read_manifest(edit_avro(MANIFEST, schema=renamed)).entries == read_manifest(MANIFEST).entries
 
 
 def test_unknown_fields_and_header_values_survive_a_round_trip() -> None:
-    data = spun(MANIFEST, schema=with_unknown, records=unknown_values, meta={"x": b"\xff", "iceberg.schema": None})
+    data = edit_avro(MANIFEST, schema=with_unknown, records=unknown_values, meta={"x": b"\xff", "iceberg.schema": None})
     found = read_manifest(data)
-    again = read_manifest(written_again(found.file))
+    again = read_manifest(write_again(found.file))
     assert again.file.records == found.file.records
     assert (again.file.schema_text, extra_of(again.file)) == (found.file.schema_text, extra_of(found.file))
     assert again.file.records[0][-1] == "kept"
@@ -94,29 +94,30 @@ def test_a_day_may_be_stored_as_an_int() -> None:
         file_fields(schema)[3]["type"]["fields"][0]["type"] = ["null", "int"]
         return schema
 
-    assert read_manifest(spun(MANIFEST, schema=plain)).entries == read_manifest(MANIFEST).entries
+    assert read_manifest(edit_avro(MANIFEST, schema=plain)).entries == read_manifest(MANIFEST).entries
 
 
 def test_an_unknown_transform_is_read_with_the_type_that_the_file_tells() -> None:
     spec = b'[{"name":"day","transform":"fiscal[4]","source-id":2,"field-id":1000}]'
-    found = read_manifest(spun(MANIFEST, meta={"partition-spec": spec}))
+    found = read_manifest(edit_avro(MANIFEST, meta={"partition-spec": spec}))
     assert str(found.partition_types[1000]) == "date"
 
 
 def test_the_header_may_be_silent_where_the_table_tells() -> None:
     keys = ("schema", "schema-id", "partition-spec", "partition-spec-id", "format-version", "content")
-    found = read_manifest(spun(MANIFEST, meta=dict.fromkeys(keys)), defaults=header())
+    found = read_manifest(edit_avro(MANIFEST, meta=dict.fromkeys(keys)), defaults=header())
     assert found.entries == read_manifest(MANIFEST).entries
 
 
 @pytest.mark.parametrize("key", ["schema", "partition-spec", "partition-spec-id", "content"])
 def test_a_silent_header_is_refused_where_nobody_else_tells(key: str) -> None:
     with refused("manifest_header_missing"):
-        read_manifest(spun(MANIFEST, meta={key: None}))
+        read_manifest(edit_avro(MANIFEST, meta={key: None}))
 
 
 def test_format_1_may_leave_its_spec_id_out() -> None:
-    data = spun(write_manifest(header(1), [entry()]).data, meta={"partition-spec-id": None, "format-version": None})
+    written = write_manifest(header(1), [entry()]).data
+    data = edit_avro(written, meta={"partition-spec-id": None, "format-version": None})
     found = read_manifest(data).header
     assert (found.format_version, found.spec.spec_id, found.content) == (1, 0, ManifestContent.DATA)
 
@@ -152,7 +153,7 @@ AS_TEXT = b'{"type":"struct","fields":[{"id":2,"name":"d","required":false,"type
 )
 def test_a_header_that_lies_is_refused_with_its_code(code: str, meta: dict[str, bytes | None]) -> None:
     with refused(code):
-        read_manifest(spun(MANIFEST, meta=meta))
+        read_manifest(edit_avro(MANIFEST, meta=meta))
 
 
 @pytest.mark.parametrize(
@@ -173,7 +174,7 @@ def test_a_header_that_lies_is_refused_with_its_code(code: str, meta: dict[str, 
 )
 def test_an_entry_that_lies_is_refused_with_its_code(code: str, field_id: int, value: Any) -> None:
     with refused(code):
-        read_manifest(spun(MANIFEST, records=spoiled_file(field_id, value)))
+        read_manifest(edit_avro(MANIFEST, records=spoiled_file(field_id, value)))
 
 
 @pytest.mark.parametrize(
@@ -186,17 +187,17 @@ def test_an_entry_that_lies_is_refused_with_its_code(code: str, field_id: int, v
 )
 def test_an_entrys_own_numbers_are_checked(code: str, at: int, value: int) -> None:
     with refused(code):
-        read_manifest(spun(MANIFEST, records=lambda records: [(*records[0][:at], value, *records[0][at + 1 :])]))
+        read_manifest(edit_avro(MANIFEST, records=lambda records: [(*records[0][:at], value, *records[0][at + 1 :])]))
 
 
 def test_an_equality_delete_file_names_its_fields() -> None:
     with refused("manifest_equality_ids_missing"):
-        read_manifest(spun(DELETES, records=spoiled_file(134, int(FileContent.EQUALITY_DELETES))))
+        read_manifest(edit_avro(DELETES, records=spoiled_file(134, int(FileContent.EQUALITY_DELETES))))
 
 
 def test_a_deletion_vector_says_where_it_is() -> None:
     with refused("manifest_deletion_vector_incomplete"):
-        read_manifest(spun(DELETES, records=spoiled_file(101, "PUFFIN")))
+        read_manifest(edit_avro(DELETES, records=spoiled_file(101, "PUFFIN")))
 
 
 def test_a_content_offset_has_a_size() -> None:
@@ -214,7 +215,7 @@ def test_a_data_file_without_a_required_field_is_refused(field_id: int) -> None:
         return schema
 
     with refused("manifest_field_missing"):
-        read_manifest(spun(MANIFEST, schema=without))
+        read_manifest(edit_avro(MANIFEST, schema=without))
 
 
 @pytest.mark.parametrize("field_id", [0, 2])
@@ -226,7 +227,7 @@ def test_an_entry_without_status_or_file_is_refused(field_id: int) -> None:
         return schema
 
     with refused("manifest_field_missing"):
-        read_manifest(spun(MANIFEST, schema=without, meta={"iceberg.schema": None}))
+        read_manifest(edit_avro(MANIFEST, schema=without, meta={"iceberg.schema": None}))
 
 
 def test_null_in_a_required_field_is_refused() -> None:
@@ -235,7 +236,7 @@ def test_null_in_a_required_field_is_refused() -> None:
         return schema
 
     with refused("manifest_field_missing"):
-        read_manifest(spun(MANIFEST, schema=optional, records=spoiled_file(103, None)))
+        read_manifest(edit_avro(MANIFEST, schema=optional, records=spoiled_file(103, None)))
 
 
 def test_a_partition_tuple_that_is_null_is_refused() -> None:
@@ -244,7 +245,7 @@ def test_a_partition_tuple_that_is_null_is_refused() -> None:
         return schema
 
     with refused("manifest_field_missing"):
-        read_manifest(spun(MANIFEST, schema=optional, records=spoiled_file(102, None)))
+        read_manifest(edit_avro(MANIFEST, schema=optional, records=spoiled_file(102, None)))
 
 
 def test_a_partition_value_that_is_a_list_is_refused() -> None:
@@ -254,7 +255,7 @@ def test_a_partition_value_that_is_a_list_is_refused() -> None:
 
     spec = b'[{"name":"day","transform":"fiscal[4]","source-id":2,"field-id":1000}]'
     with refused("partition_type_mismatch"):
-        read_manifest(spun(MANIFEST, schema=nested, records=lambda _: [], meta={"partition-spec": spec}))
+        read_manifest(edit_avro(MANIFEST, schema=nested, records=lambda _: [], meta={"partition-spec": spec}))
 
 
 def test_a_partition_tuple_that_is_missing_is_refused() -> None:
@@ -263,7 +264,7 @@ def test_a_partition_tuple_that_is_missing_is_refused() -> None:
         return schema
 
     with refused("manifest_field_missing"):
-        read_manifest(spun(MANIFEST, schema=without))
+        read_manifest(edit_avro(MANIFEST, schema=without))
 
 
 @pytest.mark.parametrize(
@@ -283,7 +284,7 @@ def test_a_known_field_with_another_type_is_refused(field_id: int, kind: Any) ->
         return schema
 
     with refused("manifest_field_type_mismatch"):
-        read_manifest(spun(MANIFEST, schema=other, records=lambda _: []))
+        read_manifest(edit_avro(MANIFEST, schema=other, records=lambda _: []))
 
 
 def test_entries_over_the_limit_are_refused() -> None:
@@ -313,7 +314,7 @@ def test_entries_of_format_1_have_sequence_number_zero() -> None:
 @pytest.mark.parametrize("missing", ["sequence_number", "file_sequence_number"])
 def test_an_existing_entry_without_its_numbers_is_refused(missing: str) -> None:
     at = {"sequence_number": 2, "file_sequence_number": 3}[missing]
-    data = spun(
+    data = edit_avro(
         write_manifest(header(), [kept()]).data,
         records=lambda records: [(*records[0][:at], None, *records[0][at + 1 :])],
     )

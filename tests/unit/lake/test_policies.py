@@ -10,7 +10,7 @@ from pvdm.errors import InputError, UnavailableError
 from pvdm.lake.paths import parse_location
 from pvdm.lake.stores.roles import (
     BUCKET_POLICY_MAX_BYTES,
-    DENIED,
+    DENIED_ACTIONS,
     SEAL_STEP_SECONDS,
     Role,
     VendingSettings,
@@ -94,15 +94,16 @@ def test_a_policy_that_no_session_takes_is_refused() -> None:
 def test_a_seal_denies_every_way_to_change_a_file_below_the_prefix_and_nothing_beside_it() -> None:
     policy = policy_with_seal(None, ROLE, PREFIX, until=NOW + 60, now=NOW)
     inside, beside = "lake/warehouse/sales/orders/pvdm/aa/data/x", "lake/warehouse/sales/orders/pvdm/aab/data/x"
-    assert all(denies(policy, action, inside) for action in DENIED)
-    assert not any(denies(policy, action, beside) for action in DENIED)
+    assert all(denies(policy, action, inside) for action in DENIED_ACTIONS)
+    assert not any(denies(policy, action, beside) for action in DENIED_ACTIONS)
     assert not denies(policy, "s3:GetObject", inside)
     assert json.loads(policy)["Statement"][0]["Principal"] == {"AWS": ROLE.arn}
 
 
 def test_completing_an_upload_in_parts_is_putting_an_object() -> None:
     """AWS asks for s3:PutObject when an upload is completed."""
-    assert {"s3:PutObject", "s3:AbortMultipartUpload", "s3:DeleteObject", "s3:DeleteObjectVersion"} <= set(DENIED)
+    actions = {"s3:PutObject", "s3:AbortMultipartUpload", "s3:DeleteObject", "s3:DeleteObjectVersion"}
+    assert actions <= set(DENIED_ACTIONS)
 
 
 def test_statements_of_others_are_kept_as_they_are() -> None:

@@ -96,9 +96,9 @@ class Asked:
     def __init__(self) -> None:
         self.most: list[int] = []
 
-    def read(self, location: str, *, most: int) -> bytes:
-        self.most.append(most)
-        return Files().read(location, most=most)
+    def read(self, location: str, *, max_bytes: int) -> bytes:
+        self.most.append(max_bytes)
+        return Files().read(location, max_bytes=max_bytes)
 
 
 def test_a_manifest_is_read_no_further_than_one_may_be_long(tmp_path: Path) -> None:

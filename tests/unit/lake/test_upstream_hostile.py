@@ -268,5 +268,5 @@ def test_no_redirect_is_followed_with_a_credential_or_a_commit() -> None:
 def test_an_answer_is_read_as_far_as_it_may_be_long() -> None:
     with hostile() as there, requests.Session() as session:
         there.config = {"long": "x" * 8_000_000}
-        limit_session(session, seconds=5, most=1_000_000, breaker=circuit_breaker.CircuitBreaker())
+        limit_session(session, seconds=5, max_bytes=1_000_000, breaker=circuit_breaker.CircuitBreaker())
         assert 1_000_000 < len(session.get(f"{there.url}/v1/config").content) < 4_000_000

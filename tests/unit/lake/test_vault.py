@@ -33,7 +33,7 @@ def test_a_file_lies_in_the_folder_of_its_table_and_kind(vault: Vault, tmp_path:
         == vault.location(UUID, VaultKind.METADATA, "m.avro")
         == f"file://{tmp_path}/vault/{UUID}/metadata/m.avro"
     )
-    assert vault.read(location, sha256=sha(b"data"), most=10) == b"data"
+    assert vault.read(location, sha256=sha(b"data"), max_bytes=10) == b"data"
     assert parse_location(location).is_under(vault.root)
 
 
@@ -69,13 +69,13 @@ def test_bytes_that_were_changed_on_disk_are_not_given_out(vault: Vault) -> None
     location = vault.write(UUID, VaultKind.METADATA, "m.avro", b"data")
     parse_location(location).local.write_bytes(b"date")
     with pytest.raises(VerificationError) as caught:
-        vault.read(location, sha256=sha(b"data"), most=10)
+        vault.read(location, sha256=sha(b"data"), max_bytes=10)
     assert caught.value.reason == "vault_file_changed"
 
 
 def test_a_file_that_is_gone_is_told(vault: Vault) -> None:
     with pytest.raises(VerificationError) as caught:
-        vault.read(vault.location(UUID, VaultKind.METADATA, "m.avro"), sha256=sha(b""), most=10)
+        vault.read(vault.location(UUID, VaultKind.METADATA, "m.avro"), sha256=sha(b""), max_bytes=10)
     assert caught.value.reason == "vault_file_missing"
 
 
@@ -83,7 +83,7 @@ def test_what_lies_elsewhere_is_neither_read_nor_removed(vault: Vault, tmp_path:
     outside = tmp_path / "file"
     outside.write_bytes(b"data")
     for act in (
-        lambda: vault.read(f"file://{outside}", sha256=sha(b"data"), most=10),
+        lambda: vault.read(f"file://{outside}", sha256=sha(b"data"), max_bytes=10),
         lambda: vault.remove(str(outside)),
     ):
         with pytest.raises(VerificationError) as caught:
@@ -99,7 +99,7 @@ def test_a_link_in_the_vault_is_not_followed(vault: Vault, tmp_path: Path) -> No
     path.unlink()
     path.symlink_to(tmp_path / "outside")
     with pytest.raises(VerificationError):
-        vault.read(location, sha256=sha(b"data"), most=10)
+        vault.read(location, sha256=sha(b"data"), max_bytes=10)
     with pytest.raises(VerificationError):
         vault.remove(location)
 

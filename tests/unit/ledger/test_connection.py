@@ -14,7 +14,7 @@ from pvdm.ledger.catalog import namespaces
 from pvdm.ledger.schema.work import NoncePurpose
 from pvdm.ledger.work import nonces
 from tests.support import fault
-from tests.support.ledger.databases import NOW, Postgresql, in_memory, ledger_at, server
+from tests.support.ledger.databases import NOW, Postgresql, ledger_at, memory_file_system, running_postgresql
 from tests.support.ledger.rows import hex32
 
 ASKED = bindparam("asked", type_=Integer)
@@ -24,7 +24,7 @@ PROCESS = select(func.pg_backend_pid().label("process"), ASKED.label("asked"))
 
 @pytest.fixture
 def ledger(postgresql: Postgresql) -> Iterator[Ledger]:
-    with ledger_at(postgresql.fresh()) as made:
+    with ledger_at(postgresql.create_database()) as made:
         yield made
 
 
@@ -209,7 +209,7 @@ def _plain(ledger: Ledger) -> str:
 
 
 def test_after_the_server_was_killed_and_came_back_everything_answered_is_there_and_nothing_else() -> None:
-    with server(parent=in_memory()) as own, ledger_at(own.fresh()) as ledger:
+    with running_postgresql(parent=memory_file_system()) as own, ledger_at(own.create_database()) as ledger:
         assert ledger.transact(reserve, at_micros=NOW)
         with ledger.write(at_micros=NOW) as unit:
             reserve(unit, 2)

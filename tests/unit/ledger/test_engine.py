@@ -20,7 +20,7 @@ from pvdm.ledger.engine import CONNECTIONS_MAX, Timeouts
 from pvdm.ledger.schema.work import NoncePurpose
 from pvdm.ledger.work import nonces
 from tests.support import fault
-from tests.support.ledger.databases import NOW, Postgresql, ledger_at, server
+from tests.support.ledger.databases import NOW, Postgresql, ledger_at, running_postgresql
 from tests.support.ledger.rows import hex32
 
 QUICK = Timeouts(connect_seconds=2, busy_seconds=1, statement_seconds=2)
@@ -109,7 +109,7 @@ def backend(ledger: Ledger) -> int:
 
 
 def test_a_ledger_with_new_connections_uses_unused_ones(postgresql: Postgresql) -> None:
-    with ledger_at(postgresql.fresh()) as ledger:
+    with ledger_at(postgresql.create_database()) as ledger:
         seen = [backend(ledger), backend(ledger)]
         assert len(set(seen)) == 1
         for _ in range(2):
@@ -122,7 +122,9 @@ def test_a_ledger_with_new_connections_uses_unused_ones(postgresql: Postgresql) 
 def test_a_named_lock_excludes_the_same_name_only(
     database: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    url = f"sqlite:///{tmp_path}/ledger.db" if database == "sqlite" else request.getfixturevalue("postgresql").fresh()
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    if database == "postgresql":
+        url = request.getfixturevalue("postgresql").create_database()
     with ledger_at(url) as ledger, ledger_at(url) as other, ThreadPoolExecutor(1) as pool:
         seen: list[str] = []
 
@@ -142,15 +144,16 @@ def test_a_named_lock_excludes_the_same_name_only(
 
 
 def test_a_server_that_does_not_sync_is_refused() -> None:
-    with server("fsync=off") as made, pytest.raises(UnavailableError) as caught:
+    with running_postgresql("fsync=off") as made, pytest.raises(UnavailableError) as caught:
         open_ledger(made.url())
     assert caught.value.reason == "ledger_not_durable"
 
 
-def test_a_database_of_another_encoding_is_refused(postgresql: Postgresql) -> None:
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_database_of_another_encoding_is_refused(postgresql: Postgresql, encoding: str) -> None:
     with pytest.raises(UnavailableError) as caught:
-        open_ledger(postgresql.fresh("template0 ENCODING 'SQL_ASCII'"))
-    assert (caught.value.reason, caught.value.got) == ("ledger_encoding_wrong", "SQL_ASCII")
+        open_ledger(postgresql.create_database(f"template0 ENCODING '{encoding}'"))
+    assert (caught.value.reason, caught.value.got) == ("ledger_encoding_wrong", encoding)
 
 
 def test_a_server_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
@@ -160,7 +163,7 @@ def test_a_server_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
 
 
 def test_a_password_is_not_shown(postgresql: Postgresql) -> None:
-    with ledger_at(postgresql.fresh().replace("pvdm@", "pvdm:geheim@")) as ledger:
+    with ledger_at(postgresql.create_database().replace("pvdm@", "pvdm:geheim@")) as ledger:
         assert "geheim" not in repr(ledger)
 
 
@@ -189,7 +192,7 @@ def test_a_commit_held_up_by_a_reader_is_busy_and_nothing_happened(tmp_path: Pat
 
 
 def test_a_lock_that_does_not_come_free_is_busy(postgresql: Postgresql) -> None:
-    with ledger_at(postgresql.fresh(), timeouts=QUICK) as ledger, psycopg.connect(_plain(ledger)) as other:
+    with ledger_at(postgresql.create_database(), timeouts=QUICK) as ledger, psycopg.connect(_plain(ledger)) as other:
         other.execute("LOCK TABLE nonces")
         with pytest.raises(UnavailableError) as caught, ledger.write(at_micros=NOW) as unit:
             reserve(unit)
@@ -197,7 +200,7 @@ def test_a_lock_that_does_not_come_free_is_busy(postgresql: Postgresql) -> None:
 
 
 def test_a_connection_lost_in_the_middle_is_unavailable(postgresql: Postgresql) -> None:
-    with ledger_at(postgresql.fresh()) as ledger:
+    with ledger_at(postgresql.create_database()) as ledger:
         with ledger.write(at_micros=NOW) as unit:
             _end_connection(postgresql, unit.execute(text("SELECT pg_backend_pid()")).scalar_one())
             with pytest.raises(UnavailableError) as caught:
@@ -208,7 +211,7 @@ def test_a_connection_lost_in_the_middle_is_unavailable(postgresql: Postgresql) 
 
 
 def test_a_connection_lost_during_commit_leaves_the_state_unknown(postgresql: Postgresql) -> None:
-    with ledger_at(postgresql.fresh()) as ledger:
+    with ledger_at(postgresql.create_database()) as ledger:
         with ledger.write(at_micros=NOW) as unit:
             reserve(unit)
             process = unit.execute(text("SELECT pg_backend_pid()")).scalar_one()
@@ -222,7 +225,7 @@ def test_a_connection_lost_during_commit_leaves_the_state_unknown(postgresql: Po
 
 def test_a_commit_that_is_not_answered_is_not_tried_again(postgresql: Postgresql) -> None:
     runs = []
-    with ledger_at(postgresql.fresh()) as ledger:
+    with ledger_at(postgresql.create_database()) as ledger:
 
         def work(unit: Unit) -> None:
             runs.append(unit)
@@ -313,4 +316,4 @@ def test_what_a_rule_of_the_database_refuses_is_not_allowed() -> None:
     cause.sqlstate = "PV001"
     found = translate(DBAPIError("UPDATE", {}, cause), Phase.WORK)
     assert isinstance(found, NotAllowedError)
-    assert found.message == "a rule of the ledger refuses it: rows of events never change"
+    assert found.message == "a rule of the ledger refuses the change: rows of events never change"

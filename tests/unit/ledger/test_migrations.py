@@ -49,7 +49,7 @@ def test_the_files_make_on_sqlite_what_the_code_describes(tmp_path: Path) -> Non
 
 
 def test_the_files_make_on_postgresql_what_the_code_describes(postgresql: Postgresql) -> None:
-    migrated, described = postgresql.fresh("template0"), postgresql.fresh("template0")
+    migrated, described = postgresql.create_database("template0"), postgresql.create_database("template0")
     ledger = open_ledger(migrated)
     migrate(ledger, at_micros=NOW)
     ledger.close()

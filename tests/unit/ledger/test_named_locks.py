@@ -32,7 +32,7 @@ with open_ledger(sys.argv[1]).try_lock(sys.argv[2]) as held:
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/ledger.db"
-    fresh: str = request.getfixturevalue("postgresql").fresh()
+    fresh: str = request.getfixturevalue("postgresql").create_database()
     return fresh
 
 
@@ -99,14 +99,14 @@ def end_connections(url: str) -> None:
 
 
 def test_a_lock_that_is_lost_while_the_holder_works_is_reported(postgresql: Postgresql) -> None:
-    url = postgresql.fresh()
+    url = postgresql.create_database()
     with ledger_at(url) as ledger, pytest.raises(UnavailableError) as caught, ledger.hold_lock("policy"):
         end_connections(url)
     assert caught.value.reason == "ledger_unreachable"
 
 
 def test_a_lost_try_lock_does_not_undo_what_its_holder_did(postgresql: Postgresql) -> None:
-    url = postgresql.fresh()
+    url = postgresql.create_database()
     with ledger_at(url) as ledger, ledger.try_lock("work") as held:
         end_connections(url)
     assert held

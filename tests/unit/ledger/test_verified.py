@@ -16,20 +16,20 @@ from pvdm.ledger.work.disposals import DisposalRecord
 from pvdm.ledger.work.verified import FINDINGS_KEPT_MAX, StoredFinding, VerifiedRecord
 from pvdm.model.statements.verdict import Outcome
 from pvdm.model.states import AttemptState
-from tests.support.ledger.rows import hex64, in_state, logged, newest_verified, nonce_of, opened
+from tests.support.ledger.rows import append_entry, attempt_in_state, hex64, newest_verified, nonce_of, open_workload
 
 FOUND = StoredFinding("metadata", "record_count_lies", "it lies", "100", "99", "file:///a")
 
 
 def record(unit: Unit) -> VerifiedRecord:
-    opened(unit)
-    attempt = in_state(unit, AttemptState.VERIFYING)
+    open_workload(unit)
+    attempt = attempt_in_state(unit, AttemptState.VERIFYING)
     return VerifiedRecord(nonce_of(1, 1), attempt.attempt_id, hex64("core"), "file:///m", hex64("m"), 2, 100)
 
 
 def prove(unit: Unit, said: VerifiedRecord) -> None:
     proof = ProofRecord(hex64("proof"), said.attempt_id, said.nonce, Outcome.PASS, "one", 1)
-    proofs.put(unit, proof, b"envelope", log_index=logged(unit))
+    proofs.put(unit, proof, b"envelope", log_index=append_entry(unit))
 
 
 def test_a_verified_record_is_read_back(scratch: Unit) -> None:
@@ -92,8 +92,8 @@ def test_a_manifest_without_its_hash_cannot_be_stored(scratch: Unit) -> None:
 
 
 def test_an_ended_attempt_waits_until_it_is_cleaned_up(scratch: Unit) -> None:
-    opened(scratch)
-    attempt = in_state(scratch, AttemptState.ROLLED_BACK)
+    open_workload(scratch)
+    attempt = attempt_in_state(scratch, AttemptState.ROLLED_BACK)
     assert [each.attempt_id for each in disposals.list_undisposed(scratch)] == [attempt.attempt_id]
     done = DisposalRecord(attempt.attempt_id, DisposalOutcome.DELETED, 3, 1, "note")
     assert disposals.put_disposal(scratch, done) == done
@@ -102,14 +102,14 @@ def test_an_ended_attempt_waits_until_it_is_cleaned_up(scratch: Unit) -> None:
 
 
 def test_a_live_attempt_waits_for_no_cleaning(scratch: Unit) -> None:
-    opened(scratch)
-    in_state(scratch, AttemptState.VERIFYING)
+    open_workload(scratch)
+    attempt_in_state(scratch, AttemptState.VERIFYING)
     assert disposals.list_undisposed(scratch) == []
 
 
 def test_an_attempt_that_staged_nothing_is_verified_without_a_snapshot(scratch: Unit) -> None:
-    opened(scratch)
-    attempt = in_state(scratch, AttemptState.STAGING)
+    open_workload(scratch)
+    attempt = attempt_in_state(scratch, AttemptState.STAGING)
     moved = attempts.begin_verifying(
         scratch, attempt.attempt_id, nonce=nonce_of(1, 1), staged_snapshot_id=None, reason="staged"
     )

@@ -65,7 +65,7 @@ def test_a_file_that_a_bundle_lacks_is_found(data: bytes) -> None:
 def test_a_file_that_is_larger_than_its_list_says_is_not_given(data: bytes) -> None:
     bundle = parse_audit_bundle(data)
     with pytest.raises(VerificationError) as caught:
-        bundle.read(0, next(iter(bundle.files)), most=1)
+        bundle.read(0, next(iter(bundle.files)), max_bytes=1)
     assert caught.value.reason == "audit_file_too_large"
 
 

@@ -29,13 +29,13 @@ class Desk:
         self.asked.append("settled")
         return self.settled
 
-    def settled_among(self, attempt_ids: Sequence[str]) -> list[str]:
+    def list_settled(self, attempt_ids: Sequence[str]) -> list[str]:
         self.looks.append(list(attempt_ids))
         if self.broken:
             raise UnavailableError("ledger_busy", "busy")
         return list(attempt_ids) if self.settled else []
 
-    def attempt(self, _: object, attempt_id: str) -> Any:
+    def get_attempt(self, _: object, attempt_id: str) -> Any:
         self.asked.append("view")
         return attempt_id
 

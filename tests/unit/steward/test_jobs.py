@@ -44,7 +44,7 @@ def started(desk: JobTasks, **options: float) -> Iterator[Jobs]:
 
 
 def only(jobs: Jobs) -> JobStatus:
-    (found,) = jobs.listed()
+    (found,) = jobs.list_jobs()
     return found
 
 
@@ -54,7 +54,7 @@ def test_what_passes_is_published_and_then_forgotten(desk: JobTasks) -> None:
     with started(desk) as jobs:
         queue_verification(jobs, one)
         assert wait_for_jobs(jobs, SECONDS)
-        assert (desk.attempt(one).state, jobs.listed()) == (AttemptState.COMMITTED, [])
+        assert (desk.attempt(one).state, jobs.list_jobs()) == (AttemptState.COMMITTED, [])
     assert desk.calls("publish") == [(one,)]
     assert one in desk.told
 
@@ -178,7 +178,7 @@ def test_what_fails_is_not_published(desk: JobTasks) -> None:
     with started(desk) as jobs:
         queue_verification(jobs, one)
         assert wait_for_jobs(jobs, SECONDS)
-        assert (desk.calls("publish"), jobs.listed()) == ([], [])
+        assert (desk.calls("publish"), jobs.list_jobs()) == ([], [])
 
 
 def test_a_workload_is_published_when_every_chunk_of_it_is_proved(desk: JobTasks) -> None:
@@ -327,7 +327,7 @@ def test_a_ledger_that_cannot_be_read_after_a_step_leaves_no_failed_job(
     with started(desk, retry_seconds=0.01) as jobs:
         assert eventually(lambda: desk.attempt(one).state is AttemptState.COMMITTED and not away.is_set())
         assert wait_for_jobs(jobs, SECONDS)
-        assert [job for job in jobs.listed() if job.state is JobState.FAILED] == []
+        assert [job for job in jobs.list_jobs() if job.state is JobState.FAILED] == []
 
 
 def test_a_start_that_cannot_settle_takes_up_what_was_interrupted_all_the_same(desk: JobTasks) -> None:
@@ -375,7 +375,7 @@ def test_what_trying_again_does_not_cure_is_seen_and_not_tried_again(desk: JobTa
         desk.verify = desk.failed
         queue_verification(jobs, one)
         assert wait_for_jobs(jobs, SECONDS)
-        assert jobs.listed() == []
+        assert jobs.list_jobs() == []
 
 
 def test_a_refusal_that_moved_the_attempt_ends_the_job(desk: JobTasks) -> None:
@@ -388,7 +388,7 @@ def test_a_refusal_that_moved_the_attempt_ends_the_job(desk: JobTasks) -> None:
     desk.verify, desk.publish = desk.passed, publish
     with started(desk) as jobs:
         assert wait_for_jobs(jobs, SECONDS)
-        assert jobs.listed() == []
+        assert jobs.list_jobs() == []
     assert desk.attempt(one).state is AttemptState.VERIFICATION_FAILED
 
 
@@ -429,7 +429,7 @@ def test_an_attempt_that_was_given_up_meanwhile_is_no_matter_any_more(desk: JobT
     desk.verify = verify
     with started(desk) as jobs:
         assert wait_for_jobs(jobs, SECONDS)
-        assert jobs.listed() == []
+        assert jobs.list_jobs() == []
     assert desk.attempt(one).state is AttemptState.ROLLED_BACK
 
 

@@ -61,7 +61,7 @@ def test_a_job_waits_while_another_steward_does_its_work(desk: JobTasks, monkeyp
     desk.verify, desk.publish = verify, desk.published
     with hold_work(ledger, one), started(desk, retry_seconds=600) as jobs:
         assert wait_for_jobs(jobs, SECONDS)
-        assert jobs.listed() == [], "a start leaves it to the other Steward"
+        assert jobs.list_jobs() == [], "a start leaves it to the other Steward"
         queue_verification(jobs, one)
         assert eventually(lambda: only(jobs).tries > 2)
         view = only(jobs)
@@ -89,7 +89,7 @@ def test_a_job_that_failed_is_not_tried_by_every_look(desk: JobTasks) -> None:
 
     desk.verify = wrong
     with started(desk, search_interval_seconds=0.02) as jobs:
-        assert eventually(lambda: any(job.state is JobState.FAILED for job in jobs.listed()))
+        assert eventually(lambda: any(job.state is JobState.FAILED for job in jobs.list_jobs()))
         time.sleep(0.3)
     assert desk.calls("verify") == [one]
 

@@ -36,7 +36,7 @@ def test_what_is_no_plain_file_is_a_fact_about_it(
         lambda: Files().hash(place),
         lambda: Files().fetch_frozen(HashedFile(place, 1, "0" * 64)),
         lambda: Files().read_end(place, 8),
-        lambda: Files().read(place, most=8),
+        lambda: Files().read(place, max_bytes=8),
     ):
         with pytest.raises(VerificationError) as caught:
             ask()

@@ -14,7 +14,7 @@ import pytest
 from tests.support.lake.metadata import column
 from tests.support.parquet.edit import I64, Struct, columns, edited, get, groups, put, split, told
 from tests.support.parquet.honest_files import CASES, Case, kind_of, written
-from tests.support.verify.staged import NAME, metadata, parquet, seen
+from tests.support.verify.staged import NAME, metadata, observe_file, parquet
 
 pytestmark = pytest.mark.usefixtures("kernel")
 
@@ -31,7 +31,7 @@ def has_filter_of_bytes(data: bytes) -> bool:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_file_of_an_honest_writer_passes(case: Case, tmp_path: Path) -> None:
     data = written(case, tmp_path)
-    found = seen(data, kind_of(case).table, footer_published=not has_filter_of_bytes(data))
+    found = observe_file(data, kind_of(case).table, footer_published=not has_filter_of_bytes(data))
     assert [(each.code, each.message, each.expected, each.got) for each in found.findings] == []
     assert found.data_file is not None
     assert found.data_file.record_count == len(kind_of(case).rows)
@@ -54,5 +54,5 @@ def test_sizes_of_texts_as_differences_may_be_short_and_never_long(told_bytes: i
     def edit(footer: Struct) -> None:
         put(get(told(columns(groups(footer)[0])[0]), 16), 1, I64, told_bytes)
 
-    found = seen(edited(made, edit), metadata(column(1, "a", "string")))
+    found = observe_file(edited(made, edit), metadata(column(1, "a", "string")))
     assert [each.code for each in found.findings] == codes

@@ -21,7 +21,7 @@ from tests.support.lake.manifests import refused
 from tests.support.lake.metadata import Doc, column
 from tests.support.lake.scans import table_of
 from tests.support.parquet.edit import with_variants
-from tests.support.verify.staged import COLUMNS, codes, metadata, parquet, seen
+from tests.support.verify.staged import COLUMNS, codes, metadata, observe_file, parquet
 
 pytestmark = pytest.mark.usefixtures("kernel")
 
@@ -52,7 +52,7 @@ def bound(bounds: Mapping[int, bytes] | None, field_id: int) -> bytes | None:
 
 
 def rebuilt(table: TableMetadata, rows: Sequence[Mapping[str, Any]] = ROWS, **options: Any) -> DataFile:
-    found = seen(written(table, rows, **options), table)
+    found = observe_file(written(table, rows, **options), table)
     assert found.findings == ()
     assert found.data_file is not None
     return found.data_file
@@ -61,7 +61,7 @@ def rebuilt(table: TableMetadata, rows: Sequence[Mapping[str, Any]] = ROWS, **op
 def test_an_entry_is_rebuilt_from_what_the_file_holds() -> None:
     table = metadata()
     data = written(table)
-    file = seen(data, table).data_file
+    file = observe_file(data, table).data_file
     assert file is not None
     assert (file.file_path, file.file_format) == ("file:///lake/t/a.parquet", "PARQUET")
     assert (file.record_count, file.file_size_in_bytes, file.content) == (3, len(data), FileContent.DATA)
@@ -75,7 +75,7 @@ def test_an_entry_is_rebuilt_from_what_the_file_holds() -> None:
 def test_offsets_and_sizes_are_those_of_the_footer() -> None:
     table = metadata()
     data = written(table, ROWS * 10, row_group_size=7)
-    file = seen(data, table).data_file
+    file = observe_file(data, table).data_file
     footer = pq.read_metadata(pa.BufferReader(data))
     groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
     assert file is not None
@@ -113,7 +113,7 @@ def test_offsets_and_sizes_are_those_of_the_footer() -> None:
 )
 def test_a_lie_in_the_manifest_is_found_alone(claims: dict[str, Any], code: str) -> None:
     table = metadata()
-    found = seen(written(table), table, **claims)
+    found = observe_file(written(table), table, **claims)
     assert [(each.failure, each.code, each.file) for each in found.findings] == [
         (FailureClass.METADATA, code, "file:///lake/t/a.parquet")
     ]
@@ -133,7 +133,7 @@ def test_a_lie_in_the_manifest_is_found_alone(claims: dict[str, Any], code: str)
 )
 def test_what_is_absent_true_or_only_loose_is_no_lie(claims: dict[str, Any]) -> None:
     table = metadata()
-    assert seen(written(table), table, **claims).findings == ()
+    assert observe_file(written(table), table, **claims).findings == ()
 
 
 def test_loose_bounds_and_unproved_claims_are_not_carried_over() -> None:
@@ -147,7 +147,7 @@ def test_loose_bounds_and_unproved_claims_are_not_carried_over() -> None:
         "key_metadata": b"k",
         "referenced_data_file": "x",
     }
-    file = seen(written(table), table, **claims).data_file
+    file = observe_file(written(table), table, **claims).data_file
     assert file == rebuilt(table)
     assert bound(file.upper_bounds, 1) == long(7)
     assert (file.sort_order_id, file.first_row_id, file.distinct_counts, file.key_metadata) == (None, None, None, None)
@@ -156,14 +156,14 @@ def test_loose_bounds_and_unproved_claims_are_not_carried_over() -> None:
 def test_a_wrong_partition_is_found() -> None:
     table = metadata(spec=[{"name": "id", "transform": "bucket[4]", "source-id": 1, "field-id": 1000}])
     data = written(table, [{"id": 34}])
-    assert codes(seen(data, table, partition=IdMap([(1000, 2)])).findings) == ["partition_lies"]
-    assert codes(seen(data, table, partition=IdMap([(1000, None)])).findings) == ["partition_lies"]
-    assert seen(data, table, partition=IdMap([(1000, 3)])).findings == ()
+    assert codes(observe_file(data, table, partition=IdMap([(1000, 2)])).findings) == ["partition_lies"]
+    assert codes(observe_file(data, table, partition=IdMap([(1000, None)])).findings) == ["partition_lies"]
+    assert observe_file(data, table, partition=IdMap([(1000, 3)])).findings == ()
 
 
 def test_rows_of_two_partitions_in_one_file_are_refused() -> None:
     table = metadata(spec=[{"name": "town", "transform": "identity", "source-id": 2, "field-id": 1000}])
-    found = seen(written(table), table, partition=IdMap([(1000, "Rome")]))
+    found = observe_file(written(table), table, partition=IdMap([(1000, "Rome")]))
     assert (found.data_file, codes(found.findings)) == (None, ["partition_mixed"])
 
 
@@ -174,13 +174,13 @@ def by_town(transform: str) -> TableMetadata:
 def test_a_partition_value_that_is_too_long_is_refused_and_its_start_is_enough_for_a_prefix() -> None:
     rows = [{"id": 1, "town": "é" * 40_000}]
     table = by_town("identity")
-    assert codes(seen(written(table, rows), table, partition=IdMap([(1000, "é")])).findings) == [
+    assert codes(observe_file(written(table, rows), table, partition=IdMap([(1000, "é")])).findings) == [
         "partition_value_too_long"
     ]
     table = by_town("truncate[1]")
-    assert seen(written(table, rows), table, partition=IdMap([(1000, "é")])).findings == ()
+    assert observe_file(written(table, rows), table, partition=IdMap([(1000, "é")])).findings == ()
     table = by_town("truncate[40000]")
-    assert codes(seen(written(table, rows), table, partition=IdMap([(1000, "é")])).findings) == [
+    assert codes(observe_file(written(table, rows), table, partition=IdMap([(1000, "é")])).findings) == [
         "partition_value_too_long"
     ]
 
@@ -188,7 +188,7 @@ def test_a_partition_value_that_is_too_long_is_refused_and_its_start_is_enough_f
 def test_a_value_that_has_no_partition_is_a_finding() -> None:
     table = metadata(spec=[{"name": "p", "transform": "truncate[10]", "source-id": 1, "field-id": 1000}])
     data = written(table, [{"id": -(2**63)}])
-    assert codes(seen(data, table, partition=IdMap([(1000, 0)])).findings) == ["partition_value_invalid"]
+    assert codes(observe_file(data, table, partition=IdMap([(1000, 0)])).findings) == ["partition_value_invalid"]
 
 
 @pytest.mark.parametrize(
@@ -204,38 +204,38 @@ def test_a_value_that_has_no_partition_is_a_finding() -> None:
 def test_a_column_of_one_value_is_the_partition_of_its_file(amounts: list[float | None], value: float | None) -> None:
     table = metadata(spec=[{"name": "p", "transform": "identity", "source-id": 3, "field-id": 1000}])
     data = written(table, [{"id": 1, "amount": each} for each in amounts])
-    assert seen(data, table, partition=IdMap([(1000, value)])).findings == ()
-    assert codes(seen(data, table, partition=IdMap([(1000, 7.0)])).findings) == ["partition_lies"]
+    assert observe_file(data, table, partition=IdMap([(1000, value)])).findings == ()
+    assert codes(observe_file(data, table, partition=IdMap([(1000, 7.0)])).findings) == ["partition_lies"]
 
 
 @pytest.mark.parametrize("amounts", [[math.nan, 1.0], [math.nan, None], [1.0, None], [0.0, -0.0], [1.0, 2.0]])
 def test_two_values_are_two_partitions(amounts: list[float | None]) -> None:
     table = metadata(spec=[{"name": "p", "transform": "identity", "source-id": 3, "field-id": 1000}])
     data = written(table, [{"id": 1, "amount": each} for each in amounts])
-    assert codes(seen(data, table, partition=IdMap([(1000, amounts[0])])).findings) == ["partition_mixed"]
+    assert codes(observe_file(data, table, partition=IdMap([(1000, amounts[0])])).findings) == ["partition_mixed"]
 
 
 @pytest.mark.parametrize("rows", [["a", "b"], ["a", None]])
 def test_two_buckets_are_two_partitions(rows: list[str | None]) -> None:
     table = by_town("bucket[1000]")
     data = written(table, [{"id": 1, "town": each} for each in rows])
-    assert codes(seen(data, table, partition=IdMap([(1000, 0)])).findings) == ["partition_mixed"]
+    assert codes(observe_file(data, table, partition=IdMap([(1000, 0)])).findings) == ["partition_mixed"]
 
 
 def test_a_void_partition_is_null_whatever_the_rows() -> None:
     table = by_town("void")
-    assert seen(written(table), table, partition=IdMap([(1000, None)])).findings == ()
+    assert observe_file(written(table), table, partition=IdMap([(1000, None)])).findings == ()
 
 
 def test_an_unknown_transform_is_an_error_of_the_table_and_not_of_the_file() -> None:
     table = by_town("zorder")
     with refused("partition_transform_unknown"):
-        seen(written(table), table, partition=IdMap([(1000, None)]))
+        observe_file(written(table), table, partition=IdMap([(1000, None)]))
 
 
 def test_a_file_without_rows_in_a_partitioned_table_is_refused() -> None:
     table = metadata(spec=[{"name": "town", "transform": "identity", "source-id": 2, "field-id": 1000}])
-    assert codes(seen(written(table, []), table, partition=IdMap([(1000, "Rome")])).findings) == [
+    assert codes(observe_file(written(table, []), table, partition=IdMap([(1000, "Rome")])).findings) == [
         "partition_of_no_rows"
     ]
 
@@ -265,7 +265,7 @@ def test_bounds_around_a_zero_hold_both_of_them_since_engines_find_them_equal(ze
 def test_bounds_of_a_column_without_a_value_claim_nothing() -> None:
     table = metadata()
     claims = {"lower_bounds": IdMap([(2, b"a")]), "upper_bounds": IdMap([(2, b"b")])}
-    assert seen(written(table, [{"id": 1}]), table, **claims).findings == ()
+    assert observe_file(written(table, [{"id": 1}]), table, **claims).findings == ()
 
 
 def without(table: pa.Table, name: str) -> pa.Table:
@@ -275,7 +275,7 @@ def without(table: pa.Table, name: str) -> pa.Table:
 def test_a_column_that_the_file_lacks_has_no_facts() -> None:
     table = metadata()
     data = parquet(without(table_of(to_model(table.current_schema), ROWS), "town"))
-    file = seen(data, table).data_file
+    file = observe_file(data, table).data_file
     assert file is not None
     for facts in (file.value_counts, file.null_value_counts, file.lower_bounds, file.column_sizes):
         assert set(facts or {}) == {1, 3}
@@ -284,17 +284,17 @@ def test_a_column_that_the_file_lacks_has_no_facts() -> None:
 def test_nulls_claimed_for_a_column_that_the_file_lacks_must_be_every_row() -> None:
     table = metadata()
     data = parquet(without(table_of(to_model(table.current_schema), ROWS), "town"))
-    assert seen(data, table, null_value_counts=IdMap([(2, 3)])).findings == ()
-    assert codes(seen(data, table, null_value_counts=IdMap([(2, 0)])).findings) == ["null_count_lies"]
+    assert observe_file(data, table, null_value_counts=IdMap([(2, 3)])).findings == ()
+    assert codes(observe_file(data, table, null_value_counts=IdMap([(2, 0)])).findings) == ["null_count_lies"]
 
 
 def test_a_column_with_a_default_must_be_in_the_file() -> None:
     fields = [*COLUMNS[:1], {**COLUMNS[1], "initial-default": "Rome"}, COLUMNS[2]]
     table = metadata(*fields, version=3)
     data = parquet(without(table_of(to_model(table.current_schema), ROWS), "town"))
-    found = seen(data, table)
+    found = observe_file(data, table)
     assert [(each.failure, each.code) for each in found.findings] == [(FailureClass.SCHEMA, "field_default_missing")]
-    assert seen(written(table), table).findings == ()
+    assert observe_file(written(table), table).findings == ()
 
 
 @pytest.mark.parametrize(
@@ -342,8 +342,8 @@ def test_claims_of_a_very_long_value_pass_as_far_as_they_can_be_told() -> None:
     value = "é" * 40_000
     data = written(table, [{"id": 1, "town": value}])
     claims = {"lower_bounds": IdMap([(2, value.encode())]), "upper_bounds": IdMap([(2, value.encode())])}
-    assert seen(data, table, **claims).findings == ()
-    assert codes(seen(data, table, lower_bounds=IdMap([(2, b"\xc3\xaa")])).findings) == ["lower_bound_lies"]
+    assert observe_file(data, table, **claims).findings == ()
+    assert codes(observe_file(data, table, lower_bounds=IdMap([(2, b"\xc3\xaa")])).findings) == ["lower_bound_lies"]
 
 
 NESTED: Doc = {
@@ -371,7 +371,7 @@ def test_fields_of_structs_have_facts_and_elements_of_lists_have_none() -> None:
 def test_a_lie_about_a_nested_field_is_found(field_id: int, code: str) -> None:
     table = metadata(column(1, "id"), column(4, "s", NESTED))
     data = written(table, [{"id": 1, "s": None}])
-    assert codes(seen(data, table, null_value_counts=IdMap([(field_id, 0)])).findings) == [code]
+    assert codes(observe_file(data, table, null_value_counts=IdMap([(field_id, 0)])).findings) == [code]
 
 
 def test_variants_geometries_and_unknowns_have_counts_and_no_bounds() -> None:
@@ -387,7 +387,7 @@ def test_variants_geometries_and_unknowns_have_counts_and_no_bounds() -> None:
 @pytest.mark.parametrize("field_id", [2, 3])
 def test_bounds_that_no_order_of_values_can_prove_are_dropped(field_id: int) -> None:
     table = metadata(column(2, "v", "variant"), column(3, "g", "geometry"), version=3)
-    found = seen(written(table, [{}]), table, lower_bounds=IdMap([(field_id, b"anything")]))
+    found = observe_file(written(table, [{}]), table, lower_bounds=IdMap([(field_id, b"anything")]))
     assert found.findings == ()
     assert found.data_file is not None
     assert dict(found.data_file.lower_bounds or {}) == {}

@@ -39,7 +39,7 @@ from tests.support.parquet.edit import (
 )
 from tests.support.parquet.edit import told as said
 from tests.support.parquet.pages import RLE_DICTIONARY, dictionary, longs, page, page_v2, rebuilt, run
-from tests.support.verify.staged import NAME, metadata, parquet, seen
+from tests.support.verify.staged import NAME, metadata, observe_file, parquet
 
 pytestmark = pytest.mark.usefixtures("kernel")
 
@@ -65,7 +65,7 @@ TWO_GROUPS = file(table([0.0, 1.0, 2.0, 3.0, 4.0, 5.0]), row_group_size=3)
 
 
 def codes(data: bytes, schema: Any = TABLE) -> list[str]:
-    return [each.code for each in seen(data, schema, record_count=6).findings]
+    return [each.code for each in observe_file(data, schema, record_count=6).findings]
 
 
 def second(footer: Struct, group: int = 0) -> Struct:

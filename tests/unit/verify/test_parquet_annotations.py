@@ -16,7 +16,7 @@ import pytest
 from tests.support.lake.metadata import Doc, column
 from tests.support.parquet.edit import I32, STRUCT, Struct, drop, edited, get, put
 from tests.support.parquet.lies import field
-from tests.support.verify.staged import NAME, metadata, parquet, seen
+from tests.support.verify.staged import NAME, metadata, observe_file, parquet
 
 pytestmark = pytest.mark.usefixtures("kernel")
 
@@ -48,7 +48,7 @@ def changed(name: str, change: Any, element: int = 1) -> list[tuple[str, str]]:
     """What is found where the element of the schema was changed."""
     data = edited(made(name), lambda footer: change(get(footer, 2)[1][element]))
     table = metadata(column(1, "v", KINDS[name][0]))
-    return [(each.code, each.message) for each in seen(data, table, record_count=2).findings]
+    return [(each.code, each.message) for each in observe_file(data, table, record_count=2).findings]
 
 
 REFUSED = [("parquet_ambiguous", "column 'v' is refused")]
@@ -74,8 +74,8 @@ def test_an_old_annotation_of_another_physical_type_is_refused(annotation: int) 
     honest = parquet(rows, store_schema=False)
     table = metadata(column(1, "v", "int"))
     annotated = edited(honest, lambda footer: put(get(footer, 2)[1][1], CONVERTED, I32, annotation))
-    assert seen(honest, table, record_count=2).findings == ()
-    assert len(seen(annotated, table, record_count=2).findings) == 1
+    assert observe_file(honest, table, record_count=2).findings == ()
+    assert len(observe_file(annotated, table, record_count=2).findings) == 1
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -125,7 +125,7 @@ def test_a_local_time_needs_no_old_annotation() -> None:
 
         for old in (None, number):
             changed = edited(data, functools.partial(change, number=old))
-            assert seen(changed, metadata(column(1, "v", doc))).findings == ()
+            assert observe_file(changed, metadata(column(1, "v", doc))).findings == ()
 
 
 @pytest.mark.parametrize(("old", "new"), [(4, 4), (20, 13)], ids=["ENUM", "BSON"])
@@ -141,9 +141,9 @@ def test_bytes_that_are_text_for_some_are_refused(old: int, new: int) -> None:
             if logical:
                 put(get(footer, 2)[1][1], LOGICAL, STRUCT, [[new, STRUCT, []]])
 
-        found = seen(edited(honest, change), metadata(column(1, "v", "binary"))).findings
+        found = observe_file(edited(honest, change), metadata(column(1, "v", "binary"))).findings
         assert [(each.code, each.message) for each in found] == REFUSED
-    assert seen(honest, metadata(column(1, "v", "binary"))).findings == ()
+    assert observe_file(honest, metadata(column(1, "v", "binary"))).findings == ()
 
 
 def test_a_map_that_has_the_name_of_its_entries_is_refused() -> None:
@@ -186,5 +186,5 @@ def test_the_place_of_an_element_inside_another_is_named() -> None:
     table = pa.Table.from_arrays([pa.array([{"t": "a"}], inside)], schema=pa.schema([field("v", inside, 1)]))
     data = edited(parquet(table, store_schema=False), lambda footer: drop(get(footer, 2)[1][2], CONVERTED))
     doc: Doc = {"type": "struct", "fields": [column(2, "t", "string")]}
-    (only,) = seen(data, metadata(column(1, "v", doc))).findings
+    (only,) = observe_file(data, metadata(column(1, "v", doc))).findings
     assert only.message == "column 'v.t' is refused"

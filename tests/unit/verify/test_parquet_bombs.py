@@ -39,7 +39,7 @@ from tests.support.parquet.edit import (
 )
 from tests.support.parquet.edit import written as bytes_of
 from tests.support.parquet.pages import RLE_DICTIONARY, Page, dictionary, longs, page, rebuilt, run
-from tests.support.verify.staged import NAME, metadata, parquet, seen
+from tests.support.verify.staged import NAME, metadata, observe_file, parquet
 
 pytestmark = pytest.mark.usefixtures("kernel")
 
@@ -88,7 +88,7 @@ def in_zstd(data: bytes) -> bytes:
 
 
 def findings(data: bytes, table: Any, rows: int) -> Sequence[Finding]:
-    return seen(data, table, record_count=rows).findings
+    return observe_file(data, table, record_count=rows).findings
 
 
 def codes(data: bytes, table: Any, rows: int) -> list[str]:

@@ -14,14 +14,14 @@ from tests.support.for_each import for_each
 from tests.support.parquet.edit import BINARY, COLUMN_INDEX, edited, get, index_edited, put, statistics
 from tests.support.parquet.lies import HONEST, LIES, RATIO, SORTED, TABLE, TOWN, file, rows
 from tests.support.parquet.rare_lies import RARE
-from tests.support.verify.staged import seen
+from tests.support.verify.staged import observe_file
 
 pytestmark = pytest.mark.usefixtures("kernel")
 ALL = {**LIES, **RARE}
 
 
 def findings(data: bytes, table: Any = TABLE) -> tuple[Finding, ...]:
-    return seen(data, table).findings
+    return observe_file(data, table).findings
 
 
 @for_each("name", ALL)

@@ -55,7 +55,7 @@ from tests.support.parquet.lies import (
     filter_place,
     rows,
 )
-from tests.support.verify.staged import seen
+from tests.support.verify.staged import observe_file
 
 pytestmark = pytest.mark.usefixtures("kernel")
 AMBIGUOUS = "parquet_ambiguous"
@@ -214,7 +214,7 @@ EDGES: dict[str, Lie] = {
 
 
 def findings(data: bytes) -> tuple[Finding, ...]:
-    return seen(data, TABLE).findings
+    return observe_file(data, TABLE).findings
 
 
 @pytest.mark.parametrize("name", EDGES)

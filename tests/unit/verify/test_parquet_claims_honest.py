@@ -18,7 +18,7 @@ from tests.support.for_each import for_each
 from tests.support.lake.metadata import column
 from tests.support.parquet.edit import BINARY, I64, edited, put, statistics
 from tests.support.parquet.lies import COLUMNS, ROWS, TABLE, field, file, rows
-from tests.support.verify.staged import metadata, seen
+from tests.support.verify.staged import metadata, observe_file
 
 pytestmark = pytest.mark.usefixtures("kernel")
 FILTERS: dict[str, Any] = {name: {"ndv": 100, "fpp": 0.05} for name in ("id", "town", "price", "ratio", "day")}
@@ -59,13 +59,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 @for_each("name", OPTIONS)
 def test_files_of_pyarrow_pass(name: str) -> None:
-    assert seen(file(**OPTIONS[name]), TABLE).findings == ()
+    assert observe_file(file(**OPTIONS[name]), TABLE).findings == ()
 
 
 @for_each("name", OPTIONS)
 def test_files_of_pyarrow_without_rows_pass(name: str) -> None:
     """Some of their columns have a dictionary, and others no page at all."""
-    assert seen(file(rows().slice(0, 0), **OPTIONS[name]), TABLE).findings == ()
+    assert observe_file(file(rows().slice(0, 0), **OPTIONS[name]), TABLE).findings == ()
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
@@ -82,7 +82,7 @@ def test_files_of_duckdb_pass(version: str, tmp_path: Path) -> None:
             path = tmp_path / f"{name}.parquet"
             connection.sql(f"copy ({query}) to '{path}' (field_ids {ids}, parquet_version {version})")
             table = metadata(*COLUMNS, column(11, "word", "string"))
-            assert seen(path.read_bytes(), table).findings == ()
+            assert observe_file(path.read_bytes(), table).findings == ()
 
 
 KINDS: dict[str, tuple[str, Any, Any]] = {
@@ -136,7 +136,7 @@ def options() -> st.SearchStrategy[dict[str, Any]]:
 @given(tables(), options())
 def test_whatever_pyarrow_writes_passes(made: tuple[pa.Table, Any], given_options: dict[str, Any]) -> None:
     data, table = made
-    assert seen(file(data, **given_options), table).findings == ()
+    assert observe_file(file(data, **given_options), table).findings == ()
 
 
 @settings(max_examples=150, deadline=None)
@@ -155,4 +155,4 @@ def test_one_changed_statistic_is_refused_unless_it_is_true(values: list[int | N
     least, greatest = min(known, default=math.nan), max(known, default=math.nan)
     right = {1: greatest, 2: least, 3: values.count(None), 5: greatest, 6: least}[number]
     expected = [] if other == right else ["parquet_statistics_lie"]
-    assert [each.code for each in seen(changed, metadata(column(1, "id"))).findings] == expected
+    assert [each.code for each in observe_file(changed, metadata(column(1, "id"))).findings] == expected

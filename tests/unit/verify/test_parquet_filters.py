@@ -11,7 +11,7 @@ import pytest
 from tests.support.lake.metadata import column
 from tests.support.parquet.edit import I32, STRUCT, Struct, edited, get, put
 from tests.support.parquet.lies import field
-from tests.support.verify.staged import metadata, parquet, seen
+from tests.support.verify.staged import metadata, observe_file, parquet
 
 pytestmark = pytest.mark.usefixtures("kernel")
 
@@ -26,7 +26,7 @@ def filtered(values: Sequence[Any], kind: pa.DataType, *, by_dictionary: bool, *
 
 
 def codes(data: bytes, kind: str) -> list[str]:
-    return [each.code for each in seen(data, metadata(column(1, "x", kind))).findings]
+    return [each.code for each in observe_file(data, metadata(column(1, "x", kind))).findings]
 
 
 def as_decimal(footer: Struct) -> None:

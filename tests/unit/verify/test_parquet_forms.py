@@ -15,7 +15,7 @@ import pytest
 from tests.support.lake.metadata import Doc, column
 from tests.support.parquet.edit import I32, I64, LIST, columns, groups, joined, put, split, told, varint
 from tests.support.parquet.pages import page, rebuilt, run
-from tests.support.verify.staged import NAME, codes, metadata, parquet, seen
+from tests.support.verify.staged import NAME, codes, metadata, observe_file, parquet
 
 pytestmark = pytest.mark.usefixtures("kernel")
 
@@ -39,7 +39,7 @@ def made(kind: pa.DataType, values: bytes, count: int, encoding: int) -> bytes:
 
 
 def found(kind: str, data: bytes, count: int) -> list[str]:
-    return codes(seen(data, metadata(column(1, "x", kind)), record_count=count).findings)
+    return codes(observe_file(data, metadata(column(1, "x", kind)), record_count=count).findings)
 
 
 def differences(*, block: bytes = varint(128), minis: bytes = b"\1", count: bytes = varint(200)) -> bytes:
@@ -102,4 +102,4 @@ def test_times_of_96_bits_are_refused_in_a_list_too() -> None:
     table = metadata(column(1, "x", listed), version=3)
     for options, wanted in (({}, []), ({"use_deprecated_int96_timestamps": True}, ["parquet_type_unsupported"])):
         data = nanoseconds([[1_577_836_800_000_000_001], None], **options)
-        assert codes(seen(data, table).findings) == wanted
+        assert codes(observe_file(data, table).findings) == wanted

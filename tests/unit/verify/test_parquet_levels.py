@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tests.support.lake.metadata import Doc, column
 from tests.support.parquet.lies import field
 from tests.support.parquet.pages import Page, dictionary, longs, nested, page, rebuilt, run, runs
-from tests.support.verify.staged import NAME, metadata, parquet, seen
+from tests.support.verify.staged import NAME, metadata, observe_file, parquet
 
 pytestmark = pytest.mark.usefixtures("kernel")
 
@@ -44,7 +44,7 @@ def made(kind: Any, rows: Sequence[Any], chunks: Chunks) -> bytes:
 
 
 def findings(data: bytes, doc: Doc | str) -> list[tuple[str, str]]:
-    return [(each.code, each.message) for each in seen(data, metadata(column(1, "v", doc))).findings]
+    return [(each.code, each.message) for each in observe_file(data, metadata(column(1, "v", doc))).findings]
 
 
 def refused(place: str) -> list[tuple[str, str]]:

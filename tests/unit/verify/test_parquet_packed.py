@@ -15,7 +15,7 @@ from pvdm.lake.format.schema.logical import to_model
 from tests.support.lake.metadata import column
 from tests.support.parquet.edit import I32, Struct, columns, get, groups, joined, put, split, told
 from tests.support.parquet.pages import RLE_DICTIONARY, Page, dictionary, page, rebuilt
-from tests.support.verify.staged import NAME, metadata, parquet, seen
+from tests.support.verify.staged import NAME, metadata, observe_file, parquet
 
 pytestmark = pytest.mark.usefixtures("kernel")
 
@@ -56,7 +56,7 @@ def in_one_page(codec: int, content: bytes, size: int, *, by_dictionary: bool = 
 def test_a_page_that_grows_beyond_what_it_tells_is_not_opened(codec: int, by_dictionary: bool) -> None:
     """Megabytes of gzip are gigabytes, and a few bytes of Brotli as many; a source is read by the same decoder."""
     bomb = in_one_page(codec, text(b"\0" * 300_000_000), 5, by_dictionary=by_dictionary)
-    (only,) = seen(bomb, TABLE, record_count=1).findings
+    (only,) = observe_file(bomb, TABLE, record_count=1).findings
     assert (only.code, only.got) == ("parquet_unreadable", LARGER)
     with pytest.raises(VerificationError) as caught:
         list(read_batches(bomb, to_model(TABLE.current_schema)))
@@ -69,6 +69,6 @@ def test_a_page_that_grows_beyond_what_it_tells_is_not_opened(codec: int, by_dic
 )
 def test_a_large_page_of_the_size_that_it_tells_is_read(codec: int, wanted: list[str], by_dictionary: bool) -> None:
     data = in_one_page(codec, text(NOISE), len(NOISE) + 4, by_dictionary=by_dictionary)
-    assert [each.code for each in seen(data, TABLE, record_count=1).findings] == wanted
+    assert [each.code for each in observe_file(data, TABLE, record_count=1).findings] == wanted
     (batch,) = read_batches(data, to_model(TABLE.current_schema))
     assert batch.column(0).to_pylist() == [NOISE.decode()]

@@ -32,7 +32,7 @@ from tests.support.parquet.edit import (
 )
 from tests.support.parquet.lies import field
 from tests.support.parquet.pages import RLE_DICTIONARY, Page, dictionary, longs, page, rebuilt, run
-from tests.support.verify.staged import codes, metadata, parquet, seen
+from tests.support.verify.staged import codes, metadata, observe_file, parquet
 
 pytestmark = pytest.mark.usefixtures("kernel")
 
@@ -52,7 +52,7 @@ def found(*made_of: Page) -> list[str]:
     """What is found of four longs in these pages, with either kind of storage."""
     data, table = file("long", pa.int64(), [1, 2, 3, 4])
     made = rebuilt(data, {0: made_of})
-    (first, second) = (codes(seen(made, table, rewrite=rewrite).findings) for rewrite in (True, False))
+    (first, second) = (codes(observe_file(made, table, rewrite=rewrite).findings) for rewrite in (True, False))
     assert first == second
     return first
 
@@ -72,7 +72,7 @@ def test_pages_without_values_are_not_published() -> None:
     """PyArrow writes some, and stops at those that are inside a row."""
     data, table = file("long", pa.int64(), [1, 2, 3, 4])
     staged = rebuilt(data, {0: [page(2, longs(1, 2), run(2, 1)), NOTHING, page(2, longs(3, 4), run(2, 1)), NOTHING]})
-    recipe = seen(staged, table, rewrite=True).recipe
+    recipe = observe_file(staged, table, rewrite=True).recipe
     assert recipe is not None
     published = splice(recipe, staged)
     assert [get(get(head, 5), 1) for head, _ in pages(published, 0)] == [2, 2]
@@ -86,9 +86,9 @@ def test_a_first_page_without_values_inside_a_list_is_refused_where_the_producer
     honest, table = file(listed, item, [[1], [2]])
     nothing, whole = page(0, b"", b"", b""), page(2, longs(1, 2), run(2, 3), run(2, 0))
     data = rebuilt(honest, {0: [nothing, whole]})
-    assert codes(seen(data, table, footer_published=True).findings) == ["parquet_ambiguous"]
-    assert codes(seen(rebuilt(honest, {0: [whole, nothing]}), table, footer_published=True).findings) == []
-    copied = seen(data, table, rewrite=True)
+    assert codes(observe_file(data, table, footer_published=True).findings) == ["parquet_ambiguous"]
+    assert codes(observe_file(rebuilt(honest, {0: [whole, nothing]}), table, footer_published=True).findings) == []
+    copied = observe_file(data, table, rewrite=True)
     assert copied.recipe is not None
     assert pq.read_table(pa.BufferReader(splice(copied.recipe, data)))["x"].to_pylist() == [[1], [2]]
 
@@ -131,7 +131,7 @@ def test_a_window_that_java_does_not_open_is_refused(bits: int, expected: list[s
     for frames in (first + second, skipped + first + second):
         put(head, 3, I32, len(frames))
         made = edited(rebuilt(data, {0: [(head, frames)]}), zstandard)
-        assert codes(seen(made, table, rewrite=True).findings) == expected
+        assert codes(observe_file(made, table, rewrite=True).findings) == expected
 
 
 def zstandard(footer: Any) -> None:
@@ -141,7 +141,7 @@ def zstandard(footer: Any) -> None:
 def test_zstandard_as_writers_have_it_is_accepted() -> None:
     for options in ({}, {"compression_level": 19}, {"data_page_version": "2.0"}):
         data, table = file("long", pa.int64(), [*range(9_000), None], compression="zstd", **options)
-        assert seen(data, table, rewrite=True).findings == ()
+        assert observe_file(data, table, rewrite=True).findings == ()
 
 
 def as_decimal(element: Any, physical: int, length: int | None) -> None:
@@ -165,7 +165,7 @@ def test_a_decimal_of_any_length_is_refused() -> None:
 
     made = edited(rebuilt(data, {0: [page(4, b"\1\0\0\0\7" * 4, ONES)]}), change)
     for rewrite in (True, False):
-        got = seen(made, metadata(column(1, "x", "decimal(38, 2)")), rewrite=rewrite)
+        got = observe_file(made, metadata(column(1, "x", "decimal(38, 2)")), rewrite=rewrite)
         assert codes(got.findings) == ["parquet_ambiguous"]
 
 
@@ -181,7 +181,7 @@ def test_a_decimal_of_more_bytes_than_readers_hold_is_refused(length: int, expec
     values = b"".join(number.to_bytes(length, "big", signed=True) for number in (-1, 0, 1, 10**37))
     made = edited(rebuilt(data, {0: [page(4, values, ONES)]}), change)
     for rewrite in (True, False):
-        assert codes(seen(made, table, rewrite=rewrite).findings) == expected
+        assert codes(observe_file(made, table, rewrite=rewrite).findings) == expected
 
 
 MAP: Any = {"type": "map", "key-id": 2, "key": "string", "value-id": 3, "value": "string", "value-required": False}
@@ -202,7 +202,7 @@ def test_optional_keys_of_a_map_are_refused(repetition: int, expected: list[str]
 
     made = edited(rebuilt(data, {0: [key]}), change)
     for rewrite in (True, False):
-        got = seen(made, metadata(column(1, "m", MAP)), rewrite=rewrite, record_count=1)
+        got = observe_file(made, metadata(column(1, "m", MAP)), rewrite=rewrite, record_count=1)
         assert codes(got.findings) == expected
 
 
@@ -210,7 +210,7 @@ def test_names_that_differ_by_case_alone_are_refused() -> None:
     """DuckDB shows the values of the first one for both."""
     table = metadata(column(1, "id"), column(2, "ID"))
     data = pa.table({"x": [1], "y": [2]}, schema=pa.schema([field("x", pa.int64(), 1), field("y", pa.int64(), 2)]))
-    assert codes(seen(parquet(data), table, rewrite=True).findings) == ["parquet_names_collide"]
+    assert codes(observe_file(parquet(data), table, rewrite=True).findings) == ["parquet_names_collide"]
 
 
 @pytest.mark.parametrize(("groups", "expected"), [(3_800, []), (4_300, ["parquet_too_large"])])
@@ -220,7 +220,7 @@ def test_a_footer_that_would_be_too_long_to_be_read_again_is_refused(groups: int
     schema = pa.schema([field(f"x{at}", pa.int64(), at + 1) for at in range(4)])
     data = parquet(pa.table([pa.array(range(groups))] * 4, schema=schema), row_group_size=1, use_dictionary=False)
     table = metadata(*(column(at, name) for at, name in enumerate(names, 1)))
-    assert codes(seen(data, table, rewrite=True).findings) == expected
+    assert codes(observe_file(data, table, rewrite=True).findings) == expected
 
 
 @pytest.mark.parametrize(("count", "expected"), [(500_000, []), (500_001, ["parquet_too_large"])])
@@ -239,5 +239,5 @@ def test_a_file_of_more_pages_than_are_kept_in_mind_is_refused(count: int, expec
     put(footer, 3, I64, 2 * count)
     put(footer, 4, LIST, (STRUCT, [group, second]))
     made = joined(chunk + chunk[4:], footer)
-    assert codes(seen(made, table, rewrite=True).findings) == expected
-    assert codes(seen(made, table).findings) == []
+    assert codes(observe_file(made, table, rewrite=True).findings) == expected
+    assert codes(observe_file(made, table).findings) == []

@@ -23,7 +23,7 @@ from tests.support.parquet.edit import (
     statistics,
 )
 from tests.support.parquet.lies import field
-from tests.support.verify.staged import metadata, parquet, seen
+from tests.support.verify.staged import metadata, observe_file, parquet
 
 pytestmark = pytest.mark.usefixtures("kernel")
 
@@ -56,7 +56,7 @@ def said(data: bytes, number: int, value: bytes) -> bytes:
 
 
 def codes(data: bytes) -> list[str]:
-    return [each.code for each in seen(data, TABLE).findings]
+    return [each.code for each in observe_file(data, TABLE).findings]
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -80,7 +80,7 @@ def test_the_ends_of_pages_of_uuids_are_values() -> None:
 
 def test_an_entry_has_no_bounds_of_uuids() -> None:
     """With uuids of both signs between them Spark looks into no file at all."""
-    found = seen(uuids([LEAST, LAST]), TABLE).data_file
+    found = observe_file(uuids([LEAST, LAST]), TABLE).data_file
     assert found is not None
     assert set(found.lower_bounds or IdMap()) == set(found.upper_bounds or IdMap()) == {1}
     assert (found.value_counts or IdMap())[2] == 2

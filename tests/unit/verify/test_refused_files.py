@@ -23,7 +23,7 @@ from pvdm.verify.findings import Finding
 from tests.support.lake.metadata import Doc, column
 from tests.support.lake.scans import KEYS
 from tests.support.parquet.edit import with_variants
-from tests.support.verify.staged import NAME, codes, metadata, parquet, seen
+from tests.support.verify.staged import NAME, codes, metadata, observe_file, parquet
 
 pytestmark = pytest.mark.usefixtures("kernel")
 
@@ -44,7 +44,7 @@ HONEST = table_of(("id", [1, 2, 3], 1), ("town", ["a", "b", None], 2))
 
 
 def findings(data: bytes, table: Any = TABLE) -> Sequence[Finding]:
-    found = seen(data, table, record_count=3)
+    found = observe_file(data, table, record_count=3)
     assert found.data_file is None or not found.findings
     return found.findings
 
@@ -129,10 +129,10 @@ def test_a_file_that_is_cut_is_refused() -> None:
 def test_a_page_whose_checksum_is_wrong_is_refused() -> None:
     many = table_of(("id", list(range(1_000)), 1))
     data = bytearray(parquet(many, write_page_checksum=True, compression="none", use_dictionary=False))
-    assert seen(bytes(data), TABLE, record_count=1_000).findings == ()
+    assert observe_file(bytes(data), TABLE, record_count=1_000).findings == ()
     at = data.index(struct.pack("<q", 500))
     data[at : at + 8] = struct.pack("<q", 501)
-    found = seen(bytes(data), TABLE, record_count=1_000)
+    found = observe_file(bytes(data), TABLE, record_count=1_000)
     assert [(each.failure, each.code) for each in found.findings] == [(FailureClass.PHYSICAL, "parquet_unreadable")]
 
 
@@ -142,7 +142,7 @@ def test_whatever_byte_is_changed_the_file_is_read_or_refused() -> None:
         spoilt = bytearray(data)
         for _ in range(rnd.randint(1, 4)):
             spoilt[rnd.randrange(len(spoilt))] = rnd.randrange(256)
-        seen(bytes(spoilt), TABLE, record_count=3)
+        observe_file(bytes(spoilt), TABLE, record_count=3)
 
 
 @pytest.mark.parametrize("plaintext_footer", [True, False])
@@ -207,14 +207,14 @@ def test_a_page_that_grows_beyond_all_bounds_is_refused_before_it_is_opened() ->
     at = 4 + 3  # behind the magic, the page's type and the head of its uncompressed size
     assert (data[at - 1], data[at + 4] < 128) == (0x15, True)
     data[at : at + 5] = varint(2 * 1_073_741_825)
-    (only,) = seen(bytes(data), table, record_count=1).findings
+    (only,) = observe_file(bytes(data), table, record_count=1).findings
     assert (only.failure, only.code) == (FailureClass.PHYSICAL, "parquet_too_large")
 
 
 def test_nulls_of_a_very_wide_type_are_refused() -> None:
     table = metadata(column(1, "v", "fixed[1000000]"))
     nulls = pa.nulls(1_100, pa.binary(1_000_000))
-    found = seen(parquet(table_of(("v", nulls, 1))), table, record_count=1_100)
+    found = observe_file(parquet(table_of(("v", nulls, 1))), table, record_count=1_100)
     assert codes(found.findings) == ["parquet_too_large"]
 
 

@@ -40,7 +40,7 @@ from tests.support.parquet.edit import (
 )
 from tests.support.parquet.lies import FILTERED, HONEST, SORTED, TABLE, field, file, rows
 from tests.support.rows.one_column import variants
-from tests.support.verify.staged import metadata, parquet, seen
+from tests.support.verify.staged import metadata, observe_file, parquet
 
 pytestmark = pytest.mark.usefixtures("kernel")
 
@@ -64,7 +64,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 def publish_file(data: bytes, table: TableMetadata = TABLE) -> tuple[bytes, FileObservation]:
     """The file that is published for these staged bytes, and its entry."""
-    found = seen(data, table, rewrite=True)
+    found = observe_file(data, table, rewrite=True)
     assert found.findings == ()
     assert found.recipe is not None
     return splice(found.recipe, data), found
@@ -238,7 +238,7 @@ def test_columns_have_the_names_and_the_order_of_the_table() -> None:
 def test_two_columns_whose_names_in_files_are_the_same_are_refused() -> None:
     table = metadata(column(1, "a b"), column(2, "a_x20b"))
     data = pa.table({"x": [1], "y": [2]}, schema=pa.schema([field("x", pa.int64(), 1), field("y", pa.int64(), 2)]))
-    (only,) = seen(parquet(data), table, rewrite=True).findings
+    (only,) = observe_file(parquet(data), table, rewrite=True).findings
     assert only.code == "parquet_names_collide"
 
 
@@ -321,20 +321,20 @@ def test_a_file_that_would_be_larger_than_is_ever_fetched_is_refused(monkeypatch
     monkeypatch.setattr(observed, "FETCH_SIZE_MAX_BYTES", len(published))
     assert publish_file(staged)[0] == published
     monkeypatch.setattr(observed, "FETCH_SIZE_MAX_BYTES", len(published) - 1)
-    found = seen(staged, TABLE, rewrite=True)
+    found = observe_file(staged, TABLE, rewrite=True)
     assert [each.code for each in found.findings] == ["parquet_too_large"]
     assert (found.data_file, found.recipe) == (None, None)
 
 
 def test_a_narrower_decimal_is_refused() -> None:
     data, _ = one("decimal(9, 2)", pa.decimal128(9, 2), [Decimal("1.25")])
-    (only,) = seen(data, metadata(column(1, "x", "decimal(18, 2)")), rewrite=True).findings
+    (only,) = observe_file(data, metadata(column(1, "x", "decimal(18, 2)")), rewrite=True).findings
     assert only.code == "cast_refused"
 
 
 def test_the_footer_is_spelled_plainly() -> None:
     """The file passes every check that a producer's own footer has to pass."""
     published, _ = publish_file(HONEST)
-    assert seen(published, TABLE).findings == ()
+    assert observe_file(published, TABLE).findings == ()
     _, footer = split(published)
     assert written(footer) == written(parse(written(footer))[0])

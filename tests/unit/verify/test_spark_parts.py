@@ -28,7 +28,7 @@ from pvdm.verify.readers import combine_all
 from pvdm.verify.spark.access import StoreAccess
 from pvdm.verify.spark.driver import receive, send
 from pvdm.verify.spark.reader import group_by_size
-from pvdm.verify.spark.report import FileReport, JobSeal, Report, hash_task
+from pvdm.verify.spark.report import FileReport, JobCipher, Report, hash_task
 from pvdm.verify.spark.settings import (
     TASKS_A_CORE_MAX,
     SparkSettings,
@@ -84,16 +84,16 @@ def test_digests_added_up_in_a_tree_are_the_digest_of_all_rows(files: list[list[
 
 def test_a_report_opens_only_under_its_jobs_keys_for_its_orders_and_unchanged() -> None:
     bound = hash_task(b"common", b"task")
-    sealed = JobSeal(KEYS, "job").encrypt(b"report", bound)
-    assert JobSeal(KEYS, "job").decrypt(sealed, bound) == b"report"
+    sealed = JobCipher(KEYS, "job").encrypt(b"report", bound)
+    assert JobCipher(KEYS, "job").decrypt(sealed, bound) == b"report"
     assert b"report" not in sealed
     flipped = [sealed[:at] + bytes([sealed[at] ^ 1]) + sealed[at + 1 :] for at in range(len(sealed))]
     for seal, data, about in (
-        *((JobSeal(KEYS, "job"), each, bound) for each in (*flipped, b"", b"short", sealed[:-1])),
-        (JobSeal(KEYS, "job"), sealed, hash_task(b"common", b"another task")),
-        (JobSeal(KEYS, "job"), sealed, hash_task(b"commont", b"ask")),
-        (JobSeal(KEYS, "another job"), sealed, bound),
-        (JobSeal(OTHER, "job"), sealed, bound),
+        *((JobCipher(KEYS, "job"), each, bound) for each in (*flipped, b"", b"short", sealed[:-1])),
+        (JobCipher(KEYS, "job"), sealed, hash_task(b"common", b"another task")),
+        (JobCipher(KEYS, "job"), sealed, hash_task(b"commont", b"ask")),
+        (JobCipher(KEYS, "another job"), sealed, bound),
+        (JobCipher(OTHER, "job"), sealed, bound),
     ):
         with pytest.raises(UnavailableError) as caught:
             seal.decrypt(data, about)
@@ -307,11 +307,11 @@ def test_objects_are_reached_where_a_session_can_be_cut_down_to_them(
 
 
 def test_the_way_to_a_store_is_opened_by_workers_of_its_job_alone() -> None:
-    sealed = JobSeal(KEYS, "job").encrypt_store(CONFIG)
-    assert JobSeal(KEYS, "job").decrypt_store(sealed) == CONFIG
+    sealed = JobCipher(KEYS, "job").encrypt_store(CONFIG)
+    assert JobCipher(KEYS, "job").decrypt_store(sealed) == CONFIG
     assert b"hush" not in sealed
-    for other in (JobSeal(OTHER, "job"), JobSeal(KEYS, "another")):
+    for other in (JobCipher(OTHER, "job"), JobCipher(KEYS, "another")):
         with pytest.raises(UnavailableError):
             other.decrypt_store(sealed)
     with pytest.raises(UnavailableError):
-        JobSeal(KEYS, "job").decrypt(sealed, hash_task(b"", b""))
+        JobCipher(KEYS, "job").decrypt(sealed, hash_task(b"", b""))

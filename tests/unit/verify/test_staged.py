@@ -41,10 +41,10 @@ def test_manifests_that_a_commit_carries_on_are_not_read_again(yard: Yard) -> No
             super().__init__()
             self.manifests: list[str] = []
 
-        def read(self, location: str, *, most: int) -> bytes:
+        def read(self, location: str, *, max_bytes: int) -> bytes:
             if "/m" in location.removeprefix(str(yard.prefix)).removeprefix("/metadata"):
                 self.manifests.append(location)
-            return super().read(location, most=most)
+            return super().read(location, max_bytes=max_bytes)
 
     first = yard.manifest([ManifestEntry(status=EntryStatus.ADDED, data_file=yard.file(), snapshot_id=2)])
     yard.snapshot([first])
@@ -309,8 +309,8 @@ def test_a_broken_manifest_is_a_finding(yard: Yard) -> None:
 
 def test_storage_that_cannot_be_reached_is_no_finding(yard: Yard) -> None:
     class Away:
-        def read(self, location: str, *, most: int) -> bytes:
-            raise UnavailableError("file_unreadable", "away", got=f"{location} {most}")
+        def read(self, location: str, *, max_bytes: int) -> bytes:
+            raise UnavailableError("file_unreadable", "away", got=f"{location} {max_bytes}")
 
     rules: Rules = yard.rules()
     head = yard.add(yard.file())

@@ -18,13 +18,14 @@ pub fn is_text(column: &ColumnDescriptor) -> bool {
         || matches!(column.converted_type(), ConvertedType::UTF8 | ConvertedType::ENUM | ConvertedType::JSON)
 }
 
-/// Refuses bounds that are not UTF-8. Iceberg decodes the bounds of text before it compares them, so invalid bytes
+/// Refuses bounds of text that are not UTF-8. Iceberg decodes bounds of text before it compares them, so invalid bytes
 /// would become other text, which may lie between values.
 pub fn require_utf8_statistics(place: ClaimPlace<'_>, declared: &Statistics<'_>) -> Result<()> {
     let bounds = declared.bounds.iter().chain(&declared.old).flatten();
     bounds.copied().try_for_each(|bound| require_utf8(place, "min and max", bound))
 }
 
+/// Refuses the same in a column index.
 pub fn require_utf8_index(place: ClaimPlace<'_>, declared: &ColumnIndex<'_>) -> Result<()> {
     for bounds in [&declared.least, &declared.greatest] {
         for (at, bound) in bounds.iter().enumerate() {
@@ -40,6 +41,7 @@ pub fn is_uuid(column: &ColumnDescriptor) -> bool {
     column.physical_type() == Physical::FIXED_LEN_BYTE_ARRAY && column.type_length() == UUID_BYTES
 }
 
+/// Refuses bounds of UUIDs that are not exactly the least and the greatest value.
 pub fn require_exact_bounds(
     place: ClaimPlace<'_>,
     declared: &Statistics<'_>,
@@ -54,6 +56,7 @@ pub fn require_exact_bounds(
     Ok(())
 }
 
+/// Refuses the same in a column index, which has bounds for each of the pages.
 pub fn require_exact_index_bounds(
     place: ClaimPlace<'_>,
     declared: &ColumnIndex<'_>,
@@ -80,19 +83,19 @@ fn require_utf8(place: ClaimPlace<'_>, claim: &str, declared: &[u8]) -> Result<(
     if std::str::from_utf8(declared).is_ok() { Ok(()) } else { Err(place.fault(claim, "text in UTF-8", "other bytes")) }
 }
 
-/// Refuses numbers outside the annotation's range: some readers truncate them, others do not.
+/// Refuses a column with numbers outside the annotation's range: some readers truncate them, others do not.
 pub fn require_range(
     column: &ColumnDescriptor,
     path: &str,
     bounds: Option<&(OrderedValue, OrderedValue)>,
 ) -> Result<()> {
     let (Some((least, greatest)), Some((low, high))) = (annotation_range(column), bounds) else { return Ok(()) };
-    let held = |bound: &OrderedValue| match bound {
+    let is_in_range = |bound: &OrderedValue| match bound {
         OrderedValue::Integer(value) => (least..=greatest).contains(&i256::from_i128((*value).into())),
         OrderedValue::Decimal(value) => (least..=greatest).contains(value),
         _ => true,
     };
-    if held(low) && held(high) {
+    if is_in_range(low) && is_in_range(high) {
         return Ok(());
     }
     let expected = "values in the range of the column's annotated type";

@@ -6,9 +6,10 @@ use parquet::basic::Type as Physical;
 use parquet::schema::types::ColumnDescriptor;
 use twox_hash::XxHash64;
 
-/// Readers allocate memory for the whole filter.
+/// 128 MiB. Readers allocate memory for the whole filter.
 const FILTER_MAX_BYTES: usize = 134_217_728;
 const BLOCK_BYTES: usize = 32;
+/// The constants of the format that select one bit in each of a block's eight words.
 const SALTS: [u32; 8] =
     [0x47b6_137b, 0x4497_4d91, 0x8824_ad5b, 0xa2b7_289d, 0x7054_95c7, 0x2df1_424b, 0x9efc_4947, 0x5c6b_fb31];
 
@@ -24,11 +25,12 @@ impl BloomFilter {
             .then_some(BloomFilter(blocks))
     }
 
-    /// Whether a reader that looks up this value reads the row group. A query for zero must also find negative zero.
+    /// Whether a reader that looks up this value reads the row group. For negative zero, the filter must also contain
+    /// zero, because a query for zero must find it.
     pub fn may_contain_value(&self, value: &[u8], order: Order) -> bool {
-        let is_zero =
+        let is_negative_zero =
             matches!((order, value), (Order::Float, [0, 0, 0, 0x80]) | (Order::Double, [0, 0, 0, 0, 0, 0, 0, 0x80]));
-        self.may_contain(value) && (!is_zero || self.may_contain(&[0; 8][..value.len()]))
+        self.may_contain(value) && (!is_negative_zero || self.may_contain(&[0; 8][..value.len()]))
     }
 
     fn may_contain(&self, value: &[u8]) -> bool {
@@ -49,6 +51,7 @@ pub fn is_looked_up_by_stored_bytes(column: &ColumnDescriptor) -> bool {
             && Some(column.type_length()) == needed_bytes(column)
 }
 
+/// The bytes that a decimal with the column's number of digits needs.
 fn needed_bytes(column: &ColumnDescriptor) -> Option<i32> {
     let most = 10_u128.checked_pow(u32::try_from(column.type_precision()).ok()?)?;
     i32::try_from((u128::BITS - (most - 1).leading_zeros() + 1).div_ceil(8)).ok()

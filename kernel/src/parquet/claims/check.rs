@@ -1,4 +1,4 @@
-//! Reads the claims of a file, and compares them with what was measured while its pages were decoded.
+//! Reads the claims of a file, such as statistics and indexes, and compares them with the measures of its pages.
 
 use crate::error::{Fault, Result};
 use crate::parquet::claims::bloom::{BloomFilter, is_looked_up_by_stored_bytes};
@@ -20,8 +20,8 @@ use parquet::basic::LogicalType;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use std::ops::Range;
 
-/// No compression, Snappy, gzip, Zstandard and raw LZ4. Spark does not read LZO and Brotli, and the old LZ4 has two
-/// framings.
+/// The codecs that are accepted: none, Snappy, gzip, Zstandard and raw LZ4. Spark does not read LZO and Brotli, and
+/// readers frame the old LZ4 in two ways.
 const CODECS: [i64; 5] = [0, 1, 2, 6, 7];
 /// With these keys Spark rebases dates and timestamps.
 const KEYS_REFUSED: [&[u8]; 2] = [b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"];
@@ -45,6 +45,7 @@ pub struct Claims<'a> {
 pub(super) struct AuxiliaryRanges {
     offset_index: Option<Range<usize>>,
     pub(super) column_index: Option<Range<usize>>,
+    /// The range of header and blocks, and the start of the blocks.
     bloom: Option<(Range<usize>, usize)>,
 }
 
@@ -77,6 +78,7 @@ impl<'a> Claims<'a> {
         Ok(found)
     }
 
+    /// The column chunks of a row group, as the `parquet` crate reads them and with what they declare.
     pub(super) fn chunks(
         &self,
         group: usize,
@@ -85,6 +87,7 @@ impl<'a> Claims<'a> {
         self.metadata.row_group(group).columns().iter().zip(declared)
     }
 
+    /// Refuses codecs that not every engine reads, and statistics that are not compared.
     fn require_supported(&self, path: &str, declared: &metadata::ChunkMetadata<'_>) -> Result<()> {
         if !CODECS.contains(&declared.codec) {
             let names = ["", "", "", "LZO", "BROTLI", "LZ4"];
@@ -151,7 +154,7 @@ impl<'a> Claims<'a> {
     /// Creates an empty measure for every column of a row group. Refuses bloom filters that cannot be checked.
     pub fn start_measures(&self, group: usize) -> Result<Vec<SharedMeasure>> {
         let nested = levels::plan_nested_levels(self.metadata.file_metadata().schema_descr());
-        let made = self.chunks(group).zip(nested).map(|((column, declared), nested)| {
+        let measures = self.chunks(group).zip(nested).map(|((column, declared), nested)| {
             let path = column.column_path().string();
             let auxiliary = self.auxiliary_ranges(&path, declared)?;
             let bound_lengths = self.declared_bound_lengths(column, declared, auxiliary.column_index);
@@ -176,7 +179,7 @@ impl<'a> Claims<'a> {
             let column = column.column_descr_ptr();
             Ok(SharedMeasure::new(ChunkMeasure::new(column, nested, filter, marks_used_values, bound_lengths)))
         });
-        made.collect::<Result<Vec<SharedMeasure>>>().map_err(|fault| fault.in_group(group))
+        measures.collect::<Result<Vec<SharedMeasure>>>().map_err(|fault| fault.in_group(group))
     }
 
     /// The lengths of the bounds that a chunk's footer, page headers and index declare.
@@ -190,8 +193,8 @@ impl<'a> Claims<'a> {
             return BoundLengths::default();
         }
         let headers = read_page_headers(self.data, column).unwrap_or_default();
-        let data = headers.iter().filter(|page| matches!(page.kind, DATA_PAGE | DATA_PAGE_V2));
-        let mut pages: Vec<usize> = data.map(|page| page.statistics.longest()).collect();
+        let data_pages = headers.iter().filter(|page| matches!(page.kind, DATA_PAGE | DATA_PAGE_V2));
+        let mut pages: Vec<usize> = data_pages.map(|page| page.statistics.longest()).collect();
         if let Some(found) = index.and_then(|range| metadata::read_column_index(&self.data[range], pages.len())) {
             for bounds in [&found.least, &found.greatest] {
                 pages.iter_mut().zip(bounds).for_each(|(longest, bound)| *longest = bound.len().max(*longest));
@@ -231,30 +234,29 @@ impl<'a> Claims<'a> {
     ) -> Result<()> {
         chunk.finish()?;
         let path = column.column_path().string();
-        let (code, ambiguous) =
-            (STATISTICS, |got| Fault::new("parquet_ambiguous", &path, "the pages of all rows", got));
-        let headers = read_page_headers(self.data, column).ok_or_else(|| ambiguous("different ones"))?;
-        let data: Vec<&metadata::PageMetadata<'_>> =
+        let ambiguous = || Fault::new("parquet_ambiguous", &path, "the pages of all rows", "different ones");
+        let headers = read_page_headers(self.data, column).ok_or_else(ambiguous)?;
+        let data_pages: Vec<&metadata::PageMetadata<'_>> =
             headers.iter().filter(|page| matches!(page.kind, DATA_PAGE | DATA_PAGE_V2)).collect();
-        if data.len() != chunk.pages.len() {
-            return Err(ambiguous("different ones"));
+        if data_pages.len() != chunk.pages.len() {
+            return Err(ambiguous());
         }
-        let place = ClaimPlace { code, column: &path, page: None };
+        let place = ClaimPlace { code: STATISTICS, column: &path, page: None };
         let whole = join_pages(chunk);
         if column.column_descr().logical_type_ref() == Some(&LogicalType::Unknown) && whole.present > 0 {
             return Err(Fault::new("parquet_ambiguous", &path, "only nulls, as the type declares", "values"));
         }
         annotated_values::require_range(column.column_descr(), &path, whole.bounds.as_ref())?;
-        let (text, uuid) =
-            (annotated_values::is_text(column.column_descr()), annotated_values::is_uuid(column.column_descr()));
+        let is_text = annotated_values::is_text(column.column_descr());
+        let is_uuid = annotated_values::is_uuid(column.column_descr());
         compare_statistics(place, &declared.statistics, chunk.order, &whole)?;
-        if text {
+        if is_text {
             annotated_values::require_utf8_statistics(place, &declared.statistics)?;
         }
-        if uuid {
+        if is_uuid {
             annotated_values::require_exact_bounds(place, &declared.statistics, whole.bounds.as_ref())?;
         }
-        for (at, (header, page)) in data.iter().zip(&chunk.pages).enumerate() {
+        for (at, (header, page)) in data_pages.iter().zip(&chunk.pages).enumerate() {
             let place = ClaimPlace { page: Some(at), ..place };
             if let Some(declared) = header.statistics.distinct {
                 let unverified = || ClaimPlace { code: UNVERIFIED, ..place }.fault("distinct_count", "none", declared);
@@ -265,10 +267,10 @@ impl<'a> Claims<'a> {
                 )?;
             }
             compare_page_statistics(place, &header.statistics, chunk.order, page, &whole)?;
-            if text {
+            if is_text {
                 annotated_values::require_utf8_statistics(place, &header.statistics)?;
             }
-            if uuid {
+            if is_uuid {
                 annotated_values::require_exact_bounds(place, &header.statistics, page.bounds.as_ref())?;
             }
             compare_counts(ClaimPlace { code: "parquet_rows_lie", ..place }, header, page)?;
@@ -276,7 +278,7 @@ impl<'a> Claims<'a> {
         compare_encodings(&path, declared, &headers)?;
         compare_dictionary(place, declared, &headers, chunk)?;
         compare_sizes(place, &declared.sizes, chunk, &whole, &headers)?;
-        self.compare_indexes(&path, declared, &data, chunk)
+        self.compare_indexes(&path, declared, &data_pages, chunk)
     }
 
     fn compare_indexes(

@@ -10,6 +10,7 @@ use parquet::basic::Type as Physical;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Error codes.
 pub const STATISTICS: &str = "parquet_statistics_lie";
 pub const ENCODINGS: &str = "parquet_encodings_lie";
 pub const UNVERIFIED: &str = "parquet_claim_unverified";
@@ -19,7 +20,7 @@ const SHOWN_MAX_CHARACTERS: usize = 32;
 const DELTA_BYTE_ARRAY: i64 = 7;
 const BOUND_NAMES: [&str; 2] = ["min", "max"];
 
-/// The position of a claim, for error messages.
+/// The error code for a kind of claim, and the position of the claim.
 #[derive(Clone, Copy)]
 pub struct ClaimPlace<'a> {
     pub code: &'static str,
@@ -28,6 +29,7 @@ pub struct ClaimPlace<'a> {
 }
 
 impl ClaimPlace<'_> {
+    /// The error for a claim that does not hold.
     pub fn fault(&self, claim: &str, expected: impl std::fmt::Display, got: impl std::fmt::Display) -> Fault {
         Fault::new(self.code, self.column, expected.to_string(), got.to_string()).of_claim(claim, self.page)
     }
@@ -53,16 +55,17 @@ pub fn join_pages(chunk: &ChunkMeasure) -> PageMeasure {
         found.nans += page.nans;
         found.rows += page.rows;
         found.bytes += page.bytes;
-        for (into, from) in [(&mut found.repetition, &page.repetition), (&mut found.definition, &page.definition)] {
-            into.resize(from.len(), 0);
-            into.iter_mut().zip(from).for_each(|(sum, count)| *sum += count);
+        let histograms = [(&mut found.repetition, &page.repetition), (&mut found.definition, &page.definition)];
+        for (sums, counts) in histograms {
+            sums.resize(counts.len(), 0);
+            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
         }
     }
     found
 }
 
-/// Compares the statistics of a page. Its bounds may be those of the whole chunk, as Polars writes them with a
-/// dictionary. Readers then read more pages than needed, and lose no row.
+/// Compares the statistics of a page. The bounds may be those of the whole chunk, as Polars writes them for pages with
+/// a dictionary. Readers then read more pages than needed, but lose no row.
 pub fn compare_page_statistics(
     place: ClaimPlace<'_>,
     declared: &Statistics<'_>,
@@ -70,14 +73,13 @@ pub fn compare_page_statistics(
     page: &PageMeasure,
     whole: &PageMeasure,
 ) -> Result<()> {
-    let is_of_page = compare_statistics(place, declared, order, page);
-    if is_of_page.is_ok() || declared.nulls.is_some_and(|nulls| u64::try_from(nulls) != Ok(page.entries - page.present))
-    {
-        return is_of_page;
+    let result = compare_statistics(place, declared, order, page);
+    if result.is_ok() || declared.nulls.is_some_and(|nulls| u64::try_from(nulls) != Ok(page.entries - page.present)) {
+        return result;
     }
     let Statistics { old, bounds, exact, .. } = *declared;
     let only_bounds = Statistics { old, bounds, exact, ..Statistics::default() };
-    compare_statistics(place, &only_bounds, order, whole).or(is_of_page)
+    compare_statistics(place, &only_bounds, order, whole).or(result)
 }
 
 /// The number of distinct values, if it is known without storing them.
@@ -89,6 +91,7 @@ pub fn count_distinct(order: Order, real: &PageMeasure) -> Option<u64> {
     }
 }
 
+/// Compares null count and bounds. An absent field is not a claim.
 pub fn compare_statistics(
     place: ClaimPlace<'_>,
     declared: &Statistics<'_>,
@@ -123,13 +126,13 @@ pub fn compare_bound(
         let place = ClaimPlace { code: UNVERIFIED, ..place };
         return Err(place.fault(claim, "none, for a type whose values have no order", "one"));
     }
-    // Java writers treat NaN as greatest, and readers ignore it. So NaN holds if the page has one.
-    let nan = matches!(order.value(declared), Some(OrderedValue::Float(value)) if value.is_nan())
+    // Java writers treat NaN as greatest, and readers ignore a NaN bound. So it holds if there is a NaN.
+    let is_nan = matches!(order.value(declared), Some(OrderedValue::Float(value)) if value.is_nan())
         || matches!(order.value(declared), Some(OrderedValue::Double(value)) if value.is_nan());
-    if nan && real.nans > 0 && (side == 1 || real.bounds.is_none()) {
+    if is_nan && real.nans > 0 && (side == 1 || real.bounds.is_none()) {
         return Ok(());
     }
-    // Shown like the value it is compared with. Bytes that are not a value of the type are shown as bytes.
+    // A message shows both bounds alike. Bytes that are not a value of the type are shown as bytes.
     let shown = || {
         order
             .value(declared)
@@ -145,9 +148,10 @@ pub fn compare_bound(
     Err(place.fault(claim, show_value(real), shown()))
 }
 
+/// Whether a declared bound holds. A bound of bytes may be truncated unless it is declared as exact.
 fn bound_holds(side: usize, declared: &OrderedValue, real: &OrderedValue, exact: Option<bool>) -> bool {
     match (declared, real) {
-        // Either zero counts for both, as the format tells readers; NaN for neither.
+        // The format tells readers to take either zero for both. A NaN bound equals no value.
         (OrderedValue::Float(declared), OrderedValue::Float(real)) => declared == real,
         (OrderedValue::Double(declared), OrderedValue::Double(real)) => declared == real,
         (OrderedValue::Bytes(declared), OrderedValue::Bytes(real)) if exact != Some(true) => {
@@ -174,7 +178,7 @@ fn show_value(bound: &OrderedValue) -> String {
     }
 }
 
-/// Compares two declared bounds. Zeros are equal.
+/// Compares two values. Zero and negative zero are equal.
 pub fn compare_values(a: &OrderedValue, b: &OrderedValue) -> Ordering {
     match (a, b) {
         (OrderedValue::Float(a), OrderedValue::Float(b)) => a.partial_cmp(b).unwrap_or_else(|| a.total_cmp(b)),
@@ -191,12 +195,14 @@ pub fn compare_encodings(
     headers: &[metadata::PageMetadata<'_>],
 ) -> Result<()> {
     let place = ClaimPlace { code: ENCODINGS, column, page: None };
+    // The number of pages, by whether they are dictionaries and by encoding.
     let mut real: BTreeMap<(bool, i64), u64> = BTreeMap::new();
     for page in headers {
         *real.entry((page.kind == DICTIONARY_PAGE, page.encoding)).or_default() += 1;
     }
-    if let Some(missing) = real.keys().find(|(dictionary, each)| !dictionary && !declared.encodings.contains(each)) {
-        return Err(place.fault("encodings", format!("{} among them", missing.1), format!("{:?}", declared.encodings)));
+    let missing = real.keys().find(|(is_dictionary, each)| !is_dictionary && !declared.encodings.contains(each));
+    if let Some((_, encoding)) = missing {
+        return Err(place.fault("encodings", format!("{encoding} among them"), format!("{:?}", declared.encodings)));
     }
     let Some(listed) = &declared.encoding_stats else { return Ok(()) };
     let (mut claimed, mut seen): (BTreeMap<(bool, i64), u64>, _) = (BTreeMap::new(), BTreeSet::new());
@@ -219,15 +225,16 @@ pub fn compare_encodings(
     }
 }
 
-/// Compares the claims about the dictionary, and counts that only a dictionary gives in bounded memory.
+/// Compares the claims about the dictionary, and the number of distinct values, which is known in bounded memory only
+/// if all pages use the dictionary.
 pub fn compare_dictionary(
     place: ClaimPlace<'_>,
     declared: &metadata::ChunkMetadata<'_>,
     headers: &[metadata::PageMetadata<'_>],
     chunk: &ChunkMeasure,
 ) -> Result<()> {
-    let sorted = chunk.dictionary.as_ref().is_none_or(|dictionary| dictionary.is_sorted());
-    if headers.iter().any(|page| page.kind == DICTIONARY_PAGE && page.sorted) && !sorted {
+    let is_sorted = chunk.dictionary.as_ref().is_none_or(|dictionary| dictionary.is_sorted());
+    if headers.iter().any(|page| page.kind == DICTIONARY_PAGE && page.sorted) && !is_sorted {
         return Err(place.fault("is_sorted", "a sorted dictionary", "a different one"));
     }
     let Some(declared) = declared.statistics.distinct else { return Ok(()) };
@@ -245,6 +252,7 @@ pub fn compare_dictionary(
     }
 }
 
+/// Compares the unencoded bytes and the histograms of levels.
 pub fn compare_sizes(
     place: ClaimPlace<'_>,
     declared: &metadata::Sizes,
@@ -267,19 +275,19 @@ pub fn compare_sizes(
     Ok(())
 }
 
-/// Whether the writer's byte count may be short. With delta encoding PyArrow omits values that are a prefix of the
-/// previous one. The count is for memory estimates, and no reader selects rows by it.
+/// Whether the declared byte count may be too small. With delta encoding, PyArrow does not count values that are a
+/// prefix of the previous one. The count is for memory estimates, and no reader selects rows by it.
 pub fn is_counted_short(page: &metadata::PageMetadata<'_>) -> bool {
     page.encoding == DELTA_BYTE_ARRAY
 }
 
 /// Refuses a byte count outside its range.
 pub fn require_between(place: ClaimPlace<'_>, declared: i64, least: u64, most: u64) -> Result<()> {
-    let is_held = u64::try_from(declared).is_ok_and(|declared| (least..=most).contains(&declared));
-    if is_held { Ok(()) } else { Err(place.fault("unencoded_byte_array_data_bytes", most, declared)) }
+    let is_between = u64::try_from(declared).is_ok_and(|declared| (least..=most).contains(&declared));
+    if is_between { Ok(()) } else { Err(place.fault("unencoded_byte_array_data_bytes", most, declared)) }
 }
 
-/// Only byte arrays have an unencoded size.
+/// The unencoded bytes of byte arrays; 0 for other types.
 pub fn unencoded_bytes(chunk: &ChunkMeasure, real: &PageMeasure) -> u64 {
     if chunk.column.physical_type() == Physical::BYTE_ARRAY { real.bytes } else { 0 }
 }

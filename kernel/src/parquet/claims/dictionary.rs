@@ -1,4 +1,5 @@
-//! A column chunk's dictionary, ranked, so that a page of indices is measured without its values.
+//! A column chunk's dictionary. Its values have numbers that compare like them, so that the bounds of a page are found
+//! from its indices alone.
 
 use crate::parquet::ordered_value::{Order, OrderedValue};
 use bytes::Bytes;
@@ -6,7 +7,7 @@ use parquet::basic::Type as Physical;
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
-/// Sorting pays off if many rows use few values.
+/// Larger dictionaries are not sorted. Sorting pays off if many rows use few values.
 const RANKED_MAX: usize = 4_096;
 
 #[derive(Debug)]
@@ -16,14 +17,16 @@ pub struct Dictionary {
     /// The start and end of each value.
     spans: Vec<(u32, u32)>,
     keys: Keys,
+    /// Which values are NaN, if there is one.
     nans: Option<Vec<bool>>,
     /// Which values rows use, if that is recorded.
     used: Vec<bool>,
 }
 
+/// For each value a number that compares like it.
 #[derive(Debug)]
 enum Keys {
-    /// Numbers that compare like the values.
+    /// The numbers themselves, or numbers made from floats.
     Numbers(Vec<i64>),
     /// The rank of each value, and the values' positions by rank.
     Ranks(Vec<i64>, Vec<usize>),
@@ -36,19 +39,19 @@ impl Dictionary {
     pub fn new(data: Bytes, count: u32, physical: Physical, width: usize, order: Order) -> Option<Dictionary> {
         let count = usize::try_from(count).ok()?;
         let spans = find_spans(&data, count, physical, width)?;
-        let mut made = Dictionary { data, order, spans, keys: Keys::None, nans: None, used: Vec::new() };
+        let mut dictionary = Dictionary { data, order, spans, keys: Keys::None, nans: None, used: Vec::new() };
         match order {
             Order::Int32 | Order::Int64 | Order::Float | Order::Double | Order::Boolean => {
-                let keys = (0..count).map(|at| made.number(at)).collect::<Option<Vec<i64>>>()?;
-                made.keys = Keys::Numbers(keys);
-                let nans: Vec<bool> = (0..count).map(|at| made.is_nan(at)).collect();
-                made.nans = nans.contains(&true).then_some(nans);
+                let keys = (0..count).map(|at| dictionary.number(at)).collect::<Option<Vec<i64>>>()?;
+                dictionary.keys = Keys::Numbers(keys);
+                let nans: Vec<bool> = (0..count).map(|at| dictionary.is_nan(at)).collect();
+                dictionary.nans = nans.contains(&true).then_some(nans);
             }
-            Order::Decimal if (0..count).any(|at| order.value(made.value(at)).is_none()) => return None,
-            Order::Bytes | Order::Decimal if count <= RANKED_MAX => made.rank(),
+            Order::Decimal if (0..count).any(|at| order.value(dictionary.value(at)).is_none()) => return None,
+            Order::Bytes | Order::Decimal if count <= RANKED_MAX => dictionary.rank(),
             _ => {}
         }
-        Some(made)
+        Some(dictionary)
     }
 
     pub fn len(&self) -> usize {
@@ -65,10 +68,12 @@ impl Dictionary {
         &self.data[start as usize..end as usize]
     }
 
+    /// The value at a position, to be compared. Returns `None` if values have no order.
     pub fn bound(&self, at: usize) -> Option<OrderedValue> {
         self.order.value(self.value(at))
     }
 
+    /// The bytes of a value.
     pub fn length(&self, at: usize) -> u64 {
         u64::from(self.spans[at].1 - self.spans[at].0)
     }
@@ -78,6 +83,7 @@ impl Dictionary {
         self.used = vec![false; self.spans.len()];
     }
 
+    /// Records that a row uses the value.
     pub fn mark(&mut self, at: usize) {
         if let Some(used) = self.used.get_mut(at) {
             *used = true;
@@ -89,6 +95,7 @@ impl Dictionary {
         self.used.iter().enumerate().filter(|(_, used)| **used).map(|(at, _)| self.value(at))
     }
 
+    /// The number of distinct values that rows use.
     pub fn distinct_in_use(&self) -> u64 {
         self.in_use().collect::<HashSet<&[u8]>>().len() as u64
     }
@@ -114,7 +121,7 @@ impl Dictionary {
         }
     }
 
-    /// The value of such a number.
+    /// The value for such a number.
     pub fn value_of_key(&self, key: i64) -> Option<OrderedValue> {
         match &self.keys {
             Keys::Ranks(_, sorted) => {
@@ -143,6 +150,7 @@ impl Dictionary {
         self.order != Order::Undefined && (1..self.len()).all(|at| self.compare(at - 1, at).is_le())
     }
 
+    /// Sorts the values, and takes their ranks as numbers.
     fn rank(&mut self) {
         let mut sorted: Vec<usize> = (0..self.len()).collect();
         sorted.sort_unstable_by(|a, b| self.compare(*a, *b));
@@ -153,6 +161,7 @@ impl Dictionary {
         self.keys = Keys::Ranks(ranks, sorted);
     }
 
+    /// The number that compares like the value.
     fn number(&self, at: usize) -> Option<i64> {
         Some(match self.order.value(self.value(at))? {
             OrderedValue::Integer(value) => value,
@@ -163,11 +172,12 @@ impl Dictionary {
     }
 }
 
-/// Maps the bits of a float to an integer that compares like it, and back.
+/// Maps the bits of a 32-bit float to an integer that compares like the float, and back.
 fn float_order_key32(bits: i32) -> i32 {
     bits ^ ((bits >> 31) as u32 >> 1) as i32
 }
 
+/// Maps the bits of a 64-bit float in the same way.
 fn float_order_key64(bits: i64) -> i64 {
     bits ^ ((bits >> 63) as u64 >> 1) as i64
 }

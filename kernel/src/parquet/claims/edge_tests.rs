@@ -1,4 +1,4 @@
-//! Claims that no file of a reasonable size can show, or none that a decoder reads to its end.
+//! Tests that need no whole pass over a file: a bloom filter larger than any test file, and pages that were not read.
 
 use crate::parquet::claims::bloom::BloomFilter;
 use crate::parquet::claims::check::Claims;
@@ -20,7 +20,7 @@ fn a_filter_of_128_mebibytes_is_the_largest() {
 }
 
 /// Three rows in one page, in a file without statistics.
-fn silent() -> Bytes {
+fn file_without_statistics() -> Bytes {
     let rows: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
     let batch = RecordBatch::try_from_iter([("id", rows)]).unwrap();
     let properties = WriterProperties::builder().set_statistics_enabled(EnabledStatistics::None);
@@ -34,7 +34,7 @@ fn silent() -> Bytes {
 
 #[test]
 fn a_page_that_was_not_measured_is_refused() {
-    let data = silent();
+    let data = file_without_statistics();
     let footer = ArrowReaderMetadata::load(&data, ArrowReaderOptions::new()).unwrap();
     let claims = Claims::read(&data, footer.metadata()).unwrap();
     let measures = claims.start_measures(0).unwrap();

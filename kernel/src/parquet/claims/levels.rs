@@ -1,11 +1,12 @@
 //! Checks that the leaves of one struct, list or map agree on its nulls, its empty lists and its elements. Each leaf
-//! stores these for itself, and readers use one leaf or another.
+//! stores these in its own levels, and readers take them from one leaf or another.
 
 use crate::error::{Fault, Result};
 use crate::parquet::format::runs::{BLOCK, Run, bit_width, next_block, next_run};
 use parquet::basic::Repetition;
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
 
+/// So many bytes are collected before they are hashed.
 const HASH_BUFFER_BYTES: usize = 4_096;
 
 /// A number for repetition levels and one for definition levels: the maximum levels of a node of the schema, or the
@@ -23,7 +24,7 @@ pub struct NestedLevels {
     width: LevelPair,
     /// The definition level from which the list of each repetition level has an element.
     lists: Vec<u32>,
-    /// The levels of the groups that it shares with the previous and with the next leaf.
+    /// The levels of the group that it shares with the previous leaf, and of the one that it shares with the next.
     before: Option<GroupLevels>,
     after: Option<GroupLevels>,
     /// The definition level of the previous entry.
@@ -33,16 +34,20 @@ pub struct NestedLevels {
 /// What a leaf stores about one group of the schema, entry by entry, as a hash.
 #[derive(Debug)]
 struct GroupLevels {
+    /// The path of the group.
     group: String,
+    /// The maximum levels of the group.
     depth: LevelPair,
+    /// The last entry (repetition and definition level), and how often it occurred in a row.
     entry: (u32, u32),
     times: u64,
+    /// Runs that are not hashed yet.
     buffer: Vec<u8>,
     hash: blake3::Hasher,
 }
 
-/// Decides for each leaf what is recorded of its levels. Nothing is recorded for a leaf outside lists that shares no
-/// optional group.
+/// Decides for each leaf which of its levels are recorded. Nothing is recorded for a leaf outside lists that shares no
+/// optional group with a neighbour.
 pub fn plan_nested_levels(schema: &SchemaDescriptor) -> Vec<Option<NestedLevels>> {
     let leaves = schema.columns();
     let shared: Vec<_> = leaves.windows(2).map(|pair| find_shared_group(schema, &pair[0], &pair[1])).collect();
@@ -63,7 +68,8 @@ pub fn plan_nested_levels(schema: &SchemaDescriptor) -> Vec<Option<NestedLevels>
     made.collect()
 }
 
-/// The innermost group of both leaves. A group that is always present has no levels to compare.
+/// The innermost group that both leaves are in. Returns `None` if the group is always present: it then has no levels to
+/// compare.
 fn find_shared_group(
     schema: &SchemaDescriptor,
     leaf: &ColumnDescriptor,
@@ -95,6 +101,7 @@ fn walk_path<'a>(root: &'a Type, path: &'a [String]) -> impl Iterator<Item = (Le
     })
 }
 
+/// The definition level from which each list on the path has an element.
 fn find_lists(root: &Type, path: &[String]) -> Vec<u32> {
     walk_path(root, path).filter(|(_, repeated)| *repeated).map(|(depth, _)| depth.definition).collect()
 }
@@ -105,7 +112,7 @@ impl GroupLevels {
         GroupLevels { group, depth, entry: (0, 0), times: 0, buffer: Vec::new(), hash }
     }
 
-    /// Adds entries of the group. Entries inside an element of the group are skipped.
+    /// Adds `times` equal entries. Entries that only continue a list inside the group are skipped.
     fn add(&mut self, repetition: u32, definition: u32, times: u64) {
         if repetition > self.depth.repetition {
             return;
@@ -133,6 +140,7 @@ impl GroupLevels {
         }
     }
 
+    /// The hash of all entries so far.
     fn finish_hash(&mut self) -> blake3::Hash {
         self.close();
         self.hash.update(&self.buffer);
@@ -158,8 +166,9 @@ impl NestedLevels {
 
     fn add_entry(&mut self, repetition: u32, definition: u32, times: u64) -> Option<()> {
         if let Some(list) = (repetition as usize).checked_sub(1) {
-            let element = *self.lists.get(list)?;
-            self.last.filter(|last| *last >= element && definition >= element)?;
+            // Both this entry and the one before must be elements of the list that is continued.
+            let element_level = *self.lists.get(list)?;
+            self.last.filter(|last| *last >= element_level && definition >= element_level)?;
         }
         self.last = Some(definition);
         for levels in [&mut self.before, &mut self.after].into_iter().flatten() {
@@ -183,11 +192,14 @@ impl NestedLevels {
 /// The levels of a page, run by run.
 struct Levels<'a> {
     data: &'a [u8],
+    /// The bits of a level.
     width: u32,
+    /// The entries that are not in a run that was read.
     left: u64,
+    /// The current level, and how often it still repeats.
     level: u32,
     times: u64,
-    /// The rest of a packed run, and of its block.
+    /// The rest of a packed run, and the position in its current block.
     packed: &'a [u8],
     packed_left: u64,
     block: [u32; BLOCK],
@@ -233,6 +245,7 @@ impl<'a> Levels<'a> {
         Some(self.times)
     }
 
+    /// Takes `times` entries of the current level, and returns the level.
     fn take(&mut self, times: u64) -> u32 {
         self.times -= times;
         self.level
@@ -249,28 +262,29 @@ mod tests {
         plan_nested_levels(&SchemaDescriptor::new(Arc::new(parse_message_type(message).unwrap())))
     }
 
-    type Followed = Option<(Vec<u32>, Option<(String, u32, u32)>)>;
+    /// What is recorded of a leaf: its lists, and the group that it shares with the next leaf, with the group's levels.
+    type Recorded = Option<(Vec<u32>, Option<(String, u32, u32)>)>;
 
-    fn followed_leaves(message: &str) -> Vec<Followed> {
+    fn recorded_leaves(message: &str) -> Vec<Recorded> {
         let levels = |levels: GroupLevels| (levels.group, levels.depth.repetition, levels.depth.definition);
         leaves(message).into_iter().map(|leaf| leaf.map(|leaf| (leaf.lists, leaf.after.map(levels)))).collect()
     }
 
     #[test]
-    fn only_leaves_that_share_something_or_repeat_are_followed() {
+    fn only_leaves_that_share_something_or_repeat_are_recorded() {
         assert_eq!(
-            followed_leaves("message m { optional int64 a; required group s { optional int64 b; required int64 c; } }"),
+            recorded_leaves("message m { optional int64 a; required group s { optional int64 b; required int64 c; } }"),
             [None, None, None]
         );
         let optional = "message m { optional group s { optional int64 b; required int64 c; } optional int64 d; }";
         assert_eq!(
-            followed_leaves(optional),
+            recorded_leaves(optional),
             [Some((vec![], Some(("s".to_owned(), 0, 1)))), Some((vec![], None)), None]
         );
         let listed = "message m { optional group l { repeated group list { optional group element {
             optional int64 a; optional group k { repeated group list { optional int64 element; } } } } } }";
         let expected = Some(("l.list.element".to_owned(), 1, 3));
-        assert_eq!(followed_leaves(listed), [Some((vec![2], expected)), Some((vec![2, 5], None))]);
+        assert_eq!(recorded_leaves(listed), [Some((vec![2], expected)), Some((vec![2, 5], None))]);
     }
 
     /// Adds the entries to one leaf, each as a run of its own.

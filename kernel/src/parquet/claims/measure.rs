@@ -1,4 +1,4 @@
-//! Measures the pages of a column chunk, from the same bytes that are decoded into rows.
+//! Measures the pages of a column chunk: counts, bounds and sizes, from the same bytes that are decoded into rows.
 
 use crate::error::{Fault, Result};
 use crate::parquet::claims::bloom::BloomFilter;
@@ -18,14 +18,15 @@ use parquet::basic::{Encoding, Type as Physical};
 use parquet::column::page::Page;
 use parquet::schema::types::ColumnDescPtr;
 
-/// The least that is kept of a page's bounds, for error messages.
+/// So much of a page's bounds is kept at least, for error messages.
 const PAGE_BOUNDS_MIN_BYTES: usize = 64;
 
 /// The measure of one data page.
 #[derive(Debug, Default)]
 pub struct PageMeasure {
-    /// Entries, with or without a value; `present` have one.
+    /// Entries, with or without a value.
     pub entries: u64,
+    /// Entries with a value.
     pub present: u64,
     pub nans: u64,
     pub bounds: Option<(OrderedValue, OrderedValue)>,
@@ -34,8 +35,10 @@ pub struct PageMeasure {
     pub begins_row: bool,
     /// The bytes of its values, if these are byte arrays.
     pub bytes: u64,
+    /// How many entries have each repetition level and each definition level.
     pub repetition: Vec<u64>,
     pub definition: Vec<u64>,
+    /// Whether its values are indices of the dictionary.
     pub by_dictionary: bool,
 }
 
@@ -61,11 +64,12 @@ pub struct ChunkMeasure {
     pub dictionary: Option<Dictionary>,
     /// The first error. The decoder continues regardless.
     pub fault: Option<Fault>,
-    /// The levels of a nested column.
+    /// The levels of a column that is nested, or that shares an optional group with a neighbour.
     pub nested: Option<NestedLevels>,
     /// The rows as dictionary indices, if the column is read by them.
     pub row_indices: Option<RowIndices>,
     filter: Option<BloomFilter>,
+    /// Whether the dictionary records which of its values rows use.
     marks_used_values: bool,
 }
 
@@ -96,6 +100,7 @@ impl ChunkMeasure {
         }
     }
 
+    /// Measures a page. The first error is kept for `finish`.
     pub fn add_page(&mut self, page: &Page) {
         if self.fault.is_none()
             && let Err(fault) = self.measure_page(page)
@@ -108,20 +113,20 @@ impl ChunkMeasure {
         match page {
             Page::DictionaryPage { buf, num_values, .. } => {
                 let (physical, width) = (self.column.physical_type(), self.width());
-                let mut made =
-                    Dictionary::new(buf.clone(), *num_values, physical, width, self.order).ok_or_else(|| {
+                let mut dictionary = Dictionary::new(buf.clone(), *num_values, physical, width, self.order)
+                    .ok_or_else(|| {
                         self.ambiguous("a dictionary with the declared number of values", "a different one")
                     })?;
                 if self.marks_used_values {
-                    made.start_marking();
+                    dictionary.start_marking();
                 }
-                self.dictionary = Some(made);
+                self.dictionary = Some(dictionary);
                 Ok(())
             }
             _ => {
                 let mut found = PageMeasure { entries: page.num_values().into(), ..PageMeasure::default() };
-                let levels = (self.column.max_rep_level(), self.column.max_def_level());
-                let (repetition, definition, values) = split_page(page, levels.0, levels.1)
+                let (max_repetition, max_definition) = (self.column.max_rep_level(), self.column.max_def_level());
+                let (repetition, definition, values) = split_page(page, max_repetition, max_definition)
                     .ok_or_else(|| self.ambiguous("levels inside their page", "different ones"))?;
                 self.measure_levels(&mut found, repetition, definition)?;
                 let entries = found.entries;
@@ -139,9 +144,9 @@ impl ChunkMeasure {
     }
 
     fn measure_levels(&mut self, found: &mut PageMeasure, repetition: &[u8], definition: &[u8]) -> Result<()> {
-        let (rep, def) = (self.column.max_rep_level(), self.column.max_def_level());
-        found.repetition = self.count_levels(repetition, rep, found.entries)?;
-        found.definition = self.count_levels(definition, def, found.entries)?;
+        let (max_repetition, max_definition) = (self.column.max_rep_level(), self.column.max_def_level());
+        found.repetition = self.count_levels(repetition, max_repetition, found.entries)?;
+        found.definition = self.count_levels(definition, max_definition, found.entries)?;
         if let Some(nested) = &mut self.nested
             && nested.add(repetition, definition, found.entries).is_none()
         {
@@ -150,8 +155,8 @@ impl ChunkMeasure {
         found.rows = found.repetition[0];
         found.present = *found.definition.last().unwrap_or(&0);
         found.begins_row = true;
-        if rep > 0 && found.entries > 0 {
-            each_block(repetition, bit_width(rep.unsigned_abs().into()), 1, |levels, _| {
+        if max_repetition > 0 && found.entries > 0 {
+            each_block(repetition, bit_width(max_repetition.unsigned_abs().into()), 1, |levels, _| {
                 found.begins_row = levels == [0];
                 Some(())
             });
@@ -159,13 +164,14 @@ impl ChunkMeasure {
         Ok(())
     }
 
-    fn count_levels(&self, data: &[u8], most: i16, entries: u64) -> Result<Vec<u64>> {
-        let mut found = vec![0; usize::from(most.unsigned_abs()) + 1];
-        if most == 0 {
+    /// How many entries have each level, from 0 to `max_level`.
+    fn count_levels(&self, data: &[u8], max_level: i16, entries: u64) -> Result<Vec<u64>> {
+        let mut found = vec![0; usize::from(max_level.unsigned_abs()) + 1];
+        if max_level == 0 {
             found[0] = entries;
             return Ok(found);
         }
-        each_block(data, bit_width(most.unsigned_abs().into()), entries, |levels, times| {
+        each_block(data, bit_width(max_level.unsigned_abs().into()), entries, |levels, times| {
             levels.iter().try_for_each(|level| {
                 *found.get_mut(*level as usize)? += times;
                 Some(())
@@ -175,6 +181,7 @@ impl ChunkMeasure {
         Ok(found)
     }
 
+    /// Measures the values of a page, and adds the page's measure (`found`) to the chunk's.
     fn measure_values(&mut self, mut found: PageMeasure, data: Bytes, encoding: Encoding) -> Result<()> {
         #[allow(deprecated)]
         let by_dictionary = matches!(encoding, Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY);
@@ -186,16 +193,16 @@ impl ChunkMeasure {
         } else if encoding == Encoding::PLAIN {
             self.measure_plain(&data, found.present)?
         } else {
-            // Some readers find the streams by the bytes, others by the number of values.
+            // Some readers find the byte streams by the size of the data, others by the number of values.
             if encoding == Encoding::BYTE_STREAM_SPLIT && data.len() as u64 != found.present * self.width() as u64 {
                 return Err(self.ambiguous("as many bytes as the values have", "another number"));
             }
             // Other decoders read overlong numbers and empty runs differently.
-            let one_form = match encoding {
-                Encoding::RLE => is_boolean_runs(&data, found.present),
+            let is_one_form = match encoding {
+                Encoding::RLE => has_boolean_runs(&data, found.present),
                 _ => deltas::has_one_form(&data, encoding, self.column.physical_type(), found.present),
             };
-            if !data.is_empty() && !one_form {
+            if !data.is_empty() && !is_one_form {
                 return Err(self.ambiguous("runs and deltas that every reader decodes alike", "different ones"));
             }
             let data = decode_to_plain(&self.column, data, encoding, found.present)
@@ -205,21 +212,21 @@ impl ChunkMeasure {
         (found.nans, found.bytes) = (seen.nans, seen.bytes);
         self.bytes = self.bytes.saturating_add(seen.bytes);
         if let Some((low, high)) = &seen.bounds {
-            let whole = self.declared_bounds.whole.max(BOUND_MAX_BYTES) + 1;
-            self.bounds = join_bounds(self.bounds.take(), Some((low.shorten(whole), high.shorten(whole))));
-            let page = self
+            let chunk_bytes = self.declared_bounds.whole.max(BOUND_MAX_BYTES) + 1;
+            self.bounds = join_bounds(self.bounds.take(), Some((low.shorten(chunk_bytes), high.shorten(chunk_bytes))));
+            let page_bytes = self
                 .declared_bounds
                 .pages
                 .get(self.pages.len())
                 .map_or(0, |declared| declared + 1)
                 .max(PAGE_BOUNDS_MIN_BYTES);
-            found.bounds = Some((low.shorten(page), high.shorten(page)));
+            found.bounds = Some((low.shorten(page_bytes), high.shorten(page_bytes)));
         }
         self.pages.push(found);
         Ok(())
     }
 
-    /// The bytes of a value, if all have the same size.
+    /// The bytes of a value; 0 for booleans and byte arrays.
     fn width(&self) -> usize {
         match self.column.physical_type() {
             Physical::BOOLEAN | Physical::BYTE_ARRAY => 0,
@@ -230,10 +237,11 @@ impl ChunkMeasure {
         }
     }
 
+    /// Measures a page of dictionary indices with `count` values.
     fn measure_indices(&mut self, data: &[u8], count: u64) -> Result<ValueSummary> {
         let ambiguous =
             |got: &str| Fault::new("parquet_ambiguous", &self.column.path().string(), "indices of a dictionary", got);
-        // Decoders read the width even if there is no value.
+        // Decoders read the bit width of the indices even if there is no value.
         if self.row_indices.is_some() && data.first().is_none_or(|width| *width > 32) {
             return Err(ambiguous("none"));
         }
@@ -243,7 +251,7 @@ impl ChunkMeasure {
         let dictionary = self.dictionary.as_mut().ok_or_else(|| ambiguous("no dictionary"))?;
         let (width, data) = data.split_first().ok_or_else(|| ambiguous("none"))?;
         let width = u32::from(*width);
-        let sized = self.column.physical_type() == Physical::BYTE_ARRAY;
+        let is_byte_array = self.column.physical_type() == Physical::BYTE_ARRAY;
         if self.marks_used_values {
             let marked = each_block(data, width, count, |indices, _| {
                 indices.iter().for_each(|at| dictionary.mark(*at as usize));
@@ -253,11 +261,11 @@ impl ChunkMeasure {
         }
         let indices = Indices { data, width, count };
         let seen = match &mut self.row_indices {
-            Some(rows) => summarize_indices(dictionary, &indices, sized, |block, times| rows.add(block, times)),
-            None => summarize_indices(dictionary, &indices, sized, |_, _| ()),
+            Some(rows) => summarize_indices(dictionary, &indices, is_byte_array, |block, times| rows.add(block, times)),
+            None => summarize_indices(dictionary, &indices, is_byte_array, |_, _| ()),
         };
         let seen = seen.ok_or_else(|| ambiguous("different ones"))?;
-        // Polars looks up every index of a packed run.
+        // Polars looks up every index of a packed run, also those after the last value.
         match is_padded_below(data, width, count, dictionary.len()) {
             true => Ok(seen),
             false => Err(ambiguous("other indices behind the last value")),
@@ -266,17 +274,17 @@ impl ChunkMeasure {
 
     /// Measures plain values, which must be exactly `count`.
     fn measure_plain(&self, data: &[u8], count: u64) -> Result<ValueSummary> {
-        let many = || self.ambiguous("as many values as the levels count", "another number");
-        let count = usize::try_from(count).map_err(|_| many())?;
+        let other_count = || self.ambiguous("as many values as the levels count", "another number");
+        let count = usize::try_from(count).map_err(|_| other_count())?;
         if self.column.physical_type() == Physical::BOOLEAN {
             if data.len() < count.div_ceil(8) {
-                return Err(many());
+                return Err(other_count());
             }
             let ones = (0..count).filter(|at| data[at / 8] >> (at % 8) & 1 == 1).count();
             // DataFusion hashes a boolean as one byte.
-            let lacks =
+            let is_not_in_filter =
                 |flag: u8| self.filter.as_ref().is_some_and(|filter| !filter.may_contain_value(&[flag], self.order));
-            if ones < count && lacks(0) || ones > 0 && lacks(1) {
+            if ones < count && is_not_in_filter(0) || ones > 0 && is_not_in_filter(1) {
                 return Err(self.not_in_filter());
             }
             let (least, greatest) = (i64::from(ones == count), i64::from(ones > 0));
@@ -287,8 +295,8 @@ impl ChunkMeasure {
             return self.measure_byte_arrays(data, count);
         }
         let width = self.width();
-        if data.len() != count.checked_mul(width).ok_or_else(many)? || width == 0 && count > 0 {
-            return Err(many());
+        if data.len() != count.checked_mul(width).ok_or_else(other_count)? || width == 0 && count > 0 {
+            return Err(other_count());
         }
         if let Some(filter) = &self.filter
             && data.chunks_exact(width.max(1)).any(|value| !filter.may_contain_value(value, self.order))
@@ -327,6 +335,7 @@ impl ChunkMeasure {
         Ok(seen)
     }
 
+    /// The bounds of byte strings, or of decimals in byte strings.
     fn measure_byte_values<'a>(&self, mut values: impl Iterator<Item = &'a [u8]>) -> Result<ValueSummary> {
         let mut seen = ValueSummary::default();
         match self.order {
@@ -356,7 +365,8 @@ impl ChunkMeasure {
         Ok(seen)
     }
 
-    /// Ends the chunk. Refuses a bloom filter that lacks a dictionary value which rows use.
+    /// Ends the chunk. Returns the first error of its pages, and refuses a bloom filter that lacks a dictionary value
+    /// which rows use.
     pub fn finish(&mut self) -> Result<()> {
         if let Some(fault) = self.fault.take() {
             return Err(fault);
@@ -384,8 +394,8 @@ impl ChunkMeasure {
     }
 }
 
-/// Whether a page has exactly `count` booleans in length-prefixed runs.
-fn is_boolean_runs(data: &[u8], count: u64) -> bool {
+/// Whether a page has `count` booleans, in runs after their length in bytes.
+fn has_boolean_runs(data: &[u8], count: u64) -> bool {
     let Some((length, rest)) = data.split_first_chunk::<4>() else { return false };
     let Some(runs) = rest.get(..u32::from_le_bytes(*length) as usize) else { return false };
     each_block(runs, 1, count, |flags, _| flags.iter().all(|flag| *flag <= 1).then_some(())).is_some()

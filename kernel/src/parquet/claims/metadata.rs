@@ -2,7 +2,7 @@
 
 use crate::parquet::format::pages::{chunk_end, chunk_start};
 use crate::parquet::format::thrift::Scan;
-use crate::parquet::format::thrift_form::{Binary, Bool, EMPTY, Int, Kind, List, Long, One, Struct, has_one_form};
+use crate::parquet::format::thrift_form::{Binary, Bool, EMPTY, Int, Kind, List, Long, Struct, Union, has_one_form};
 use crate::parquet::guard::footer_limits::SCHEMA_ELEMENTS_MAX;
 use bytes::Bytes;
 use parquet::file::metadata::ColumnChunkMetaData;
@@ -26,6 +26,7 @@ impl Statistics<'_> {
     }
 }
 
+/// What the footer declares about a column chunk.
 #[derive(Debug, Default)]
 pub struct ChunkMetadata<'a> {
     pub encodings: Vec<i64>,
@@ -34,15 +35,18 @@ pub struct ChunkMetadata<'a> {
     pub has_statistics: bool,
     /// Page type, encoding and number of pages.
     pub encoding_stats: Option<Vec<[i64; 3]>>,
-    /// Offset and length, as for both indexes.
+    /// Offset and length of the bloom filter.
     pub bloom: (Option<i64>, Option<i64>),
     pub sizes: Sizes,
+    /// Whether there are geospatial statistics.
     pub geospatial: bool,
+    /// Offset and length of both indexes.
     pub offset_index: (Option<i64>, Option<i64>),
     pub column_index: (Option<i64>, Option<i64>),
 }
 
-/// An empty histogram is not a claim: writers omit it if it carries no information.
+/// The struct `SizeStatistics`: the unencoded bytes of byte arrays, and how many entries have each repetition and
+/// definition level. An empty histogram is not a claim, because writers omit a histogram without information.
 #[derive(Debug, Default)]
 pub struct Sizes {
     pub bytes: Option<i64>,
@@ -50,6 +54,7 @@ pub struct Sizes {
     pub definition: Vec<i64>,
 }
 
+/// A column by which a row group declares to be sorted.
 #[derive(Debug)]
 pub struct Sorting {
     pub column: i64,
@@ -66,17 +71,20 @@ pub struct GroupMetadata<'a> {
 #[derive(Debug, Default)]
 pub struct FileMetadata<'a> {
     pub groups: Vec<GroupMetadata<'a>>,
-    /// Keys with their values.
+    /// The key-value pairs of the footer.
     pub keys: Vec<(&'a [u8], &'a [u8])>,
 }
 
-/// A page's header. `end` is the end of the page's body.
+/// The header of a page, and where the page begins and ends.
 #[derive(Debug, Default)]
 pub struct PageMetadata<'a> {
+    /// `PageType` of the format.
     pub kind: i64,
     pub encoding: i64,
+    /// Only a version 2 page declares nulls and rows.
     pub nulls: Option<i64>,
     pub rows: Option<i64>,
+    /// Whether a dictionary is declared as sorted.
     pub sorted: bool,
     pub statistics: Statistics<'a>,
     /// The decompressed size, and the size in the file.
@@ -91,21 +99,25 @@ pub struct PageMetadata<'a> {
     pub end: usize,
 }
 
+/// Declared facts of each page of a column chunk.
 #[derive(Debug, Default)]
 pub struct ColumnIndex<'a> {
     pub null_pages: Vec<bool>,
     pub least: Vec<&'a [u8]>,
     pub greatest: Vec<&'a [u8]>,
+    /// `BoundaryOrder` of the format.
     pub order: i64,
     pub nulls: Option<Vec<i64>>,
+    /// The histograms of all pages, one after the other.
     pub repetition: Vec<i64>,
     pub definition: Vec<i64>,
 }
 
 #[derive(Debug, Default)]
 pub struct OffsetIndex {
-    /// Offset, size and first row.
+    /// Offset, size and first row of each page.
     pub pages: Vec<[i64; 3]>,
+    /// The unencoded bytes of byte arrays in each page.
     pub bytes: Option<Vec<i64>>,
 }
 
@@ -120,12 +132,13 @@ const COLUMN_INDEX: Kind = Struct(&[
 ]);
 
 const OFFSET_INDEX: Kind = Struct(&[(1, List(&Struct(&[(1, Long), (2, Int), (3, Long)]))), (2, List(&Long))]);
-const ONLY: Kind = One(&[(1, EMPTY)]);
+/// A union whose only known member is 1.
+const ONLY: Kind = Union(&[(1, EMPTY)]);
 const BLOOM: Kind = Struct(&[(1, Int), (2, ONLY), (3, ONLY), (4, ONLY)]);
 /// Parsed lists take more memory than their bytes, so their lengths are limited.
 const KEYS_MAX: usize = 100_000;
 const ENCODINGS_MAX: usize = 64;
-/// More levels than a schema, and so a histogram, can have.
+/// No histogram has more levels, because no schema is as deep.
 const LEVELS_MAX: usize = 1_024;
 
 /// Parses a footer whose form was checked before.
@@ -206,9 +219,9 @@ fn read_column<'a>(scan: &mut Scan<'a>, found: &mut ChunkMetadata<'a>) -> Option
             12 => (found.statistics, found.has_statistics) = (read_statistics(scan)?, true),
             13 => {
                 found.encoding_stats = Some(read_list(scan, ENCODINGS_MAX, |scan| {
-                    let mut made = [-1; 3];
-                    read_integers(scan, &mut made)?;
-                    Some(made)
+                    let mut numbers = [-1; 3];
+                    read_integers(scan, &mut numbers)?;
+                    Some(numbers)
                 })?);
             }
             14 => found.bloom.0 = Some(scan.integer()?),
@@ -290,7 +303,8 @@ pub fn read_page(data: &[u8], at: usize) -> Option<PageMetadata<'_>> {
     Some(found)
 }
 
-/// Parses a column index that fills these bytes, with lists that fit the chunk's pages.
+/// Parses a column index that fills these bytes. Returns `None` if it has another form, or lists that are far too long
+/// for so many pages.
 pub fn read_column_index(data: &[u8], pages: usize) -> Option<ColumnIndex<'_>> {
     let most = (pages + 1) * LEVELS_MAX;
     let mut found = ColumnIndex { order: -1, ..ColumnIndex::default() };
@@ -310,7 +324,7 @@ pub fn read_column_index(data: &[u8], pages: usize) -> Option<ColumnIndex<'_>> {
     Some(found)
 }
 
-/// Parses an offset index in the same way.
+/// Parses an offset index that fills these bytes, with the same limits.
 pub fn read_offset_index(data: &[u8], pages: usize) -> Option<OffsetIndex> {
     let most = (pages + 1) * LEVELS_MAX;
     let mut found = OffsetIndex::default();
@@ -318,9 +332,9 @@ pub fn read_offset_index(data: &[u8], pages: usize) -> Option<OffsetIndex> {
         match id {
             1 => {
                 found.pages = read_list(scan, most, |scan| {
-                    let mut made = [-1; 3];
-                    read_integers(scan, &mut made)?;
-                    Some(made)
+                    let mut numbers = [-1; 3];
+                    read_integers(scan, &mut numbers)?;
+                    Some(numbers)
                 })?;
             }
             2 => found.bytes = Some(read_list(scan, most, Scan::integer)?),
@@ -353,12 +367,13 @@ pub fn read_bloom_header(data: &[u8], at: usize) -> Option<(i64, usize)> {
     (known == 3).then_some((size, scan.at - at))
 }
 
+/// Returns a scan of the bytes if they are exactly one struct that every parser reads alike.
 fn scan_one_form<'a>(data: &'a [u8], kind: &Kind) -> Option<Scan<'a>> {
     let mut scan = Scan::new(data, 0);
     (has_one_form(&mut scan, kind)? && scan.at == data.len()).then(|| Scan::new(data, 0))
 }
 
-/// Reads the first fields of a struct of numbers.
+/// Reads a struct of numbers: the field with id 1 into the first place, and so on.
 fn read_integers(scan: &mut Scan<'_>, into: &mut [i64]) -> Option<()> {
     scan.each_field(|scan, id, _| {
         let Some(place) = usize::try_from(id - 1).ok().and_then(|at| into.get_mut(at)) else { return Some(false) };
@@ -373,7 +388,8 @@ fn read_list<'a, T>(
     mut one: impl FnMut(&mut Scan<'a>) -> Option<T>,
 ) -> Option<Vec<T>> {
     let length = scan.short_list(most)?;
-    // Nothing is reserved for the declared length: each element has at least one byte.
+    // Memory is not reserved for the declared length, which may be a lie. Each element takes at least a byte of the
+    // file.
     let mut found = Vec::new();
     for _ in 0..length {
         found.push(one(scan)?);

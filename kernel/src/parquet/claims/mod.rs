@@ -1,7 +1,7 @@
 //! Compares what a Parquet file claims about its values with the values, in the same pass that digests them.
 //!
 //! A claim is a statistic, a count, an entry of a page index, a bloom filter or another fact that a file states about
-//! its own values (docs/verification.md). It is not the claim of a workload. Readers skip what claims rule out. If one
+//! its own values (docs/parquet.md). It is not the claim of a workload. Readers skip what claims rule out. If one
 //! is wrong, a filtered read shows other rows than the full scan that was digested.
 
 mod annotated_values;

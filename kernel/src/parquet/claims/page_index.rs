@@ -1,4 +1,4 @@
-//! Compares page indexes with the pages: a reader that uses an index skips the pages that it rules out.
+//! Compares the column index and the offset index with the pages. Readers skip the pages that an index rules out.
 
 use crate::error::Result;
 use crate::parquet::claims::compare::{
@@ -9,26 +9,29 @@ use crate::parquet::claims::metadata::{ColumnIndex, OffsetIndex, PageMetadata};
 use crate::parquet::ordered_value::{Order, OrderedValue};
 
 const CODE: &str = "parquet_page_index_lies";
+/// `BoundaryOrder` of the format.
 const ASCENDING: i64 = 1;
 const DESCENDING: i64 = 2;
 
+/// The place of a claim in a page index, for errors.
 pub fn index_place(column: &str) -> ClaimPlace<'_> {
     ClaimPlace { code: CODE, column, page: None }
 }
 
+/// Refuses an offset index with wrong offsets, sizes, first rows or byte counts, or whose pages begin inside a row.
 pub fn compare_offset_index(
     column: &str,
     declared: &OffsetIndex,
     headers: &[&PageMetadata<'_>],
     chunk: &ChunkMeasure,
 ) -> Result<()> {
-    let all = index_place(column);
-    all.require_count("pages in the offset index", declared.pages.len() as i64, headers.len() as u64)?;
+    let whole_index = index_place(column);
+    whole_index.require_count("pages in the offset index", declared.pages.len() as i64, headers.len() as u64)?;
     let mut row = 0;
     for (at, ([offset, size, first], (header, page))) in
         declared.pages.iter().zip(headers.iter().zip(&chunk.pages)).enumerate()
     {
-        let place = ClaimPlace { page: Some(at), ..all };
+        let place = ClaimPlace { page: Some(at), ..whole_index };
         place.require_count("offset", *offset, header.start as u64)?;
         place.require_count("compressed_page_size", *size, (header.end - header.start) as u64)?;
         place.require_count("first_row_index", *first, row)?;
@@ -42,24 +45,29 @@ pub fn compare_offset_index(
         row += page.rows;
     }
     let Some(bytes) = &declared.bytes else { return Ok(()) };
-    all.require_count("pages with unencoded_byte_array_data_bytes", bytes.len() as i64, chunk.pages.len() as u64)?;
+    whole_index.require_count(
+        "pages with unencoded_byte_array_data_bytes",
+        bytes.len() as i64,
+        chunk.pages.len() as u64,
+    )?;
     for (at, (declared, (header, page))) in bytes.iter().zip(headers.iter().zip(&chunk.pages)).enumerate() {
         let real = unencoded_bytes(chunk, page);
         let least = if is_counted_short(header) { 0 } else { real };
-        require_between(ClaimPlace { page: Some(at), ..all }, *declared, least, real)?;
+        require_between(ClaimPlace { page: Some(at), ..whole_index }, *declared, least, real)?;
     }
     Ok(())
 }
 
+/// Refuses a column index with wrong null pages, bounds, counts, histograms or order.
 pub fn compare_column_index(column: &str, declared: &ColumnIndex<'_>, chunk: &ChunkMeasure) -> Result<()> {
-    let all = index_place(column);
+    let whole_index = index_place(column);
     for (claim, length) in [("null_pages", declared.null_pages.len()), ("min_values", declared.least.len())] {
-        all.require_count(claim, length as i64, chunk.pages.len() as u64)?;
+        whole_index.require_count(claim, length as i64, chunk.pages.len() as u64)?;
     }
-    all.require_count("max_values", declared.greatest.len() as i64, chunk.pages.len() as u64)?;
+    whole_index.require_count("max_values", declared.greatest.len() as i64, chunk.pages.len() as u64)?;
     let all_pages = join_pages(chunk);
     for (at, page) in chunk.pages.iter().enumerate() {
-        let place = ClaimPlace { page: Some(at), ..all };
+        let place = ClaimPlace { page: Some(at), ..whole_index };
         if declared.null_pages[at] != (page.present == 0) {
             return Err(place.fault("null_pages", page.present == 0, declared.null_pages[at]));
         }
@@ -67,10 +75,10 @@ pub fn compare_column_index(column: &str, declared: &ColumnIndex<'_>, chunk: &Ch
             [("min_values", declared.least[at]), ("max_values", declared.greatest[at])].into_iter().enumerate()
         {
             if page.present > 0 {
-                // Polars writes the bounds of the whole chunk, so readers only read more pages than needed.
-                let is_of_page = compare_bound(place, claim, side, value, None, chunk.order, page);
-                let is_of_chunk = || compare_bound(place, claim, side, value, None, chunk.order, &all_pages);
-                is_of_page.or_else(|fault| is_of_chunk().map_err(|_| fault))?;
+                // Polars writes the bounds of the whole chunk. Then readers only read more pages than needed.
+                let by_page = compare_bound(place, claim, side, value, None, chunk.order, page);
+                let by_chunk = || compare_bound(place, claim, side, value, None, chunk.order, &all_pages);
+                by_page.or_else(|fault| by_chunk().map_err(|_| fault))?;
                 require_outer_zero(place, claim, side, value, chunk.order, page)?;
             } else if !value.is_empty() {
                 return Err(place.fault(claim, "none, because there is no value", "one"));
@@ -79,10 +87,10 @@ pub fn compare_column_index(column: &str, declared: &ColumnIndex<'_>, chunk: &Ch
     }
     if let Some(nulls) = &declared.nulls {
         let real: Vec<u64> = chunk.pages.iter().map(|page| page.entries - page.present).collect();
-        all.require_counts("null_counts", nulls, &real)?;
+        whole_index.require_counts("null_counts", nulls, &real)?;
     }
-    compare_histograms(all, declared, &chunk.pages)?;
-    require_boundary_order(all, declared, chunk.order)
+    compare_histograms(whole_index, declared, &chunk.pages)?;
+    require_boundary_order(whole_index, declared, chunk.order)
 }
 
 /// Refuses the wrong zero. In statistics readers take either zero for both, but in the index Java orders -0 below 0.
@@ -107,25 +115,25 @@ fn is_zero(bound: &OrderedValue) -> bool {
         || matches!(bound, OrderedValue::Double(value) if *value == 0.0)
 }
 
-fn compare_histograms(all: ClaimPlace<'_>, declared: &ColumnIndex<'_>, pages: &[PageMeasure]) -> Result<()> {
+fn compare_histograms(whole_index: ClaimPlace<'_>, declared: &ColumnIndex<'_>, pages: &[PageMeasure]) -> Result<()> {
     let levels = |of: fn(&PageMeasure) -> &Vec<u64>| pages.iter().flat_map(of).copied().collect::<Vec<u64>>();
     for (claim, declared, real) in [
         ("repetition_level_histograms", &declared.repetition, levels(|page| &page.repetition)),
         ("definition_level_histograms", &declared.definition, levels(|page| &page.definition)),
     ] {
         if !declared.is_empty() {
-            all.require_counts(claim, declared, &real)?;
+            whole_index.require_counts(claim, declared, &real)?;
         }
     }
     Ok(())
 }
 
 /// Requires the declared boundary order, because readers search an ordered index by bisection.
-fn require_boundary_order(all: ClaimPlace<'_>, declared: &ColumnIndex<'_>, order: Order) -> Result<()> {
+fn require_boundary_order(whole_index: ClaimPlace<'_>, declared: &ColumnIndex<'_>, order: Order) -> Result<()> {
     if declared.order == 0 {
         return Ok(());
     }
-    let known = matches!(declared.order, ASCENDING | DESCENDING);
+    let is_known = matches!(declared.order, ASCENDING | DESCENDING);
     let fits = |values: &[&[u8]]| {
         let bounds: Vec<_> = values.iter().zip(&declared.null_pages).filter(|(_, null)| !**null).collect();
         bounds.windows(2).all(|pair| match (order.value(pair[0].0), order.value(pair[1].0)) {
@@ -134,8 +142,8 @@ fn require_boundary_order(all: ClaimPlace<'_>, declared: &ColumnIndex<'_>, order
             _ => false,
         })
     };
-    if known && fits(&declared.least) && fits(&declared.greatest) {
+    if is_known && fits(&declared.least) && fits(&declared.greatest) {
         return Ok(());
     }
-    Err(all.fault("boundary_order", "the order of the pages", declared.order))
+    Err(whole_index.fault("boundary_order", "the order of the pages", declared.order))
 }

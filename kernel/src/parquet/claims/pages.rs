@@ -1,4 +1,4 @@
-//! The pages of a row group on their way to the decoder, each measured once.
+//! Gives the pages of a row group to the decoder, and measures each page on the way.
 
 use crate::parquet::claims::measure::ChunkMeasure;
 use crate::parquet::format::wide_deltas::with_plain_integers;
@@ -19,6 +19,7 @@ impl SharedMeasure {
         SharedMeasure(Arc::new(Mutex::new(chunk)))
     }
 
+    /// Calls `act` with the measure, under its lock.
     pub fn with<T>(&self, act: impl FnOnce(&mut ChunkMeasure) -> T) -> T {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -59,6 +60,7 @@ impl RowGroups for MeasuredRowGroup<'_> {
     }
 }
 
+/// An iterator over the pages of one column chunk.
 struct OneChunk(Option<Box<dyn PageReader>>);
 
 impl Iterator for OneChunk {

@@ -18,8 +18,8 @@ pub fn decode_to_plain(column: &ColumnDescPtr, data: Bytes, encoding: Encoding, 
     if count == 0 {
         return Some(Bytes::new());
     }
-    // The levels were read before, so this is a page of a column without levels.
-    let bare = Arc::new(ColumnDescriptor::new(column.self_type_ptr(), 0, 0, column.path().clone()));
+    // The levels were read before, so the values are decoded as a page of a column without levels.
+    let without_levels = Arc::new(ColumnDescriptor::new(column.self_type_ptr(), 0, 0, column.path().clone()));
     let page = Page::DataPageV2 {
         buf: data,
         num_values: count,
@@ -34,32 +34,35 @@ pub fn decode_to_plain(column: &ColumnDescPtr, data: Bytes, encoding: Encoding, 
     let count = count as usize;
     match column.physical_type() {
         Physical::BOOLEAN => {
-            let flags = decode_values::<BoolType>(bare, page, count)?;
+            let flags = decode_values::<BoolType>(without_levels, page, count)?;
             let mut packed = vec![0_u8; flags.len().div_ceil(8)];
             flags.iter().enumerate().filter(|(_, flag)| **flag).for_each(|(at, _)| packed[at / 8] |= 1 << (at % 8));
             Some(packed.into())
         }
-        Physical::INT32 => to_fixed_bytes(&decode_values::<Int32Type>(bare, page, count)?),
-        Physical::INT64 => to_fixed_bytes(&decode_values::<Int64Type>(bare, page, count)?),
-        Physical::INT96 => to_fixed_bytes(&decode_values::<Int96Type>(bare, page, count)?),
-        Physical::FLOAT => to_fixed_bytes(&decode_values::<FloatType>(bare, page, count)?),
-        Physical::DOUBLE => to_fixed_bytes(&decode_values::<DoubleType>(bare, page, count)?),
-        Physical::FIXED_LEN_BYTE_ARRAY => to_fixed_bytes(&decode_values::<FixedLenByteArrayType>(bare, page, count)?),
+        Physical::INT32 => to_fixed_bytes(&decode_values::<Int32Type>(without_levels, page, count)?),
+        Physical::INT64 => to_fixed_bytes(&decode_values::<Int64Type>(without_levels, page, count)?),
+        Physical::INT96 => to_fixed_bytes(&decode_values::<Int96Type>(without_levels, page, count)?),
+        Physical::FLOAT => to_fixed_bytes(&decode_values::<FloatType>(without_levels, page, count)?),
+        Physical::DOUBLE => to_fixed_bytes(&decode_values::<DoubleType>(without_levels, page, count)?),
+        Physical::FIXED_LEN_BYTE_ARRAY => {
+            to_fixed_bytes(&decode_values::<FixedLenByteArrayType>(without_levels, page, count)?)
+        }
         Physical::BYTE_ARRAY => {
-            let mut made = Vec::new();
-            for value in decode_values::<ByteArrayType>(bare, page, count)? {
-                made.extend(u32::try_from(value.len()).ok()?.to_le_bytes());
-                made.extend(value.data());
+            let mut plain = Vec::new();
+            for value in decode_values::<ByteArrayType>(without_levels, page, count)? {
+                plain.extend(u32::try_from(value.len()).ok()?.to_le_bytes());
+                plain.extend(value.data());
             }
-            Some(made.into())
+            Some(plain.into())
         }
     }
 }
 
+/// Concatenates values of a fixed length.
 fn to_fixed_bytes<T: AsBytes>(values: &[T]) -> Option<Bytes> {
-    let mut made = Vec::new();
-    values.iter().for_each(|value| made.extend(value.as_bytes()));
-    Some(made.into())
+    let mut plain = Vec::new();
+    values.iter().for_each(|value| plain.extend(value.as_bytes()));
+    Some(plain.into())
 }
 
 fn decode_values<T: DataType>(column: ColumnDescPtr, page: Page, count: usize) -> Option<Vec<T::T>> {
@@ -69,6 +72,7 @@ fn decode_values<T: DataType>(column: ColumnDescPtr, page: Page, count: usize) -
     (read == count && values.len() == count).then_some(values)
 }
 
+/// A reader of a single page.
 struct OnePage(Option<Page>);
 
 impl Iterator for OnePage {

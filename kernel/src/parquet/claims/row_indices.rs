@@ -1,4 +1,4 @@
-//! Rows of a column as indices of its dictionary, recorded while the pages are measured.
+//! Rows of a column as indices of its dictionary, recorded while the pages are read.
 
 use crate::parquet::format::runs::each_block;
 use arrow_array::PrimitiveArray;
@@ -12,6 +12,7 @@ pub struct RowIndices {
     keys: Vec<i32>,
     /// Which rows have a value, once there is a null.
     present: Option<BooleanBufferBuilder>,
+    /// The number of rows at the front that were taken.
     taken: usize,
 }
 
@@ -20,7 +21,7 @@ impl RowIndices {
         self.keys.len() - self.taken
     }
 
-    /// Discards the rows that were taken. Call it before each page; less than a batch is left then.
+    /// Discards the rows that were taken. It is called before each page, when less than a batch is left.
     pub fn start_page(&mut self) {
         let left = self.taken..self.keys.len();
         self.present = self.present.take().map(|present| {
@@ -42,8 +43,8 @@ impl RowIndices {
         }
     }
 
-    /// Inserts the nulls of a page whose indices were added behind the first `before` rows. Each definition level, zero
-    /// or one, is a row. Returns `None` if the numbers of values and indices differ.
+    /// Inserts the nulls of a page whose indices were added after the first `before` rows. Each definition level is one
+    /// row: zero is null, and one is a value. Returns `None` if the numbers of values and indices differ.
     pub fn insert_nulls(&mut self, before: usize, definition: &[u8], entries: u64) -> Option<()> {
         let added = self.keys.len().checked_sub(before)?;
         if added as u64 == entries {
@@ -53,9 +54,9 @@ impl RowIndices {
         let values = self.keys.split_off(before);
         let (mut left, keys) = (values.as_slice(), &mut self.keys);
         let present = self.present.get_or_insert_with(|| {
-            let mut made = BooleanBufferBuilder::new(before);
-            made.append_n(before, true);
-            made
+            let mut all_present = BooleanBufferBuilder::new(before);
+            all_present.append_n(before, true);
+            all_present
         });
         each_block(definition, 1, entries, |levels, times| {
             let times = usize::try_from(times).ok()?;
@@ -79,9 +80,9 @@ impl RowIndices {
         let taken = self.taken..self.taken + rows.min(self.len());
         self.taken = taken.end;
         let nulls = self.present.as_ref().map(|present| {
-            let mut made = BooleanBufferBuilder::new(taken.len());
-            made.append_packed_range(taken.clone(), present.as_slice());
-            NullBuffer::new(made.finish())
+            let mut of_taken = BooleanBufferBuilder::new(taken.len());
+            of_taken.append_packed_range(taken.clone(), present.as_slice());
+            NullBuffer::new(of_taken.finish())
         });
         PrimitiveArray::new(ScalarBuffer::from(self.keys[taken].to_vec()), nulls)
     }

@@ -1,4 +1,4 @@
-//! Checks that the rows of a row group are sorted as it declares.
+//! Checks that the rows of a row group are sorted as the row group declares.
 
 use crate::error::Result;
 use crate::parquet::claims::compare::{ClaimPlace, UNVERIFIED, compare_values};
@@ -19,6 +19,7 @@ pub const CODE: &str = "parquet_sorting_lies";
 /// The columns by which a row group declares to be sorted, and the last row so far.
 pub struct SortOrder {
     by: Vec<SortColumn>,
+    /// The values of the last row in these columns.
     last: Option<Vec<Option<OrderedValue>>>,
 }
 
@@ -30,6 +31,7 @@ struct SortColumn {
 }
 
 impl SortOrder {
+    /// Refuses unknown and repeated columns, and columns inside lists and maps.
     pub fn new(declared: &[Sorting], schema: &SchemaDescriptor) -> Result<SortOrder> {
         let place = ClaimPlace { code: CODE, column: "", page: None };
         let (mut by, mut seen) = (Vec::new(), HashSet::new());

@@ -1,4 +1,4 @@
-//! Files of the arrow-rs writer with every claim that it can write: honest files pass.
+//! Tests with files of the arrow-rs writer that have every claim it can write: correct claims pass.
 
 use crate::canonical::schema::Plan;
 use crate::digest::Digester;
@@ -23,13 +23,13 @@ const SCHEMA: &str = r#"{"type":"struct","fields":[{"id":1,"name":"id","required
     {"id":4,"name":"tags","required":false,
      "type":{"type":"list","element":{"id":5,"required":false,"type":"long"}}}]}"#;
 
-fn named(name: &str, kind: DataType, id: i32) -> Field {
+fn field(name: &str, kind: DataType, id: i32) -> Field {
     Field::new(name, kind, true).with_metadata(HashMap::from([("PARQUET:field_id".to_owned(), id.to_string())]))
 }
 
 fn file(properties: WriterPropertiesBuilder, ratio: impl Fn(i64) -> Option<f64>) -> Bytes {
     let rows = 0..500_i64;
-    let element = Arc::new(named("element", DataType::Int64, 5));
+    let element = Arc::new(field("element", DataType::Int64, 5));
     let lists = rows.clone().map(|at| (at % 3 > 0).then(|| vec![Some(at), None].into_iter().take((at % 4) as usize)));
     let tags = ListArray::from_iter_primitive::<Int64Type, _, _>(lists);
     let (_, offsets, values, nulls) = tags.into_parts();
@@ -42,10 +42,10 @@ fn file(properties: WriterPropertiesBuilder, ratio: impl Fn(i64) -> Option<f64>)
         Arc::new(ListArray::new(element.clone(), offsets, values, nulls)),
     ];
     let fields = vec![
-        named("id", DataType::Int64, 1),
-        named("town", DataType::Utf8, 2),
-        named("ratio", DataType::Float64, 3),
-        named("tags", DataType::List(element), 4),
+        field("id", DataType::Int64, 1),
+        field("town", DataType::Utf8, 2),
+        field("ratio", DataType::Float64, 3),
+        field("tags", DataType::List(element), 4),
     ];
     let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).unwrap();
     let mut data = Vec::new();
@@ -63,7 +63,7 @@ fn read(data: Bytes) -> Result<Value> {
     ParquetFile::open(data, &format!(r#"{{"schema":{SCHEMA}}}"#))?.read(&mut digester)
 }
 
-fn numbers(at: i64) -> Option<f64> {
+fn ratio(at: i64) -> Option<f64> {
     (at % 5 > 0).then_some(if at % 3 == 0 { f64::NAN } else { at as f64 - 250.0 })
 }
 
@@ -84,7 +84,7 @@ fn every_file_of_arrow_rs_passes() {
         WriterProperties::builder().set_compression(Compression::LZ4_RAW),
     ];
     for (at, properties) in all.into_iter().enumerate() {
-        assert_eq!(read(file(properties, numbers)).unwrap()["rows"], 500, "properties {at}");
+        assert_eq!(read(file(properties, ratio)).unwrap()["rows"], 500, "properties {at}");
     }
 }
 
@@ -98,7 +98,7 @@ fn a_column_of_nothing_but_nan_passes_without_a_page_index() {
 
 #[test]
 fn pages_that_the_decoder_did_not_read_are_refused() {
-    let data = file(WriterProperties::builder(), numbers);
+    let data = file(WriterProperties::builder(), ratio);
     let footer = ParquetMetaDataReader::new().parse_and_finish(&data).unwrap();
     let claims = Claims::read(&data, &footer).unwrap();
     let fault = claims.compare(1, &claims.start_measures(1).unwrap()).unwrap_err();
@@ -108,7 +108,7 @@ fn pages_that_the_decoder_did_not_read_are_refused() {
 #[test]
 fn rows_that_are_not_in_the_declared_order_are_refused() {
     let by = SortingColumn { column_idx: 0, descending: true, nulls_first: true };
-    let data = file(WriterProperties::builder().set_sorting_columns(Some(vec![by])), numbers);
+    let data = file(WriterProperties::builder().set_sorting_columns(Some(vec![by])), ratio);
     let fault = read(data).unwrap_err();
     assert_eq!((fault.code, fault.group, &fault.column[..]), ("parquet_sorting_lies", Some(0), "id"));
 }
@@ -116,7 +116,7 @@ fn rows_that_are_not_in_the_declared_order_are_refused() {
 #[test]
 fn a_codec_that_spark_lacks_is_refused_by_its_name() {
     for (codec, name) in [(Compression::BROTLI(Default::default()), "BROTLI"), (Compression::LZ4, "LZ4")] {
-        let fault = read(file(WriterProperties::builder().set_compression(codec), numbers)).unwrap_err();
+        let fault = read(file(WriterProperties::builder().set_compression(codec), ratio)).unwrap_err();
         assert_eq!((fault.code, &fault.got[..]), ("parquet_codec_unsupported", name));
     }
 }

@@ -4,7 +4,7 @@ use crate::parquet::claims::dictionary::Dictionary;
 use crate::parquet::format::runs::each_block;
 use crate::parquet::ordered_value::OrderedValue;
 
-/// The bounds of a page's values, and what is counted of them.
+/// The bounds of a page's values, the number of NaNs, and the bytes of byte arrays.
 #[derive(Default)]
 pub struct ValueSummary {
     pub bounds: Option<(OrderedValue, OrderedValue)>,
@@ -42,43 +42,44 @@ pub fn summarize_floats<T: Copy>(
     ValueSummary { bounds: bounds.map(|(low, high)| (bound(low), bound(high))), nans, bytes: 0 }
 }
 
-/// A page's dictionary indices: runs of `width` bits, `count` in number.
+/// A page's dictionary indices: `count` numbers of `width` bits, in runs.
 pub struct Indices<'a> {
     pub data: &'a [u8],
     pub width: u32,
     pub count: u64,
 }
 
-/// Summarizes values by their dictionary indices, and gives each block of valid indices to `show`. With `sized` the
-/// bytes of the values are added up. Returns `None` for an index outside the dictionary.
+/// Summarizes values by their dictionary indices, and gives each block of valid indices to `visit`. With `counts_bytes`
+/// the bytes of the values are added up. Returns `None` for an index outside the dictionary.
 pub fn summarize_indices(
     dictionary: &Dictionary,
     indices: &Indices<'_>,
-    sized: bool,
-    mut show: impl FnMut(&[u32], u64),
+    counts_bytes: bool,
+    mut visit: impl FnMut(&[u32], u64),
 ) -> Option<ValueSummary> {
     let mut bytes = 0;
-    let mut show_valid = |indices: &[u32], times: u64| {
-        if sized {
+    let mut visit_valid = |indices: &[u32], times: u64| {
+        if counts_bytes {
             bytes += indices.iter().map(|at| dictionary.length(*at as usize)).sum::<u64>() * times;
         }
-        show(indices, times);
+        visit(indices, times);
     };
     let mut summary = match (dictionary.keys(), dictionary.nans()) {
-        (Some(keys), None) => summarize_keys(dictionary, keys, indices, &mut show_valid),
-        (Some(keys), Some(nans)) => summarize_keys_with_nans(dictionary, keys, nans, indices, &mut show_valid),
+        (Some(keys), None) => summarize_keys(dictionary, keys, indices, &mut visit_valid),
+        (Some(keys), Some(nans)) => summarize_keys_with_nans(dictionary, keys, nans, indices, &mut visit_valid),
         // There are too many values to sort.
-        (None, _) => summarize_unsorted(dictionary, indices, &mut show_valid),
+        (None, _) => summarize_unsorted(dictionary, indices, &mut visit_valid),
     }?;
     summary.bytes = bytes;
     Some(summary)
 }
 
+/// For a dictionary whose values have numbers that compare like them (keys).
 fn summarize_keys(
     dictionary: &Dictionary,
     keys: &[i64],
     indices: &Indices<'_>,
-    show: &mut impl FnMut(&[u32], u64),
+    visit: &mut impl FnMut(&[u32], u64),
 ) -> Option<ValueSummary> {
     let (mut low, mut high) = (i64::MAX, i64::MIN);
     each_block(indices.data, indices.width, indices.count, |block, times| {
@@ -86,7 +87,7 @@ fn summarize_keys(
             let key = *keys.get(*at as usize)?;
             (low, high) = (low.min(key), high.max(key));
         }
-        show(block, times);
+        visit(block, times);
         Some(())
     })?;
     let bounds = Some((dictionary.value_of_key(low)?, dictionary.value_of_key(high)?));
@@ -98,32 +99,32 @@ fn summarize_keys_with_nans(
     keys: &[i64],
     nans: &[bool],
     indices: &Indices<'_>,
-    show: &mut impl FnMut(&[u32], u64),
+    visit: &mut impl FnMut(&[u32], u64),
 ) -> Option<ValueSummary> {
-    let (mut bounds, mut found): (Option<(i64, i64)>, u64) = (None, 0);
+    let (mut bounds, mut nan_count): (Option<(i64, i64)>, u64) = (None, 0);
     each_block(indices.data, indices.width, indices.count, |block, times| {
         for at in block {
             let key = *keys.get(*at as usize)?;
             if nans[*at as usize] {
-                found += times;
+                nan_count += times;
             } else {
                 bounds = Some(bounds.map_or((key, key), |(low, high)| (low.min(key), high.max(key))));
             }
         }
-        show(block, times);
+        visit(block, times);
         Some(())
     })?;
     let bounds = match bounds {
         Some((low, high)) => Some((dictionary.value_of_key(low)?, dictionary.value_of_key(high)?)),
         None => None,
     };
-    Some(ValueSummary { bounds, nans: found, ..ValueSummary::default() })
+    Some(ValueSummary { bounds, nans: nan_count, ..ValueSummary::default() })
 }
 
 fn summarize_unsorted(
     dictionary: &Dictionary,
     indices: &Indices<'_>,
-    show: &mut impl FnMut(&[u32], u64),
+    visit: &mut impl FnMut(&[u32], u64),
 ) -> Option<ValueSummary> {
     let mut bounds: Option<(usize, usize)> = None;
     each_block(indices.data, indices.width, indices.count, |block, times| {
@@ -137,7 +138,7 @@ fn summarize_unsorted(
                 ),
             });
         }
-        show(block, times);
+        visit(block, times);
         Some(())
     })?;
     let bounds = bounds.and_then(|(low, high)| Some((dictionary.bound(low)?, dictionary.bound(high)?)));

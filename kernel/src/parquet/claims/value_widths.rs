@@ -1,5 +1,5 @@
-//! Refuses bounds of fixed-length values in a published footer that have another length than a value. PyArrow reads as
-//! many bytes of a bound as a value has.
+//! Refuses bounds of fixed-length values in a published footer that are longer or shorter than a value. PyArrow reads
+//! as many bytes of a bound as a value has.
 
 use crate::error::Result;
 use crate::parquet::claims::check::Claims;
@@ -41,7 +41,7 @@ impl Claims<'_> {
         };
         for (claim, bounds) in [("min_values", &found.least), ("max_values", &found.greatest)] {
             for (at, bound) in bounds.iter().enumerate() {
-                // Writers truncate long values here, and readers compare the rest byte by byte.
+                // Writers truncate long values in a column index, and readers compare truncated bounds byte by byte.
                 let is_cut = width > INDEX_CUT_BYTES && bound.len() < width;
                 if !is_cut && !found.null_pages.get(at).is_some_and(|null| *null) {
                     let place = ClaimPlace { page: Some(at), ..page_index::index_place(&path) };
@@ -53,7 +53,7 @@ impl Claims<'_> {
     }
 }
 
-/// No writer truncates the bounds of a column index to fewer bytes.
+/// No writer truncates the bounds of a column index to fewer bytes than this.
 const INDEX_CUT_BYTES: usize = 16;
 
 fn require_statistics(place: ClaimPlace<'_>, declared: &Statistics<'_>, width: usize) -> Result<()> {

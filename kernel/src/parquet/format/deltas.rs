@@ -3,10 +3,11 @@
 use crate::parquet::format::runs::{BLOCK, next_block};
 use parquet::basic::{Encoding, Type as Physical};
 
-/// Decoders store lengths in 32 bits.
+/// The most bits of a packed difference, for 32-bit numbers and for lengths.
 const WIDTH_MAX: u8 = 32;
+/// The most bits of a packed difference, for 64-bit numbers.
 const LONG_WIDTH_MAX: u8 = 64;
-/// Java reads the counts of the header as signed 32-bit numbers, and overflows for longer ones.
+/// Java reads the counts of the header as signed 32-bit numbers, and overflows for larger ones.
 const COUNTED_MAX: u64 = i32::MAX as u64;
 
 /// Whether delta-encoded values have their one accepted form: every number as short as possible, and exactly `count`
@@ -24,33 +25,35 @@ pub fn has_one_form(data: &[u8], encoding: Encoding, physical: Physical, count: 
     found.is_some()
 }
 
-/// Finds the end of `count` numbers in the encoding DELTA_BINARY_PACKED.
+/// Finds the end of `count` numbers in the encoding DELTA_BINARY_PACKED. Returns `None` if they do not have their one
+/// form.
 fn find_end(data: &[u8], count: u64, width_max: u8) -> Option<usize> {
     let mut reader = Reader { data, at: 0 };
-    let head = read_header(&mut reader).filter(|head| head.count == count)?;
-    each_miniblock(&mut reader, &head, width_max, |_, _, _, _| Some(()))?;
+    let header = read_header(&mut reader).filter(|header| header.count == count)?;
+    each_miniblock(&mut reader, &header, width_max, |_, _, _, _| Some(()))?;
     Some(reader.at)
 }
 
-/// The sum of lengths in the same encoding, and where they end. Returns `None` if they cannot be read, are more than
-/// `most`, or include a negative one.
+/// The sum of lengths in the encoding DELTA_BINARY_PACKED, and where they end. Returns `None` if they cannot be read,
+/// are more than `most`, or include a negative one.
 pub fn sum_lengths(data: &[u8], most: u64) -> Option<(u64, usize)> {
     let mut reader = Reader { data, at: 0 };
-    let head = read_header(&mut reader).filter(|head| head.count <= most)?;
-    let mut length = i32::try_from(head.first).ok()?;
-    let mut sum = if head.count > 0 { u64::try_from(length).ok()? } else { 0 };
-    each_miniblock(&mut reader, &head, WIDTH_MAX, |packed, width, taken, step| {
-        sum += add_lengths(packed, width, taken, i32::try_from(step).ok()?, &mut length)?;
+    let header = read_header(&mut reader).filter(|header| header.count <= most)?;
+    let mut length = i32::try_from(header.first).ok()?;
+    let mut sum = if header.count > 0 { u64::try_from(length).ok()? } else { 0 };
+    each_miniblock(&mut reader, &header, WIDTH_MAX, |packed, width, taken, min_delta| {
+        sum += add_lengths(packed, width, taken, i32::try_from(min_delta).ok()?, &mut length)?;
         Some(())
     })?;
     Some((sum, reader.at))
 }
 
-/// The header before the blocks.
+/// The header before the blocks of differences.
 pub struct Header {
     /// Miniblocks per block, and numbers per miniblock.
     miniblocks: u64,
     numbers: u64,
+    /// The number of all numbers, and the first of them.
     pub count: u64,
     pub first: i64,
 }
@@ -63,40 +66,41 @@ pub fn read_header(reader: &mut Reader<'_>) -> Option<Header> {
     Some(Header { miniblocks, numbers, count, first: reader.zigzag()? })
 }
 
-/// Gives each miniblock to `part`: its bytes, the bit width, how many of its numbers count, and the least difference.
+/// Gives each miniblock to `each`: its bytes, the bit width, how many of its numbers are used, and the least difference
+/// (`min_delta`), which is added to each of its numbers.
 pub fn each_miniblock<'a>(
     reader: &mut Reader<'a>,
-    head: &Header,
+    header: &Header,
     width_max: u8,
-    mut part: impl FnMut(&'a [u8], usize, u64, i64) -> Option<()>,
+    mut each: impl FnMut(&'a [u8], usize, u64, i64) -> Option<()>,
 ) -> Option<()> {
-    let mut left = head.count.saturating_sub(1);
+    let mut left = header.count.saturating_sub(1);
     while left > 0 {
-        let step = reader.zigzag()?;
-        for width in reader.take(head.miniblocks)? {
+        let min_delta = reader.zigzag()?;
+        for width in reader.take(header.miniblocks)? {
             if left == 0 {
                 break;
             }
             let width = Some(*width).filter(|width| *width <= width_max)?;
-            let packed = reader.take(head.numbers.checked_mul(u64::from(width))? / 8)?;
-            let taken = left.min(head.numbers);
-            part(packed, usize::from(width), taken, step)?;
+            let packed = reader.take(header.numbers.checked_mul(u64::from(width))? / 8)?;
+            let taken = left.min(header.numbers);
+            each(packed, usize::from(width), taken, min_delta)?;
             left -= taken;
         }
     }
     Some(())
 }
 
-/// The sum of the next lengths. `length` is the last length before and after.
-fn add_lengths(mut packed: &[u8], width: usize, count: u64, step: i32, length: &mut i32) -> Option<u64> {
+/// The sum of the next `count` lengths. `length` is the length before them, and afterwards the last of them.
+fn add_lengths(mut packed: &[u8], width: usize, count: u64, min_delta: i32, length: &mut i32) -> Option<u64> {
     let (mut block, mut left, mut sum) = ([0; BLOCK], count, 0_u64);
     while left > 0 {
         if width > 0 {
             packed = next_block(packed, width, &mut block)?;
         }
         let taken = left.min(BLOCK as u64);
-        for more in &block[..taken as usize] {
-            *length = length.wrapping_add(step).wrapping_add(*more as i32);
+        for delta in &block[..taken as usize] {
+            *length = length.wrapping_add(min_delta).wrapping_add(*delta as i32);
             sum += u64::try_from(*length).ok()?;
         }
         left -= taken;
@@ -129,6 +133,7 @@ impl<'a> Reader<'a> {
             let low = u64::from(byte & 0x7f);
             value |= low << shift;
             if byte < 0x80 {
+                // No bit may be beyond 64, and the last byte may not be superfluous.
                 return (low << shift >> shift == low && (shift == 0 || byte != 0)).then_some(value);
             }
         }
@@ -183,28 +188,30 @@ mod tests {
         }
     }
 
-    fn plain(data: &[u8], count: u64) -> bool {
+    fn is_one_form(data: &[u8], count: u64) -> bool {
         has_one_form(data, Encoding::DELTA_BINARY_PACKED, Physical::INT64, count)
     }
 
     #[test]
     fn differences_have_one_form() {
         let data = [128, 1, 4, 3, 10, 1, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0];
-        assert!(plain(&data, 3) && !plain(&data, 2) && !plain(&data, 4) && !plain(&data[..17], 3));
+        assert!(
+            is_one_form(&data, 3) && !is_one_form(&data, 2) && !is_one_form(&data, 4) && !is_one_form(&data[..17], 3)
+        );
         // Without values there is no block. Bytes behind the last value are ignored.
-        assert!(plain(&[128, 1, 4, 0, 0], 0) && plain(&[128, 1, 4, 1, 10, 255], 1));
+        assert!(is_one_form(&[128, 1, 4, 0, 0], 0) && is_one_form(&[128, 1, 4, 1, 10, 255], 1));
         // A block size of 128 + 2^39, which Java reads as 128; then numbers with one byte too many.
-        assert!(!plain(&[128, 129, 128, 128, 128, 16, 1, 1, 0], 1));
+        assert!(!is_one_form(&[128, 129, 128, 128, 128, 16, 1, 1, 0], 1));
         for at in [1, 3, 4, 5] {
             let mut longer = data.to_vec();
             longer[at] |= 128;
             longer.insert(at + 1, 0);
-            assert!(!plain(&longer, 3), "{at}");
+            assert!(!is_one_form(&longer, 3), "{at}");
         }
         // The least 64-bit number has ten bytes; a further bit beyond them is refused.
         let least = [&[128, 1, 4, 1][..], &[255; 9], &[1]].concat();
         let beyond = [&[128, 1, 4, 1][..], &[255; 9], &[3]].concat();
-        assert!(plain(&least, 1) && !plain(&beyond, 1));
+        assert!(is_one_form(&least, 1) && !is_one_form(&beyond, 1));
     }
 
     #[test]

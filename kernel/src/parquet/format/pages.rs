@@ -12,20 +12,24 @@ pub const DATA_PAGE_V2: i64 = 3;
 /// `Encoding` of the format.
 pub const PLAIN_DICTIONARY: i64 = 2;
 const RLE_DICTIONARY: i64 = 8;
-/// The values of a small dictionary are encoded once per batch of some thousand rows.
+/// A dictionary of at most this many bytes is small: encoding its values once per batch costs little.
 const SMALL_DICTIONARY_BYTES: usize = 32_768;
 
+/// Where the first page of a column chunk begins: its dictionary, or its first data page.
 pub fn chunk_start(column: &ColumnChunkMetaData) -> usize {
     let first = column.dictionary_page_offset().filter(|offset| *offset > 0).unwrap_or(column.data_page_offset());
     usize::try_from(first).unwrap_or(usize::MAX)
 }
 
+/// Where a column chunk ends. Returns `None` if that is outside the file.
 pub fn chunk_end(data: &Bytes, column: &ColumnChunkMetaData) -> Option<usize> {
     let end = chunk_start(column).checked_add(usize::try_from(column.compressed_size()).ok()?)?;
     (end <= data.len()).then_some(end)
 }
 
+/// The header of a page.
 pub struct PageHeader {
+    /// `PageType` of the format.
     pub kind: i64,
     /// The decompressed size, and the size in the file.
     pub size: u64,
@@ -37,11 +41,13 @@ pub struct PageHeader {
     pub encoding: i64,
     /// The encodings of definition and repetition levels in a version 1 page.
     pub levels: (i64, i64),
-    /// Whether it has the fields of its page type, and of no other type.
+    /// Whether the header has the fields of its page type, and of no other type.
     pub is_consistent: bool,
+    /// Where the page's body ends.
     pub end: usize,
 }
 
+/// Reads the page header at position `at`. Returns `None` if it cannot be read, or if the page leaves the data.
 pub fn read_page_header(data: &[u8], at: usize) -> Option<PageHeader> {
     let mut scan = Scan::new(data, at);
     let (mut kind, mut size, mut compressed, mut values, mut levels) = (0, 0, 0, 0, (0, 0));
@@ -59,18 +65,19 @@ pub fn read_page_header(data: &[u8], at: usize) -> Option<PageHeader> {
             compressed = scan.number(I32)?;
             Some(true)
         }
+        // The headers of a version 1 data page, a dictionary page and a version 2 data page.
         (5 | 7 | 8, STRUCT) => {
             type_fields.push(id);
-            let (first, second) = (id == 5, id == 8);
+            let (is_v1, is_v2) = (id == 5, id == 8);
             scan.each_field(|scan, id, field| {
                 match (id, field) {
                     (1, I32) => values = scan.number(I32)?,
-                    (2, I32) if !second => encoding = scan.number(I32)?,
-                    (4, I32) if second => encoding = scan.number(I32)?,
-                    (3, I32) if first => levels.0 = scan.number(I32)?,
-                    (4, I32) if first => levels.1 = scan.number(I32)?,
-                    (5 | 6, I32) if second => levels_size += scan.number(I32)?,
-                    (7, wire @ (1 | 2)) if second => is_compressed = wire == 1,
+                    (2, I32) if !is_v2 => encoding = scan.number(I32)?,
+                    (4, I32) if is_v2 => encoding = scan.number(I32)?,
+                    (3, I32) if is_v1 => levels.0 = scan.number(I32)?,
+                    (4, I32) if is_v1 => levels.1 = scan.number(I32)?,
+                    (5 | 6, I32) if is_v2 => levels_size += scan.number(I32)?,
+                    (7, wire @ (1 | 2)) if is_v2 => is_compressed = wire == 1,
                     _ => return Some(false),
                 }
                 Some(true)
@@ -98,39 +105,41 @@ pub fn read_page_header(data: &[u8], at: usize) -> Option<PageHeader> {
     })
 }
 
-/// The compressed part of a page's body.
+/// The compressed part of a page's body: all of it, or in a version 2 page the bytes after the levels.
 pub fn compressed_bytes<'a>(page: &PageHeader, data: &'a [u8]) -> Option<&'a [u8]> {
     let size = usize::try_from(page.compressed.checked_sub(page.levels_size)?).ok()?;
     data.get(page.end.checked_sub(size)?..page.end)
 }
 
-/// Splits a data page into repetition levels, definition levels and values. Returns `None` if they exceed the page.
-pub fn split_page(page: &Page, repetition: i16, definition: i16) -> Option<(&[u8], &[u8], Bytes)> {
+/// Splits a data page into repetition levels, definition levels and values. Returns `None` for a dictionary page, and
+/// if the levels exceed the page.
+pub fn split_page(page: &Page, max_repetition: i16, max_definition: i16) -> Option<(&[u8], &[u8], Bytes)> {
     match page {
         Page::DictionaryPage { .. } => None,
         Page::DataPage { buf, .. } => {
-            let (repetition, rest) = split_prefixed(buf, repetition)?;
-            let (definition, values) = split_prefixed(rest, definition)?;
+            let (repetition, rest) = split_prefixed(buf, max_repetition)?;
+            let (definition, values) = split_prefixed(rest, max_definition)?;
             Some((repetition, definition, buf.slice(buf.len() - values.len()..)))
         }
         Page::DataPageV2 { buf, def_levels_byte_len, rep_levels_byte_len, .. } => {
-            let first = *rep_levels_byte_len as usize;
-            let second = first.saturating_add(*def_levels_byte_len as usize);
-            Some((buf.get(..first)?, buf.get(first..second)?, buf.slice(second..)))
+            let repetition_end = *rep_levels_byte_len as usize;
+            let definition_end = repetition_end.saturating_add(*def_levels_byte_len as usize);
+            Some((buf.get(..repetition_end)?, buf.get(repetition_end..definition_end)?, buf.slice(definition_end..)))
         }
     }
 }
 
-/// In a version 1 page, levels have their length before them.
-fn split_prefixed(data: &[u8], most: i16) -> Option<(&[u8], &[u8])> {
-    if most == 0 {
+/// Splits levels off the front of a version 1 page, where their length precedes them. A column whose maximum level is
+/// zero stores none.
+fn split_prefixed(data: &[u8], max_level: i16) -> Option<(&[u8], &[u8])> {
+    if max_level == 0 {
         return Some((&[], data));
     }
     let (length, rest) = data.split_first_chunk::<4>()?;
     rest.split_at_checked(u32::from_le_bytes(*length) as usize)
 }
 
-/// Whether every page of a column chunk uses a small dictionary.
+/// Whether a column chunk has a small dictionary, and every page uses it.
 pub fn has_small_dictionary(data: &Bytes, column: &ColumnChunkMetaData) -> bool {
     largest_dictionary_page(data, column, SMALL_DICTIONARY_BYTES).is_some()
 }
@@ -139,15 +148,15 @@ pub fn has_small_dictionary(data: &Bytes, column: &ColumnChunkMetaData) -> bool 
 /// `most_bytes` bytes.
 pub fn largest_dictionary_page(data: &Bytes, column: &ColumnChunkMetaData, most_bytes: usize) -> Option<u64> {
     let (mut at, end) = (chunk_start(column), chunk_end(data, column)?);
-    let (mut dictionary, mut values) = (false, 0);
+    let (mut has_dictionary, mut values) = (false, 0);
     while at < end {
         let page = read_page_header(&data[..end], at)?;
         match page.kind {
-            DICTIONARY_PAGE => dictionary = page.size <= most_bytes as u64,
+            DICTIONARY_PAGE => has_dictionary = page.size <= most_bytes as u64,
             _ if ![PLAIN_DICTIONARY, RLE_DICTIONARY].contains(&page.encoding) => return None,
             _ => values = values.max(page.values),
         }
         at = page.end;
     }
-    dictionary.then_some(values)
+    has_dictionary.then_some(values)
 }

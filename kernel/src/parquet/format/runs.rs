@@ -1,8 +1,9 @@
-//! Runs of equal or bit-packed numbers, the encoding of levels and dictionary indices.
+//! Reads runs of equal or bit-packed numbers (Parquet's encoding RLE), as levels and dictionary indices are stored.
 
 /// How many packed numbers are decoded at a time.
 pub const BLOCK: usize = 64;
 /// The bytes of a block of the widest numbers, plus the eight bytes that are read at the start of the last number.
+/// Shorter blocks are copied into a buffer of this size.
 const ROOM: usize = BLOCK / 8 * 32 + 8;
 /// Java counts numbers and bits in signed 32-bit integers, and overflows silently.
 const COUNTED_MAX: u64 = i32::MAX as u64;
@@ -15,13 +16,14 @@ pub enum Run<'a> {
     Packed(&'a [u8], u64),
 }
 
-/// Takes the next run, up to `left` numbers. Returns `None` if the bytes end before the run does. Also for empty runs
-/// and runs longer than Java counts, because readers disagree on them.
+/// Takes the next run off `data`, cut to `left` numbers. Returns `None` if the bytes end before the run does. Also
+/// returns `None` for empty runs and for runs longer than Java counts, because readers disagree on them.
 pub fn next_run<'a>(data: &mut &'a [u8], width: u32, left: u64) -> Option<Run<'a>> {
-    let (head, used) = read_varint(data)?;
+    let (header, used) = read_varint(data)?;
     let rest = &data[used..];
-    let length = Some(head >> 1).filter(|length| width <= 32 && (1..=COUNTED_MAX).contains(length))?;
-    if head & 1 == 0 {
+    // The length of a packed run is in groups of eight numbers.
+    let length = Some(header >> 1).filter(|length| width <= 32 && (1..=COUNTED_MAX).contains(length))?;
+    if header & 1 == 0 {
         let bytes = width.div_ceil(8) as usize;
         let mut value = [0; 4];
         value[..bytes].copy_from_slice(rest.get(..bytes)?);
@@ -70,16 +72,17 @@ pub fn is_padded_below(mut data: &[u8], width: u32, count: u64, end: usize) -> b
     while left > 0 {
         match next_run(&mut data, width, left) {
             Some(Run::Packed(packed, run)) if run == left => {
-                let (whole, taken) = ((run / 8) as usize * width as usize, (run % 8) as usize);
-                let rest = packed.get(whole..).unwrap_or_default();
+                // Of the groups of eight after the full ones, `used` numbers count, and the others are padding.
+                let (full_bytes, used) = ((run / 8) as usize * width as usize, (run % 8) as usize);
+                let rest = packed.get(full_bytes..).unwrap_or_default();
                 let (held, mut at) = (rest.len() * 8 / width as usize, 0);
-                let below = unpack(rest, width as usize, held, &mut |numbers, _| {
-                    let fine =
-                        numbers.iter().enumerate().all(|(more, number)| at + more < taken || (*number as usize) < end);
+                let checked = unpack(rest, width as usize, held, &mut |numbers, _| {
+                    let is_below =
+                        numbers.iter().enumerate().all(|(more, number)| at + more < used || (*number as usize) < end);
                     at += numbers.len();
-                    fine.then_some(())
+                    is_below.then_some(())
                 });
-                return below.is_some();
+                return checked.is_some();
             }
             Some(Run::Packed(_, run) | Run::Same(_, run)) => left -= run,
             None => return false,
@@ -88,7 +91,7 @@ pub fn is_padded_below(mut data: &[u8], width: u32, count: u64, end: usize) -> b
     true
 }
 
-/// `packed` holds at least `count` numbers of 1 to 32 bits.
+/// Unpacks `count` numbers of 1 to 32 bits, and gives them to `each` in blocks. `packed` holds at least so many.
 fn unpack(
     mut packed: &[u8],
     width: usize,
@@ -105,7 +108,8 @@ fn unpack(
     Some(())
 }
 
-/// Unpacks a block of numbers of 1 to 32 bits, and returns the bytes behind it.
+/// Unpacks a block of numbers of 1 to 32 bits, and returns the bytes after it. Numbers beyond the end of the bytes are
+/// zero.
 #[inline(always)]
 pub fn next_block<'a>(packed: &'a [u8], width: usize, block: &mut [u32; BLOCK]) -> Option<&'a [u8]> {
     let (unpack_at_width, size) = (UNPACKERS.get(width - 1)?, BLOCK / 8 * width);
@@ -129,9 +133,9 @@ type Unpacker = fn(&[u8], &mut [u32; BLOCK]);
 const UNPACKERS: [Unpacker; 32] =
     unpackers!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32);
 
-fn unpack_block<const WIDTH: usize>(packed: &[u8], found: &mut [u32; BLOCK]) {
+fn unpack_block<const WIDTH: usize>(packed: &[u8], block: &mut [u32; BLOCK]) {
     let mask = ((1_u64 << WIDTH) - 1) as u32;
-    for (at, group) in found.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+    for (at, group) in block.as_chunks_mut::<8>().0.iter_mut().enumerate() {
         // Eight bytes hold any number of 32 bits, at any bit offset in the first byte.
         let bytes = &packed[at * WIDTH..at * WIDTH + WIDTH + 8];
         for (at, number) in group.iter_mut().enumerate() {
@@ -142,6 +146,7 @@ fn unpack_block<const WIDTH: usize>(packed: &[u8], found: &mut [u32; BLOCK]) {
     }
 }
 
+/// Reads a varint of at most 32 bits, and returns it with its number of bytes.
 fn read_varint(data: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0;
     for (at, byte) in data.iter().enumerate().take(5) {
@@ -162,7 +167,7 @@ pub fn bit_width(most: u64) -> u32 {
 mod tests {
     use super::*;
 
-    fn all(data: &[u8], width: u32, count: u64) -> Option<Vec<u32>> {
+    fn read_all(data: &[u8], width: u32, count: u64) -> Option<Vec<u32>> {
         let mut found = Vec::new();
         each_block(data, width, count, |numbers, times| {
             numbers.iter().for_each(|number| found.extend(std::iter::repeat_n(*number, times as usize)));
@@ -171,7 +176,7 @@ mod tests {
         Some(found)
     }
 
-    /// The same as the specification says it: bit by bit, the lowest bit of each number first.
+    /// Reads the same numbers as the specification says: bit by bit, the lowest bit of each number first.
     fn read_bit_by_bit(mut data: &[u8], width: usize, count: usize) -> Option<Vec<u32>> {
         let mut found = Vec::new();
         while found.len() < count {
@@ -235,12 +240,12 @@ mod tests {
             for count in [0, 1, 7, 8, 9, 63, 64, 65, most - 1, most].map(|count| count.min(most)) {
                 let expected = read_bit_by_bit(&data, width, count);
                 assert!(expected.is_some());
-                assert_eq!(all(&data, width as u32, count as u64), expected, "{width} bits, {count} numbers");
+                assert_eq!(read_all(&data, width as u32, count as u64), expected, "{width} bits, {count} numbers");
             }
             for size in (0..data.len()).step_by(5) {
                 let cut = &data[..size];
                 assert_eq!(
-                    all(cut, width as u32, most as u64),
+                    read_all(cut, width as u32, most as u64),
                     read_bit_by_bit(cut, width, most),
                     "{width} bits, {size} bytes"
                 );
@@ -256,21 +261,21 @@ mod tests {
             let data: Vec<u8> = (0..next() % 80).map(|_| next() as u8).collect();
             let count = next() as usize % 400;
             assert_eq!(
-                all(&data, width as u32, count as u64),
+                read_all(&data, width as u32, count as u64),
                 read_bit_by_bit(&data, width, count),
                 "{data:?} {width} {count}"
             );
         }
-        assert_eq!(all(&[2, 0, 0, 0, 0, 0], 33, 1), None);
+        assert_eq!(read_all(&[2, 0, 0, 0, 0, 0], 33, 1), None);
     }
 
     #[test]
     fn runs_and_packed_numbers_are_read() {
-        assert_eq!(all(&[10, 3], 2, 5).unwrap(), [3; 5]);
+        assert_eq!(read_all(&[10, 3], 2, 5).unwrap(), [3; 5]);
         // One group of eight numbers of three bits: 0 to 7.
-        assert_eq!(all(&[3, 0x88, 0xc6, 0xfa], 3, 8).unwrap(), [0, 1, 2, 3, 4, 5, 6, 7]);
-        assert_eq!(all(&[3, 0x88, 0xc6, 0xfa, 4, 1], 3, 9).unwrap()[8], 1);
-        assert_eq!(all(&[], 3, 0).unwrap(), [0; 0]);
+        assert_eq!(read_all(&[3, 0x88, 0xc6, 0xfa], 3, 8).unwrap(), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(read_all(&[3, 0x88, 0xc6, 0xfa, 4, 1], 3, 9).unwrap()[8], 1);
+        assert_eq!(read_all(&[], 3, 0).unwrap(), [0; 0]);
     }
 
     #[test]
@@ -304,25 +309,25 @@ mod tests {
             });
         }
         let data = [&[17][..], &packed].concat();
-        assert_eq!(all(&data, 23, 64).unwrap(), numbers);
+        assert_eq!(read_all(&data, 23, 64).unwrap(), numbers);
     }
 
     #[test]
     fn bytes_that_end_too_early_are_none() {
         for (data, width) in [(&[][..], 1), (&[10], 2), (&[3], 3), (&[0x80, 0x80], 1), (&[255; 20], 1), (&[1], 3)] {
-            assert_eq!(all(data, width, 9), None, "{data:?}");
+            assert_eq!(read_all(data, width, 9), None, "{data:?}");
         }
     }
 
     #[test]
     fn runs_of_nothing_and_runs_that_java_cannot_count_are_none() {
         // Two numbers, an empty run, and two numbers again.
-        assert_eq!(all(&[4, 1, 0, 0, 4, 1], 1, 4), None);
-        assert_eq!(all(&[4, 1, 1, 4, 1], 1, 4), None);
+        assert_eq!(read_all(&[4, 1, 0, 0, 4, 1], 1, 4), None);
+        assert_eq!(read_all(&[4, 1, 1, 4, 1], 1, 4), None);
         // 2^32 + 4, which is two numbers in 32-bit arithmetic.
-        assert_eq!(all(&[0x84, 0x80, 0x80, 0x80, 0x10, 1], 1, 2), None);
+        assert_eq!(read_all(&[0x84, 0x80, 0x80, 0x80, 0x10, 1], 1, 2), None);
         // 2^29 + 1 groups, which is one group in 32-bit arithmetic.
-        assert_eq!(all(&[0x83, 0x80, 0x80, 0x80, 0x04, 255, 4, 0], 1, 9), None);
+        assert_eq!(read_all(&[0x83, 0x80, 0x80, 0x80, 0x04, 255, 4, 0], 1, 9), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use parquet::basic::Type as Physical;
 
-/// A position in bytes of the compact protocol. Every read returns `None` if the bytes end or are invalid.
+/// A reader at a position in bytes of the compact protocol. Every read returns `None` if the bytes end or are invalid.
 pub struct Scan<'a> {
     data: &'a [u8],
     pub at: usize,
@@ -10,12 +10,14 @@ pub struct Scan<'a> {
     pub is_ambiguous: bool,
 }
 
+/// Wire types of the compact protocol.
 const I16: u8 = 4;
 pub const I32: u8 = 5;
 pub const I64: u8 = 6;
 pub const BINARY: u8 = 8;
 pub const LIST: u8 = 9;
 pub const STRUCT: u8 = 12;
+/// Values may nest this deep inside a field that is skipped.
 const SKIP_DEPTH_MAX: usize = 64;
 
 /// The number of a physical type in the format.
@@ -43,7 +45,8 @@ impl<'a> Scan<'a> {
         Some(byte)
     }
 
-    /// A varint in its shortest form. Java shifts surplus bits back to the front, and other readers drop them.
+    /// A varint in its shortest form. Of bits beyond 64, Java shifts some back to the front, and other readers drop
+    /// them. So such a number is ambiguous, like one with superfluous bytes.
     fn varint(&mut self) -> Option<u64> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
@@ -51,7 +54,8 @@ impl<'a> Scan<'a> {
             let low = u64::from(byte & 0x7f);
             value |= low << shift;
             if byte < 0x80 {
-                self.is_ambiguous |= shift > 0 && byte == 0 || low << shift >> shift != low;
+                let is_too_long = shift > 0 && byte == 0;
+                self.is_ambiguous |= is_too_long || low << shift >> shift != low;
                 return (!self.is_ambiguous).then_some(value);
             }
         }
@@ -71,7 +75,8 @@ impl<'a> Scan<'a> {
         Some((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// A number in the range of its field; some readers truncate others.
+    /// A number of a field with this wire type. A number outside the type's range is ambiguous, because some readers
+    /// truncate it.
     pub fn number(&mut self, kind: u8) -> Option<i64> {
         let value = self.integer()?;
         match kind {
@@ -86,8 +91,8 @@ impl<'a> Scan<'a> {
         (!self.is_ambiguous).then_some(value)
     }
 
-    /// Gives each field's id and wire type to `each`, which returns whether it has read the field. Other fields are
-    /// skipped.
+    /// Reads a struct: gives each field's id and wire type to `each`, which returns whether it has read the field.
+    /// Fields that it has not read are skipped.
     pub fn each_field(&mut self, mut each: impl FnMut(&mut Self, i16, u8) -> Option<bool>) -> Option<()> {
         let mut id: i16 = 0;
         loop {
@@ -127,23 +132,28 @@ impl<'a> Scan<'a> {
         self.list().map(|(length, _)| length).filter(|length| *length <= most)
     }
 
+    /// Skips a value of this wire type, which may nest at most `depth` deep.
     fn skip(&mut self, kind: u8, depth: usize) -> Option<()> {
         let below = depth.checked_sub(1)?;
         match kind {
+            // A boolean is in the wire type itself, and a byte takes one byte.
             1 | 2 => {}
             3 => self.advance(1)?,
             I16..=I64 => {
                 self.number(kind)?;
             }
+            // A double.
             7 => self.advance(8)?,
-            8 => {
+            BINARY => {
                 let length = self.length()?;
                 self.advance(length)?;
             }
-            9 | 10 => {
+            // A list or set.
+            LIST | 10 => {
                 let (length, inner) = self.list()?;
                 (0..length).try_for_each(|_| self.skip_inside(inner, below))?;
             }
+            // A map.
             11 => {
                 let length = self.length()?;
                 let kinds = if length == 0 { 0 } else { self.byte()? };
@@ -167,7 +177,7 @@ impl<'a> Scan<'a> {
         Some(())
     }
 
-    /// Reads the bytes of a text.
+    /// Reads the bytes of a text or binary value.
     pub fn binary(&mut self) -> Option<&'a [u8]> {
         let length = self.length()?;
         let start = self.at;
@@ -204,7 +214,7 @@ impl<'a> Scan<'a> {
 mod tests {
     use super::*;
 
-    /// The number as one of the field's type, and whether it is ambiguous.
+    /// The number as a field of this wire type has it, and whether it is ambiguous.
     fn number(bytes: &[u8], kind: u8) -> (Option<i64>, bool) {
         let mut scan = Scan::new(bytes, 0);
         (scan.number(kind), scan.is_ambiguous)
@@ -232,8 +242,8 @@ mod tests {
 
     #[test]
     fn numbers_in_skipped_fields_are_checked_too() {
-        // A struct with a number, with a text, and with a field of a far id. The varint is longer than needed in all
-        // but the first.
+        // Structs with a number, with a number again, with a text, and with a field whose id is written in full. All
+        // but the first have a varint that is longer than needed.
         for (bytes, ambiguous) in
             [(&[0x15, 2, 0][..], false), (&[0x15, 0x82, 0, 0], true), (&[0x18, 0x81, 0, 65, 0], true)]
         {

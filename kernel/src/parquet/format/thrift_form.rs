@@ -1,12 +1,13 @@
 //! Checks that the Thrift structures of a file have the one form that every parser reads alike.
 
 use crate::parquet::format::thrift::{BINARY, I32, I64, LIST, STRUCT, Scan};
-pub use Kind::{Binary, Bool, Byte, I16 as Short, I32 as Int, I64 as Long, List, One, Struct};
+pub use Kind::{Binary, Bool, Byte, I16 as Short, I32 as Int, I64 as Long, List, Struct, Union};
 
+/// The bytes of `PAR1` at both ends of a file.
 pub const MAGIC_BYTES: usize = 4;
 
-/// The type of a field in Parquet's structures. The `parquet` crate accepts a field of another wire type, while other
-/// readers skip it.
+/// The type of a field in Parquet's structures. The type is checked, because the `parquet` crate accepts a field of
+/// another wire type, while other readers skip it.
 pub enum Kind {
     Bool,
     Byte,
@@ -15,16 +16,20 @@ pub enum Kind {
     I64,
     Binary,
     List(&'static Kind),
+    /// Field ids and their types.
     Struct(&'static [(i16, Kind)]),
-    /// A struct with at most one field.
-    One(&'static [(i16, Kind)]),
+    /// A struct with at most one of these fields.
+    Union(&'static [(i16, Kind)]),
 }
 
+/// A struct without known fields.
 pub const EMPTY: Kind = Struct(&[]);
+// The structures of parquet.thrift, from the inner to the outer ones.
 const DECIMAL: Kind = Struct(&[(1, Int), (2, Int)]);
-const TIME: Kind = Struct(&[(1, Bool), (2, One(&[(1, EMPTY), (2, EMPTY), (3, EMPTY)]))]);
-const LOGICAL: Kind = One(&[(5, DECIMAL), (7, TIME), (8, TIME), (10, Struct(&[(1, Byte), (2, Bool)]))]);
+const TIME: Kind = Struct(&[(1, Bool), (2, Union(&[(1, EMPTY), (2, EMPTY), (3, EMPTY)]))]);
+const LOGICAL: Kind = Union(&[(5, DECIMAL), (7, TIME), (8, TIME), (10, Struct(&[(1, Byte), (2, Bool)]))]);
 
+/// `SchemaElement`.
 const ELEMENT: Kind = Struct(&[
     (1, Int),
     (2, Int),
@@ -38,10 +43,12 @@ const ELEMENT: Kind = Struct(&[
     (10, LOGICAL),
 ]);
 
+/// `KeyValue`.
 const PAIR: Kind = Struct(&[(1, Binary), (2, Binary)]);
 const STATISTICS: Kind =
     Struct(&[(1, Binary), (2, Binary), (3, Long), (4, Long), (5, Binary), (6, Binary), (7, Bool), (8, Bool)]);
 
+/// `ColumnMetaData`.
 const COLUMN: Kind = Struct(&[
     (1, Int),
     (2, List(&Int)),
@@ -62,9 +69,11 @@ const COLUMN: Kind = Struct(&[
     (17, EMPTY),
 ]);
 
+/// `ColumnChunk`.
 const CHUNK: Kind =
     Struct(&[(1, Binary), (2, Long), (3, COLUMN), (4, Long), (5, Int), (6, Long), (7, Int), (8, EMPTY), (9, Binary)]);
 
+/// `RowGroup`.
 const GROUP: Kind = Struct(&[
     (1, List(&CHUNK)),
     (2, Long),
@@ -75,6 +84,7 @@ const GROUP: Kind = Struct(&[
     (7, Short),
 ]);
 
+/// `FileMetaData`.
 pub const FILE: Kind = Struct(&[
     (1, Int),
     (2, List(&ELEMENT)),
@@ -82,11 +92,12 @@ pub const FILE: Kind = Struct(&[
     (4, List(&GROUP)),
     (5, List(&PAIR)),
     (6, Binary),
-    (7, List(&One(&[(1, EMPTY)]))),
+    (7, List(&Union(&[(1, EMPTY)]))),
     (8, EMPTY),
     (9, Binary),
 ]);
 
+/// `PageHeader`.
 pub const PAGE: Kind = Struct(&[
     (1, Int),
     (2, Int),
@@ -99,7 +110,7 @@ pub const PAGE: Kind = Struct(&[
 ]);
 
 impl Kind {
-    fn wires(&self) -> &'static [u8] {
+    fn wire_types(&self) -> &'static [u8] {
         match self {
             Bool => &[1, 2],
             Byte => &[3],
@@ -108,47 +119,49 @@ impl Kind {
             Long => &[I64],
             Binary => &[BINARY],
             List(_) => &[LIST],
-            Struct(_) | One(_) => &[STRUCT],
+            Struct(_) | Union(_) => &[STRUCT],
         }
     }
 }
 
-/// Whether a value has the one form that every parser reads alike. Returns `None` if it cannot be parsed.
+/// Whether a struct or list has the one form that every parser reads alike: known fields have their wire types, and ids
+/// ascend. Returns `None` if it cannot be parsed.
 pub fn has_one_form(scan: &mut Scan<'_>, kind: &Kind) -> Option<bool> {
-    let (fields, most) = match kind {
+    let (fields, most_fields) = match kind {
         List(inner) => return list_has_one_form(scan, inner),
         Struct(fields) => (fields, usize::MAX),
-        One(fields) => (fields, 1),
+        Union(fields) => (fields, 1),
         _ => return None,
     };
-    let (mut last, mut count, mut plain) = (0, 0, true);
+    let (mut last, mut count, mut is_one_form) = (0, 0, true);
     scan.each_field(|scan, id, wire| {
         // Ascending ids exclude repeated fields: some parsers use the first, others the last.
-        plain &= id > last;
+        is_one_form &= id > last;
         (last, count) = (id, count + 1);
         let Some((_, known)) = fields.iter().find(|(known, _)| *known == id) else { return Some(false) };
-        plain &= known.wires().contains(&wire);
-        if plain && matches!(known, List(_) | Struct(_) | One(_)) {
-            plain &= has_one_form(scan, known)?;
+        is_one_form &= known.wire_types().contains(&wire);
+        if is_one_form && matches!(known, List(_) | Struct(_) | Union(_)) {
+            is_one_form &= has_one_form(scan, known)?;
             return Some(true);
         }
         Some(false)
     })?;
-    Some(plain && count <= most)
+    Some(is_one_form && count <= most_fields)
 }
 
 fn list_has_one_form(scan: &mut Scan<'_>, inner: &Kind) -> Option<bool> {
     let (length, wire) = scan.list()?;
-    let mut plain = length == 0 || inner.wires().contains(&wire);
+    let mut is_one_form = length == 0 || inner.wire_types().contains(&wire);
     for _ in 0..length {
         match inner {
-            Struct(_) | One(_) if plain => plain &= has_one_form(scan, inner)?,
+            Struct(_) | Union(_) if is_one_form => is_one_form &= has_one_form(scan, inner)?,
             _ => scan.skip_element(wire)?,
         }
     }
-    Some(plain)
+    Some(is_one_form)
 }
 
+/// Where the footer begins, by the length at the file's end. Returns `None` if the file is too short for it.
 pub fn footer_start(data: &[u8]) -> Option<usize> {
     let end = data.len().checked_sub(2 * MAGIC_BYTES)?;
     let length = u32::from_le_bytes(*data.get(end..)?.first_chunk::<4>()?) as usize;

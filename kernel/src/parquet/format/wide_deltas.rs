@@ -1,7 +1,7 @@
 //! Delta-encoded 32-bit integers whose differences need more than 32 bits.
 //!
 //! DuckDB subtracts with 64 bits and writes a difference of 33 bits where other writers wrap around. Spark reads such
-//! pages, but the `parquet` crate does not. It is given a plain page with the same numbers.
+//! pages, but the `parquet` crate does not. So the crate gets a plain page with the same numbers.
 
 use crate::parquet::format::deltas::{Reader, each_miniblock, read_header};
 use crate::parquet::format::pages::split_page;
@@ -24,7 +24,7 @@ pub fn with_plain_integers(page: Page, column: &ColumnDescriptor) -> Page {
     }
 }
 
-/// The levels unchanged, followed by plain values.
+/// The page's levels unchanged, followed by its values as plain integers. Returns `None` if no difference is wide.
 fn make_plain_body(page: &Page, column: &ColumnDescriptor) -> Option<Bytes> {
     let (_, _, values) = split_page(page, column.max_rep_level(), column.max_def_level())?;
     let integers = decode_wide_integers(&values, page.num_values().into())?;
@@ -34,6 +34,7 @@ fn make_plain_body(page: &Page, column: &ColumnDescriptor) -> Option<Bytes> {
     Some(body.into())
 }
 
+/// The page with another body, of plain values.
 fn with_body(mut page: Page, body: Bytes) -> Page {
     match &mut page {
         Page::DataPage { buf, encoding, .. } | Page::DataPageV2 { buf, encoding, .. } => {
@@ -50,10 +51,10 @@ fn decode_wide_integers(data: &[u8], most: u64) -> Option<Vec<i32>> {
     let header = read_header(&mut reader).filter(|header| (1..=most).contains(&header.count))?;
     let (mut last, mut is_wide) = (i32::try_from(header.first).ok()?, false);
     let mut found = vec![last];
-    each_miniblock(&mut reader, &header, WIDTH_MAX, |packed, width, taken, step| {
-        is_wide |= width == usize::from(WIDTH_MAX) || i32::try_from(step).is_err();
+    each_miniblock(&mut reader, &header, WIDTH_MAX, |packed, width, taken, min_delta| {
+        is_wide |= width == usize::from(WIDTH_MAX) || i32::try_from(min_delta).is_err();
         for at in 0..usize::try_from(taken).ok()? {
-            let next = i64::from(last).checked_add(step)?.checked_add(unpack(packed, width, at)?)?;
+            let next = i64::from(last).checked_add(min_delta)?.checked_add(unpack(packed, width, at)?)?;
             last = i32::try_from(next).ok()?;
             found.push(last);
         }
@@ -76,8 +77,8 @@ fn unpack(packed: &[u8], width: usize, at: usize) -> Option<i64> {
 mod tests {
     use super::*;
 
-    /// A block of 128 numbers in four miniblocks: a first number, then two differences.
-    fn page(step: i64, width: u8, differences: [u64; 2]) -> Vec<u8> {
+    /// Three numbers in a block of 128 with four miniblocks: the least 32-bit number, then two differences.
+    fn page(min_delta: i64, width: u8, differences: [u64; 2]) -> Vec<u8> {
         let zigzag = |value: i64| {
             let (mut left, mut made) = (((value << 1) ^ (value >> 63)) as u64, Vec::new());
             while left > 127 {
@@ -89,7 +90,7 @@ mod tests {
         };
         let mut made = vec![0x80, 1, 4, 3];
         made.extend(zigzag(i64::from(i32::MIN)));
-        made.extend(zigzag(step));
+        made.extend(zigzag(min_delta));
         made.extend([width, 0, 0, 0]);
         let both = u128::from(differences[0]) | u128::from(differences[1]) << width;
         made.extend(&both.to_le_bytes()[..9]);

@@ -1,12 +1,14 @@
-//! The Zstandard frames of a page, as far as their headers say what a reader needs to decompress them.
+//! Walks over the Zstandard frames of a page, to check the memory (window) that a reader needs to decompress them.
 
 const MAGIC: u32 = 0xfd2f_b528;
+/// The magic number of a skippable frame; its last four bits may be any.
 const SKIPPED: u32 = 0x184d_2a50;
 const SKIPPED_MASK: u32 = 0xffff_fff0;
 /// Streaming decompressors, such as Java's, refuse a larger window even for a short frame.
 const WINDOW_MAX: u64 = 1 << 27;
+/// The smallest window has 2^10 bytes.
 const WINDOW_LEAST_BITS: u8 = 10;
-/// The bits of a frame's descriptor.
+/// Bits of a frame's descriptor byte.
 const SINGLE_SEGMENT: u8 = 0x20;
 const CHECKSUM: u8 = 4;
 const CHECKSUM_BYTES: usize = 4;
@@ -22,7 +24,7 @@ pub fn are_readable_by_all(mut data: &[u8]) -> bool {
     true
 }
 
-/// Returns the bytes after the first frame.
+/// Returns the bytes after the first frame. Returns `None` if the frame is not complete, or its window is too large.
 fn skip_frame(data: &[u8]) -> Option<&[u8]> {
     let (magic, rest) = data.split_first_chunk::<4>()?;
     let magic = u32::from_le_bytes(*magic);
@@ -34,7 +36,9 @@ fn skip_frame(data: &[u8]) -> Option<&[u8]> {
     let is_single = descriptor & SINGLE_SEGMENT != 0;
     let (window, rest) =
         if is_single { (None, rest) } else { rest.split_first().map(|(byte, rest)| (Some(*byte), rest))? };
+    // The last two bits of the descriptor say how many bytes a dictionary id takes.
     let rest = rest.get([0, 1, 2, 4][usize::from(descriptor & 3)]..)?;
+    // The first two bits say how many bytes the content size takes.
     let size_bytes = match descriptor >> 6 {
         0 => usize::from(is_single),
         more => 1 << more,
@@ -48,12 +52,13 @@ fn skip_frame(data: &[u8]) -> Option<&[u8]> {
     rest.get(if descriptor & CHECKSUM == 0 { 0 } else { CHECKSUM_BYTES }..)
 }
 
+/// The window size that its byte encodes: an exponent and eighths.
 fn window_size(byte: u8) -> u64 {
     let base = 1_u64 << (WINDOW_LEAST_BITS + (byte >> 3));
     base + base / 8 * u64::from(byte & 7)
 }
 
-/// A size of two bytes is stored less 256.
+/// Reads the content size. A size of two bytes is stored less 256.
 fn read_content_size(bytes: &[u8]) -> Option<u64> {
     let mut whole = [0; 8];
     whole.get_mut(..bytes.len())?.copy_from_slice(bytes);

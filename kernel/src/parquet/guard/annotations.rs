@@ -1,5 +1,6 @@
-//! Checks the annotations of schema elements. Some readers know only the deprecated annotations, and others prefer the
-//! new ones. So both must be present and mean the same, and every reader must see the same leaves.
+//! Checks the annotations of schema elements, which say what the stored bytes mean. Some readers know only the
+//! deprecated annotations (`ConvertedType`), and others prefer the new ones (`LogicalType`). So both must be present
+//! and mean the same, with a few exceptions, and every reader must see the same leaves.
 
 use crate::error::{Fault, Result};
 use crate::parquet::format::thrift::Scan;
@@ -11,9 +12,10 @@ const DECIMAL: i64 = 5;
 /// Some readers take these as bytes, others as text, which changes invalid UTF-8.
 const ENUM: i64 = 4;
 const BSON: i64 = 20;
-/// The deprecated annotation of each time unit, milliseconds first.
+/// The deprecated annotations of times and timestamps, in milliseconds and in microseconds.
 const TIMES: [i64; 2] = [7, 8];
 const TIMESTAMPS: [i64; 2] = [9, 10];
+/// `FieldRepetitionType` of the format.
 const REPEATED: i64 = 2;
 const JSON: i64 = 19;
 /// `Type` of the format.
@@ -24,6 +26,7 @@ const FIXED_LEN_BYTE_ARRAY: i64 = 7;
 /// The longest decimals that PyArrow and Polars read.
 const DECIMAL_MAX_BYTES: i64 = 16;
 
+/// A `SchemaElement` of the footer.
 #[derive(Debug, Default)]
 struct Element<'a> {
     physical: Option<i64>,
@@ -32,16 +35,19 @@ struct Element<'a> {
     repetition: Option<i64>,
     name: &'a [u8],
     children: i64,
+    /// The deprecated annotation.
     converted: Option<i64>,
     /// For a decimal.
     scale: i64,
     precision: i64,
+    /// The new annotation.
     logical: Option<Logical>,
 }
 
 #[derive(Debug, Default)]
 struct Logical {
-    /// The member of the union `LogicalType`.
+    /// The member of the union `LogicalType`: 1 string, 2 map, 3 list, 4 enum, 5 decimal, 6 date, 7 time, 8 timestamp,
+    /// 10 integer, 11 unknown, 12 JSON, 13 BSON, 14 UUID, 15 float16, 16 variant, 17 geometry, 18 geography.
     kind: i16,
     scale: i64,
     precision: i64,
@@ -49,10 +55,12 @@ struct Logical {
     flag: bool,
     /// 1 is milliseconds, 2 microseconds, 3 nanoseconds.
     unit: i16,
+    /// The width of an integer.
     bits: u8,
 }
 
-/// Refuses schema elements in which readers would find other columns or types. The footer's form was checked before.
+/// Refuses schema elements in which some readers would find other columns or types. The footer's form was checked
+/// before.
 pub fn require_annotations(footer: &[u8]) -> Result<()> {
     let mut refused = None;
     let scanned = Scan::new(footer, 0).each_field(|scan, id, _| {
@@ -112,32 +120,33 @@ fn read_element<'a>(scan: &mut Scan<'a>) -> Option<Element<'a>> {
     Some(found)
 }
 
+/// The inner option is `None` if the union is empty; the outer one if it cannot be parsed.
 fn read_logical(scan: &mut Scan<'_>) -> Option<Option<Logical>> {
     let mut found = None;
     scan.each_field(|scan, kind, _| {
-        let mut made = Logical { kind, ..Logical::default() };
+        let mut logical = Logical { kind, ..Logical::default() };
         scan.each_field(|scan, id, wire| {
             match (kind, id) {
-                (5, 1) => made.scale = scan.integer()?,
-                (5, 2) => made.precision = scan.integer()?,
-                (7 | 8, 1) | (10, 2) => made.flag = wire == 1,
+                (5, 1) => logical.scale = scan.integer()?,
+                (5, 2) => logical.precision = scan.integer()?,
+                (7 | 8, 1) | (10, 2) => logical.flag = wire == 1,
                 (7 | 8, 2) => scan.each_field(|_, unit, _| {
-                    made.unit = unit;
+                    logical.unit = unit;
                     Some(false)
                 })?,
-                (10, 1) => made.bits = scan.byte()?,
+                (10, 1) => logical.bits = scan.byte()?,
                 _ => return Some(false),
             }
             Some(true)
         })?;
-        found = Some(made);
+        found = Some(logical);
         Some(true)
     })?;
     Some(found)
 }
 
 impl Element<'_> {
-    /// Returns what is expected, if the element is something else.
+    /// Returns what was expected, if readers disagree on the element.
     fn find_problem(&self) -> Option<&'static str> {
         if self.physical.is_some() == (self.children != 0) || self.children < 0 {
             return Some("a leaf with a type or a group with children");
@@ -145,9 +154,9 @@ impl Element<'_> {
         if !self.repetition.is_some_and(|repetition| (0..=REPEATED).contains(&repetition)) {
             return Some("required, optional or repeated");
         }
-        let known = self.converted.is_none_or(|converted| (0..=CONVERTED_LAST).contains(&converted));
+        let is_known = self.converted.is_none_or(|converted| (0..=CONVERTED_LAST).contains(&converted));
         match &self.logical {
-            _ if !known => Some("an annotation of the format"),
+            _ if !is_known => Some("an annotation of the format"),
             _ if !self.suits_physical_type() => Some("an annotation that suits the type"),
             // DuckDB reads the deprecated timestamps as local ones, and others as instants.
             None if self.converted.is_some_and(|old| TIMESTAMPS.contains(&old)) => {
@@ -160,7 +169,7 @@ impl Element<'_> {
             _ if self.converted == Some(DECIMAL) && self.length > DECIMAL_MAX_BYTES => {
                 Some("a decimal of at most 16 bytes")
             }
-            // Iceberg writes none, and its vectorized reader fails on them.
+            // Iceberg writes no such decimals, and its vectorized reader fails on them.
             _ if self.converted == Some(DECIMAL) && self.physical == Some(BYTE_ARRAY) => {
                 Some("a decimal in numbers or bytes of a fixed length")
             }
@@ -169,9 +178,10 @@ impl Element<'_> {
         }
     }
 
-    /// Whether the deprecated annotation fits the physical type or a group. PyArrow and Polars read no others.
+    /// Whether the deprecated annotation fits the physical type, or a group. PyArrow and Polars do not read others.
     fn suits_physical_type(&self) -> bool {
         let Some(converted) = self.converted else { return true };
+        // 0 is UTF8, 1 to 3 are of groups, 6 to 10 dates and times, 11 to 18 integers, 21 is an interval.
         let physical: &[i64] = match converted {
             0 | ENUM | JSON | BSON => &[BYTE_ARRAY],
             1..=3 => &[],
@@ -186,8 +196,8 @@ impl Element<'_> {
     /// Whether the deprecated annotation means the same as the new one.
     fn agrees_with(&self, logical: &Logical) -> bool {
         let only = |converted: i64| self.converted == Some(converted);
-        let timed = |of: [i64; 2]| {
-            let old = usize::try_from(logical.unit - 1).ok().and_then(|unit| of.get(unit)).copied();
+        let agrees_in_unit = |by_unit: [i64; 2]| {
+            let old = usize::try_from(logical.unit - 1).ok().and_then(|unit| by_unit.get(unit)).copied();
             // The deprecated times are in UTC. Some writers omit the annotation for local times.
             self.converted == old || self.converted.is_none() && !logical.flag
         };
@@ -200,12 +210,12 @@ impl Element<'_> {
             4 => only(ENUM),
             5 => only(DECIMAL) && (self.scale, self.precision) == (logical.scale, logical.precision),
             6 => only(6),
-            7 => timed(TIMES),
-            8 => is_instant_alone || timed(TIMESTAMPS),
+            7 => agrees_in_unit(TIMES),
+            8 => is_instant_alone || agrees_in_unit(TIMESTAMPS),
             10 => converted_integer(logical).is_some_and(only),
-            // Java writers annotate the entries of a map with it.
+            // Java writers annotate the entries of a map as unknown, beside the deprecated MAP_KEY_VALUE.
             11 => self.converted.is_none_or(|converted| converted == MAP_KEY_VALUE && self.children > 0),
-            12 => only(19),
+            12 => only(JSON),
             13 => only(BSON),
             14..=18 => self.converted.is_none(),
             _ => false,
@@ -213,6 +223,7 @@ impl Element<'_> {
     }
 }
 
+/// The deprecated annotation of an integer with the width and sign of the new one.
 fn converted_integer(logical: &Logical) -> Option<i64> {
     let first = if logical.flag { 15 } else { 11 };
     let at = [8, 16, 32, 64].iter().position(|bits| *bits == logical.bits)?;

@@ -8,8 +8,8 @@ use arrow_schema::{DataType, Field as ArrowField, Fields, TimeUnit};
 use parquet::basic::LogicalType;
 use parquet::schema::types::Type as Element;
 
-/// Refuses types that engines read as other values or do not read. Iceberg has one type for each of its own. For
-/// example, Spark reads milliseconds as microseconds.
+/// Refuses types that some engine reads as other values or does not read. Iceberg prescribes one Parquet type for each
+/// of its types. Of other types, for example, Spark reads milliseconds as microseconds.
 pub fn require_types(path: &str, wanted: &[Field], shape: &Shape, file: &Fields) -> Result<()> {
     let Shape::Struct(children) = shape else { return Ok(()) };
     for (field, child) in wanted.iter().zip(children) {
@@ -40,6 +40,7 @@ fn require_type(path: &str, slot: &Slot, shape: &Shape, file: &ArrowField) -> Re
     }
 }
 
+/// Whether some engine reads the file's type as other values than the table's type has.
 fn has_other_meaning(kind: &Type, given: &DataType) -> bool {
     match given {
         DataType::UInt8 | DataType::UInt16 | DataType::UInt32 | DataType::UInt64 | DataType::Float16 => true,
@@ -52,7 +53,7 @@ fn has_other_meaning(kind: &Type, given: &DataType) -> bool {
     }
 }
 
-/// Refuses a variant without the annotation, because DuckDB then shows its parts.
+/// Refuses a variant without the annotation, because DuckDB would show its two parts as columns.
 pub fn require_variants(path: &str, wanted: &[Field], shape: &Shape, file: &Element) -> Result<()> {
     let Shape::Struct(children) = shape else { return Ok(()) };
     for (field, child) in wanted.iter().zip(children) {
@@ -105,12 +106,14 @@ pub fn require_ids(root: &Element, file: &Fields) -> Result<()> {
     }
 }
 
+/// The ids in the file's schema.
 fn count_ids(element: &Element) -> usize {
     let below: usize =
         if element.is_group() { element.get_fields().iter().map(|each| count_ids(each)).sum() } else { 0 };
     below + usize::from(element.get_basic_info().has_id())
 }
 
+/// The ids that the `parquet` crate assigns to columns.
 fn count_known_ids(field: &ArrowField) -> usize {
     let below: usize = child_fields(field).into_iter().map(|each| count_known_ids(each)).sum();
     below + usize::from(field.metadata().contains_key(FIELD_ID))

@@ -1,4 +1,5 @@
-//! Limits on what a file may need of stack and memory, by its footer and page headers, before anything is decoded.
+//! Limits on the stack and memory that a file needs. They are checked by its footer and page headers, before anything
+//! is decoded.
 
 use crate::canonical::schema::NESTING_DEPTH_MAX;
 use crate::error::{Fault, Result};
@@ -14,19 +15,20 @@ use parquet::schema::types::Type;
 
 pub const FOOTER_MAX_BYTES: usize = 67_108_864;
 pub const SCHEMA_ELEMENTS_MAX: usize = 100_000;
-/// A list or map of the table takes three levels of the file.
+/// A list or map of the table takes three levels of the file's schema.
 pub const SCHEMA_DEPTH_MAX: usize = 3 * NESTING_DEPTH_MAX + 1;
 /// The largest page and the dictionary of every column of a row group, in sum. This much is decompressed at one time.
 const PAGES_MAX_BYTES: u64 = 1_073_741_824;
 /// The format numbers row groups in 16 bits.
 const ROW_GROUPS_MAX: usize = 32_767;
-/// Pages per row group; something is kept for each.
+/// Pages of a row group; some bytes are kept for each.
 const PAGES_MAX: u64 = 1_000_000;
 /// `Encoding` of the format.
 const DELTA_LENGTH_BYTE_ARRAY: i64 = 6;
 const DELTA_BYTE_ARRAY: i64 = 7;
+/// The memory for a dictionary value, beside the value itself.
 const DICTIONARY_VALUE_BYTES: u64 = 16;
-/// The most memory per byte of a variant while it is decoded: names and fields of one byte each.
+/// A variant may take this many times its bytes while it is decoded, if its names and fields have one byte each.
 const VARIANT_GROWTH: u64 = 16;
 /// Limits on the elements of all lists and maps of a file, and on the bytes of all its byte arrays (texts and others).
 /// A few bytes of a file can stand for any number of both. A file with many rows may have more, in proportion to its
@@ -35,10 +37,12 @@ const ELEMENTS_MAX: u64 = 1 << 32;
 const ELEMENTS_PER_ROW: u64 = 1_024;
 const TEXTS_MAX_BYTES: u64 = 1 << 38;
 const TEXT_BYTES_PER_ROW: u64 = 65_536;
+/// Limits on the batches in which a file is decoded.
 const BATCH_MAX_BYTES: u64 = 67_108_864;
 const BATCH_MAX_ROWS: u64 = 16_384;
 
-/// Refuses a footer beyond the limits, and encrypted files. A decoder's recursion follows the schema.
+/// Refuses a footer beyond the limits, and encrypted files. The depth of the schema is limited, because decoders
+/// recurse as deep.
 pub fn check_footer(data: &[u8]) -> Result<()> {
     let Some((body, magic)) = data.split_last_chunk::<4>() else { return Err(not_parquet("too few bytes")) };
     match magic {
@@ -95,6 +99,7 @@ fn check_schema(scan: &mut Scan<'_>) -> Option<Option<Fault>> {
     if kind != STRUCT {
         return None;
     }
+    // The number of children still to come, of each group that is open.
     let mut open: Vec<i64> = Vec::new();
     for at in 1..=count {
         let mut children = 0;
@@ -105,7 +110,7 @@ fn check_schema(scan: &mut Scan<'_>) -> Option<Option<Fault>> {
             }
             Some(false)
         })?;
-        // A decoder reserves memory for this many.
+        // A decoder reserves memory for this many children.
         if usize::try_from(children).is_ok_and(|children| children > count - at) {
             return None;
         }
@@ -135,7 +140,7 @@ pub fn require_elements(metadata: &ParquetMetaData) -> Result<()> {
     if elements > most { Err(too_large("number of elements", most, elements)) } else { Ok(()) }
 }
 
-/// Refuses a file with too many bytes of byte arrays, of which `bytes` were counted so far.
+/// Refuses a file with too many bytes of byte arrays (texts and others). `bytes` were counted so far.
 pub fn require_texts(metadata: &ParquetMetaData, bytes: u64) -> Result<()> {
     let most = texts_max(count_rows(metadata));
     if bytes > most { Err(too_large("number of bytes of text", most, bytes)) } else { Ok(()) }
@@ -155,35 +160,37 @@ fn count_rows(metadata: &ParquetMetaData) -> u64 {
 
 /// Chooses the rows per batch, so that a batch stays small. Refuses pages beyond the limits.
 pub fn choose_batch_rows(data: &Bytes, metadata: &ParquetMetaData) -> Result<usize> {
-    let mut widest = 1;
+    let mut widest_row = 1;
     for (at, group) in metadata.row_groups().iter().enumerate() {
         let row = estimate_row_bytes(data, group).map_err(|fault| fault.in_group(at))?;
-        widest = widest.max(row);
+        widest_row = widest_row.max(row);
     }
-    Ok(usize::try_from((BATCH_MAX_BYTES / widest).clamp(1, BATCH_MAX_ROWS)).unwrap_or(1))
+    Ok(usize::try_from((BATCH_MAX_BYTES / widest_row).clamp(1, BATCH_MAX_ROWS)).unwrap_or(1))
 }
 
-/// Estimates the memory of one row of the group: from averages, or from the longest row if that would be too much.
+/// Estimates the memory of one row of the group, from the average number of elements per row. If all elements together
+/// need too much memory, the longest row counts. Refuses pages and rows beyond the limits.
 fn estimate_row_bytes(data: &Bytes, group: &RowGroupMetaData) -> Result<u64> {
-    let seen =
+    let chunks =
         group.columns().iter().map(|column| measure_chunk(data, group, column)).collect::<Result<Vec<ChunkSizes>>>()?;
     let root = group.schema_descr().root_schema();
-    let pages = group.columns().iter().zip(&seen).fold(0, |sum: u64, (column, each)| {
+    let page_bytes = group.columns().iter().zip(&chunks).fold(0, |sum: u64, (column, chunk)| {
         let path = column.column_path().parts();
-        let times = if path.len() > 1 && is_in_variant(root, path) { VARIANT_GROWTH } else { 1 };
-        sum.saturating_add(each.largest.saturating_add(each.dictionary).saturating_mul(times))
+        let growth = if path.len() > 1 && is_in_variant(root, path) { VARIANT_GROWTH } else { 1 };
+        sum.saturating_add(chunk.largest.saturating_add(chunk.dictionary).saturating_mul(growth))
     });
-    let count = seen.iter().map(|each| each.pages).sum::<u64>();
-    if pages > PAGES_MAX_BYTES {
-        return Err(too_large("row group's pages", PAGES_MAX_BYTES, pages));
+    let page_count = chunks.iter().map(|chunk| chunk.pages).sum::<u64>();
+    if page_bytes > PAGES_MAX_BYTES {
+        return Err(too_large("row group's pages", PAGES_MAX_BYTES, page_bytes));
     }
-    if count > PAGES_MAX {
-        return Err(too_large("row group's number of pages", PAGES_MAX, count));
+    if page_count > PAGES_MAX {
+        return Err(too_large("row group's number of pages", PAGES_MAX, page_count));
     }
-    let (mut nested, mut widths) = (0_u64, Vec::with_capacity(seen.len()));
-    for (column, seen) in group.columns().iter().zip(&seen) {
-        let named = if seen.dictionary > 0 { longest_dictionary_value(data, group, column)? } else { 0 };
-        let width = seen.densest.max(named);
+    // The bytes of all elements of lists and maps, and the bytes of a value of each column.
+    let (mut nested, mut widths) = (0_u64, Vec::with_capacity(chunks.len()));
+    for (column, chunk) in group.columns().iter().zip(&chunks) {
+        let longest = if chunk.dictionary > 0 { longest_dictionary_value(data, group, column)? } else { 0 };
+        let width = chunk.densest.max(longest);
         if column.column_descr().max_rep_level() > 0 {
             nested = nested.saturating_add(width.saturating_mul(column.num_values().unsigned_abs()));
         }
@@ -191,7 +198,7 @@ fn estimate_row_bytes(data: &Bytes, group: &RowGroupMetaData) -> Result<u64> {
     }
     let mut row = 0_u64;
     for (column, width) in group.columns().iter().zip(widths) {
-        // All elements may be in one row. If they fit into memory together, no scan is needed.
+        // All elements may be in one row. If they fit into memory together, the pages need not be scanned.
         let values = match nested > PAGES_MAX_BYTES && column.column_descr().max_rep_level() > 0 {
             true => longest_row(data, group, column)?,
             false => values_per_row(group, column),
@@ -220,9 +227,10 @@ fn values_per_row(group: &RowGroupMetaData, column: &ColumnChunkMetaData) -> u64
 #[derive(Default)]
 struct ChunkSizes {
     pages: u64,
+    /// The memory of the largest data page, and of the dictionary.
     largest: u64,
     dictionary: u64,
-    /// The most bytes per value of any page, on average.
+    /// The most bytes per value of any page, each on average over the page.
     densest: u64,
 }
 
@@ -233,11 +241,13 @@ impl ChunkSizes {
     }
 }
 
+/// Measures the pages of a column chunk by their headers. Refuses headers that cannot be read or are ambiguous, and
+/// pages larger than they declare.
 fn measure_chunk(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkMetaData) -> Result<ChunkSizes> {
     let path = || column.column_path().string();
     let end = chunk_end(data, column).ok_or_else(|| unreadable(&path(), "a column outside the file"))?;
     let (mut found, mut at, width) = (ChunkSizes::default(), chunk_start(column), value_width(column));
-    let mut grows = false;
+    let mut is_delta_encoded = false;
     while at < end {
         let page =
             read_page_header(&data[..end], at).ok_or_else(|| match ends_at_ambiguous_number(&data[..end], at) {
@@ -253,17 +263,17 @@ fn measure_chunk(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkMet
         }
         found.pages += 1;
         if page.kind == DICTIONARY_PAGE {
-            // Beside the value itself, its position and rank are kept.
+            // Beside each value, its position and rank are kept.
             let size = page.size.saturating_add(page.values.saturating_mul(DICTIONARY_VALUE_BYTES));
             found.dictionary = found.dictionary.max(size);
         } else {
             // A run of a billion equal values takes a few bytes in the file, and eight bytes each in memory.
             found.add(page.size.max(page.values.saturating_mul(width)), page.values);
-            grows |= [DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY].contains(&page.encoding);
+            is_delta_encoded |= [DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY].contains(&page.encoding);
         }
         at = page.end;
     }
-    if grows && found.pages <= PAGES_MAX && found.largest <= PAGES_MAX_BYTES {
+    if is_delta_encoded && found.pages <= PAGES_MAX && found.largest <= PAGES_MAX_BYTES {
         measure_decoded_pages(data, group, column)?.into_iter().for_each(|(values, size)| found.add(size, values));
     }
     Ok(found)
@@ -280,7 +290,7 @@ fn value_width(column: &ColumnChunkMetaData) -> u64 {
     }
 }
 
-/// Whether a struct stops at a number that readers interpret differently.
+/// Whether the struct at `at` cannot be read because of a number that readers interpret differently.
 fn ends_at_ambiguous_number(data: &[u8], at: usize) -> bool {
     let mut scan = Scan::new(data, at);
     scan.each_field(|_, _, _| Some(false)).is_none() && scan.is_ambiguous

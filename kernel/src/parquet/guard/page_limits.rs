@@ -1,5 +1,5 @@
-//! Limits that only decompressed pages show: long dictionary values, values that grow when they are decoded, and long
-//! rows.
+//! Measures for limits that need decompressed pages: sizes that differ from the declared ones, long dictionary values,
+//! values that grow when they are decoded, and long rows.
 
 use crate::error::{Fault, Result};
 use crate::parquet::format::deltas::sum_lengths;
@@ -19,9 +19,11 @@ use std::sync::Arc;
 const GROWN_MAX_BYTES: u64 = 268_435_456;
 /// The maximum compression ratio of gzip.
 const GZIP_RATIO_MAX: u64 = 1_032;
+/// The buffer of the Brotli decompressor.
 const BROTLI_BUFFER_BYTES: usize = 4_096;
 
-/// Whether a page does not decompress to more than its declared size. With other codecs the decoder itself stops there.
+/// Whether a page decompresses to at most its declared size. Only gzip, Brotli and LZ4 are checked: with other codecs
+/// the decoder itself stops there.
 pub fn fits_declared_size(page: &PageHeader, codec: Compression, data: &[u8]) -> bool {
     let declared = page.size.saturating_sub(page.levels_size);
     if !page.is_compressed || declared == 0 {
@@ -32,13 +34,13 @@ pub fn fits_declared_size(page: &PageHeader, codec: Compression, data: &[u8]) ->
         Compression::GZIP(_) if packed.len() as u64 * GZIP_RATIO_MAX <= GROWN_MAX_BYTES => true,
         Compression::GZIP(_) => has_at_most(declared, MultiGzDecoder::new(packed)),
         Compression::BROTLI(_) => has_at_most(declared, brotli::Decompressor::new(packed, BROTLI_BUFFER_BYTES)),
-        // Other data than a frame is decompressed in another way.
+        // Data that is not an LZ4 frame is invalid here, and left to the decoder.
         Compression::LZ4 => has_at_most(declared, FrameDecoder::new(packed)),
         _ => true,
     }
 }
 
-/// Invalid data is left for the decoder to refuse.
+/// Whether the stream has at most so many bytes. Also true for invalid data, which the decoder refuses.
 fn has_at_most(declared: u64, stream: impl Read) -> bool {
     std::io::copy(&mut stream.take(declared.saturating_add(1)), &mut std::io::sink())
         .map_or(true, |size| size <= declared)
@@ -63,14 +65,15 @@ pub fn longest_dictionary_value(data: &Bytes, group: &RowGroupMetaData, column: 
 
 /// The most elements of any row.
 pub fn longest_row(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkMetaData) -> Result<u64> {
-    let levels = (column.column_descr().max_rep_level(), column.column_descr().max_def_level());
-    let (width, mut row, mut most) = (bit_width(levels.0.unsigned_abs().into()), 0_u64, 0);
+    let (max_repetition, max_definition) =
+        (column.column_descr().max_rep_level(), column.column_descr().max_def_level());
+    let (width, mut row, mut most) = (bit_width(max_repetition.unsigned_abs().into()), 0_u64, 0);
     for page in open_pages(data, group, column)? {
         let page = page?;
         if matches!(page, Page::DictionaryPage { .. }) {
             continue;
         }
-        let repetition = split_page(&page, levels.0, levels.1).map(|(repetition, _, _)| repetition);
+        let repetition = split_page(&page, max_repetition, max_definition).map(|(repetition, _, _)| repetition);
         let counted = each_block(repetition.unwrap_or_default(), width, page.num_values().into(), |levels, times| {
             for level in levels {
                 most = most.max(row);
@@ -83,7 +86,8 @@ pub fn longest_row(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkM
     Ok(most.max(row))
 }
 
-/// For each data page its number of values and their decoded size. A value may repeat the start of the previous one.
+/// For each data page, its number of values and their decoded size. With DELTA_BYTE_ARRAY a value may repeat the start
+/// of the previous one, so decoded values can be larger than the page.
 pub fn measure_decoded_pages(
     data: &Bytes,
     group: &RowGroupMetaData,
@@ -100,6 +104,7 @@ pub fn measure_decoded_pages(
     Ok(found)
 }
 
+/// The decoded size of a page's values. Returns `None` if their lengths cannot be read.
 fn decoded_size(page: &Page, column: &ColumnChunkMetaData) -> Option<u64> {
     let (_, _, values) =
         split_page(page, column.column_descr().max_rep_level(), column.column_descr().max_def_level())?;

@@ -31,12 +31,15 @@ struct DeclaredGroup {
     columns: Vec<DeclaredColumn>,
 }
 
+/// What the footer declares about a column chunk.
 #[derive(Default)]
 struct DeclaredColumn {
     path: Vec<Vec<u8>>,
+    /// The number of the physical type.
     physical: Option<i64>,
-    elsewhere: bool,
-    encrypted: bool,
+    /// Whether its pages are in another file.
+    is_elsewhere: bool,
+    is_encrypted: bool,
 }
 
 /// Reads the row groups of a footer whose form was checked before.
@@ -75,8 +78,8 @@ fn read_group(scan: &mut Scan<'_>) -> Option<DeclaredGroup> {
 fn read_column(scan: &mut Scan<'_>) -> Option<DeclaredColumn> {
     let mut found = DeclaredColumn::default();
     scan.each_field(|scan, id, _| {
-        found.elsewhere |= id == 1;
-        found.encrypted |= matches!(id, 8 | 9);
+        found.is_elsewhere |= id == 1;
+        found.is_encrypted |= matches!(id, 8 | 9);
         if id != 3 {
             return Some(false);
         }
@@ -117,17 +120,17 @@ pub fn require_unambiguous(data: &Bytes, metadata: &ParquetMetaData) -> Result<(
     let declared = declared.ok_or_else(|| ambiguous("", "row groups", "different ones"))?;
     let mut ranges = Vec::new();
     for (at, (group, declared)) in metadata.row_groups().iter().zip(&declared).enumerate() {
-        let placed = |fault: Fault| fault.in_group(at);
-        require_columns(group, declared).map_err(placed)?;
+        let in_group = |fault: Fault| fault.in_group(at);
+        require_columns(group, declared).map_err(in_group)?;
         for column in group.columns() {
-            ranges.push(require_pages(data, group, column).map_err(placed)?);
+            ranges.push(require_pages(data, group, column).map_err(in_group)?);
         }
-        require_row_group_extent(data, group, declared).map_err(placed)?;
+        require_row_group_extent(data, group, declared).map_err(in_group)?;
     }
     require_no_overlap(ranges, start)
 }
 
-/// Requires distinct names, because some readers find columns by name, and required map keys.
+/// Requires distinct names, because some readers find columns by name. Also requires that map keys are not optional.
 fn require_names(path: &str, element: &Element) -> Result<()> {
     let mut seen = HashSet::new();
     if !element.is_group() {
@@ -137,11 +140,11 @@ fn require_names(path: &str, element: &Element) -> Result<()> {
         return Err(ambiguous(path, "a map of required keys", "one of optional keys"));
     }
     for child in element.get_fields() {
-        let place = join_path(path, child.name());
+        let child_path = join_path(path, child.name());
         if !seen.insert(child.name()) {
-            return Err(ambiguous(&place, "each name once", "a name twice"));
+            return Err(ambiguous(&child_path, "each name once", "a name twice"));
         }
-        require_names(&place, child)?;
+        require_names(&child_path, child)?;
     }
     Ok(())
 }
@@ -157,7 +160,8 @@ fn has_required_key(entry: &Element) -> bool {
     key.is_none_or(|key| key.get_basic_info().repetition() == Repetition::REQUIRED)
 }
 
-/// Requires each chunk in its column's position and with its path: some readers use one, some the other.
+/// Requires that each chunk is at its column's position and has its column's path: some readers find chunks by
+/// position, others by path.
 fn require_columns(group: &RowGroupMetaData, declared: &DeclaredGroup) -> Result<()> {
     if group.num_columns() != declared.columns.len() {
         return Err(ambiguous("", "one chunk per column", "another number"));
@@ -165,10 +169,10 @@ fn require_columns(group: &RowGroupMetaData, declared: &DeclaredGroup) -> Result
     for (column, declared) in group.columns().iter().zip(&declared.columns) {
         let path = column.column_path();
         let place = path.string();
-        if declared.elsewhere {
+        if declared.is_elsewhere {
             return Err(ambiguous(&place, "pages in the file itself", "the name of another file"));
         }
-        if declared.encrypted {
+        if declared.is_encrypted {
             return Err(Fault::new("parquet_encrypted", &place, "a file without encryption", "an encrypted column"));
         }
         if !path.parts().iter().map(String::as_bytes).eq(declared.path.iter().map(Vec::as_slice)) {
@@ -185,14 +189,14 @@ fn require_columns(group: &RowGroupMetaData, declared: &DeclaredGroup) -> Result
     Ok(())
 }
 
-/// Checks the pages of a column chunk, and returns their range. Readers begin at different offsets, and end by bytes,
-/// by values or by rows.
+/// Checks the pages of a column chunk, and returns their byte range. Readers begin at different offsets, and some end
+/// after the declared bytes, others after the declared values or rows.
 fn require_pages(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkMetaData) -> Result<(usize, usize)> {
     let place = column.column_path().string();
     let refuse = |expected: &str, got: &str| ambiguous(&place, expected, got);
     let (start, first) = (chunk_start(column), usize::try_from(column.data_page_offset()).unwrap_or(0));
     let end = chunk_end(data, column).ok_or_else(|| refuse("pages inside the file", "different ones"))?;
-    // No reader reads a row group without rows, and writers put any offset there.
+    // No reader reads a row group without rows, and writers leave any offset there.
     let has_dictionary = column.dictionary_page_offset().is_some() && group.num_rows() != 0;
     if start < MAGIC_BYTES && group.num_rows() != 0 || has_dictionary && start >= first {
         return Err(refuse("a dictionary before the data", "another order"));
@@ -206,35 +210,39 @@ fn require_pages(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkMet
             ));
         }
         let page = read_page_header(&data[..end], at).ok_or_else(|| refuse("a page header", "none"))?;
-        let data_page = matches!(page.kind, DATA_PAGE | DATA_PAGE_V2);
-        if !data_page && (at != start || page.kind != DICTIONARY_PAGE) || data_page && has_dictionary && at < first {
+        let is_data_page = matches!(page.kind, DATA_PAGE | DATA_PAGE_V2);
+        if !is_data_page && (at != start || page.kind != DICTIONARY_PAGE)
+            || is_data_page && has_dictionary && at < first
+        {
             return Err(refuse("one dictionary, and data pages after it", "other pages"));
         }
         if page.kind == DICTIONARY_PAGE && ![PLAIN, PLAIN_DICTIONARY].contains(&page.encoding) {
             return Err(refuse("a dictionary of plain values", "another encoding"));
         }
-        if data_page && pages == 0 && has_dictionary && at != first {
+        if is_data_page && pages == 0 && has_dictionary && at != first {
             return Err(refuse("the first data page at the declared offset", "another place"));
         }
         require_size(&page, column.compression(), data)
             .ok_or_else(|| refuse("a page of its declared size", "a different one"))?;
-        let levels = (column.column_descr().max_def_level(), column.column_descr().max_rep_level());
-        // Java names the encoding of absent levels bit-packed.
-        let known = |most: i16, encoding: i64| encoding == RLE || most == 0 && encoding == BIT_PACKED;
-        if page.kind == DATA_PAGE && !(known(levels.0, page.levels.0) && known(levels.1, page.levels.1)) {
+        let (max_definition, max_repetition) =
+            (column.column_descr().max_def_level(), column.column_descr().max_rep_level());
+        // Java writers name bit-packed as the encoding of levels that a column does not have.
+        let is_known = |max_level: i16, encoding: i64| encoding == RLE || max_level == 0 && encoding == BIT_PACKED;
+        let (definition, repetition) = page.levels;
+        if page.kind == DATA_PAGE && !(is_known(max_definition, definition) && is_known(max_repetition, repetition)) {
             return Err(refuse("levels in runs", "levels in another encoding"));
         }
-        if data_page && pages == 0 && page.values == 0 && group.num_rows() != 0 && levels.1 == 0 {
-            // PyArrow takes it for the end of the column. Inside lists PyArrow writes such pages itself.
+        if is_data_page && pages == 0 && page.values == 0 && group.num_rows() != 0 && max_repetition == 0 {
+            // PyArrow takes an empty page for the end of the column. Inside lists PyArrow writes such pages itself.
             return Err(refuse("a first page with values", "one without any"));
         }
-        if data_page {
+        if is_data_page {
             (values, pages) = (values.saturating_add(page.values), pages + 1);
         }
         at = page.end;
     }
-    let flat = column.column_descr().max_rep_level() == 0;
-    if u64::try_from(column.num_values()) != Ok(values) || flat && u64::try_from(group.num_rows()) != Ok(values) {
+    let is_flat = column.column_descr().max_rep_level() == 0;
+    if u64::try_from(column.num_values()) != Ok(values) || is_flat && u64::try_from(group.num_rows()) != Ok(values) {
         return Err(Fault::new(
             "parquet_rows_lie",
             &place,
@@ -245,28 +253,28 @@ fn require_pages(data: &Bytes, group: &RowGroupMetaData, column: &ColumnChunkMet
     Ok((start, end))
 }
 
-/// Returns `None` unless the declared size is that of the data, as far as this is visible without decompressing it.
-/// Some readers use the declared size, others the data, and the `parquet` crate pads short Snappy data. Also returns
-/// `None` for gzip with a file name, which DuckDB does not read, and Zstandard with a large window, which Java does not
-/// read.
+/// Returns `None` if the page's declared size is not that of its data, as far as this is visible without decompressing.
+/// Some readers go by the declared size, others by the data, and the `parquet` crate pads short Snappy data. Also
+/// returns `None` for gzip with a file name, which DuckDB does not read, and for Zstandard with a large window, which
+/// Java does not read.
 fn require_size(page: &PageHeader, codec: Compression, data: &[u8]) -> Option<()> {
-    let declared = if codec == Compression::UNCOMPRESSED || !page.is_compressed {
+    let data_size = if codec == Compression::UNCOMPRESSED || !page.is_compressed {
         page.compressed
     } else if codec == Compression::SNAPPY {
         page.levels_size + read_snappy_size(compressed_bytes(page, data)?)?
     } else if let Compression::GZIP(_) = codec {
         // A page without values needs no stream.
-        let is_plain = page.size == page.levels_size || compressed_bytes(page, data)?.starts_with(&GZIP);
-        return is_plain.then_some(());
+        let is_readable = page.size == page.levels_size || compressed_bytes(page, data)?.starts_with(&GZIP);
+        return is_readable.then_some(());
     } else if let Compression::ZSTD(_) = codec {
         return zstd_frames::are_readable_by_all(compressed_bytes(page, data)?).then_some(());
     } else {
         return Some(());
     };
-    (declared == page.size).then_some(())
+    (data_size == page.size).then_some(())
 }
 
-/// The size that Snappy data declares. No data is size zero.
+/// The decompressed size that Snappy data declares at its start. Empty data has size zero.
 fn read_snappy_size(data: &[u8]) -> Option<u64> {
     let mut size = 0;
     for (at, byte) in data.iter().enumerate().take(5) {
@@ -278,8 +286,8 @@ fn read_snappy_size(data: &[u8]) -> Option<u64> {
     data.is_empty().then_some(0)
 }
 
-/// Requires that a row group begins with its first column, has the size of its columns and has its middle in the file.
-/// Readers of splits take the row groups whose middle, by declared start and size, lies in their split.
+/// Requires that a row group begins with its first column, has the size of its columns, and has its middle in the file.
+/// A reader of a split reads the row groups whose middle, by declared start and size, lies in the split.
 fn require_row_group_extent(data: &Bytes, group: &RowGroupMetaData, declared: &DeclaredGroup) -> Result<()> {
     let size: i64 = group.columns().iter().map(ColumnChunkMetaData::compressed_size).sum();
     if declared.size.is_some_and(|declared| declared != size) {
@@ -288,8 +296,8 @@ fn require_row_group_extent(data: &Bytes, group: &RowGroupMetaData, declared: &D
     let Some(first) = group.columns().first().map(chunk_start) else { return Ok(()) };
     let middle = first.saturating_add(usize::try_from(size / 2).unwrap_or(usize::MAX));
     // A column without pages, which writers leave in an empty row group, has no start.
-    let mut held = group.columns().iter().filter(|column| column.compressed_size() != 0);
-    if middle >= data.len() || held.any(|column| chunk_start(column) < first) {
+    let mut with_pages = group.columns().iter().filter(|column| column.compressed_size() != 0);
+    if middle >= data.len() || with_pages.any(|column| chunk_start(column) < first) {
         return Err(ambiguous("", "a row group that begins with its first column", "another order"));
     }
     Ok(())
@@ -297,7 +305,7 @@ fn require_row_group_extent(data: &Bytes, group: &RowGroupMetaData, declared: &D
 
 /// Refuses a row group that readers find in no split.
 ///
-/// Iceberg's Java library reads every file in splits, at least one, and takes the row groups whose middle lies in a
+/// Iceberg's Java library reads every file in one or more splits, and reads the row groups whose middle lies in the
 /// split. The first split begins at `from`.
 pub fn require_found_by_splits(data: &Bytes, metadata: &ParquetMetaData, from: usize) -> Result<()> {
     let start = footer_start(data).ok_or_else(|| ambiguous("", "a footer", "none"))?;

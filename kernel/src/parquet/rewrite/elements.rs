@@ -10,36 +10,42 @@ use parquet::basic::{Repetition, Type as Physical};
 use parquet::schema::types::Type as FileElement;
 use std::collections::{HashMap, HashSet};
 
-/// Iceberg's names of the groups between a list or map and what it holds.
+/// Iceberg's names of the repeated group inside a list or map, and of what that group holds.
 const LIST_NAMES: [&str; 2] = ["list", "element"];
 const MAP_NAMES: [&str; 3] = ["key_value", "key", "value"];
-/// Readers take a repeated group with this name, or with this suffix, for the element itself.
-const TWO_LEVEL_NAMES: [&str; 2] = ["array", "_tuple"];
+/// Readers take a repeated group with this name, or with this suffix, for the element of a list itself.
+const TWO_LEVEL_NAME: &str = "array";
+const TWO_LEVEL_SUFFIX: &str = "_tuple";
 const VARIANT_PARTS: [&str; 2] = ["metadata", "value"];
 /// The additional part of a shredded variant.
-const SHREDDED_PART: [&str; 1] = ["typed_value"];
+const SHREDDED_PART: &str = "typed_value";
 const VARIANT_VERSION: u8 = 1;
+/// The most digits of a decimal in 32 and in 64 bits.
 const DECIMAL_INT32_DIGITS: u8 = 9;
 const DECIMAL_INT64_DIGITS: u8 = 18;
 
 /// One element of the schema. A group precedes its children, as in the format.
 pub struct Element {
     name: String,
+    /// For a leaf: its physical type, and the length of values of a fixed length.
     physical: Option<(Physical, i32)>,
+    /// None for the root.
     repetition: Option<Repetition>,
     children: usize,
     annotation: Option<Annotation>,
     id: Option<i32>,
 }
 
-/// A leaf: the producer's leaf with its pages, and the type of its values.
+/// A leaf of the published file.
 pub struct Column {
+    /// The number of the staged file's leaf whose pages it has.
     pub source: usize,
     pub path: Vec<String>,
     pub id: Option<i32>,
     pub physical: Physical,
+    /// The length of values of a fixed length.
     pub length: i32,
-    /// The table's type, or none for the parts of a variant.
+    /// The table's type; none for the parts of a variant.
     pub kind: Option<Type>,
 }
 
@@ -48,6 +54,7 @@ pub struct FileSchema {
     pub columns: Vec<Column>,
 }
 
+/// What the stored bytes of an element mean.
 #[derive(Clone, Copy, Debug)]
 enum Annotation {
     Text,
@@ -73,8 +80,8 @@ impl FileSchema {
     /// The schema of a file whose columns were resolved to `wanted`. Refuses types that cannot be published, and names
     /// that collide.
     pub fn new(wanted: &[Field], shape: &Shape, root: &FileElement, names: &Names) -> Result<FileSchema> {
-        let mut made = FileSchema { elements: Vec::new(), columns: Vec::new() };
-        made.elements.push(Element {
+        let mut schema = FileSchema { elements: Vec::new(), columns: Vec::new() };
+        schema.elements.push(Element {
             name: "table".to_owned(),
             physical: None,
             repetition: None,
@@ -82,11 +89,13 @@ impl FileSchema {
             annotation: None,
             id: None,
         });
-        let children = made.add_children("", &[], wanted, shape, root, 0, names)?;
-        made.elements[0].children = children;
-        Ok(made)
+        let children = schema.add_children("", &[], wanted, shape, root, 0, names)?;
+        schema.elements[0].children = children;
+        Ok(schema)
     }
 
+    /// Adds the fields of a struct, in the table's order, and returns their number. `place` is the path in the table,
+    /// for messages; `path` is the path in the published file.
     #[allow(clippy::too_many_arguments)]
     fn add_children(
         &mut self,
@@ -100,13 +109,13 @@ impl FileSchema {
     ) -> Result<usize> {
         let Shape::Struct(found) = shape else { return Err(unsupported(place, "a struct", "another type")) };
         let (mut count, mut seen) = (0, HashSet::new());
-        let named = |field: &Field| field.slot.id.and_then(|id| names.get(&id));
+        let published_name = |field: &Field| field.slot.id.and_then(|id| names.get(&id));
         let mut paired: Vec<_> = wanted.iter().zip(found).collect();
-        paired.sort_by_key(|(field, _)| named(field).map(|name| name.position));
+        paired.sort_by_key(|(field, _)| published_name(field).map(|name| name.position));
         for (field, child) in paired {
             let Some((at, inner)) = &child.source else { continue };
             let place = join_path(place, &field.name);
-            let name = named(field).map_or(&field.name, |name| &name.text);
+            let name = published_name(field).map_or(&field.name, |name| &name.text);
             // DuckDB and Spark compare names without case.
             if !seen.insert(name.to_lowercase()) {
                 return Err(Fault::new("parquet_names_collide", &place, "a distinct name in files", name.as_str()));
@@ -119,6 +128,9 @@ impl FileSchema {
         if count == 0 { Err(unsupported(place, "a column of the table", "none")) } else { Ok(count) }
     }
 
+    /// Adds a field with everything inside it. `above` is the path of its group in the published file, and `leaf` the
+    /// number of its first leaf in the staged file. Refuses lists and maps that have no group of their own for
+    /// elements.
     #[allow(clippy::too_many_arguments)]
     fn add_slot(
         &mut self,
@@ -181,9 +193,9 @@ impl FileSchema {
     /// Adds the parts of a variant, metadata first, as every writer does. Refuses a shredded variant.
     fn add_variant_parts(&mut self, place: &str, path: &[String], file: &FileElement, leaf: usize) -> Result<()> {
         let parts = if file.is_group() { file.get_fields() } else { &[] };
-        if parts.iter().any(|part| part.name() == SHREDDED_PART[0]) {
+        if parts.iter().any(|part| part.name() == SHREDDED_PART) {
             let expected = "a variant of metadata and value";
-            return Err(Fault::new("variant_shredded", place, expected, format!("{} beside them", SHREDDED_PART[0])));
+            return Err(Fault::new("variant_shredded", place, expected, format!("{SHREDDED_PART} beside them")));
         }
         if parts.len() != VARIANT_PARTS.len() {
             return Err(unsupported(place, "a variant of metadata and value", "other parts"));
@@ -279,8 +291,8 @@ impl Element {
 }
 
 impl Annotation {
-    /// `ConvertedType` of the format, if the deprecated annotation means the same. The deprecated times are instants in
-    /// UTC.
+    /// The deprecated annotation (`ConvertedType` of the format), if one means the same. The deprecated times are
+    /// instants in UTC.
     fn converted(self) -> Option<i32> {
         match self {
             Annotation::Text => Some(0),
@@ -294,7 +306,7 @@ impl Annotation {
         }
     }
 
-    /// The member of the union `LogicalType`.
+    /// The number of the annotation in the union `LogicalType`.
     fn member(self) -> i16 {
         match self {
             Annotation::Text => 1,
@@ -310,6 +322,7 @@ impl Annotation {
         }
     }
 
+    /// Writes the fields of the annotation's own struct.
     fn write(self, fields: &mut Fields<'_>) {
         match self {
             Annotation::Decimal { scale, precision } => {
@@ -326,7 +339,8 @@ impl Annotation {
     }
 }
 
-/// How values of a table's type are annotated in this physical type. The outer `None` means that they cannot be.
+/// The annotation for values of a table's type in this physical type; the inner `None` is no annotation. The outer
+/// `None` means that the physical type cannot hold the values.
 fn choose_annotation(kind: &Type, physical: Physical, length: i32) -> Option<Option<Annotation>> {
     let timestamp = |utc, nanos| Some(Some(Annotation::Timestamp(TimeForm { utc, nanos })));
     match (kind, physical) {
@@ -365,15 +379,15 @@ fn repeated_group(name: &str, children: usize) -> Element {
     Element { name: name.to_owned(), physical: None, repetition, children, annotation: None, id: None }
 }
 
-/// The children of the one repeated group of a list or map.
+/// The children of the repeated group inside a list or map. Refuses lists and maps of another form.
 fn repeated_children<'a>(place: &str, file: &'a FileElement) -> Result<&'a [std::sync::Arc<FileElement>]> {
     let inner = if file.is_group() { file.get_fields() } else { &[] };
     match inner {
         [middle]
             if middle.is_group()
                 && middle.get_basic_info().repetition() == Repetition::REPEATED
-                && middle.name() != TWO_LEVEL_NAMES[0]
-                && !middle.name().ends_with(TWO_LEVEL_NAMES[1]) =>
+                && middle.name() != TWO_LEVEL_NAME
+                && !middle.name().ends_with(TWO_LEVEL_SUFFIX) =>
         {
             Ok(middle.get_fields())
         }

@@ -7,39 +7,44 @@ use crate::parquet::rewrite::thrift_writer::{Fields, write_struct};
 /// Java uses statistics of texts only from a writer whose name has this form.
 const CREATED_BY: &str = concat!("pvdm version ", env!("CARGO_PKG_VERSION"));
 const FORMAT_VERSION: i32 = 1;
-/// `BoundaryOrder` of the format: readers may not search by bisection.
+/// `BoundaryOrder` of the format: pages are in no order, so readers may not search by bisection.
 const UNORDERED: i32 = 0;
 
-/// The bounds of a chunk or page as plain bytes.
+/// The least and the greatest value of a chunk or page, as plain bytes.
 #[derive(Default)]
 pub struct Bounds {
     pub least: Vec<u8>,
     pub greatest: Vec<u8>,
 }
 
+/// What the indexes say about a page.
 pub struct PageFacts {
     pub offset: i64,
     /// Including its header.
     pub size: i32,
     pub first_row: i64,
     pub nulls: i64,
+    /// Whether all entries are null.
     pub is_null: bool,
     pub bounds: Option<Bounds>,
 }
 
+/// What footer and indexes say about a column chunk.
 pub struct ChunkFacts {
+    /// `CompressionCodec` of the format.
     pub codec: i32,
     pub encodings: Vec<i32>,
     /// Page type, encoding, number of pages.
     pub encoding_counts: Vec<[i32; 3]>,
     pub values: i64,
+    /// The bytes of its pages with their headers, decompressed and in the file.
     pub uncompressed: i64,
     pub compressed: i64,
     pub data_offset: i64,
     pub dictionary_offset: Option<i64>,
     /// Whether any entry is not null.
     pub has_values: bool,
-    /// None inside lists and maps, where writers count differently.
+    /// None inside lists and maps, where writers count nulls differently.
     pub nulls: Option<i64>,
     pub bounds: Option<Bounds>,
     pub pages: Vec<PageFacts>,
@@ -56,6 +61,7 @@ pub struct GroupFacts {
 /// Offset and length of an index.
 type IndexRange = (i64, i32);
 
+/// Where the column index and the offset index of a chunk are.
 #[derive(Clone, Copy, Default)]
 struct Indexes {
     column: Option<IndexRange>,
@@ -108,7 +114,7 @@ fn write_group(fields: &mut Fields<'_>, at: usize, group: &GroupFacts, places: &
     let chunks: Vec<(&ChunkFacts, &Column, Indexes)> =
         group.chunks.iter().zip(columns).zip(places).map(|((chunk, column), place)| (chunk, column, *place)).collect();
     fields.structs(1, &chunks, |(chunk, column, places), fields| {
-        // The offset of a copy of this metadata, which no writer makes any more.
+        // `file_offset`: the position of a copy of this metadata. No writer makes such a copy any more.
         fields.long(2, 0);
         fields.nested(3, |fields| write_chunk(fields, chunk, column));
         if let Some((offset, length)) = places.offset {
@@ -159,7 +165,7 @@ fn write_chunk(fields: &mut Fields<'_>, chunk: &ChunkFacts, column: &Column) {
     });
 }
 
-/// Written only if the bounds of every page with values are known.
+/// Writes the column index, unless the bounds of a page with values are unknown. Returns its range.
 fn write_column_index(out: &mut Vec<u8>, start: u64, chunk: &ChunkFacts) -> Option<IndexRange> {
     chunk.nulls?;
     if chunk.pages.is_empty() || chunk.pages.iter().any(|page| page.bounds.is_none() && !page.is_null) {
@@ -193,6 +199,7 @@ fn write_offset_index(out: &mut Vec<u8>, start: u64, chunk: &ChunkFacts) -> Inde
     })
 }
 
+/// Appends a struct to `out`, which begins at byte `start` of the file. Returns the range of the struct in the file.
 fn write_index(out: &mut Vec<u8>, start: u64, write: impl FnOnce(&mut Fields<'_>)) -> IndexRange {
     let before = out.len();
     write_struct(out, write);

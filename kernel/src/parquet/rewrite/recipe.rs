@@ -3,18 +3,23 @@
 use crate::error::{Fault, Result};
 use std::ops::Range;
 
+/// The bytes of a number in a recipe.
 const NUMBER_BYTES: usize = 8;
 
 /// A list of parts, each written bytes followed by a range of the staged file.
 #[derive(Default)]
 pub struct Recipe {
+    /// The written bytes of all parts.
     written: Vec<u8>,
     parts: Vec<Part>,
+    /// The bytes of the published file so far.
     size: u64,
 }
 
 struct Part {
+    /// The number of written bytes.
     written: usize,
+    /// The range of the staged file.
     copied: Range<usize>,
 }
 
@@ -49,13 +54,14 @@ impl Recipe {
     }
 }
 
-/// Parses a recipe into written bytes and copied ranges. Refuses ranges outside the staged file, and more copied bytes
-/// than it has. So the published file is never much larger than recipe and staged file.
-fn parse_parts(mut recipe: &[u8], size: usize) -> Result<Vec<(&[u8], Range<usize>)>> {
+/// Parses a recipe for a staged file of `staged_size` bytes into written bytes and copied ranges. Refuses ranges
+/// outside the staged file, and more copied bytes in total than it has. So the published file is never larger than
+/// recipe and staged file together.
+fn parse_parts(mut recipe: &[u8], staged_size: usize) -> Result<Vec<(&[u8], Range<usize>)>> {
     let mut found = Vec::new();
-    let mut left = size;
+    let mut left = staged_size;
     while !recipe.is_empty() {
-        let part = parse_part(recipe, size).filter(|(_, copied, _)| copied.len() <= left);
+        let part = parse_part(recipe, staged_size).filter(|(_, copied, _)| copied.len() <= left);
         let (written, copied, rest) =
             part.ok_or_else(|| Fault::new("recipe_invalid", "", "parts inside the staged file", "different ones"))?;
         left -= copied.len();
@@ -65,18 +71,19 @@ fn parse_parts(mut recipe: &[u8], size: usize) -> Result<Vec<(&[u8], Range<usize
     Ok(found)
 }
 
-fn parse_part(recipe: &[u8], size: usize) -> Option<(&[u8], Range<usize>, &[u8])> {
+/// The first part's written bytes and copied range, and the rest of the recipe.
+fn parse_part(recipe: &[u8], staged_size: usize) -> Option<(&[u8], Range<usize>, &[u8])> {
     let number = |at: usize| {
         let bytes = recipe.get(at * NUMBER_BYTES..(at + 1) * NUMBER_BYTES)?;
         usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok()
     };
     let (written, start, length) = (number(0)?, number(1)?, number(2)?);
     let rest = recipe.get(3 * NUMBER_BYTES..)?;
-    let end = start.checked_add(length).filter(|end| *end <= size)?;
+    let end = start.checked_add(length).filter(|end| *end <= staged_size)?;
     Some((rest.get(..written)?, start..end, rest.get(written..)?))
 }
 
-/// The size of the published file.
+/// The size of the file that `splice` builds.
 pub fn spliced_size(recipe: &[u8], staged: &[u8]) -> Result<usize> {
     let sizes = parse_parts(recipe, staged.len())?.into_iter().map(|(written, copied)| written.len() + copied.len());
     Ok(sizes.sum())

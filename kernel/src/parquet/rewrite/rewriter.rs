@@ -1,10 +1,10 @@
-//! Rewrites a file whose pages were measured, row group by row group.
+//! Makes the recipe of the published file from a staged file whose pages were measured, row group by row group.
 
 use crate::canonical::schema::Field;
 use crate::error::{Fault, Result};
 use crate::parquet::claims::compare::join_pages;
 use crate::parquet::claims::measure::{ChunkMeasure, PageMeasure};
-use crate::parquet::claims::metadata::{PageMetadata as PageHeader, read_page_headers};
+use crate::parquet::claims::metadata::{PageMetadata, read_page_headers};
 use crate::parquet::claims::pages::SharedMeasure;
 use crate::parquet::format::pages::{DATA_PAGE, DATA_PAGE_V2, DICTIONARY_PAGE};
 use crate::parquet::guard::footer_limits::{FOOTER_MAX_BYTES, too_large};
@@ -21,7 +21,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// `Encoding` of the format: how levels are written.
 const RLE: i32 = 3;
-/// A few hundred bytes per page are kept until the footer is written, while a page may have only a few dozen.
+/// A limit on memory: a few hundred bytes per page are kept until the footer is written, while a page in the file may
+/// have only a few dozen.
 const PAGES_MAX: usize = 1_000_000;
 
 /// Collects the parts of a published file, row group by row group.
@@ -31,10 +32,11 @@ pub struct Rewriter<'a> {
     schema: FileSchema,
     recipe: Recipe,
     groups: Vec<GroupFacts>,
+    /// The number of pages so far.
     pages: usize,
 }
 
-/// A rewritten file, and the facts for its manifest entry.
+/// The recipe of a published file, and the facts for the file's manifest entry.
 pub struct Rewritten {
     pub recipe: Vec<u8>,
     pub size: u64,
@@ -67,19 +69,19 @@ impl<'a> Rewriter<'a> {
         let offset = self.recipe.size() as i64;
         let mut chunks = Vec::with_capacity(self.schema.columns.len());
         for column in &self.schema.columns {
-            let made = build_chunk(self.data, &mut self.recipe, of_file, column, measures);
-            let made = made.map_err(|fault| fault.in_group(group))?;
-            self.pages += made.pages.len();
+            let chunk = build_chunk(self.data, &mut self.recipe, of_file, column, measures);
+            let chunk = chunk.map_err(|fault| fault.in_group(group))?;
+            self.pages += chunk.pages.len();
             if self.pages > PAGES_MAX {
                 return Err(too_large("number of pages to publish", PAGES_MAX as u64, self.pages as u64));
             }
-            chunks.push(made);
+            chunks.push(chunk);
         }
         self.groups.push(GroupFacts { rows: of_file.num_rows(), offset, chunks });
         Ok(())
     }
 
-    /// Writes the footer. Refuses one that a reader, including this one, would not open.
+    /// Writes the footer. Refuses a footer that is too large for readers, including this one.
     pub fn finish(mut self) -> Result<Rewritten> {
         for column in 0..self.schema.columns.len() {
             drop_partial_bounds(&mut self.groups, column);
@@ -92,9 +94,9 @@ impl<'a> Rewriter<'a> {
             return Err(too_large("footer to publish", FOOTER_MAX_BYTES as u64, footer as u64));
         }
         let mut column_sizes = BTreeMap::new();
-        for chunk in groups.iter().flat_map(|group| group.chunks.iter().zip(&schema.columns)) {
-            if let Some(id) = chunk.1.id {
-                *column_sizes.entry(id).or_insert(0) += chunk.0.compressed;
+        for (chunk, column) in groups.iter().flat_map(|group| group.chunks.iter().zip(&schema.columns)) {
+            if let Some(id) = column.id {
+                *column_sizes.entry(id).or_insert(0) += chunk.compressed;
             }
         }
         Ok(Rewritten {
@@ -106,8 +108,8 @@ impl<'a> Rewriter<'a> {
     }
 }
 
-/// Drops the bounds of a column unless every row group with values has them. DataFusion takes those that exist for the
-/// bounds of the file.
+/// Drops the bounds of a column unless every row group with values has them. DataFusion takes the bounds of some row
+/// groups for those of the whole file.
 fn drop_partial_bounds(groups: &mut [GroupFacts], column: usize) {
     let lacks = |group: &GroupFacts| group.chunks[column].has_values && group.chunks[column].bounds.is_none();
     if groups.iter().any(lacks) {
@@ -115,8 +117,8 @@ fn drop_partial_bounds(groups: &mut [GroupFacts], column: usize) {
     }
 }
 
-/// Writes indexes and footer, whose offsets are relative to the file, into a buffer that begins at `start` of it.
-/// Returns the length of the footer.
+/// Appends indexes and footer to `out`. They begin at byte `start` of the file, so that their offsets are those of the
+/// file. Returns the length of the footer.
 fn append_indexes_and_footer(out: &mut Vec<u8>, start: u64, schema: &FileSchema, groups: &[GroupFacts]) -> usize {
     let mut tail = Vec::new();
     let footer = write_indexes_and_footer(&mut tail, start, &schema.elements, &schema.columns, groups);
@@ -124,6 +126,7 @@ fn append_indexes_and_footer(out: &mut Vec<u8>, start: u64, schema: &FileSchema,
     footer
 }
 
+/// Adds the pages of a column chunk to the recipe, with new headers. Returns the facts for the footer.
 fn build_chunk(
     data: &Bytes,
     recipe: &mut Recipe,
@@ -138,13 +141,14 @@ fn build_chunk(
     let measure = measures.get(column.source).ok_or_else(ambiguous)?;
     measure.with(|chunk| {
         let (whole, is_flat) = (join_pages(chunk), chunk.column.max_rep_level() == 0);
-        let mut made = start_chunk(of_file, column, &whole, is_flat)?;
+        let mut facts = start_chunk(of_file, column, &whole, is_flat)?;
         let (mut pages, mut row) = (chunk.pages.iter(), 0);
+        // The number of pages by page type and encoding.
         let mut counts = BTreeMap::<(i32, i32), i32>::new();
         for header in &headers {
             let measured =
                 if header.kind == DICTIONARY_PAGE { None } else { Some(pages.next().ok_or_else(ambiguous)?) };
-            // PyArrow writes pages without values, and fails on those that are inside a row.
+            // PyArrow writes pages without values, and fails on such pages inside a row. They are left out.
             if measured.is_some_and(|measured| measured.entries == 0) {
                 continue;
             }
@@ -152,25 +156,26 @@ fn build_chunk(
             let body = header.end - header.body_size..header.end;
             recipe.add(body, |out| write_page_header(out, header, measured));
             let size = recipe.size() - at;
-            made.compressed += size as i64;
-            made.uncompressed += (size - header.body_size as u64) as i64 + header.size;
+            facts.compressed += size as i64;
+            facts.uncompressed += (size - header.body_size as u64) as i64 + header.size;
             *counts.entry((header.kind as i32, header.encoding as i32)).or_default() += 1;
             match measured {
-                None => made.dictionary_offset = Some(at as i64),
+                None => facts.dictionary_offset = Some(at as i64),
                 Some(measured) => {
-                    made.pages.push(build_page(column, measured, at, size, row));
-                    made.begins_rows &= measured.begins_row;
+                    facts.pages.push(build_page(column, measured, at, size, row));
+                    facts.begins_rows &= measured.begins_row;
                     row += measured.rows as i64;
                 }
             }
         }
-        made.data_offset = made.pages.first().ok_or_else(ambiguous)?.offset;
-        made.encodings = list_encodings(&counts, chunk);
-        made.encoding_counts = counts.into_iter().map(|((kind, encoding), count)| [kind, encoding, count]).collect();
-        Ok(made)
+        facts.data_offset = facts.pages.first().ok_or_else(ambiguous)?.offset;
+        facts.encodings = list_encodings(&counts, chunk);
+        facts.encoding_counts = counts.into_iter().map(|((kind, encoding), count)| [kind, encoding, count]).collect();
+        Ok(facts)
     })
 }
 
+/// The facts of a chunk without its pages.
 fn start_chunk(
     of_file: &ColumnChunkMetaData,
     column: &Column,
@@ -213,6 +218,7 @@ fn build_bounds(column: &Column, measured: &PageMeasure) -> Option<Bounds> {
     Some(Bounds { least, greatest })
 }
 
+/// The encodings of the pages, and that of the levels if there are any.
 fn list_encodings(counts: &BTreeMap<(i32, i32), i32>, chunk: &ChunkMeasure) -> Vec<i32> {
     let mut found: BTreeSet<i32> = counts.keys().map(|(_, encoding)| *encoding).collect();
     if chunk.column.max_def_level() > 0 || chunk.column.max_rep_level() > 0 {
@@ -222,7 +228,7 @@ fn list_encodings(counts: &BTreeMap<(i32, i32), i32>, chunk: &ChunkMeasure) -> V
 }
 
 /// Writes the header of a page from its measure. The dictionary's number of values was checked before.
-fn write_page_header(out: &mut Vec<u8>, page: &PageHeader<'_>, measured: Option<&PageMeasure>) {
+fn write_page_header(out: &mut Vec<u8>, page: &PageMetadata<'_>, measured: Option<&PageMeasure>) {
     write_struct(out, |fields| {
         fields.int(1, page.kind as i32);
         fields.int(2, page.size as i32);
@@ -243,7 +249,7 @@ fn write_page_header(out: &mut Vec<u8>, page: &PageHeader<'_>, measured: Option<
     });
 }
 
-fn write_v2_header(fields: &mut Fields<'_>, page: &PageHeader<'_>, measured: &PageMeasure) {
+fn write_v2_header(fields: &mut Fields<'_>, page: &PageMetadata<'_>, measured: &PageMeasure) {
     fields.int(1, measured.entries as i32);
     fields.int(2, (measured.entries - measured.present) as i32);
     fields.int(3, measured.rows as i32);

@@ -1,4 +1,4 @@
-//! Exact bounds of a column for the published footer and column index; none if readers disagree on them.
+//! Exact bounds of a column chunk or page for the published footer and column index; none if readers disagree on them.
 
 use crate::canonical::schema::Type;
 use crate::parquet::claims::measure::PageMeasure;
@@ -6,7 +6,7 @@ use crate::parquet::ordered_value::OrderedValue;
 use crate::parquet::rewrite::elements::Column;
 use parquet::basic::Type as Physical;
 
-/// Longer texts have no bounds, because the measured ones may be cut.
+/// Longer texts get no bounds, because a measured bound of more bytes may be cut.
 const WRITTEN_BOUND_MAX_BYTES: usize = 63;
 
 /// Whether bounds are written for the column: readers must agree on the order of its values. Spark compares UUIDs with
@@ -34,8 +34,8 @@ pub fn has_bounds(column: &Column) -> bool {
     }
 }
 
-/// The least and the greatest value as plain bytes. None without a value, and none with a NaN, because engines sort NaN
-/// differently.
+/// The least and the greatest value as plain bytes. Returns `None` without a value, and with a NaN, because engines
+/// sort NaN differently.
 pub fn exact_bounds(column: &Column, measured: &PageMeasure) -> Option<(Vec<u8>, Vec<u8>)> {
     if !has_bounds(column) || measured.nans > 0 {
         return None;

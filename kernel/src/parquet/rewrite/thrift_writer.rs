@@ -1,5 +1,6 @@
 //! Writes Thrift's compact protocol: numbers in their shortest form, and fields in ascending order.
 
+/// Wire types of the compact protocol. A boolean field has its value as wire type.
 const TRUE: u8 = 1;
 const FALSE: u8 = 2;
 const BYTE: u8 = 3;
@@ -24,6 +25,7 @@ pub fn write_struct(out: &mut Vec<u8>, write: impl FnOnce(&mut Fields<'_>)) {
 /// The fields of a struct that is being written; ids must ascend.
 pub struct Fields<'a> {
     out: &'a mut Vec<u8>,
+    /// The id of the last field.
     last: i16,
 }
 

@@ -8,22 +8,22 @@ from typing import Any, Final
 
 import click
 
-_JSON: Final = "pvdm.json"
+_JSON_KEY: Final = "pvdm.json"
 
 
 def _note_json(context: click.Context, _option: click.Parameter, given: bool) -> None:
     """Remember whether --json was given."""
-    context.meta[_JSON] = given is True
+    context.meta[_JSON_KEY] = given is True
 
 
 def wants_json() -> bool:
     """Whether the running command was called with --json."""
     context = click.get_current_context(silent=True)
-    return context is not None and bool(context.meta.get(_JSON))
+    return context is not None and bool(context.meta.get(_JSON_KEY))
 
 
 class JsonCommand(click.Command):
-    """A command whose first option is --json; `say_result` obeys it."""
+    """A command whose first option is --json; `wants_json` says whether it was given."""
 
     def __init__(self, name: str | None, *, params: list[click.Parameter] | None = None, **settings: Any) -> None:
         help_text = "Print one JSON document instead of text."
@@ -38,13 +38,13 @@ class JsonGroup(click.Group):
 
 
 def command(name: str | None = None, **settings: Any) -> Callable[[Callable[..., Any]], click.Command]:
-    """A command of the root, with the option --json."""
+    """The decorator of a command directly below `pvdm`, with the option --json."""
     make: Callable[[Callable[..., Any]], click.Command] = click.command(name, cls=JsonCommand, **settings)
     return make
 
 
 def command_group(name: str, **settings: Any) -> Callable[[Callable[[], None]], click.Group]:
-    """A group of commands; calling it without a subcommand is a usage error."""
+    """The decorator of a group of commands; calling it without a subcommand is a usage error."""
 
     def decorate(function: Callable[[], None]) -> click.Group:
         @functools.wraps(function)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pvdm.errors import Code, PvdmError
 
-# An object, or an array that is empty or of objects: TOML can begin with a bracket too.
+# An object, or an array that is empty or of objects. A bracket alone is not enough: TOML can begin with `[table]`.
 _JSON_START = re.compile(rb"\s*(\{|\[\s*[{\]])")
 _CHOOSE_ANOTHER_NAME = "name another file with --out, or move the old one away"
 
@@ -31,7 +31,7 @@ def read_file(path: Path, *, size_max_bytes: int) -> bytes:
 
 
 def require_json(path: Path, data: bytes, what: str) -> None:
-    """Raise unless the data begins as JSON documents of pvdm do; the reader of the document checks the rest."""
+    """Raise unless the file's data begins as pvdm's JSON does; nothing else is checked. `what` is the expected file."""
     if _JSON_START.match(data) is None:
         got = "another kind of file" if data else "an empty file"
         raise Code.INPUT_FILE_INVALID(f"{path} is not {what}", reason="file_kind_wrong", expected=what, got=got)
@@ -64,7 +64,7 @@ def require_new(path: Path, *, next_step: str = _CHOOSE_ANOTHER_NAME) -> None:
 
 
 def write_new(path: Path, data: bytes) -> bool:
-    """Write a new file whole; False if it already has this data. Raises if it has other data."""
+    """Write a new file whole. Returns False if a file there already has this data; raises if it has other data."""
     with contextlib.suppress(OSError):
         if path.stat().st_size == len(data) and path.read_bytes() == data:
             return False
@@ -78,8 +78,8 @@ def write_over(path: Path, data: bytes) -> None:
     _write_whole(path, data, os.replace)
 
 
-def _write_whole(path: Path, data: bytes, rename: Callable[[Path, Path], None]) -> None:
-    """Write and sync the data to a temporary file, and give it its name with `rename`."""
+def _write_whole(path: Path, data: bytes, give_name: Callable[[Path, Path], None]) -> None:
+    """Write and sync the data to a temporary file; `give_name`, a link or a replacement, then gives it its name."""
     temporary = path.with_name(f".{path.name}.new-{secrets.token_hex(8)}")
     try:
         with temporary.open("xb") as file:
@@ -87,7 +87,7 @@ def _write_whole(path: Path, data: bytes, rename: Callable[[Path, Path], None]) 
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        rename(temporary, path)
+        give_name(temporary, path)
     except FileExistsError:
         raise _exists_error(path) from None
     except OSError as error:

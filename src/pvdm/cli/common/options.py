@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 SEED_MAX: Final = 2**63 - 1
-_TOKEN: Final = "PVDM_TOKEN"  # noqa: S105 - the name of a variable
+_TOKEN_VARIABLE: Final = "PVDM_TOKEN"  # noqa: S105 - the name of an environment variable
 
 
 class NonEmptyPath(click.Path):
@@ -80,7 +80,7 @@ class ParsedType(click.types.StringParamType):
 def option_group(
     name: str, kind: type[Any], *options: Callable[[Any], Any]
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Options that a command gets as one parameter `name`, an instance of the dataclass `kind`."""
+    """The decorator for options that a command gets as one parameter `name`, an instance of the dataclass `kind`."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
@@ -107,10 +107,10 @@ class Service:
         """A client, which the caller closes. Raises if the address or the token is missing."""
         if not self.url:
             raise Code.USAGE(reason="url_missing", got="no --url and no PVDM_URL")
-        # Imported late: httpx is slow to load, and most commands work offline.
+        # Imported late: httpx is slow to load, and commands that work offline do not need it.
         from pvdm.client import StewardClient
 
-        if self.token_file is None and not os.environ.get(_TOKEN):
+        if self.token_file is None and not os.environ.get(_TOKEN_VARIABLE):
             raise InputError(
                 Code.TOKEN_MISSING,
                 "the request needs a token",
@@ -119,7 +119,7 @@ class Service:
                 hint="an operator issues one: `pvdm steward token issue`",
             )
         try:
-            token = os.environ[_TOKEN] if self.token_file is None else None
+            token = os.environ[_TOKEN_VARIABLE] if self.token_file is None else None
             return StewardClient(self.url, token, token_file=self.token_file, ca_file=self.ca_file)
         except NotAllowedError as error:
             if error.code == Code.STEWARD_ADDRESS_INSECURE:
@@ -165,7 +165,7 @@ def out_option(
 
 
 def pick_engine(name: str) -> Engine:
-    """The engine of that name; `auto` without a kernel gives the reference, with a notice."""
+    """The implementation of the digest that --engine names; `auto` without a kernel is the reference, with a notice."""
     if name == "reference":
         return reference_engine()
     try:
@@ -173,12 +173,12 @@ def pick_engine(name: str) -> Engine:
     except UnavailableError as error:
         if name == "kernel":
             raise
-        notice(f"{error.message}; the Python reference computes, some hundred times slower ({error.hint})")
+        notice(f"{error.message}; the Python reference computes digests, some hundred times slower ({error.hint})")
         return reference_engine()
 
 
 def parse_pairs(pairs: tuple[str, ...], option: str) -> dict[str, str]:
-    """The values by name of an option NAME=VALUE. Raises for a text without `=` or name, and for a repeated name."""
+    """The values of a repeated option NAME=VALUE, by name. Raises if `=` or a name is missing or a name is repeated."""
     values: dict[str, str] = {}
     for pair in pairs:
         name, sign, value = pair.partition("=")

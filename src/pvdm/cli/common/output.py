@@ -37,13 +37,14 @@ def checked_output() -> Iterator[None]:
 @contextlib.contextmanager
 def output_to_stderr() -> Iterator[None]:
     """In the block, standard output of this process, its child processes and its JVM goes to standard error."""
-    stdout, stderr = sys.stdout, sys.stderr
+    stdout, stderr = sys.stdout, sys.stderr  # stderr is None if the caller closed it
     stdout.flush()
     with Path(os.devnull).open("w", encoding="utf-8") as null_device:
         # Child processes write to file descriptor 1, not to sys.stdout.
         saved_descriptor = os.dup(1)
-        os.dup2(2 if stderr is not None else null_device.fileno(), 1)
-        sys.stdout = stderr if stderr is not None else null_device
+        target_descriptor = null_device.fileno() if stderr is None else 2
+        os.dup2(target_descriptor, 1)
+        sys.stdout = null_device if stderr is None else stderr
         try:
             yield
         finally:
@@ -55,7 +56,7 @@ def output_to_stderr() -> Iterator[None]:
 
 
 def discard_unwritten() -> None:
-    """Discard buffered text that standard output or error refuses: the interpreter would fail on it when it exits."""
+    """Discard buffered text that cannot be written: the interpreter would fail on it when it exits."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:
@@ -66,7 +67,10 @@ def discard_unwritten() -> None:
 
 
 class _CheckedStream:
-    """A text stream that raises pvdm's errors, and accepts text after its pipe is closed: click and rich would exit."""
+    """A text stream that raises pvdm's errors.
+
+    After its pipe is closed it discards text: at a BrokenPipeError click and rich would end the command.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

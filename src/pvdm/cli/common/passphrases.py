@@ -44,7 +44,7 @@ def read_new_passphrase(source: str | None) -> Passphrase | None:
 
 
 def open_key(path: Path, source: str | None) -> OperatorKey:
-    """A person's key pair. Without a passphrase source, the terminal asks for the passphrase of a sealed key."""
+    """A person's key pair. Without a passphrase source, the terminal asks for that of a sealed (encrypted) key."""
     _require_not_public(path)
     is_sealed = disk.read_own(path, size_max_bytes=PRIVATE_KEY_SIZE_MAX_BYTES).startswith(_SEALED_KEY_START)
     if source is None and is_sealed:

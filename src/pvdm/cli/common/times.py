@@ -15,14 +15,14 @@ from pvdm.errors import Code, PvdmError
 from pvdm.model.canonical_json import INTEGER_MAX
 from pvdm.model.printable import utc_time
 
-SECOND: Final = 1_000_000
+MICROS_PER_SECOND: Final = 1_000_000
 _UNIX_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _DURATION: Final = re.compile(r"([1-9][0-9]{0,8})([smhd])")
 _SECONDS_OF_UNIT: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 _MICROS: Final = re.compile(r"\d{16}")
-_nanos: Callable[[], int] = time.time_ns
+_nanos: Callable[[], int] = time.time_ns  # tests replace it
 utc: Final = utc_time
 
 
@@ -32,7 +32,7 @@ def now_micros() -> int:
 
 
 def parse_time(text: str) -> int:
-    """Microseconds of `2026-11-14`, `2026-11-14T10:00:00Z` or of the 16 digits that JSON output shows."""
+    """Microseconds of a date, or of a time such as `2026-11-14T10:00:00Z`. 16 digits are microseconds already."""
     if _MICROS.fullmatch(text):
         return _require_in_range(int(text), text)
     try:
@@ -57,12 +57,12 @@ def parse_duration(text: str) -> int:
     match = _DURATION.fullmatch(text)
     if match is None:
         raise Code.USAGE(reason="duration_invalid", got=text[:40])
-    return int(match[1]) * _SECONDS_OF_UNIT[match[2]] * SECOND
+    return int(match[1]) * _SECONDS_OF_UNIT[match[2]] * MICROS_PER_SECOND
 
 
 def duration_text(micros: int) -> str:
-    """The duration in the largest unit of which it is a whole number."""
-    seconds = micros // SECOND
+    """The duration as text, such as `4h`, in the largest unit that gives a whole number."""
+    seconds = micros // MICROS_PER_SECOND
     unit = next(unit for unit, size in reversed(_SECONDS_OF_UNIT.items()) if seconds % size == 0)
     return f"{seconds // _SECONDS_OF_UNIT[unit]}{unit}"
 

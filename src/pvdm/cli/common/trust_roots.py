@@ -60,15 +60,15 @@ origin_option = click.option(
 )
 
 
-def root_option(*, required: bool, default: str = "") -> Callable[[Command], Command]:
-    """`--trust-root`: the file; `default` is a note in the help."""
-    help_text = f"The trust root's file: one envelope, or a chain of them as a JSON array.{default}"
+def root_option(*, required: bool, default_note: str = "") -> Callable[[Command], Command]:
+    """`--trust-root`: the file; `default_note` ends its help text."""
+    help_text = f"The trust root's file: one envelope, or a chain of them as a JSON array.{default_note}"
     return path_option("--trust-root", "root_file", required=required, help=help_text)
 
 
 @dataclass(frozen=True, slots=True)
 class TrustBasis:
-    """What signatures are checked by: a verified trust root, the hash that pins it if one was given, and the time."""
+    """What signatures are checked with: the trust root, the hash that pins it if one was given, and the time."""
 
     root: TrustRoot
     pin: str | None
@@ -87,9 +87,10 @@ def verify_trust(
     seen: Path | None = None,
     unpinned_notice: str = UNVERIFIED_ROOT,
 ) -> TrustBasis:
-    """Verify every step of a chain, given as envelopes or as their file, and return its newest root.
+    """Verify a chain of trust roots, given as envelopes or as their file: each root signs its successor.
 
-    The file `seen` stores this root, and a later run refuses an older one. Without a pin, prints `unpinned_notice`.
+    Returns the newest root, with the pin and the time of the check. The file `seen` remembers this root: a later run
+    refuses an older one. Without a pin the chain's first root is trusted as it is, and `unpinned_notice` is printed.
     """
     if seen is not None and pin is None:
         raise click.UsageError("--seen needs --root-sha256: an unverified root is not stored")
@@ -124,19 +125,19 @@ class TrustOptions:
         if self.root_file is not None:
             return verify_trust(self.root_file, pin=self.pin, at=self.at, seen=self.seen)
         if client is None:
-            raise AssertionError("a bundle is checked with the caller's trust root")
+            raise AssertionError("a command without a Steward requires --trust-root")
         chain = client.trust_root().chain
         return verify_trust(chain, pin=self.pin, at=self.at, seen=self.seen, unpinned_notice=STEWARDS_OWN_ROOT)
 
 
 def trust_options(*, required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The options of `TrustOptions`, as the parameter `trust`; `required` is about --trust-root."""
-    root = root_option(required=required, default="" if required else "  [default: the Steward's own]")
+    root = root_option(required=required, default_note="" if required else "  [default: the Steward's own]")
     return option_group("trust", TrustOptions, root, pin_option, origin_option, at_option, seen_option)
 
 
 def read_chain(path: Path) -> tuple[bytes, ...]:
-    """The envelopes of the file, oldest first; those of an array are written again as canonical JSON."""
+    """The file's envelopes, oldest first; each one of an array is converted to canonical JSON."""
     data = read_file(path, size_max_bytes=ROOT_CHAIN_SIZE_MAX_BYTES)
     require_json(path, data, "a trust root, or a chain of them")
     if not data.startswith(b"["):

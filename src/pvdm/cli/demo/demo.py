@@ -29,7 +29,7 @@ _DIFFERS_BY_RUN: Final = re.compile(
     r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"  # UUIDs
     r"|\b(?:[0-9a-f]{64}|[0-9a-f]{32})\b"  # hashes and ids
     r"|(?:file:)?/\S+\.parquet\b"  # files
-    r"|\b\d+(?= bytes\b)"
+    r"|\b\d+(?= bytes\b)"  # sizes
 )
 _PUBLISHED: Final = "COMMITTED"
 
@@ -61,15 +61,8 @@ def demo(*, seed: int, rows: int, keep: Path | None, store: Path | None) -> None
         notice("Spark and a Steward are started; this takes about a minute")
         scenes, report = play(folder, rows=rows, seed=seed, show=show, store=store)
     if wants_json():
-        say_json(
-            {
-                "rows": rows,
-                "seed": seed,
-                "kept": keep,
-                "scenes": [scene.to_json() for scene in scenes],
-                "audit": report.to_json(),
-            }
-        )
+        played = [scene.to_json() for scene in scenes]
+        say_json({"rows": rows, "seed": seed, "kept": keep, "scenes": played, "audit": report.to_json()})
     elif keep is not None:
         config = keep / "steward" / "steward.toml"
         say(f"everything is in {keep}; its Steward is served by `pvdm steward serve --config {config}`")
@@ -81,7 +74,7 @@ Show = Callable[[Iterator[Line]], None]
 def play(
     folder: Path, *, rows: int, seed: int, show: Show, store: Path | None = None
 ) -> tuple[list[Scene], AuditReport]:
-    """Play all scenes in the folder and audit the table; show each as soon as it has ended."""
+    """Play all scenes (one try each) in the folder, audit the table, and show each result as soon as it is there."""
     # Imported late: the Steward is slow to load, and most commands work without it.
     from pvdm.evaluation import scenes
     from pvdm.evaluation.shop import open_demo_lake
@@ -99,7 +92,7 @@ def play(
 
 
 def audit_orders(lake: DemoLake) -> AuditReport:
-    """Audit the table and read every live file again, as `pvdm audit --rehash` does."""
+    """Audit the table and read every live file again, as `pvdm audit --rehash` does. Raises on an unexpected result."""
     from pvdm.cli.common.trust_roots import verify_trust
     from pvdm.cli.evidence.audit import ServedFiles, gather, open_lake_files
     from pvdm.evaluation.scenes import FIRST_WORKLOAD
@@ -111,10 +104,9 @@ def audit_orders(lake: DemoLake) -> AuditReport:
     with lake.steward.as_role(Role.AUDITOR, DOMAIN) as client:
         basis = verify_trust(client.trust_root().chain, pin=lake.steward.pin, at=None)
         evidence = gather(client, ORDERS)
-        audit_judge = AuditTrust(basis.root, resolve_log_origin(basis.root, None), basis.at)
-        report = audit(
-            evidence, ServedFiles(client, evidence), audit_judge, data_files=open_lake_files(client, evidence)
-        )
+        trust = AuditTrust(basis.root, resolve_log_origin(basis.root, None), basis.at)
+        data_files = open_lake_files(client, evidence)
+        report = audit(evidence, ServedFiles(client, evidence), trust, data_files=data_files)
     workload_ids = [snapshot.workload_id for snapshot in report.snapshots]
     if not report.holds or workload_ids != [FIRST_WORKLOAD]:
         result = "holds" if report.holds else "does not hold"

@@ -133,7 +133,7 @@ def _lines(study: collision.CollisionStudy) -> Iterator[str]:
         )
     yield "   a mutation changes identity only where it hits a key column"
     yield ""
-    yield "2. truncated element hashes: elements less distinct values, against n - 2^b (1 - (1 - 2^-b)^n)"
+    yield "2. truncated element hashes: elements minus distinct values, against n - 2^b (1 - (1 - 2^-b)^n)"
     yield f"   {'bits':>4}{'elements':>11}{'observed':>11}{'expected':>11}   95 % interval"
     for width in study.birthdays:
         low, high = width.interval

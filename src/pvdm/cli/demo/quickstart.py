@@ -33,7 +33,7 @@ FILES: Final = {
         ("notebook.ipynb", "notebook.json", "the same steps in a notebook"),
     )
 }
-"""Each file with its text and what it is for."""
+"""By file name: its text, and what it is for."""
 
 SOURCE: Final = "raw.orders"
 TARGET: Final = "sales.orders"

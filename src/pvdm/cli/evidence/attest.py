@@ -98,10 +98,12 @@ def attest_make(*, service: options.Service, out: Path | None, engine_name: str,
 
 
 def _plan(schema: Schema, given: dict[str, Any]) -> Plan:
+    """What is digested: the identity projection if key columns are given, else content without its exclusions."""
     id_columns = given["id_columns"]
     if id_columns and given["exclude"]:
         raise click.UsageError("--exclude is for the content projection; --identity names its columns itself")
-    exclude = {column: reason for column, _, reason in (text.partition("=") for text in given["exclude"])}
+    pairs = [text.partition("=") for text in given["exclude"]]
+    exclude = {column: reason for column, _, reason in pairs}
     projection = identity(schema, id_columns) if id_columns else content(schema, exclude=exclude)
     return Plan(schema, (projection,), Mode(given["mode"]), Construction.HMAC_SHA256)
 

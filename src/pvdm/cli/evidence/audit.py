@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pvdm.client import StewardClient
 
 
-# Each try gathers the evidence again: a snapshot may expire after the evidence was read and before its files are.
+# Each try gathers the evidence again: a snapshot may expire after the evidence was gathered, before its files are read.
 AUDIT_TRIES_MAX: Final = 3
 _GAP_ID: Final = re.compile(rf"[0-9a-f]{{{GAP_ID_HEX_DIGITS}}}")
 
@@ -162,11 +162,11 @@ def _audit(
     accepted_gaps: Collection[str],
     accept_lost: Collection[int],
 ) -> AuditReport:
-    audit_judge = AuditTrust(basis.root, resolve_log_origin(basis.root, trust.origin), basis.at)
+    audit_trust = AuditTrust(basis.root, resolve_log_origin(basis.root, trust.origin), basis.at)
     lost = frozenset(accept_lost)
     with progress_bars() as watch:
         report = audit(
-            evidence, files, audit_judge, data_files=lake_files, accepted=accepted_gaps, accept_lost=lost, watch=watch
+            evidence, files, audit_trust, data_files=lake_files, accepted=accepted_gaps, accept_lost=lost, watch=watch
         )
     return report if basis.pin is not None else replace(report, not_proved=(UNPINNED, *report.not_proved))
 
@@ -183,20 +183,20 @@ def _show(report: AuditReport, basis: TrustBasis, export: Path | None, *, has_ow
 
 def gather(client: StewardClient, table: str) -> Evidence:
     """The table's metadata, approvals (protections, their ends, migrations), receipts, proofs and overrides."""
-    head = client.audit(table)
-    logged_receipts = list(_fetch_receipts(client, table, head.log_size))
+    audited = client.audit(table)
+    logged_receipts = list(_fetch_receipts(client, table, audited.log_size))
     receipts = [read_unchecked(logged.envelope, Receipt) for logged in logged_receipts]
     proof_ids = {proof_id for receipt in receipts for proof_id in receipt.proof_ids}
     override_ids = {receipt.override_id for receipt in receipts if receipt.override_id is not None}
-    overrides = list(_fetch_statements(client, table, sorted(override_ids), head.log_size))
+    overrides = list(_fetch_statements(client, table, sorted(override_ids), audited.log_size))
     proof_ids.update(read_unchecked(logged.envelope, BreakGlass).fail_proof_id for logged in overrides)
-    proofs = list(_fetch_statements(client, table, sorted(proof_ids), head.log_size))
-    approvals = [_logged_statement(view) for view in head.statements]
+    proofs = list(_fetch_statements(client, table, sorted(proof_ids), audited.log_size))
+    approvals = [_logged_statement(view) for view in audited.statements]
     return Evidence(
-        TableRef(head.table.catalog, head.table.uuid, head.table.name),
-        head.contract_sha256,
-        MetadataFile(head.metadata.path, head.metadata.text.encode()),
-        head.checkpoint.encode(),
+        TableRef(audited.table.catalog, audited.table.uuid, audited.table.name),
+        audited.contract_sha256,
+        MetadataFile(audited.metadata.path, audited.metadata.text.encode()),
+        audited.checkpoint.encode(),
         tuple(sorted((*approvals, *logged_receipts, *overrides, *proofs), key=lambda logged: logged.index)),
     )
 
@@ -217,19 +217,20 @@ def open_lake_files(client: StewardClient | None, evidence: Evidence) -> Files:
 
 
 class ServedFiles:
-    """Manifest lists and manifests of the table, read from the Steward."""
+    """Manifest lists and manifests of the table, as the Steward serves them."""
 
     def __init__(self, client: StewardClient, evidence: Evidence) -> None:
         self._client = client
         self._table = evidence.table.name
         self._lists = frozenset(snapshot.manifest_list for snapshot in parse_table_metadata(evidence).snapshots)
 
-    def read(self, snapshot_id: int, location: str, /, *, most: int) -> bytes:
-        """The bytes of a manifest, or of the snapshot's manifest list."""
+    def read(self, snapshot_id: int, location: str, /, *, max_bytes: int) -> bytes:
+        """The bytes of a manifest, or of the snapshot's manifest list. Raises for more than `max_bytes`."""
         manifest = None if location in self._lists else location
         data = self._client.audit_file(self._table, snapshot_id, manifest)
-        if len(data) > most:
-            raise Code.AUDIT_FAILED(reason="audit_file_too_large", expected=str(most), got=location)
+        if len(data) > max_bytes:
+            expected = f"at most {max_bytes:,} bytes"
+            raise Code.AUDIT_FAILED(reason="audit_file_too_large", expected=expected, got=location)
         return data
 
 

@@ -62,7 +62,8 @@ def report_lines(report: AuditReport) -> Iterator[Line]:
 def _is_due(approval: ApprovalEntry, next_snapshot: AuditedSnapshot, not_printed: Collection[int]) -> bool:
     """A protection, or its end, is due once its snapshot was printed; a migration before the first later snapshot."""
     if approval.kind == "migration":
-        return approval.logged_at <= next_snapshot.timestamp_ms * 1_000 + 999
+        last_microsecond = next_snapshot.timestamp_ms * 1_000 + 999
+        return approval.logged_at <= last_microsecond
     return approval.snapshot_id not in not_printed
 
 

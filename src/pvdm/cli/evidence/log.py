@@ -1,4 +1,4 @@
-"""`pvdm log`: checks an exported log and compares checkpoints."""
+"""`pvdm log`: checks an exported log and compares checkpoints. Tiles are files with entries and hashes of the log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ENTRIES_AT_ONCE: Final = 4_096
 
 @dataclass(frozen=True, slots=True)
 class LogKeys:
-    """The options about the log's keys."""
+    """The options about the log's keys: verifier keys as text, or a trust root that names them."""
 
     vkeys: tuple[str, ...]
     root_file: Path | None
@@ -107,9 +107,8 @@ def check_statements(archive: Path, tiles: Path, size: int, *, allow_missing: bo
         hashes.add(path.stem)
     missing = [sha256 for sha256 in hashes_of_entries(StaticTiles(tiles, size), size) if sha256 not in hashes]
     if missing and not allow_missing:
-        raise Code.ARCHIVE_STATEMENTS_MISSING(
-            expected=f"a statement for each of {size} entries", got=f"none for {len(missing)} of them", first=missing[0]
-        )
+        expected, got = f"a statement for each of {size} entries", f"none for {len(missing)} of them"
+        raise Code.ARCHIVE_STATEMENTS_MISSING(expected=expected, got=got, first=missing[0])
     return StatementCounts(len(hashes), len(missing))
 
 
@@ -137,7 +136,7 @@ def read_checkpoint(path: Path, known_log: KnownLog | None) -> SignedCheckpoint:
 
 
 def open_note(note: bytes, known_log: KnownLog | None) -> SignedCheckpoint:
-    """The checkpoint of a note; its signature is verified if the log's keys are known."""
+    """The checkpoint of a note (a signed text); its signature is verified if the log's keys are known."""
     if known_log is None:
         return read_unverified(note)
     return open_checkpoint(note, origin=known_log.origin, keys=known_log.keys)

@@ -1,4 +1,4 @@
-"""`pvdm log prove`, `checkpoint` and `export`: log proofs, checkpoints and files of the log."""
+"""`pvdm log prove`, `checkpoint` and `export`: log proofs, checkpoints, and tiles (files with entries and hashes)."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _find_entry(tiles: StaticTiles, size: int, envelope: Path | None) -> int:
 @path_option("--since", help="An earlier checkpoint, which it must contain.")
 @path_option("--out", help="The new file for the checkpoint; an existing file is not overwritten.")
 def log_checkpoint(*, service: Service, log_keys: LogKeys, since: Path | None, out: Path | None) -> None:
-    """Get the newest checkpoint. A key of the log checks its signature; --since, that it contains an earlier one.
+    """Get the newest checkpoint. With a key of the log its signature is verified; --since also compares an earlier one.
 
     By keeping checkpoints you detect a log that removes or changes entries.
 

@@ -1,4 +1,4 @@
-"""`pvdm proof open` and `pvdm proof recompute`: keys of an ended attempt, and its digests computed again."""
+"""`pvdm proof open` and `recompute`: gets the keys of an ended attempt, and computes its digests again with them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def proof_open(*, proof_id: str, service: options.Service, reason: str, out: Pat
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenedKeys:
-    """The opened keys of one attempt."""
+    """The opened keys of one attempt, for each projection: of the row hashes, and of the commitment to their sum."""
 
     proof_id: str
     context: AttemptContext
@@ -165,9 +165,8 @@ def _read_proof(file: Path, opened: OpenedKeys) -> Proof:
     attempt, context = proved.core.attempt, opened.context
     bound = (attempt.workload_id, attempt.chunk_id, attempt.attempt_id, attempt.nonce)
     if bound != (context.workload_id, context.chunk_id, context.attempt_id, context.nonce):
-        raise Code.RECOMPUTE_REFUSED(
-            reason="opened_keys_other", expected=f"attempt {attempt.attempt_id}", got=context.attempt_id
-        )
+        expected = f"attempt {attempt.attempt_id}"
+        raise Code.RECOMPUTE_REFUSED(reason="opened_keys_other", expected=expected, got=context.attempt_id)
     expected = f"epoch {proved.notary.epoch}, {proved.core.method.mode}"
     got = f"epoch {context.epoch}, {context.mode.value}"
     if expected != got:

@@ -89,7 +89,8 @@ def _to_json(statement: statements.Statement) -> dict[str, object]:
     "--threshold", type=click.IntRange(1), metavar="K", help="Notaries that must agree.  [default: the trust root's]"
 )
 def proof_check(*, file: Path, trust: TrustOptions, threshold: int | None) -> None:
-    """Check a bundle (proofs, log proofs, checkpoint) offline, and list what was proved and what was not.
+    """Check a bundle offline, and list what was proved and what was not. A bundle has proofs, each with its log proof:
+    index, hashes and checkpoint.
 
     Ends with 0 if everything holds, also if the verdict is FAIL: a genuine FAIL is a valid proof of wrong rows. Ends
     with 3 if something does not hold.
@@ -232,7 +233,7 @@ def proof_list(*, service: Service, workload: str | None, attempt: str | None, a
 @click.option("--envelope", is_flag=True, help="The signed envelope alone, without its log proof.")
 @out_option()
 def proof_get(*, proof_id: str, service: Service, envelope: bool, out: Path) -> None:
-    """Get a proof with its log proof and checkpoint. With a trust root, `proof check` can check it.
+    """Get a proof with its log proof (index, hashes and checkpoint). With a trust root, `proof check` can check it.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`pvdm keys`: key pairs of people, the epochs of a Steward, and the trust root that names them all."""
+"""`pvdm keys`: key pairs of people, the epochs (generations) of a Steward's keys, and the trust root that names all."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ keys.add_command(root_group)
 @choice_option(
     "--algorithm", "algorithm_name", choices=[each.value for each in Algorithm], help_text="The kind of key."
 )
-@passphrase_option("Seal the private key; the passphrase comes from prompt, file:NAME or env:NAME.")
+@passphrase_option("Seal (encrypt) the private key; the passphrase comes from prompt, file:NAME or env:NAME.")
 def keys_pair(*, file: Path, algorithm_name: str, passphrase_source: str | None) -> None:
     """Make a person's key pair: the private key in FILE (mode 0600), the public one in FILE.pub.
 
@@ -62,9 +62,8 @@ def keys_pair(*, file: Path, algorithm_name: str, passphrase_source: str | None)
       pvdm keys pair glass.pem --passphrase file:glass.word
       pvdm keys pair source.pem --algorithm ecdsa-p256
     """
-    public = create_key_pair(
-        file, algorithm=Algorithm(algorithm_name), passphrase=read_new_passphrase(passphrase_source)
-    )
+    passphrase = read_new_passphrase(passphrase_source)
+    public = create_key_pair(file, algorithm=Algorithm(algorithm_name), passphrase=passphrase)
     document = {
         "private_key": str(file),
         "public_key": f"{file}.pub",
@@ -161,9 +160,10 @@ def keys_retire(*, number: int, service: Service, reason: str) -> None:
 @service_options
 @_reason_option
 def keys_revoke(*, number: int, service: Service, reason: str) -> None:
-    """Revoke an epoch: its keys neither derive nor sign again, and its unused proofs are no longer valid.
+    """Revoke an epoch: its keys neither derive nor sign again, so its open workloads cannot continue.
 
-    It cannot be undone. Revoke its public keys in the trust root too: `pvdm keys root next --revoke`.
+    It cannot be undone. Also revoke its public keys in the trust root (`pvdm keys root next --revoke`): the gate
+    accepts its unused proofs until then.
 
     \b
     Examples:

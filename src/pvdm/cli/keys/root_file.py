@@ -18,7 +18,7 @@ from pvdm.trust.strict_json import parse_strict
 
 
 @dataclass(frozen=True, slots=True)
-class RootFile:
+class RootAndEnvelope:
     """A root, and its envelope with the signatures so far; a draft has no envelope."""
 
     root: TrustRoot
@@ -49,17 +49,17 @@ def _holds(key: TrustedKey, signature: bytes, root: TrustRoot) -> bool:
     return True
 
 
-def read_root_file(path: Path) -> list[RootFile]:
+def read_root_file(path: Path) -> list[RootAndEnvelope]:
     """The roots of a draft, of one envelope or of a chain; only their form is checked."""
     data = read_file(path, size_max_bytes=ROOT_CHAIN_SIZE_MAX_BYTES)
     require_json(path, data, "a trust root, its draft, or a chain of them")
-    if data.startswith(b'{"expires_at"'):
-        return [RootFile(_parse_root(data), None)]
+    if data.startswith(b'{"expires_at"'):  # the first key of a root's canonical JSON, which a draft is
+        return [RootAndEnvelope(_parse_root(data), None)]
     envelopes = [
         parse_envelope(each, payload_type=TRUST_ROOT_TYPE, signatures_max=ROOT_SIGNATURES_MAX)
         for each in read_chain(path)
     ]
-    return [RootFile(_parse_root(each.payload), each) for each in envelopes]
+    return [RootAndEnvelope(_parse_root(each.payload), each) for each in envelopes]
 
 
 def _parse_root(data: bytes) -> TrustRoot:
@@ -68,18 +68,18 @@ def _parse_root(data: bytes) -> TrustRoot:
         return TrustRoot.from_json(value)
 
 
-def read_single_root(path: Path) -> RootFile:
+def read_single_root(path: Path) -> RootAndEnvelope:
     """The only root of a file. Raises if it has several."""
-    files = read_root_file(path)
-    if len(files) != 1:
+    found = read_root_file(path)
+    if len(found) != 1:
         message = f"{path} holds several trust roots"
-        raise Code.INPUT_FILE_INVALID(message, reason="trust_root_several", got=str(len(files)))
-    return files[0]
+        raise Code.INPUT_FILE_INVALID(message, reason="trust_root_several", got=str(len(found)))
+    return found[0]
 
 
-def root_to_json(file: RootFile) -> dict[str, object]:
-    """The root as JSON."""
-    root = file.root
+def root_to_json(given: RootAndEnvelope) -> dict[str, object]:
+    """The root as JSON; `complete`: enough of its own root signers have signed."""
+    root = given.root
     return {
         "version": root.version,
         "sha256": root.sha256,
@@ -88,18 +88,19 @@ def root_to_json(file: RootFile) -> dict[str, object]:
         "expires_at": root.expires_at,
         "thresholds": {"notary": root.thresholds.notary, "root": root.thresholds.root},
         "keys": [{**key.to_json(), **({"vkey": _vkey(key)} if RootRole.LOG in key.roles else {})} for key in root.keys],
-        "signatures": file.signatures(),
-        "complete": len(file.signers()) >= root.thresholds.root,
+        "signatures": given.signatures(),
+        "complete": len(given.signers()) >= root.thresholds.root,
     }
 
 
 def _vkey(key: TrustedKey) -> str:
+    """The log's public key in the text form of C2SP's signed notes, for other tools that check the log."""
     return NoteKey(key.identity, key.public.der).to_vkey()
 
 
-def root_lines(file: RootFile, *, now: int) -> Iterator[str]:
+def root_lines(given: RootAndEnvelope, *, now: int) -> Iterator[str]:
     """The root as text."""
-    root = file.root
+    root = given.root
     yield f"trust root, version {root.version}"
     yield f"  sha256     {root.sha256}"
     yield f"  follows    {root.previous_sha256 or 'none: it is the first'}"
@@ -111,11 +112,12 @@ def root_lines(file: RootFile, *, now: int) -> Iterator[str]:
         yield ""
         yield from _key_lines(key, now)
     yield ""
-    for each in file.signatures():
-        words = {True: "holds", False: "DOES NOT HOLD", None: "by a key that this root does not name as a root signer"}
-        holds = each["holds"]
-        yield f"signature of {each['identity'] or each['key_id']}: {words[holds if isinstance(holds, bool) else None]}"
-    missing = root.thresholds.root - len(file.signers())
+    for each in given.signatures():
+        result = "holds" if each["holds"] else "DOES NOT HOLD"
+        if each["holds"] is None:
+            result = "by a key that this root does not name as a root signer"
+        yield f"signature of {each['identity'] or each['key_id']}: {result}"
+    missing = root.thresholds.root - len(given.signers())
     if missing > 0:
         yield f"NOT COMPLETE: {missing} more of its own root signers must sign (`pvdm keys root sign`)"
 

@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import Final
 
 from pvdm.cli.common.files import read_file
-from pvdm.cli.common.times import SECOND, micros_of, parse_duration, parse_time
+from pvdm.cli.common.times import MICROS_PER_SECOND, micros_of, parse_duration, parse_time
 from pvdm.errors import Code, InputError, PvdmError
 from pvdm.trust.keys.public import PUBLIC_KEY_SIZE_MAX_BYTES, PublicKey
 from pvdm.trust.root import RootRole, TrustedKey
 
 ROOT_SPEC_SIZE_MAX_BYTES: Final = 1024 * 1024
 # Clocks differ: a key that is valid from now on would be refused by a host whose clock is a minute behind.
-_CLOCK_TOLERANCE_MICROS: Final = 24 * 3_600 * SECOND
+_CLOCK_TOLERANCE_MICROS: Final = 24 * 3_600 * MICROS_PER_SECOND
 _TOP_NAMES: Final = frozenset({"expires", "thresholds", "keys"})
 _KEY_NAMES: Final = frozenset({"file", "identity", "roles", "epochs", "valid_from", "valid_until"})
 
 
 @dataclass(frozen=True, slots=True)
 class RootSpec:
-    """The keys of the file, and the end and thresholds of the root if it has them."""
+    """The keys of the file, and the root's end and thresholds if the file has them."""
 
     keys: tuple[TrustedKey, ...]
     expires_at: int | None
@@ -33,7 +33,7 @@ class RootSpec:
 
 
 def read_spec(path: Path, *, now: int, expires_at: int | None = None) -> RootSpec:
-    """The keys that the file names; a key without an end is valid as long as the root."""
+    """The keys that the file names. A key without `valid_until` ends with the root: at `expires`, else `expires_at`."""
     try:
         spec = tomllib.loads(read_file(path, size_max_bytes=ROOT_SPEC_SIZE_MAX_BYTES).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -67,21 +67,19 @@ def _parse_key(path: Path, field_name: str, key: object, now: int, end: int | No
     if not epochs and {RootRole.NOTARY, RootRole.LOG} & set(roles):
         message = f"{path}: {field_name}.epochs is missing"
         raise Code.INPUT_FILE_INVALID(message, reason="root_spec_epochs_missing", got="none")
-    return TrustedKey(
-        read_public_key(path.parent / _require_text(path, f"{field_name}.file", key.get("file"))),
-        _require_text(path, f"{field_name}.identity", key.get("identity")),
-        roles,
-        epochs,
-        _parse_moment(path, f"{field_name}.valid_from", key["valid_from"], now)
-        if "valid_from" in key
-        else now - _CLOCK_TOLERANCE_MICROS,
-        end if until is None and end is not None else _parse_moment(path, f"{field_name}.valid_until", until, now),
-    )
+    public = read_public_key(path.parent / _require_text(path, f"{field_name}.file", key.get("file")))
+    identity = _require_text(path, f"{field_name}.identity", key.get("identity"))
+    valid_from, valid_until = now - _CLOCK_TOLERANCE_MICROS, end
+    if "valid_from" in key:
+        valid_from = _parse_moment(path, f"{field_name}.valid_from", key["valid_from"], now)
+    if valid_until is None or until is not None:
+        valid_until = _parse_moment(path, f"{field_name}.valid_until", until, now)
+    return TrustedKey(public, identity, roles, epochs, valid_from, valid_until)
 
 
 def read_public_key(path: Path) -> PublicKey:
     """The public key of a PEM file. Raises for a private key."""
-    data = read_file(path, size_max_bytes=2 * PUBLIC_KEY_SIZE_MAX_BYTES)
+    data = read_file(path, size_max_bytes=2 * PUBLIC_KEY_SIZE_MAX_BYTES)  # PEM is longer than DER, which has the limit
     if b"PRIVATE KEY-----" in data:
         message, hint = f"{path} is a private key", f"the public key is in {path.name}.pub; never send the private key"
         raise Code.INPUT_FILE_INVALID(message, reason="private_key_given", got="the private key", hint=hint)
@@ -105,7 +103,7 @@ def _parse_epochs(path: Path, field_name: str, value: object) -> tuple[int, ...]
 
 
 def _parse_moment(path: Path, field_name: str, value: object, now: int) -> int:
-    """A TOML date or time, or text: a time, or a duration from now."""
+    """Microseconds of a TOML date or time, or of text: a time, or a duration from now."""
     try:
         if isinstance(value, date):
             return micros_of(value)

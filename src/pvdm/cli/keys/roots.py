@@ -16,7 +16,7 @@ from pvdm.cli.common.options import Service, out_option, path_argument, path_opt
 from pvdm.cli.common.passphrases import open_key, open_passphrase_option
 from pvdm.cli.common.screen import Line, require_yes, say_result
 from pvdm.cli.common.times import TIME_TYPE, now_micros, utc
-from pvdm.cli.keys.root_file import RootFile, read_root_file, read_single_root, root_lines, root_to_json
+from pvdm.cli.keys.root_file import RootAndEnvelope, read_root_file, read_single_root, root_lines, root_to_json
 from pvdm.cli.keys.root_spec import read_spec
 from pvdm.errors import Code, PvdmError
 from pvdm.trust.envelope import TRUST_ROOT_TYPE, Envelope, Signature, sign_envelope
@@ -44,7 +44,7 @@ def root_group() -> None:
 def root_new(*, spec: Path, out: Path) -> None:
     """Make the draft of trust root 1 from the public keys that KEYS.toml names.
 
-    The hash it prints is what readers pin; signatures do not change it.
+    The command prints the hash that readers pin; signatures do not change this hash.
 
     \b
     KEYS.toml:
@@ -64,11 +64,11 @@ def root_new(*, spec: Path, out: Path) -> None:
     """
     require_new(out)
     now = now_micros()
-    found = read_spec(spec, now=now)
-    if found.expires_at is None:
+    parsed = read_spec(spec, now=now)
+    if parsed.expires_at is None:
         raise Code.INPUT_FILE_INVALID(f"{spec}: the root has no end", reason="root_spec_invalid", got="none")
-    thresholds = Thresholds(found.notary_threshold or 1, found.root_threshold or 1)
-    root = TrustRoot(1, None, now, found.expires_at, _sort_keys(found.keys), thresholds)
+    thresholds = Thresholds(parsed.notary_threshold or 1, parsed.root_threshold or 1)
+    root = TrustRoot(1, None, now, parsed.expires_at, _sort_keys(parsed.keys), thresholds)
     _write_draft(root, out)
 
 
@@ -156,10 +156,10 @@ def _sort_keys(keys: Iterable[TrustedKey]) -> tuple[TrustedKey, ...]:
 
 def _write_draft(root: TrustRoot, out: Path) -> None:
     write_new(out, root.to_bytes())
-    file = RootFile(root, None)
+    draft = RootAndEnvelope(root, None)
     hint = f"hint: `pvdm keys root sign {out} --key FILE --out FILE`, once for each signer"
-    lines = [*root_lines(file, now=now_micros()), "", f"draft: {out}", hint]
-    say_result({"draft": out, **root_to_json(file)}, lines)
+    lines = [*root_lines(draft, now=now_micros()), "", f"draft: {out}", hint]
+    say_result({"draft": out, **root_to_json(draft)}, lines)
 
 
 @root_group.command("sign", short_help="Add one signature to a trust root.")
@@ -181,29 +181,29 @@ def root_sign(
       pvdm keys root sign root-1.draft --key alice.pem --out root-1.alice
       pvdm keys root sign root-2.draft --key carol.pem --previous root-1.json --out root-2.carol
     """
-    found = read_single_root(file)
+    given = read_single_root(file)
     signer = open_key(key_file, passphrase_source)
     key_id = signer.public.key_id
-    _require_root_signer(key_id, found.root, previous)
+    _require_root_signer(key_id, given.root, previous)
     signatures: dict[str, Signature] = (
-        {} if found.envelope is None else {each.key_id: each for each in found.envelope.signatures}
+        {} if given.envelope is None else {each.key_id: each for each in given.envelope.signatures}
     )
-    if _is_signed_by(out, found.root, {*signatures, key_id}):
+    if _is_signed_by(out, given.root, {*signatures, key_id}):
         _show_signed(read_single_root(out), out)
         return
     require_new(out)
     if not yes:
-        require_yes("sign this trust root?", [(line, None) for line in root_lines(found, now=now_micros())])
+        require_yes("sign this trust root?", [(line, None) for line in root_lines(given, now=now_micros())])
     if key_id not in signatures:
-        signatures[key_id] = sign_envelope(found.root.to_bytes(), signer, payload_type=TRUST_ROOT_TYPE).signature
+        signatures[key_id] = sign_envelope(given.root.to_bytes(), signer, payload_type=TRUST_ROOT_TYPE).signature
     ordered: tuple[Signature, ...] = tuple(signatures[each] for each in sorted(signatures))
-    envelope = Envelope(TRUST_ROOT_TYPE, found.root.to_bytes(), ordered)
+    envelope = Envelope(TRUST_ROOT_TYPE, given.root.to_bytes(), ordered)
     write_new(out, envelope.to_bytes())
-    _show_signed(RootFile(found.root, envelope), out)
+    _show_signed(RootAndEnvelope(given.root, envelope), out)
 
 
 def _require_root_signer(key_id: str, root: TrustRoot, previous: Path | None) -> None:
-    roots = [root, *(() if previous is None else [file.root for file in read_root_file(previous)])]
+    roots = [root, *(() if previous is None else [each.root for each in read_root_file(previous)])]
     keys = [each.find(key_id) for each in roots]
     if not any(key is not None and RootRole.ROOT in key.roles for key in keys):
         expected = f"a root signer of version {root.version}, or of the one before (--previous)"
@@ -215,24 +215,25 @@ def _is_signed_by(out: Path, root: TrustRoot, key_ids: set[str]) -> bool:
     if not out.exists():
         return False
     try:
-        found = read_single_root(out)
+        stored = read_single_root(out)
     except PvdmError:
         return False  # another file, which is not overwritten
-    signatures = found.signatures()
-    is_same = found.root == root and {each["key_id"] for each in signatures} == key_ids
+    signatures = stored.signatures()
+    is_same = stored.root == root and {each["key_id"] for each in signatures} == key_ids
     return is_same and all(each["holds"] is not False for each in signatures)
 
 
-def _show_signed(file: RootFile, out: Path) -> None:
-    missing = file.root.thresholds.root - len(file.signers())
+def _show_signed(signed: RootAndEnvelope, out: Path) -> None:
+    root = signed.root
+    missing = root.thresholds.root - len(signed.signers())
     if missing > 0:
         hint = f"hint: {missing} more of its own root signers must sign"
-    elif file.root.version == 1:
-        hint = f"hint: complete; readers pin it with --root-sha256 {file.root.sha256}"
+    elif root.version == 1:
+        hint = f"hint: complete; readers pin it with --root-sha256 {root.sha256}"
     else:
         hint = "hint: complete by its own signers; `pvdm keys root check OLD NEW` shows whether the old ones agree"
-    signed = f"signed: {out}, trust root version {file.root.version}"
-    say_result({"signed": out, **root_to_json(file)}, [signed, f"sha256: {file.root.sha256}", hint])
+    lines = [f"signed: {out}, trust root version {root.version}", f"sha256: {root.sha256}", hint]
+    say_result({"signed": out, **root_to_json(signed)}, lines)
 
 
 @root_group.command("show", short_help="Show a trust root as text.")
@@ -245,9 +246,9 @@ def root_show(*, file: Path) -> None:
       pvdm keys root show root-1.draft
       pvdm keys root show roots.json --json | jq '.roots[-1].keys[].identity'
     """
-    files = read_root_file(file)
-    lines = [line for each in files for line in ("", *root_lines(each, now=now_micros()))]
-    say_result({"roots": [root_to_json(each) for each in files]}, lines[1:])
+    found = read_root_file(file)
+    lines = [line for each in found for line in ("", *root_lines(each, now=now_micros()))]
+    say_result({"roots": [root_to_json(each) for each in found]}, lines[1:])
 
 
 @root_group.command("check", short_help="Check a chain of trust roots against a pinned hash.")

@@ -53,11 +53,11 @@ def steward_restore(*, config: Path, log_keys: tuple[Path, ...], yes: bool, **op
     longer valid, every token is revoked, and the restore itself is logged. If it is interrupted, run it again; until
     then the Steward does not start.
 
-    Without an archive that has every entry it is refused. With --lost-origin the log continues under the new origin of
-    steward.toml, and its first entry there states what was lost. A publication whose metadata or files are lost stops
-    the restore; with --accept-lost it is listed, and must be published again unless its line says otherwise. A table
-    whose metadata is lost and for which no receipt binds newer metadata also stops the restore; with
-    --accept-unreadable it is listed, and stays unreadable.
+    A restore without an archive that has every entry is refused. With --lost-origin the log continues under the new
+    origin of steward.toml, and its first entry there states what was lost. A publication whose metadata or files are
+    lost stops the restore; with --accept-lost it is listed, and must be published again unless its line says otherwise.
+    A table whose metadata is lost also stops the restore if no receipt binds newer metadata; with --accept-unreadable
+    it is listed, and stays unreadable.
 
     \b
     Examples:
@@ -67,12 +67,12 @@ def steward_restore(*, config: Path, log_keys: tuple[Path, ...], yes: bool, **op
     from pvdm.steward.config.steward import load_config
     from pvdm.steward.restore.restore import RestoreRequest, restore
 
-    ders = tuple(read_public_key(path).der for path in log_keys)
+    log_keys_der = tuple(read_public_key(path).der for path in log_keys)
     loaded = load_config(config)
     if not yes:
         require_yes("restore this Steward?", _CONSEQUENCES)
     options["archive"] = options["archive"] or archive_folder(loaded)
-    done = restore(loaded, RestoreRequest(**options, log_keys=ders))
+    done = restore(loaded, RestoreRequest(**options, log_keys=log_keys_der))
     if wants_json():
         say_json(view_json(done))
     elif done.repeated:
@@ -83,7 +83,7 @@ def steward_restore(*, config: Path, log_keys: tuple[Path, ...], yes: bool, **op
 
 
 def _show(done: Restored) -> None:
-    say(f"restored: the backup had {_entries(done.backup_size)}, the checkpoint outside {done.outside_size:,}")
+    say(f"restored: the backup had {_entries(done.backup_size)}, the outside checkpoint {done.outside_size:,}")
     say(f"  refilled   {_entries(done.refilled)}, {done.missing:,} of them without their envelope")
     if done.lost:
         say(f"  *** LOST *** {_entries(done.lost)} that no archive has", style=ALERT)

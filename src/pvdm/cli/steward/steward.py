@@ -35,12 +35,8 @@ def steward() -> None:
     """
 
 
-config_option = path_option(
-    "--config",
-    envvar="PVDM_CONFIG",
-    required=True,
-    help="The Steward's configuration, steward.toml, or PVDM_CONFIG.",
-)
+_CONFIG_HELP = "The Steward's configuration, steward.toml, or PVDM_CONFIG."
+config_option = path_option("--config", envvar="PVDM_CONFIG", required=True, help=_CONFIG_HELP)
 
 
 @contextlib.contextmanager
@@ -59,10 +55,10 @@ def opened_notary(config: Path) -> Iterator[Notary]:
 @click.option("--reason", required=True, metavar="TEXT", help="Why; it is logged with the first epoch.")
 @path_option("--public", folder=True, help="Write the public keys here.")
 def steward_init(*, config: Path, reason: str, public: Path | None) -> None:
-    """Make the keys of the first epoch, the ledger and the log, and store its first checkpoint outside.
+    """Make ledger, log and the keys of the first epoch, and store the log's first checkpoint outside the ledger.
 
-    A second run changes nothing, except the catalog's name and folders, which are taken from the configuration until
-    the catalog has its first table. The public keys go into the trust root, which people make and sign elsewhere:
+    A second run changes nothing, with one exception: until the catalog has its first table, its name and folders are
+    taken from the configuration again. The public keys go into the trust root, which people make and sign elsewhere:
     `pvdm keys root new`.
 
     \b
@@ -105,7 +101,7 @@ def _export_public_keys(notary: Notary, folder: Path | None) -> dict[str, Any]:
     origin = notary.config.origin
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    found = []
+    exported = []
     for epoch in book.epochs:
         for entry in epoch.keys:
             if entry.public is None:
@@ -113,17 +109,17 @@ def _export_public_keys(notary: Notary, folder: Path | None) -> dict[str, Any]:
             file = None if folder is None else folder / f"epoch-{epoch.number}.{entry.role.value}.pub"
             if file is not None:
                 write_new(file, entry.public.to_pem())
-            found.append(
-                {
-                    "epoch": str(epoch.number),
-                    "state": epoch.state.value,
-                    "role": entry.role.value,
-                    "key_id": entry.public.key_id,
-                    "file": file,
-                    **({"vkey": NoteKey(origin, entry.public.der).to_vkey()} if entry.role.value == "log" else {}),
-                }
-            )
-    return {"notary": notary.config.notary, "origin": origin, "keys": found}
+            key: dict[str, object] = {
+                "epoch": str(epoch.number),
+                "state": epoch.state.value,
+                "role": entry.role.value,
+                "key_id": entry.public.key_id,
+                "file": file,
+            }
+            if entry.role.value == "log":
+                key["vkey"] = NoteKey(origin, entry.public.der).to_vkey()  # for other tools that check the log
+            exported.append(key)
+    return {"notary": notary.config.notary, "origin": origin, "keys": exported}
 
 
 def _key_lines(record: dict[str, Any]) -> list[str]:

@@ -13,7 +13,7 @@ from pvdm.cli.common.commands import command_group, wants_json
 from pvdm.cli.common.files import require_new
 from pvdm.cli.common.options import path_option
 from pvdm.cli.common.screen import Line, is_terminal, say_result
-from pvdm.cli.common.times import DURATION_TYPE, SECOND, duration_option, duration_text, now_micros, utc
+from pvdm.cli.common.times import DURATION_TYPE, MICROS_PER_SECOND, duration_option, duration_text, now_micros, utc
 from pvdm.cli.steward.steward import config_option, opened_notary, steward
 from pvdm.errors import Code, InputError, PvdmError, StateUnknownError
 from pvdm.model.printable import counted
@@ -66,7 +66,7 @@ def token_issue(*, config: Path, role: str, domain: str, name: str, lifetime: in
             raise Code.TOKEN_REQUEST_INVALID(message, reason="token_name_invalid", got=ascii(text[:80]))
 
     def issue(notary: Notary, token: BearerToken) -> Grant:
-        seconds = lifetime // SECOND
+        seconds = lifetime // MICROS_PER_SECOND
         _, grant = notary.access.issue(Role(role), domain=domain, name=name, lifetime_seconds=seconds, drawn=token)
         return grant
 
@@ -94,16 +94,18 @@ def token_rotate(*, token_id: str, config: Path, lifetime: int | None, overlap: 
     _require_visible(out)
 
     def rotate(notary: Notary, token: BearerToken) -> Grant:
-        seconds = None if lifetime is None else lifetime // SECOND
-        kept_seconds = overlap // SECOND
-        _, grant = notary.access.rotate(token_id, lifetime_seconds=seconds, overlap_seconds=kept_seconds, drawn=token)
+        lifetime_seconds = None if lifetime is None else lifetime // MICROS_PER_SECOND
+        overlap_seconds = overlap // MICROS_PER_SECOND
+        _, grant = notary.access.rotate(
+            token_id, lifetime_seconds=lifetime_seconds, overlap_seconds=overlap_seconds, drawn=token
+        )
         return grant
 
     _deliver_token(config, rotate, out)
 
 
 def _require_visible(out: Path | None) -> None:
-    """Raise unless the text can be shown or written. Called first, since an unseen token would still be valid."""
+    """Raise unless the token's text can be shown or written. Called first: a token whose text is lost stays valid."""
     if out is not None:
         require_new(out)
     elif wants_json() or not is_terminal(sys.stdout):
@@ -126,12 +128,13 @@ def _with_duration_units(error: InputError) -> InputError:
     }
     if error.reason not in limits or error.got is None or not error.got.isdecimal():
         return error
-    limit, got = (duration_text(seconds * SECOND) for seconds in (limits[error.reason], int(error.got)))
+    limit = duration_text(limits[error.reason] * MICROS_PER_SECOND)
+    got = duration_text(int(error.got) * MICROS_PER_SECOND)
     return InputError(error.reason, error.message, expected=f"at most {limit}", got=got)
 
 
 def _deliver_token(config: Path, grant_token: Callable[[Notary, BearerToken], Grant], out: Path | None) -> None:
-    """Write the text to its file before the ledger has the token, so that a valid token is never lost."""
+    """Issue a token with `grant_token`. Its file is written before the ledger has it, so no valid token is lost."""
     from pvdm.ledger.record.tokens import BearerToken
 
     token = BearerToken.draw()
@@ -162,7 +165,7 @@ def _deliver_token(config: Path, grant_token: Callable[[Notary, BearerToken], Gr
 def token_list(*, config: Path, name: str | None, with_derived: bool) -> None:
     """List every issued token: its bearer, role and domain, until when it is valid, and whether it was revoked.
 
-    Tokens derived from others, such as those of attempts, are only counted: revoking the others ends them.
+    Without --all, tokens derived from others, such as an attempt's, are only counted: revoking the others ends them.
 
     \b
     Examples:

@@ -81,17 +81,13 @@ def validate(*, file: Path, pairs: tuple[str, ...]) -> None:
 
 
 def _to_json(file: Path, contract: DataProductContract, bound: BoundContract | None) -> dict[str, object]:
-    boundary, claim = contract.boundary, _read_claim(contract, bound)
+    boundary, source, claim = contract.boundary, contract.boundary.source, _read_claim(contract, bound)
     return {
         "file": str(file),
         "sha256": contract.sha256,
         "domain": contract.product.domain,
         "product": contract.product.product,
-        "source": {
-            "table": boundary.source.table,
-            "uuid": boundary.source.uuid,
-            "manifest": boundary.source.manifest,
-        },
+        "source": {"table": source.table, "uuid": source.uuid, "manifest": source.manifest},
         "where": str(boundary.where),
         "target": boundary.target,
         "operation": boundary.operation.value,

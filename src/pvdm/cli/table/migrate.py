@@ -170,7 +170,7 @@ def migrate_submit(*, file: Path, service: Service) -> None:
       pvdm migrate submit migration.json --url https://steward.example:8181 --token-file token
     """
     envelope = read_file(file, size_max_bytes=ENVELOPE_SIZE_MAX_BYTES)
-    migrate_proposal.require_signed(envelope, file.name)
+    migrate_proposal.require_not_proposal(envelope, file.name)
     with service.connect() as client:
         submitted = client.submit_migration(envelope)
     document = {

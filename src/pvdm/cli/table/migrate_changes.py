@@ -13,7 +13,7 @@ from pvdm.lake.format.schema.type_names import parse_type_name
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.model.statements.migration import MIGRATION_UPDATES_MAX_BYTES
 
-_ICEBERG_NAMES: Final = {
+_ICEBERG_TYPE_OF_SQL: Final = {
     "bigint": "long",
     "bool": "boolean",
     "byte": "int",
@@ -36,7 +36,7 @@ _NESTED_TYPES: Final = frozenset({"array", "list", "map", "row", "struct"})
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The changes of a table that the command line names."""
+    """The changes of a table, each as the text of its option; `updates` is the content of the file of --updates."""
 
     add_columns: Sequence[str] = ()
     drop_columns: Sequence[str] = ()
@@ -112,8 +112,8 @@ def type_warnings(changes: Changes) -> list[str]:
 
 def _type_hint(kind: str) -> str:
     word = re.split(r"[^a-z_]", kind.lower(), maxsplit=1)[0]
-    if word in _ICEBERG_NAMES:
-        return f"{word} of SQL is {_ICEBERG_NAMES[word]} in Iceberg"
+    if word in _ICEBERG_TYPE_OF_SQL:
+        return f"{word} of SQL is {_ICEBERG_TYPE_OF_SQL[word]} in Iceberg"
     if word in _NESTED_TYPES:
         return "a nested column needs --updates FILE; docs/protection.md has an example"
     return "use one of Iceberg's names, or --updates FILE: see docs/protection.md"

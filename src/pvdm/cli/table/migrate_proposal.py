@@ -1,4 +1,4 @@
-"""Proposals of migrations: files with both structures of the table, shown as a difference and checked offline."""
+"""Proposals of migrations: files with the table's structure (metadata without snapshots and refs) before and after."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from difflib import unified_diff
 from functools import partial
 from typing import Final
 
-from pvdm.cli.table.open_workloads import OpenWorkload
+from pvdm.cli.table.open_workloads import WorkloadSummary
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.format.json_document import Json, comparison_text, dump_json, parse_json
 from pvdm.lake.format.schema.document import TableSchema
@@ -34,7 +34,7 @@ _SHOWN_CHARACTERS: Final = 400
 _ValueText = Callable[[str | None], str]
 # Shown by lines of their own, not as one value.
 _SHOWN_APART: Final = frozenset({"properties", "schemas", "partition-specs", "sort-orders"})
-_LISTS: Final = (
+_LISTS: Final = (  # key in the metadata, key of an entry's id, name of an entry in the difference
     ("schemas", "schema-id", "schema"),
     ("partition-specs", "spec-id", "partition spec"),
     ("sort-orders", "order-id", "sort order"),
@@ -43,7 +43,7 @@ _LISTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A change of a table from one structure to another by updates, and to another contract if it has one.
+    """A change of a table's structure by Iceberg's updates, and of its contract if `contract` is given.
 
     `open_workloads` are those that the migration ends or affects, as they were when it was proposed; not signed.
     """
@@ -56,7 +56,7 @@ class Proposal:
     updates: str
     contract_before: str | None
     contract: str | None
-    open_workloads: tuple[OpenWorkload, ...] = ()
+    open_workloads: tuple[WorkloadSummary, ...] = ()
 
     def lines(self, *, shorten: bool = False) -> list[str]:
         """The difference as text; with `shorten`, long values are cut."""
@@ -76,7 +76,7 @@ class Proposal:
         return list(unified_diff(old, new, *names, lineterm=""))
 
     def to_bytes(self) -> bytes:
-        """The file."""
+        """The content of the proposal's file."""
         value: dict[str, Value] = {
             "format": _FORMAT,
             "table": self.table.to_json(),
@@ -95,7 +95,7 @@ class Proposal:
 def propose(
     table: TableRef, metadata: TableMetadata, old_sha256: str, updates: list[Json], contracts: tuple[str, str] | None
 ) -> Proposal:
-    """The proposal of these updates, from the first contract to the second. Raises for what no migration may do."""
+    """The proposal of these updates. `contracts`: the old and the new text. Raises for what no migration may do."""
     after = apply_updates(metadata, updates, now_ms=metadata.last_updated_ms, previous_location=None)
     require_same_table(metadata, after)
     require_same_data(metadata, after)
@@ -131,7 +131,7 @@ def claim_warnings(proposal: Proposal) -> list[str]:
 
 
 def read_proposal(data: bytes) -> Proposal:
-    """The proposal of a file. Raises unless the states match the structures, and the updates lead to the second."""
+    """The proposal of a file. Raises unless states and structures agree, and the updates lead from before to after."""
     value = parse(data, size_max_bytes=PROPOSAL_SIZE_MAX_BYTES)
     fields = Fields(value, "the proposal", ("format", *Proposal.__slots__))
     if fields.text("format") != _FORMAT:
@@ -145,7 +145,7 @@ def read_proposal(data: bytes) -> Proposal:
         fields.text("updates"),
         fields.optional_text("contract_before"),
         fields.optional_text("contract"),
-        tuple(OpenWorkload.from_json(each) for each in fields.items("open_workloads")),
+        tuple(WorkloadSummary.from_json(each) for each in fields.items("open_workloads")),
     )
     _require_consistent(found)
     return found
@@ -173,12 +173,12 @@ def _require_contracts(proposal: Proposal) -> None:
         ("before", proposal.contract_before, proposal.before.contract_sha256),
         ("after", proposal.contract, proposal.after.contract_sha256),
     ):
-        if (text is not None) is not changed or (text is not None and contract_sha256(text) != stated):
+        if (text is not None) != changed or (text is not None and contract_sha256(text) != stated):
             raise _not_consistent(f"the contract {what} is not that of its state")
 
 
-def require_signed(data: bytes, file: str) -> None:
-    """Raise for a proposal that is not signed."""
+def require_not_proposal(data: bytes, file: str) -> None:
+    """Raise if the data is a proposal, which is not signed; the Steward checks everything else."""
     with suppress(ValueError, RecursionError):
         value = json.loads(data)
         if isinstance(value, dict) and str(value.get("format", "")).startswith(_FORMAT.partition("/")[0]):
@@ -196,18 +196,18 @@ def _not_consistent(problem: str) -> PvdmError:
 
 def difference_lines(before: TableMetadata, after: TableMetadata, *, shorten: bool = False) -> list[str]:
     """What was added (`+`), removed (`-`) and changed (`~`)."""
-    shown = partial(_value_text, max_characters=_SHOWN_CHARACTERS if shorten else None)
+    as_text = partial(_value_text, max_characters=_SHOWN_CHARACTERS if shorten else None)
     old, new = structure_of(before), structure_of(after)
     names = sorted({*before.properties, *after.properties})
     return [
-        *_column_lines(before.current_schema, after.current_schema, shown),
-        *_scalar_lines(old, new, shown),
-        *(line for key, number, what in _LISTS for line in _list_lines(old[key], new[key], number, what, shown)),
-        *_entry_lines(names, before.properties, after.properties, ("property", " ="), shown),
+        *_column_lines(before.current_schema, after.current_schema, as_text),
+        *_scalar_lines(old, new, as_text),
+        *(line for key, id_name, what in _LISTS for line in _list_lines(old[key], new[key], id_name, what, as_text)),
+        *_entry_lines(names, before.properties, after.properties, ("property", " ="), as_text),
     ]
 
 
-def _column_lines(before: TableSchema, after: TableSchema, shown: _ValueText) -> Iterator[str]:
+def _column_lines(before: TableSchema, after: TableSchema, as_text: _ValueText) -> Iterator[str]:
     """Changes of the current schema's columns, at every depth."""
     old_names, new_names = _column_names(before), _column_names(after)
     old_attributes, new_attributes = dict(_attributes(before.raw)), dict(_attributes(after.raw))
@@ -227,7 +227,7 @@ def _column_lines(before: TableSchema, after: TableSchema, shown: _ValueText) ->
                 yield f"~ column {name}: becomes {_required_text(new.required)}, id {field_id}"
             was, now = old_attributes.get(field_id), new_attributes.get(field_id)
             if was != now:
-                yield f"~ column {name}: {shown(was)} becomes {shown(now)}"
+                yield f"~ column {name}: {as_text(was)} becomes {as_text(now)}"
     if before.identifier_field_ids != after.identifier_field_ids:
         yield f"~ identifier columns: {_ids_text(before, old_names)} becomes {_ids_text(after, new_names)}"
     in_both = [field_id for field_id in before.fields if field_id in after.fields]
@@ -235,16 +235,16 @@ def _column_lines(before: TableSchema, after: TableSchema, shown: _ValueText) ->
         yield "~ the columns are in another order"
 
 
-def _scalar_lines(old: Mapping[str, Json], new: Mapping[str, Json], shown: _ValueText) -> Iterator[str]:
+def _scalar_lines(old: Mapping[str, Json], new: Mapping[str, Json], as_text: _ValueText) -> Iterator[str]:
     for key in sorted({*old, *new} - _SHOWN_APART):
         was, now = (comparison_text(each[key]) if key in each else None for each in (old, new))
         if was != now:
-            yield f"~ {key}: {shown(was)} becomes {shown(now)}"
+            yield f"~ {key}: {as_text(was)} becomes {as_text(now)}"
 
 
-def _list_lines(old: Json, new: Json, id_name: str, what: str, shown: _ValueText) -> Iterator[str]:
+def _list_lines(old: Json, new: Json, id_name: str, what: str, as_text: _ValueText) -> Iterator[str]:
     was, now = _by_id(old, id_name), _by_id(new, id_name)
-    yield from _entry_lines(sorted({*was, *now}, key=int), was, now, (what, ":"), shown)
+    yield from _entry_lines(sorted({*was, *now}, key=int), was, now, (what, ":"), as_text)
     if [key for key in was if key in now] != [key for key in now if key in was]:
         yield f"~ the {what}s are in another order"
 
@@ -255,33 +255,33 @@ def _by_id(value: Json, id_name: str) -> dict[str, str]:
 
 
 def _entry_lines(
-    keys: Iterable[str], old: Mapping[str, str], new: Mapping[str, str], words: tuple[str, str], shown: _ValueText
+    keys: Iterable[str], old: Mapping[str, str], new: Mapping[str, str], words: tuple[str, str], as_text: _ValueText
 ) -> Iterator[str]:
     """Changes of entries by their keys; `words` are the entry's kind and the sign before its value."""
     what, sign = words
     for key in keys:
         if key not in old:
-            yield f"+ {what} {key}{sign} {shown(new[key])}"
+            yield f"+ {what} {key}{sign} {as_text(new[key])}"
         elif key not in new:
-            yield f"- {what} {key}{sign} {shown(old[key])}"
+            yield f"- {what} {key}{sign} {as_text(old[key])}"
         elif old[key] != new[key]:
-            yield f"~ {what} {key}: {shown(old[key])} becomes {shown(new[key])}"
+            yield f"~ {what} {key}: {as_text(old[key])} becomes {as_text(new[key])}"
 
 
 def _column_names(schema: TableSchema) -> dict[int, str]:
-    """The full name of each column, which is the first of its names in `ids`."""
+    """The full name of each column, which is the first of its names in `ids_by_name`."""
     return {field_id: name for name, field_id in reversed(list(schema.ids_by_name.items()))}
 
 
 def _attributes(value: Json) -> Iterator[tuple[int, str]]:
-    """The other attributes, such as comment and defaults, of each column in a schema's JSON."""
+    """For each column of a schema's JSON its id, and its attributes beside name, type and `required`, such as `doc`."""
     inner: Iterable[Json] = value if isinstance(value, list | tuple) else ()
     if isinstance(value, Mapping):
         inner = value.values()
-        number = value.get("id")
+        field_id = value.get("id")
         rest = {key: each for key, each in value.items() if key not in ("id", "name", "type", "required")}
-        if isinstance(number, int) and rest:
-            yield number, comparison_text(rest)
+        if isinstance(field_id, int) and rest:
+            yield field_id, comparison_text(rest)
     for each in inner:
         yield from _attributes(each)
 

@@ -39,8 +39,8 @@ _EFFECT_TEXTS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class OpenWorkload:
-    """A workload that is not complete; `claim` is the part of the table that no other workload can append to."""
+class WorkloadSummary:
+    """A workload's published and remaining chunks; `claim`: the part of the table that no other can append to."""
 
     workload_id: str
     chunks_published: int
@@ -48,11 +48,11 @@ class OpenWorkload:
     claim: str | None
 
     def to_json(self) -> dict[str, Value]:
-        """The workload in a proposal."""
+        """The summary in a proposal."""
         return asdict(self)
 
     @classmethod
-    def from_json(cls, value: Value) -> OpenWorkload:
+    def from_json(cls, value: Value) -> WorkloadSummary:
         """What `to_json` wrote."""
         fields = Fields(value, "an open workload", cls.__slots__)
         return cls(
@@ -64,7 +64,7 @@ class OpenWorkload:
 
     @property
     def way_on(self) -> str | None:
-        """How to publish the rest after the workload has ended; None if a new workload id can publish it."""
+        """How to publish the rest after the workload has ended; None if nothing is left, or a new id can publish it."""
         return None if self.claim is None or not self.chunks_left else way_to_publish_rest(self.claim)
 
     @property
@@ -79,7 +79,7 @@ def effect_of(before: TableState, after: TableState) -> Effect:
     changed = {name for name, _, _ in state_changes(before, after)}
     if "contract" in changed:
         return Effect.ENDS
-    return Effect.STAGES_AGAIN if changed - {"structure"} else Effect.NONE
+    return Effect.STAGES_AGAIN if changed - {"structure"} else Effect.NONE  # the structure alone: such as properties
 
 
 def all_workloads(client: StewardClient) -> Iterator[WorkloadView]:
@@ -90,7 +90,7 @@ def all_workloads(client: StewardClient) -> Iterator[WorkloadView]:
         after = page[-1].workload_id
 
 
-def find_open(client: StewardClient, table_uuid: str) -> tuple[OpenWorkload, ...]:
+def find_open(client: StewardClient, table_uuid: str) -> tuple[WorkloadSummary, ...]:
     """The table's open workloads, by id."""
     return tuple(
         summarize(each)
@@ -99,13 +99,13 @@ def find_open(client: StewardClient, table_uuid: str) -> tuple[OpenWorkload, ...
     )
 
 
-def summarize(view: WorkloadView) -> OpenWorkload:
+def summarize(view: WorkloadView) -> WorkloadSummary:
     """How much of the workload is published, and what it claims."""
     published = sum(each.chunks for each in view.chunk_states if each.state is AttemptState.COMMITTED)
-    return OpenWorkload(view.workload_id, published, view.chunk_count - published, view.claim)
+    return WorkloadSummary(view.workload_id, published, view.chunk_count - published, view.claim)
 
 
-def open_lines(workloads: tuple[OpenWorkload, ...], effect: Effect) -> Iterator[Line]:
+def open_lines(workloads: tuple[WorkloadSummary, ...], effect: Effect) -> Iterator[Line]:
     """The workloads that were open when the migration was proposed, if it affects them."""
     if effect is Effect.NONE:
         return

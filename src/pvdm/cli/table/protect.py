@@ -163,13 +163,15 @@ def _find_one_target(client: StewardClient, table: str | None, namespace: str | 
     raise click.UsageError("name a TABLE, or a namespace with --namespace")
 
 
-def _submit(client: StewardClient, signing: Signing, view: TargetView, sha256: str, contract: str | None) -> None:
-    """Sign the target as it is now, submit the approval, and show it; without a contract it ends the protection."""
+def _submit(
+    client: StewardClient, signing: Signing, view: TargetView, contract_sha256: str, contract: str | None
+) -> None:
+    """Sign the target as it is now, submit the approval, and show it. Without `contract` it ends the protection."""
     target: migration.TableTarget | migration.NamespaceTarget
     if view.kind == "namespace":
-        target = migration.NamespaceTarget(NamespaceRef(view.catalog, view.id, view.name), sha256)
+        target = migration.NamespaceTarget(NamespaceRef(view.catalog, view.id, view.name), contract_sha256)
     else:
-        target = target_of(table_ref(view), table_metadata(view), sha256)
+        target = target_of(table_ref(view), table_metadata(view), contract_sha256)
     action = migration.ProtectionAction.UNPROTECT if contract is None else migration.ProtectionAction.PROTECT
     approval = migration.Protection(action=action, target=target, contract=contract, **signing.new_signer_fields())
     protection = client.submit_protection(signing.sign(approval))

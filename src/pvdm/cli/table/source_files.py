@@ -52,8 +52,8 @@ def source_files(
         require_new(out, next_step="--replace replaces it, --out names another file")
     # Imported late: the kernel and pyarrow are slow to load.
     from pvdm.verify.fetch import Files
-    from pvdm.verify.listing import build_manifest
-    from pvdm.verify.source import state_of
+    from pvdm.verify.source import manifest_snapshot_id
+    from pvdm.verify.source_manifest import build_manifest
 
     locations = sorted(set(_find_files(paths)))
     schema = None if schema_from is None else _read_schema(schema_from, service)
@@ -68,7 +68,7 @@ def source_files(
         "files": manifest.files,
         "bytes": str(manifest.size),
         "sha256": hashlib.sha256(manifest.data).hexdigest(),
-        "snapshot_id": str(state_of(manifest.data)),
+        "snapshot_id": str(manifest_snapshot_id(manifest.data)),  # in place of an Iceberg snapshot id
         "columns": [field.name for field in manifest.schema.fields],
     }
     lines = [
@@ -94,7 +94,7 @@ def _find_files(paths: Sequence[Path]) -> Iterator[str]:
 
 
 def _find_in(folder: Path) -> Iterator[str]:
-    """The folder's Parquet files; names of Spark itself and of unfinished files begin with a dot or underscore."""
+    """The folder's Parquet files, except names that begin with . or _ (Spark's own). Raises for a folder `day=1`."""
     for path in sorted(folder.rglob(f"*{_SUFFIX}")):
         names = path.relative_to(folder).parts
         if path.is_dir() or any(each.startswith((".", "_")) for each in names):
@@ -131,7 +131,7 @@ def _load_metadata(name: str, service: Service) -> dict[str, Any]:
 
 
 def iceberg_schema(value: Any, name: str) -> dict[str, Any]:
-    """Iceberg's JSON of the document's schema, or of the current one of a table's metadata."""
+    """Iceberg's JSON of a schema: from a manifest of source files, a schema's own JSON, or a table's metadata."""
     match value:
         case {"kind": _, "schema": dict(found)}:
             return dict(found)

@@ -30,7 +30,7 @@ _UNVERIFIED_PROOF: Final = "the FAIL proof was not verified here; the Steward ve
 def break_glass() -> None:
     """Override one FAIL verdict, with a key for this purpose only, in your name and with a logged reason.
 
-    It waives the verdict of exactly one proof over exactly its bytes, once, within hours. Every other check remains.
+    An override waives the verdict of one proof, for exactly its bytes, once, within hours. Every other check remains.
 
     \b
     Examples:
@@ -93,6 +93,7 @@ def break_glass_sign(  # noqa: PLR0913 - every fact of an override is named
         basis = verify_trust(root_file, pin=pin, at=None)
         envelopes = [logged.envelope for logged in parse_bundle(data).proofs] if is_bundle(data) else [data]
         verified = verify_threshold(envelopes, basis.root, threshold=basis.root.thresholds.notary, now=now)
+        # Only the Steward knows whether the nonce is used; here it is fresh.
         verify_override(envelope, basis.root, failed=verified, now=now, used=lambda _: False)
     write_new(out, envelope)
     document = {"override": override.to_json(), "out": out, "verified": root_file is not None}
@@ -127,7 +128,7 @@ def break_glass_submit(*, file: Path, service: Service) -> None:
 def break_glass_publish(*, override_id: str, service: Service) -> None:
     """Publish exactly the bytes that an accepted override names, from quarantine.
 
-    They are verified again and pass every check of the gate; only the verdict is waived. Audits always show it. The
+    They are verified again and pass every check of the gate; only the verdict is waived. Audits always show that. The
     same call again continues to wait, or shows the result. Needs an operator's token. Ends with 0 when they are
     published, 3 when the gate refuses them or files are missing in quarantine, 4 when other chunks must be proved
     first, 5 when the override has expired, cannot be used any more, or main has moved since the FAIL.
@@ -144,8 +145,8 @@ def break_glass_publish(*, override_id: str, service: Service) -> None:
     with service.connect() as client:
         outcome = publish_override(client, override_id, watch)
     if not wants_json() and isinstance(outcome, Committed):
-        since = "are" if outcome.published is Published.NOW else "have been"
-        say(f"*** BREAK-GLASS: rows that failed {since} published in {outcome.table} ***", style=ALERT)
+        verb = "are" if outcome.published is Published.NOW else "have been"
+        say(f"*** BREAK-GLASS: rows that failed {verb} published in {outcome.table} ***", style=ALERT)
     finish(outcome)
 
 

@@ -10,7 +10,7 @@ import click
 from pvdm.cli.common.commands import command, command_group
 from pvdm.cli.common.options import Service, service_options
 from pvdm.cli.common.screen import Line, say_result
-from pvdm.cli.common.times import DURATION_TYPE, SECOND, utc
+from pvdm.cli.common.times import DURATION_TYPE, MICROS_PER_SECOND, utc
 from pvdm.model.printable import counted, view_json
 
 if TYPE_CHECKING:
@@ -68,9 +68,9 @@ def quarantine_remove(
 ) -> None:
     """Remove the files of failed attempts, by age or by id, as an operator. They cannot be brought back.
 
-    Proofs, findings and the step log stay, with a record of the removal, your name and the reason. What may still be
-    published, since its workload is open and its chunk is not published, is never removed: with --older-than it is kept
-    and shown, with --attempt nothing is removed and the command ends with 5.
+    Proofs, findings and the step log stay, with a record of the removal, your name and the reason. Files that may still
+    be published (their workload is open, their chunk unpublished) are never removed. With --older-than they are kept
+    and shown. If --attempt names such files, nothing is removed and the command ends with 5.
 
     \b
     Examples:
@@ -78,18 +78,19 @@ def quarantine_remove(
       pvdm quarantine remove sales.orders --older-than 90d --reason "kept for 90 days"
       pvdm quarantine remove --attempt 4f1c… --reason "holds personal data" --json | jq '.removed[].files'
     """
-    if (older_than is None) == (not attempt_ids):
+    if (older_than is not None) == bool(attempt_ids):  # both, or neither
         raise click.UsageError("name what to remove: --older-than DURATION, or --attempt ATTEMPT_ID")
     with service.connect() as client:
         selected = [
             each
             for each in _fetch_quarantined(client, table)
-            if (each.attempt_id in attempt_ids if older_than is None else each.age_seconds * SECOND > older_than)
+            if each.attempt_id in attempt_ids
+            or (older_than is not None and each.age_seconds * MICROS_PER_SECOND > older_than)
         ]
-        removable = [each for each in selected if each.undecided is None]
+        removable = [each for each in selected if each.undecided is None]  # `undecided`: why it may still be published
         kept = [each for each in selected if each.undecided is not None]
-        # The Steward refuses ids that it does not know, and attempts that may still be published.
-        ids = list(attempt_ids) if attempt_ids and not dry_run else [each.attempt_id for each in removable]
+        # Ids are sent as they were given: the Steward refuses unknown ones, and attempts that may still be published.
+        ids = list(attempt_ids) or [each.attempt_id for each in removable]
         removed = [] if dry_run else list(_remove(client, ids, reason))
     removed_json = [view_json(each) for each in (removable if dry_run else removed)]
     document = {"dry_run": dry_run, "removed": removed_json, "kept": [view_json(each) for each in kept]}

@@ -33,7 +33,7 @@ _NO_ROWS_THEN: Final = "0 rows: the source had no row for these parameters when 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The producer's function, and how Spark runs it."""
+    """The producer's function, named as `module:function`, and how it runs; a `small` job runs without Spark."""
 
     name: str | None
     small: bool

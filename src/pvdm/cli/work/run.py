@@ -27,7 +27,7 @@ def run(*, table: str, workload_id: str, params: tuple[str, ...], job: Job, serv
 
     The same call again continues where an earlier one ended: what is published stays, and unfinished attempts are
     rolled back. Needs a producer's token. Ends with 0 when all is published, 3 when a verdict is FAIL or the gate
-    refuses, 4 when it was rolled back.
+    refuses, 4 when the run stopped earlier (ROLLED_BACK).
 
     \b
     Examples:
@@ -57,9 +57,9 @@ def publish(
 
     The Steward reads the branch and the contract's source itself, and publishes copies of the files. It deletes the
     branch after the publication; after a FAIL the branch stays. It leaves the job's own files; `pvdm orphans --remove`
-    removes them. A failed branch is tried again, or replaced by another, only with --reason. From the start of the
-    verification until a FAIL, and after a PASS, the workload id refuses another branch, and this one if it was written
-    to since: use another id. Needs a producer's token.
+    removes them. A failed branch is tried again, or replaced by another, only with --reason. While the branch is
+    verified, and after a PASS, the workload id accepts no other branch, nor this one if it was written to since: use
+    another id. Needs a producer's token.
 
     \b
     Examples:
@@ -67,7 +67,7 @@ def publish(
       pvdm publish sales.orders etl_2 --workload-id orders-2026-11-15 --reason "the filter is back"
     """
     values = parse_pairs(params, "--param")
-    no_job = Job(name=None, small=True, master=None, conf=(), stage_seconds=None)
+    no_job = Job(name=None, small=True, master=None, conf=(), stage_seconds=None)  # the branch is staged already
     with open_coordinator(service, no_job) as opened:
         outcome = opened.publish(workload_id, table, branch, values, reason=reason)
     from pvdm.durable.outcome import Committed, Published
@@ -103,10 +103,10 @@ def repair(*, workload_id: str, reason: str, job: Job, service: Service) -> None
 def abandon(*, workload_id: str, reason: str, service: Service) -> None:
     """Abandon a workload, as an operator: its live attempts are rolled back and their files removed.
 
-    Chunks that are published stay. An append of which rows are published keeps its claim, also on the rows that are not
-    published: no other workload id can append those, and the output says how to publish them (`way_on` in --json). Any
-    other workload can be published whole under another id. Abandoning again changes nothing; for a complete workload
-    the command changes nothing and ends with 4.
+    Chunks that are published stay. If rows of an append are published, the workload keeps its claim, also on rows that
+    are not: no other workload id can append those. The output says how to publish them (`way_on` in --json). Any other
+    workload can be published whole under another id. Abandoning again changes nothing; for a complete workload the
+    command changes nothing and ends with 4.
 
     \b
     Examples:

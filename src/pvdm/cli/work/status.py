@@ -112,23 +112,21 @@ def _read_if_allowed(read: Callable[[], _T]) -> _T | None:
 
 
 def _to_json(found: Status) -> dict[str, object]:
+    reasons = [reason.to_json() for reason in found.readiness.reasons]
     return {
-        "readiness": {
-            "ready": found.readiness.ready,
-            "reasons": [reason.to_json() for reason in found.readiness.reasons],
-        },
+        "readiness": {"ready": found.readiness.ready, "reasons": reasons},
         "steward": view_json(found.info),
         "identity": view_json(found.identity),
-        "epochs": _views(found.epochs),
-        "overrides": _views(found.overrides),
-        "workloads": None if found.workloads is None else _views(found.workloads.workloads),
+        "epochs": _views_json(found.epochs),
+        "overrides": _views_json(found.overrides),
+        "workloads": None if found.workloads is None else _views_json(found.workloads.workloads),
         "workloads_total": None if found.workloads is None else str(found.workloads.total),
-        "proofs": _views(found.proofs),
-        "jobs": _views(found.jobs),
+        "proofs": _views_json(found.proofs),
+        "jobs": _views_json(found.jobs),
     }
 
 
-def _views(views: Sequence[Any] | None) -> list[dict[str, object]] | None:
+def _views_json(views: Sequence[Any] | None) -> list[dict[str, object]] | None:
     return None if views is None else [view_json(view) for view in views]
 
 
@@ -171,7 +169,7 @@ def _show_epochs(found: Status) -> None:
 
 
 def _show_jobs(found: Status) -> None:
-    """The number of jobs, and each that failed or waits for another try."""
+    """The number of the Steward's own jobs, such as verifications, and each that failed or waits for another try."""
     jobs = found.jobs
     if jobs is None:
         return
@@ -217,7 +215,7 @@ def show_table_or_workload(service: Service, table: str | None, workload_id: str
         if workload_id is not None:
             workload = client.workload(workload_id, limit=1).workload
             chunks = client.chunks(workload_id, limit=rows)
-            document: dict[str, object] = {"workload": view_json(workload), "chunks": _views(chunks)}
+            document: dict[str, object] = {"workload": view_json(workload), "chunks": _views_json(chunks)}
             say_result(document, _one_workload_lines(workload, chunks))
             return
         found = [each for each in all_workloads(client) if each.table == table]
@@ -231,7 +229,7 @@ def show_table_or_workload(service: Service, table: str | None, workload_id: str
     newest = sorted(found, key=lambda each: each.changed_at, reverse=True)[:rows]
     part = f"{len(newest):,} of " if len(found) > len(newest) else ""
     lines = [(f"{table}: {part}{counted(len(found), 'workload')} shown", "bold")]
-    document = {"table": table, "workloads": _views(newest), "workloads_total": str(len(found))}
+    document = {"table": table, "workloads": _views_json(newest), "workloads_total": str(len(found))}
     say_result(document, [*lines, *(line for each in newest for line in workload_lines(each))])
 
 
@@ -265,37 +263,37 @@ def _one_workload_lines(workload: WorkloadView, chunks: tuple[ChunkView, ...]) -
             yield from attempt_lines(chunk.chunk_id, chunk.attempt)
 
 
-def attempt_lines(chunk_id: str, found: AttemptView) -> Iterator[Line]:
+def attempt_lines(chunk_id: str, attempt: AttemptView) -> Iterator[Line]:
     """A chunk's last attempt: its state, publication, findings, quarantined files and problem."""
-    more = f"  {found.reason}"
-    if found.snapshot_id is not None:
-        added = "" if found.extent is None else f"  {found.extent.added}"
-        more = f"{added}  snapshot {found.snapshot_id}"
-    yield f"  {found.state.value:<20}{chunk_id}  attempt {found.number}{more}", _STYLES.get(found.state)
-    if found.overridden:
-        yield f"    *** {override_text(found)} ***", ALERT
-    if found.refusal is not None:
-        tail = comparison(found.refusal.expected, found.refusal.got)
-        message = "" if found.reason.endswith(found.refusal.message) else found.refusal.message  # the line above has it
+    more = f"  {attempt.reason}"
+    if attempt.snapshot_id is not None:
+        added = "" if attempt.extent is None else f"  {attempt.extent.added}"
+        more = f"{added}  snapshot {attempt.snapshot_id}"
+    yield f"  {attempt.state.value:<20}{chunk_id}  attempt {attempt.number}{more}", _STYLES.get(attempt.state)
+    if attempt.overridden:
+        yield f"    *** {override_text(attempt)} ***", ALERT
+    if (refusal := attempt.refusal) is not None:
+        tail = comparison(refusal.expected, refusal.got)
+        message = "" if attempt.reason.endswith(refusal.message) else refusal.message  # the line above shows the reason
         if text := ": ".join(part for part in (message, tail) if part):
             yield f"    {text}", None
-    if found.located is not None:
-        for line in describe(found.located):
+    if attempt.located is not None:
+        for line in describe(attempt.located):
             yield f"    {line}", None
-        if rest := explain_more_keys(found.located, found.workload_id):
+        if rest := explain_more_keys(attempt.located, attempt.workload_id):
             yield f"    {rest}", None
-    for each in found.findings:
+    for each in attempt.findings:
         yield f"    {each}", None
-    if found.findings_more:
-        yield f"    and {counted(found.findings_more, 'finding')} more", None
-    if found.quarantine is not None:
-        folder = found.quarantine.folder
+    if attempt.findings_more:
+        yield f"    and {counted(attempt.findings_more, 'finding')} more", None
+    if attempt.quarantine is not None:
+        folder = attempt.quarantine.folder
         yield f"    its files are in quarantine, each under its SHA-256: {quoted_path(folder)}", None
-        for kept in found.quarantine.files:
-            yield f"      {quoted_path(kept.location.removeprefix(f'{folder}/'))} is {quoted_path(kept.file)}", None
-    problem = found.problem
-    if found.job is not None and problem is not None:
-        tries = f"{found.job.tries} tries, job {found.job.state.value}"
+        for moved in attempt.quarantine.files:
+            yield f"      {quoted_path(moved.location.removeprefix(f'{folder}/'))} is {quoted_path(moved.file)}", None
+    problem = attempt.problem
+    if attempt.job is not None and problem is not None:
+        tries = f"{attempt.job.tries} tries, job {attempt.job.state.value}"
         yield f"    the Steward cannot continue ({tries}): {problem.reason}: {problem.message}", "bold red"
         if tail := comparison(problem.expected, problem.got):
             yield f"      {tail}", None

@@ -18,8 +18,7 @@ Json: TypeAlias = "bool | int | str | Number | Sequence[Json] | Mapping[str, Jso
 METADATA_SIZE_MAX_BYTES: Final = 134_217_728
 JSON_DEPTH_MAX: Final = 256
 JSON_VALUES_MAX: Final = 8_000_000
-# Iceberg's reader does not accept longer ones.
-NUMBER_MAX_CHARACTERS: Final = 1_000
+NUMBER_MAX_CHARACTERS: Final = 1_000  # Iceberg's reader does not accept longer numbers
 LONG_MIN: Final = -(2**63)
 LONG_LAST: Final = 2**63 - 1
 
@@ -66,7 +65,7 @@ def require_size(data: bytes, size_max_bytes: int = METADATA_SIZE_MAX_BYTES) -> 
 
 
 def dump_json(value: Json, *, sort_keys: bool = False) -> bytes:
-    """The value in one line of UTF-8, with its keys in their order or sorted."""
+    """The value in one line of UTF-8, with its keys in their order or sorted. Raises for a value that JSON lacks."""
     try:
         text = json.dumps(
             value,
@@ -87,7 +86,7 @@ def comparison_text(value: Json) -> str:
 
 
 def decompress_gzip(data: bytes, *, size_max_bytes: int = METADATA_SIZE_MAX_BYTES) -> bytes:
-    """The bytes, decompressed if they are gzip. Raises as soon as they are over the limit."""
+    """The bytes, decompressed if they are gzip. Raises as soon as the content is over the limit."""
     if not data.startswith(_GZIP_MAGIC):
         return data
     # One stream only: a file of many empty streams would take minutes.
@@ -141,7 +140,7 @@ def _require_bounded_shape(data: bytes, what: str) -> None:
         if (len(piece) - len(piece.rstrip(b"\\"))) % 2:
             piece += data[start + len(piece) : start + len(piece) + 1]  # do not split an escape
         start += len(piece)
-        # Without escapes every quote begins or ends a string, so that every second part is outside of strings.
+        # Without escaped quotes every quote begins or ends a string, so that every second part is outside of strings.
         parts = piece.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
         outside_strings = b"".join(parts[int(inside_string) :: 2])
         structure = outside_strings.translate(None, _NOT_STRUCTURE)
@@ -157,19 +156,19 @@ def _require_bounded_shape(data: bytes, what: str) -> None:
         depth += opening - closing
         values += len(structure) - closing
         if values > JSON_VALUES_MAX:
-            words, most = f"{what} has too many values", f"at most {JSON_VALUES_MAX} arrays, objects and commas"
-            raise _invalid("lake_json_values_too_many", most, "more", words)
+            words, expected = f"{what} has too many values", f"at most {JSON_VALUES_MAX} arrays, objects and commas"
+            raise _invalid("lake_json_values_too_many", expected, "more", words)
 
 
 def _parse_integer(text: str) -> int | Number:
-    # As an integer, minus zero would become 0. A number that is too long is refused by `_parse_number`.
+    # As an integer, minus zero would become 0. `_parse_number` refuses a number that is too long.
     return _parse_number(text) if text == "-0" or len(text) > NUMBER_MAX_CHARACTERS else int(text)
 
 
 def _parse_number(text: str) -> Number:
     if len(text) > NUMBER_MAX_CHARACTERS:
-        most = f"a number of at most {NUMBER_MAX_CHARACTERS} characters"
-        raise _invalid("lake_json_number_invalid", most, f"{len(text)} characters")
+        expected = f"a number of at most {NUMBER_MAX_CHARACTERS} characters"
+        raise _invalid("lake_json_number_invalid", expected, f"{len(text)} characters")
     return Number(text)
 
 
@@ -187,6 +186,7 @@ def _refuse_constant(text: str) -> NoReturn:
 
 
 def _require_unicode(value: Json) -> None:
+    """Raise if a string of the value has a lone surrogate, which UTF-8 cannot encode."""
     match value:
         case str():
             try:

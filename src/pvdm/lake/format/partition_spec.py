@@ -25,14 +25,14 @@ from pvdm.model.schema import (
 
 PARTITION_FIELDS_MAX: Final = 1_000
 _FIRST_FIELD_ID: Final = 1_000
-_PARAMETER: Final = re.compile(r"(\w+)\[(\d{1,10})\]", re.ASCII)
-_PLAIN: Final = frozenset({"identity", "year", "month", "day", "hour", "void"})
+_WITH_PARAMETER: Final = re.compile(r"(\w+)\[(\d{1,10})\]", re.ASCII)
+_WITHOUT_PARAMETER: Final = frozenset({"identity", "year", "month", "day", "hour", "void"})
 INT: Final = PrimitiveType(Kind.INT)
 DATE: Final = PrimitiveType(Kind.DATE)
 UNKNOWN: Final = PrimitiveType(Kind.UNKNOWN)
 _TIMESTAMPS: Final = frozenset({Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.TIMESTAMP_NS, Kind.TIMESTAMPTZ_NS})
 _INTEGERS: Final = _TIMESTAMPS | {Kind.INT, Kind.LONG, Kind.DATE, Kind.TIME}
-# By transform: the types without parameters, and the classes of other types, that it is defined for.
+# The source types of each transform: `_SOURCE_KINDS` those without parameters, `_SOURCE_CLASSES` the others.
 _SOURCE_KINDS: Final[dict[str, frozenset[Kind]]] = {
     "identity": frozenset(Kind) - {Kind.VARIANT},
     "bucket": _INTEGERS | {Kind.STRING, Kind.UUID, Kind.BINARY},
@@ -53,7 +53,7 @@ def _invalid(expected: str, got: object) -> PvdmError:
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """A transform with its number of buckets or width; an unknown one keeps its text."""
+    """A transform. `parameter` is the number of buckets or the width; the name of an unknown one is its whole text."""
 
     name: str
     parameter: int | None = None
@@ -63,9 +63,9 @@ class Transform:
     def parse(cls, text: str) -> Transform:
         """The transform that a spec's JSON names."""
         lower = text.lower()
-        if lower in _PLAIN:
+        if lower in _WITHOUT_PARAMETER:
             return cls(lower)
-        match = _PARAMETER.fullmatch(lower)
+        match = _WITH_PARAMETER.fullmatch(lower)
         if match is None or match[1] not in {"bucket", "truncate"}:
             return cls(text, is_known=False)
         parameter = int(match[2])
@@ -83,7 +83,10 @@ class Transform:
         return self.name == "void" or isinstance(source, _SOURCE_CLASSES.get(self.name, ()))
 
     def result_type(self, source: Type | None) -> Type | None:
-        """The type of the transform's values; None if only the Avro schema of a manifest gives it."""
+        """The type of the transform's values; None if only a manifest's Avro schema gives it.
+
+        `source` is None if the schema no longer has the column. Raises if the transform is not defined for this type.
+        """
         if not self.is_known:
             return None
         if source is not None and not self.accepts(source):
@@ -124,8 +127,8 @@ class PartitionSpec:
 
     def __post_init__(self) -> None:
         if len(self.fields) > PARTITION_FIELDS_MAX:
-            most, got = f"at most {PARTITION_FIELDS_MAX}", str(len(self.fields))
-            raise Code.PARTITION_SPEC_INVALID(reason="partition_too_many_fields", expected=most, got=got)
+            expected, got = f"at most {PARTITION_FIELDS_MAX}", str(len(self.fields))
+            raise Code.PARTITION_SPEC_INVALID(reason="partition_too_many_fields", expected=expected, got=got)
         ids, names = {field.field_id for field in self.fields}, {field.name for field in self.fields}
         if len(ids) != len(self.fields) or len(names) != len(self.fields):
             raise _invalid("distinct names and field ids", [field.name for field in self.fields])
@@ -202,13 +205,13 @@ _EPOCH: Final = date(1970, 1, 1)
 _HOUR_MICROS: Final = 3_600_000_000
 _DAY_MICROS: Final = 24 * _HOUR_MICROS
 _NANOS: Final = frozenset({Kind.TIMESTAMP_NS, Kind.TIMESTAMPTZ_NS})
-# The Gregorian calendar repeats after this many days and years.
+# The Gregorian calendar repeats after this many days and years. Python's dates begin with the year 1 and end with 9999.
 _CYCLE_DAYS: Final = 146_097
 _CYCLE_YEARS: Final = 400
 
 
 def apply_transform(transform: Transform, source: Type, value: single_value.Value) -> single_value.Value:
-    """The partition value of a source value; null stays null."""
+    """The partition value of a source value; null stays null. Raises if the transform is unknown."""
     result = transform.result_type(source)
     if result is None:
         raise Code.PARTITION_SPEC_INVALID(reason="partition_transform_unknown", got=str(transform)[:120])
@@ -249,13 +252,14 @@ def _count_since_epoch(unit: str, source: Type, value: int) -> int:
     else:
         micros = _to_micros(source, value)
         if unit == "hour":
-            single_value.check_value(INT, hours := micros // _HOUR_MICROS)
+            hours = micros // _HOUR_MICROS
+            single_value.check_value(INT, hours)
             return hours
         days = micros // _DAY_MICROS
     if unit == "day":
         return days
-    cycles, rest = divmod(days, _CYCLE_DAYS)
-    day = _EPOCH + timedelta(days=rest)
+    cycles, days_in_cycle = divmod(days, _CYCLE_DAYS)
+    day = _EPOCH + timedelta(days=days_in_cycle)
     years = day.year - 1970 + cycles * _CYCLE_YEARS
     return years if unit == "year" else years * 12 + day.month - 1
 

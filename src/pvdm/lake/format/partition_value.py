@@ -1,4 +1,4 @@
-"""Partition values in Avro: the Avro type of each result type, and conversion of values."""
+"""Partition values in Avro: the Avro type for each type of a partition value, and conversion of values."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ _ANNOTATED: Final = {
 }
 # Files that were written before a column was widened still have the narrower type.
 _NARROWER: Final = {Kind.LONG: "int", Kind.DOUBLE: "float"}
+# The reverse of `_ANNOTATED`.
 _INFERRED: Final = {(base, logical, bool(zoned)): kind for kind, (base, logical, zoned) in _ANNOTATED.items()}
 
 
@@ -42,7 +43,7 @@ def decimal_bytes(precision: int) -> int:
 
 
 def avro_value_type(kind: Type, defined: set[str]) -> Any:
-    """The Avro JSON of a type; a named type is written in full the first time and by name after that."""
+    """The Avro JSON of a type. A named type is written in full unless `defined` has its name, which is added."""
     match kind:
         case PrimitiveType(name) if name in _PLAIN:
             return _PLAIN[name]
@@ -51,17 +52,17 @@ def avro_value_type(kind: Type, defined: set[str]) -> Any:
             annotated: dict[str, object] = {"type": base, "logicalType": logical}
             return annotated if zoned is None else {**annotated, "adjust-to-utc": zoned}
         case PrimitiveType(Kind.UUID):
-            return _name_fixed(defined, "uuid_fixed", 16, {"logicalType": "uuid"})
+            return _avro_fixed(defined, "uuid_fixed", 16, {"logicalType": "uuid"})
         case FixedType(length):
-            return _name_fixed(defined, f"fixed_{length}", length, {})
+            return _avro_fixed(defined, f"fixed_{length}", length, {})
         case DecimalType(precision, scale):
             annotations = {"logicalType": "decimal", "precision": precision, "scale": scale}
-            return _name_fixed(defined, f"decimal_{precision}_{scale}", decimal_bytes(precision), annotations)
+            return _avro_fixed(defined, f"decimal_{precision}_{scale}", decimal_bytes(precision), annotations)
         case _:
             raise _mismatch("a type that partition values have", kind)
 
 
-def _name_fixed(defined: set[str], name: str, size: int, annotations: dict[str, object]) -> Any:
+def _avro_fixed(defined: set[str], name: str, size: int, annotations: dict[str, object]) -> Any:
     if name in defined:
         return name
     defined.add(name)
@@ -73,7 +74,7 @@ def _mismatch(expected: str, got: object) -> PvdmError:
 
 
 def infer_type(node: Node) -> Type:
-    """The type that the Avro type and its annotations stand for, for fields whose spec does not give the type."""
+    """The type that the Avro type and its annotations mean, for fields whose spec does not give the type."""
     match node:
         case PrimitiveNode(kind, logical, zoned) if (kind, logical, zoned) in _INFERRED:
             return PrimitiveType(_INFERRED[kind, str(logical), zoned])
@@ -90,7 +91,7 @@ def infer_type(node: Node) -> Type:
 
 
 def require_type(kind: Type, node: Node) -> None:
-    """Raise if the Avro type cannot hold values of the type, or has another annotation."""
+    """Raise if the Avro type cannot hold the type's values or, for dates, times and UUIDs, has another logical type."""
     match kind, node:
         case (PrimitiveType(name), PrimitiveNode(base)) if name in _PLAIN:
             fits = base in {_PLAIN[name], _NARROWER.get(name)}
@@ -109,7 +110,7 @@ def require_type(kind: Type, node: Node) -> None:
 
 
 def inner_node(node: Node) -> Node:
-    """The type inside an optional type; another type itself."""
+    """The type inside an optional type. Other types are returned as they are."""
     return node.inner if isinstance(node, OptionNode) else node
 
 

@@ -315,6 +315,7 @@ class ViewDraft:
         return entries
 
     def _judge_dialects(self, previous: ViewVersion) -> None:
+        """Raise if the next current version lacks a SQL dialect of the previous one, and no property allows this."""
         current = self.versions[self.current_id] if self.current_id is not None else previous
         lost = previous.dialects - current.dialects
         if lost and self.properties.get(DROP_DIALECT_PROPERTY, "false").lower() != "true":
@@ -342,14 +343,14 @@ def new_view(request: Json, *, location: str, view_uuid: str, now_ms: int) -> Vi
 def apply_view_updates(base: ViewMetadata, updates: Sequence[Json], *, now_ms: int) -> ViewMetadata:
     """Apply the updates to `base`. Returns `base` if they change nothing."""
     draft = ViewDraft(base, now_ms=now_ms, view_uuid=base.view_uuid)
-    for node, kind in read_kinds(updates, "update", _UPDATES, most=VIEW_UPDATES_MAX, of="views"):
+    for node, kind in read_kinds(updates, "update", _UPDATES, max_count=VIEW_UPDATES_MAX, of="views"):
         _UPDATES[kind](draft, node)
     return draft.finish()
 
 
 def check_view_requirements(base: ViewMetadata, requirements: Sequence[Json]) -> None:
     """Raise a conflict if a required UUID is not the view's. Views have no other requirement."""
-    for node, _ in read_kinds(requirements, "requirement", (ASSERT_UUID,), most=VIEW_UPDATES_MAX, of="views"):
+    for node, _ in read_kinds(requirements, "requirement", (ASSERT_UUID,), max_count=VIEW_UPDATES_MAX, of="views"):
         if node.text("uuid").lower() != base.view_uuid.lower():
             raise Code.REQUIREMENT_FAILED(
                 reason="requirement_uuid", expected=abbreviate(node.text("uuid")), got=base.view_uuid, place=node.place

@@ -1,4 +1,4 @@
-"""Deletes applied to a data file: by row position and by equal values."""
+"""Applies deletes to the rows of a data file: by row position and by equal values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pvdm.lake.read.resolve import Array, BatchReader, Resolution, arrow_type, e
 from pvdm.lake.read.vectors import Vectors
 from pvdm.model.schema import Field, Kind, ListType, MapType, PrimitiveType, Schema, StructType
 
-Fetch: TypeAlias = Callable[[str], bytes]
+Fetch: TypeAlias = Callable[[str], bytes]  # from a file's location to its bytes
 _arange: Final[Any] = getattr(pa, "arange")  # noqa: B009  its stubs do not know it
 _POSITION_DELETES: Final = Schema(
     (
@@ -33,10 +33,10 @@ _POSITION_DELETES_IDS: Final = frozenset({FILE_PATH_ID, POSITION_ID, DELETED_ROW
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """A table's columns: those of the snapshot, the older schemas, every known id, and initial defaults."""
+    """A table's columns: the snapshot's and other schemas, every id that files may have, and defaults by id."""
 
     schema: Schema
-    older: tuple[Schema, ...]
+    other_schemas: tuple[Schema, ...]
     known_ids: frozenset[int]
     defaults: Mapping[int, Value]
 
@@ -47,7 +47,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What is deleted from one data file: sorted row positions, and keys with their columns.
+    """The deletes of one data file: sorted row positions, and keys of equality deletes.
 
     `vector` is the deletion vector, if there is one: one bit for each row up to the last deleted one.
     """
@@ -63,7 +63,8 @@ class Removal:
         """Read the delete files that apply to the data file."""
         found: list[Array] = []
         vector: Array | None = None
-        equal: dict[tuple[tuple[int, ...], bool], list[DeleteFile]] = {}
+        # Equality delete files by their key columns, and by whether they are hidden (`DeleteFile`).
+        by_key: dict[tuple[tuple[int, ...], bool], list[DeleteFile]] = {}
         for delete in file.deletes:
             if delete.is_vector:
                 with in_file(delete.location):
@@ -72,8 +73,8 @@ class Removal:
                 data = fetch_listed(delete, fetch)
                 found.append(_read_positions(delete, data, file.location, read, columns.known_ids))
             else:
-                equal.setdefault((delete.equality_ids, delete.is_hidden), []).append(delete)
-        equalities = tuple(Equality.load(columns, ids, files, fetch, read) for (ids, _), files in equal.items())
+                by_key.setdefault((delete.equality_ids, delete.is_hidden), []).append(delete)
+        equalities = tuple(Equality.load(columns, ids, files, fetch, read) for (ids, _), files in by_key.items())
         joined = pa.chunked_array(found, pa.int64()).unique()
         positions = joined.take(pc.array_sort_indices(joined))
         if vector is not None:
@@ -81,7 +82,7 @@ class Removal:
         return cls(columns, file.constants, positions, equalities, vector)
 
     def read_keys(self, data: bytes, read: BatchReader) -> list[Iterator[pa.RecordBatch]]:
-        """The key columns of the data file, in the same batches as its rows. A key may be a dropped column."""
+        """For each equality: the key columns of the data file, dropped ones too, in the same batches as its rows."""
         found: list[Iterator[pa.RecordBatch]] = []
         for each in self.equalities:
             resolution = Resolution(each.columns, self.columns.defaults, self.constants)
@@ -89,31 +90,31 @@ class Removal:
         return found
 
     def kept_mask(self, first: int, rows: int, keys: Sequence[Iterator[pa.RecordBatch]]) -> Array | None:
-        """Which of the next rows stay; None if all do."""
+        """Which of the next `rows` rows stay, the first at position `first`; None if all do."""
         deleted: list[Array] = []
         for equality, batches in zip(self.equalities, keys, strict=True):
             matches = equality.matches(_next_keys(batches, rows))
-            # Engines that use the bounds in manifests do not open the delete file, and show the row.
+            # Engines that use the bounds in manifests do not open a hidden delete file, and show the row.
             if equality.is_hidden and pc.any(matches, min_count=0).as_py():
                 got = "some that do not, so that engines differ about the row"
                 raise Code.DELETES_REFUSED(reason="equality_delete_hidden", got=got)
             deleted.append(matches)
         if self.vector is not None:
             bits = self.vector.slice(first, rows)
-            # Behind the end of the vector nothing is deleted.
+            # No row after the end of the vector is deleted.
             deleted.append(pa.concat_arrays([bits, pa.repeat(pa.scalar(False), rows - len(bits))]))
         low, high = (
             bisect.bisect_left(self.positions, at, key=lambda each: int(each.as_py())) for at in (first, first + rows)
         )
         if low < high:
-            near = self.positions.slice(low, high - low)
-            deleted.append(pc.is_in(_arange(first, first + rows), value_set=near))
+            in_batch = self.positions.slice(low, high - low)
+            deleted.append(pc.is_in(_arange(first, first + rows), value_set=in_batch))
         return pc.invert(functools.reduce(pc.or_, deleted)) if deleted else None
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
-    """One key column: its distinct values, and their distinct pairs with the columns before it."""
+class _KeyColumn:
+    """A key column's distinct values, and the `_pair` numbers of the distinct keys up to this column."""
 
     values: Array
     pairs: Array
@@ -123,48 +124,48 @@ class _Step:
 class Equality:
     """The keys of equality deletes over one set of columns. Null equals null, NaN equals NaN, -0.0 is not 0.0.
 
-    They are hidden if the manifests say that no row of the data file has one of them.
+    The keys are hidden if the manifests say that no row of the data file has one of them.
     """
 
     columns: Schema
-    steps: tuple[_Step, ...]
+    key_columns: tuple[_KeyColumn, ...]
     is_hidden: bool = False
 
     @classmethod
     def load(
         cls, table: Columns, ids: Sequence[int], files: Sequence[DeleteFile], fetch: Fetch, read: BatchReader
     ) -> Equality:
-        """Read the keys that these files delete. All are hidden or none is."""
-        columns = key_schema(ids, table.schema, table.older)
+        """Read the keys that these files delete. All of the files are hidden, or none."""
+        columns = key_schema(ids, table.schema, table.other_schemas)
         resolution = Resolution(columns, table.defaults, {})
         rows: list[list[Array]] = []
         for file in files:
             data, seen = fetch_listed(file, fetch), 0
             with in_file(file.location):
                 for batch in read(data, resolution.wanted, table.other_ids(columns)):
-                    rows.append(_key_columns(resolution.apply(batch), columns))
+                    rows.append(_flatten_columns(resolution.apply(batch), columns))
                     seen += batch.num_rows
             _require_rows(file, seen)
         joined = [pa.chunked_array(each).combine_chunks() for each in zip(*rows, strict=True)]
-        return cls(columns, tuple(_steps(joined)), files[0].is_hidden)
+        return cls(columns, tuple(_number_keys(joined)), files[0].is_hidden)
 
     def matches(self, batch: pa.RecordBatch) -> Array:
         """Whether each row has one of the keys."""
-        if not self.steps:
+        if not self.key_columns:
             return pa.repeat(pa.scalar(False), batch.num_rows)
-        code: Array = pa.repeat(pa.scalar(0, pa.int64()), batch.num_rows)
-        for step, column in zip(self.steps, _key_columns(batch, self.columns), strict=True):
+        number: Array = pa.repeat(pa.scalar(0, pa.int64()), batch.num_rows)
+        for key_column, column in zip(self.key_columns, _flatten_columns(batch, self.columns), strict=True):
             # A value that is not among the keys becomes null and stays null.
-            pair = _pair(code, column, step.values)
-            code = pc.index_in(pair, value_set=step.pairs, skip_nulls=True).cast(pa.int64())
-        return pc.is_valid(code)
+            pair = _pair(number, column, key_column.values)
+            number = pc.index_in(pair, value_set=key_column.pairs, skip_nulls=True).cast(pa.int64())
+        return pc.is_valid(number)
 
 
-def key_schema(ids: Sequence[int], schema: Schema, older: Sequence[Schema]) -> Schema:
-    """The columns of an equality delete, each from the snapshot's schema or the newest one that has it."""
+def key_schema(ids: Sequence[int], schema: Schema, other_schemas: Sequence[Schema]) -> Schema:
+    """The columns of an equality delete, each from the snapshot's schema or the first other one that has it."""
     missing = set(ids)
     fields: tuple[Field, ...] = ()
-    for each in (schema, *older):
+    for each in (schema, *other_schemas):
         fields = _merge(fields, _select(each.fields, missing & every_id(each)))
         missing -= every_id(each)
     if missing:
@@ -175,7 +176,7 @@ def key_schema(ids: Sequence[int], schema: Schema, older: Sequence[Schema]) -> S
 def _select(fields: tuple[Field, ...], ids: Collection[int]) -> Iterator[Field]:
     """The fields of these ids and the structs around them, all optional: a file may be older than any of them.
 
-    They are named by their ids, since a dropped field may have had the name of another.
+    They are named by their ids, since a dropped field may have had the name of another field.
     """
     for field in fields:
         if field.field_id in ids:
@@ -202,8 +203,8 @@ def _merge(known: tuple[Field, ...], more: Iterable[Field]) -> tuple[Field, ...]
     return tuple(fields.values())
 
 
-def _key_columns(batch: pa.RecordBatch, columns: Schema) -> list[Array]:
-    """The key columns, converted so that values that are equal for Iceberg compare as equal."""
+def _flatten_columns(batch: pa.RecordBatch, columns: Schema) -> list[Array]:
+    """The key columns without structs, converted so that values that are equal for Iceberg compare as equal."""
     pairs = zip(batch.columns, columns.fields, strict=True)
     return [array for column, field in pairs for array in _flatten(column, field)]
 
@@ -228,20 +229,23 @@ def _flatten(array: Array, field: Field) -> Iterator[Array]:
     yield plain
 
 
-def _steps(columns: Sequence[Array]) -> Iterator[_Step]:
-    """Number the keys column by column; each number is below the count of keys, so that no product leaves 64 bits."""
-    code: Array = pa.repeat(pa.scalar(0, pa.int64()), len(columns[0])) if columns else None
+def _number_keys(columns: Sequence[Array]) -> Iterator[_KeyColumn]:
+    """Number the keys column by column: equal values so far have one number.
+
+    Each number is below the count of keys, so that no product in `_pair` leaves 64 bits.
+    """
+    number: Array = pa.repeat(pa.scalar(0, pa.int64()), len(columns[0])) if columns else None
     for column in columns:
         values = pc.unique(column)
-        pair = _pair(code, column, values)
+        pair = _pair(number, column, values)
         pairs = pc.unique(pair)
-        code = pc.index_in(pair, value_set=pairs).cast(pa.int64())
-        yield _Step(values, pairs)
+        number = pc.index_in(pair, value_set=pairs).cast(pa.int64())
+        yield _KeyColumn(values, pairs)
 
 
-def _pair(code: Array, column: Array, values: Array) -> Array:
-    """One number for the code of the columns before and the column's value; null for a value not in `values`."""
-    return pc.add(pc.multiply(code, len(values)), pc.index_in(column, value_set=values).cast(pa.int64()))
+def _pair(number: Array, column: Array, values: Array) -> Array:
+    """One number for a key's `number` so far and its value in this column; null for a value not in `values`."""
+    return pc.add(pc.multiply(number, len(values)), pc.index_in(column, value_set=values).cast(pa.int64()))
 
 
 def _next_keys(batches: Iterator[pa.RecordBatch], rows: int) -> pa.RecordBatch:
@@ -268,7 +272,7 @@ def _require_rows(file: DeleteFile, seen: int) -> None:
 
 
 def _read_positions(file: DeleteFile, data: bytes, location: str, read: BatchReader, known: frozenset[int]) -> Array:
-    """The positions that a delete file names in one data file. It is read in batches: it may name many other files."""
+    """The positions that a delete file has for one data file. It is read in batches, since it may be for many files."""
     found: list[Array] = []
     seen = 0
     try:
@@ -282,8 +286,8 @@ def _read_positions(file: DeleteFile, data: bytes, location: str, read: BatchRea
             paths, positions = batch.column(0).cast(pa.large_string()), batch.column(1).cast(pa.int64())
             found.append(_filter_positions(file, location, paths, positions))
         if seen == file.record_count:
-            # Iceberg in Java reads the rows of one path and skips what the statistics rule out. A second pass, after
-            # the count of rows is known, checks the statistics against the values.
+            # Iceberg in Java reads the rows of one path and skips row groups that the statistics rule out. So a second
+            # pass, after the count of rows is known, checks the statistics against the values.
             next(read(data, _POSITION_DELETES, known | _POSITION_DELETES_IDS, claims_checked=True), None)
     except (VerificationError, pa.ArrowException) as error:
         if isinstance(error, VerificationError) and error.reason == "position_deletes_refused":
@@ -303,7 +307,7 @@ def _filter_positions(file: DeleteFile, location: str, paths: Array, positions: 
 
 
 def _require_in_vector(positions: Array, vector: Array, file: ScanFile) -> None:
-    """Raise unless the vector has all positions of older delete files: some readers skip those, others do not."""
+    """Raise unless the vector has all positions of older delete files: some readers skip these files, others do not."""
     of_rows = positions.filter(pc.less(positions, file.record_count or 0))
     in_vector = of_rows.filter(pc.less(of_rows, len(vector)))
     if len(in_vector) < len(of_rows) or not pc.all(vector.take(in_vector), min_count=0).as_py():

@@ -29,7 +29,7 @@ class DeleteFile:
     """A live delete file. `referenced` is its data file if it is for one only.
 
     A deletion vector is `length` bytes of its file from `offset` on. An equality delete is hidden if the manifests
-    say that no row of the data file can match: engines that use this never open it.
+    say that no row of the data file can match: engines that use the manifests' bounds never open it.
     """
 
     location: str
@@ -134,7 +134,7 @@ class DeleteIndex:
         return (*found, vector)
 
     def _mark_hidden(self, file: DeleteFile, data: DataFile) -> DeleteFile:
-        """The file, marked as hidden if engines that use the bounds in manifests do not apply it."""
+        """The delete file, marked as hidden if engines that use the bounds in manifests do not apply it to the data."""
         metrics = self._metrics.get(file)
         if metrics is None or not may_be_left_out(file.equality_ids, self._slots, data, metrics):
             return file
@@ -142,7 +142,7 @@ class DeleteIndex:
 
 
 def _applies(delete: DeleteFile, sequence_number: int) -> bool:
-    """Whether a delete applies: equality deletes to older files only, positions also to files of the same commit."""
+    """Whether a delete applies: by equality to older files only, by position also to files of the same commit."""
     if delete.content is FileContent.EQUALITY_DELETES:
         return sequence_number < delete.sequence_number
     return sequence_number <= delete.sequence_number
@@ -187,6 +187,7 @@ def may_be_left_out(ids: Sequence[int], slots: Slots, data: DataFile, deletes: D
 
 
 def _excludes_match(field_id: int, slot: Field | Inner, data: DataFile, deletes: DataFile) -> bool:
+    """Whether the metrics of this column say that no row of the data file can equal a key."""
     data_null, deletes_null = (_may_have_null(field_id, slot, file) for file in (data, deletes))
     if data_null and deletes_null:
         return False
@@ -218,7 +219,7 @@ def _bounds_are_disjoint(field_id: int, kind: Type, data: DataFile, deletes: Dat
     if kind == _UUID:
         return True  # some versions of Iceberg compare them as signed, others as unsigned
     try:
-        lower, upper, first, last = (decode_promoted(kind, bound or b"") for bound in bounds)
-        return compare(kind, lower, last) > 0 or compare(kind, first, upper) > 0
+        data_low, data_high, deletes_low, deletes_high = (decode_promoted(kind, bound or b"") for bound in bounds)
+        return compare(kind, data_low, deletes_high) > 0 or compare(kind, deletes_low, data_high) > 0
     except InputError:
         return True  # not a value of the type, or NaN: engines may differ

@@ -1,4 +1,4 @@
-"""The files of a snapshot, read from its manifest list and manifests, and those that an operation replaces."""
+"""The files of a snapshot, read from its manifest list and manifests, and the files that an operation replaces."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ BRANCH_SNAPSHOTS_MAX: Final = 10_000
 class FileReader(Protocol):
     """Reads whole files."""
 
-    def read(self, location: str, *, most: int) -> bytes:
-        """The bytes at that location. Raises if they are more than `most`."""
+    def read(self, location: str, *, max_bytes: int) -> bytes:
+        """The bytes at that location. Raises if they are more than `max_bytes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def load_manifest_list(metadata: TableMetadata, snapshot: Snapshot, reader: File
         raise Code.SNAPSHOT_UNUSABLE(reason="snapshot_without_list", got="a snapshot of format 1")
     if snapshot.key_id is not None:
         raise Code.MANIFEST_LIST_INVALID(reason="manifest_list_encrypted", got=f"key {snapshot.key_id[:80]!a}")
-    data = reader.read(snapshot.manifest_list, most=MANIFEST_LIST_MAX_BYTES)
+    data = reader.read(snapshot.manifest_list, max_bytes=MANIFEST_LIST_MAX_BYTES)
     found = read_manifest_list(data, format_version=metadata.format_version)
     listed_id = found.header.snapshot_id
     if listed_id not in (None, snapshot.snapshot_id):
@@ -78,8 +78,8 @@ def load_manifest_list(metadata: TableMetadata, snapshot: Snapshot, reader: File
 
 def read_listed(metadata: TableMetadata, listed: ManifestFile, reader: FileReader) -> ListedManifest:
     """Read one manifest. Raises if its entry in the list is wrong."""
-    # The list may give any length.
-    data = reader.read(listed.manifest_path, most=min(max(listed.manifest_length, 0), MANIFEST_MAX_BYTES))
+    # The list may give any length: not more than the limit is read.
+    data = reader.read(listed.manifest_path, max_bytes=min(max(listed.manifest_length, 0), MANIFEST_MAX_BYTES))
     manifest = read_manifest(data, defaults=header_of(metadata, listed.partition_spec_id, listed.content))
     check_listed(manifest, listed, size=len(data))
     return ListedManifest(listed, manifest.header, inherit(manifest, listed))
@@ -107,7 +107,7 @@ def branch_changes(
         own.append(snapshot)
         if len(own) > BRANCH_SNAPSHOTS_MAX:
             raise Code.BRANCH_TOO_LONG(expected=f"at most {BRANCH_SNAPSHOTS_MAX}", got="more")
-    else:
+    else:  # the base is not among the ancestors
         if base_id is not None:
             raise Code.BRANCH_NOT_ON_BASE(expected=str(base_id), got=str(own[-1].snapshot_id) if own else "nothing")
     return tuple(own), _changes(metadata, own, reader)
@@ -123,16 +123,16 @@ def _changes(metadata: TableMetadata, own: list[Snapshot], reader: FileReader) -
             # The changes of a snapshot are in the manifests that it wrote; each is read once.
             if listed.added_snapshot_id != snapshot.snapshot_id:
                 continue
-            read = read_listed(metadata, listed, reader)
-            own_entries = [entry for entry in read.entries if entry.snapshot_id == snapshot.snapshot_id]
+            manifest = read_listed(metadata, listed, reader)
+            own_entries = [entry for entry in manifest.entries if entry.snapshot_id == snapshot.snapshot_id]
             changed = [entry for entry in own_entries if entry.status is not EntryStatus.EXISTING]
-            if read.header.content is ManifestContent.DELETES:
+            if manifest.header.content is ManifestContent.DELETES:
                 deletes.extend(changed)
                 continue
             for entry in changed:
                 _record_change(entry, added, removed)
             if any(entry.status is EntryStatus.ADDED for entry in changed):
-                headers.append(read.header)
+                headers.append(manifest.header)
     return Changes(tuple(added.values()), tuple(removed.values()), tuple(deletes), tuple(headers))
 
 
@@ -177,7 +177,7 @@ def replaced_files(
     added: Sequence[DataFile],
     reader: FileReader,
 ) -> frozenset[str]:
-    """The paths of the live data files of the base that the operation replaces."""
+    """The paths of the live data files of the snapshot `base_id` that the operation replaces."""
     if operation is Operation.APPEND or base_id is None:
         return frozenset()
     live = _live_data_files(metadata, base_id, reader)
@@ -215,9 +215,9 @@ def _matches(declared: Mapping[int, Any], file: DataFile) -> bool:
 
 
 def declared_partition_fields(metadata: TableMetadata, names: Iterable[str]) -> dict[str, tuple[int, Type]]:
-    """Id and type of the partition fields that a contract declares values of. Raises if the table does not have one.
+    """Id and type of the partition fields for which a contract, the rules of a table, declares values, by name.
 
-    A field may be named as in the spec, or by the column that it copies.
+    A name is the field's or, for an identity transform, its column's. Raises if the table lacks a field.
     """
     header = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA)
     known: dict[str, tuple[int, Type]] = {}

@@ -1,7 +1,7 @@
-"""The manifests of a snapshot that the Steward did not write: read, checked, and bound by their hashes.
+"""Found manifests, which the Steward (pvdm's service) did not write: read, checked, and bound by one hash.
 
-Their rows are accepted as they are. The checks protect later snapshots: no number may belong to a later snapshot, and
-all facts that readers use must agree.
+Their rows are accepted as they are. The checks protect later snapshots: no sequence number or row id may belong to a
+later snapshot, and all facts that readers use must agree.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from pvdm.lake.format.table.snapshots import Snapshot
 from pvdm.lake.paths import in_file
 from pvdm.lake.read.entries import FileReader, ListedManifest, header_of, load_manifest_list, read_listed
 
+# Names of totals in a snapshot's summary, without the prefix `total-`.
 TOTALS: Final = ("data-files", "records", "files-size", "delete-files", "position-deletes", "equality-deletes")
 
 
@@ -31,41 +32,43 @@ class SteadyFiles:
 
     def __init__(self, inner: FileReader) -> None:
         self._inner = inner
-        self.seen: dict[str, str] = {}
+        self.hashes: dict[str, str] = {}
+        """The SHA-256 of each file that was read, by location."""
 
-    def read(self, location: str, *, most: int) -> bytes:
-        """The bytes at that location."""
-        data = self._inner.read(location, most=most)
+    def read(self, location: str, *, max_bytes: int) -> bytes:
+        """The bytes at that location. Raises as the inner reader, and if they have changed."""
+        data = self._inner.read(location, max_bytes=max_bytes)
         sha256 = hashlib.sha256(data).hexdigest()
-        if self.seen.setdefault(location, sha256) != sha256:
+        expected = self.hashes.setdefault(location, sha256)
+        if expected != sha256:
             got = f"{sha256} for {location}"
-            raise Code.PUBLISHED_FILE_CHANGED(reason="found_file_changed", expected=self.seen[location], got=got)
+            raise Code.PUBLISHED_FILE_CHANGED(reason="found_file_changed", expected=expected, got=got)
         return data
 
 
 class FoundCheck:
-    """Checks the manifests of one snapshot one by one; `finish` compares the row ids of all."""
+    """Checks the found manifests of one snapshot one by one; `finish` compares the row ids of all."""
 
     def __init__(self, metadata: TableMetadata, snapshot: Snapshot, header: ListHeader) -> None:
         self._metadata = metadata
         self._snapshot = snapshot
         self._paths: set[str] = set()
-        self._row_ids: list[tuple[int, int, str]] = []
+        self._row_ids: list[tuple[int, int, str]] = []  # first row id, number of rows, path of the file
         self.totals = dict.fromkeys(TOTALS, 0)
         """The totals of the live entries, by their names in a snapshot summary."""
         require_list_of(metadata, snapshot, header)
 
-    def add(self, read: ListedManifest) -> None:
+    def add(self, manifest: ListedManifest) -> None:
         """Check one manifest and count its live entries."""
-        listed = read.listed
+        listed = manifest.listed
         with in_file(listed.manifest_path):
             if listed.manifest_path in self._paths:
                 raise _refused("found_manifest_twice", "each once", listed.manifest_path)
             self._paths.add(listed.manifest_path)
             self._require_not_ahead("sequence_number", listed.sequence_number)
             self._require_not_ahead("min_sequence_number", listed.min_sequence_number)
-            require_header(self._metadata, listed, read.header)
-            for entry in (each for each in read.entries if each.is_live):
+            require_header(self._metadata, listed, manifest.header)
+            for entry in (each for each in manifest.entries if each.is_live):
                 self._require_not_ahead("sequence_number", entry.sequence_number)
                 self._require_not_ahead("file_sequence_number", entry.file_sequence_number)
                 self._count(entry.data_file)
@@ -80,8 +83,8 @@ class FoundCheck:
 
     def _require_not_ahead(self, name: str, number: int | None) -> None:
         if (number or 0) > self._snapshot.sequence_number:
-            most = f"{name} of at most {self._snapshot.sequence_number}"
-            raise _refused("found_sequence_ahead", most, number)
+            expected = f"{name} of at most {self._snapshot.sequence_number}"
+            raise _refused("found_sequence_ahead", expected, number)
 
     def _count(self, file: DataFile) -> None:
         totals = self.totals
@@ -106,25 +109,25 @@ def check_found(metadata: TableMetadata, snapshot: Snapshot, reader: FileReader)
         check = FoundCheck(metadata, snapshot, listing.header)
     for listed in listing.manifests:
         with in_file(listed.manifest_path):
-            read = read_listed(metadata, listed, steady)
-        check.add(read)
+            manifest = read_listed(metadata, listed, steady)
+        check.add(manifest)
     check.finish()
-    return hash_found_files(snapshot, listing, steady.seen)
+    return hash_found_files(snapshot, listing, steady.hashes)
 
 
 def require_list_of(metadata: TableMetadata, snapshot: Snapshot, header: ListHeader) -> None:
     """Raise if the snapshot is ahead of its table, or its list was written for another snapshot."""
     if snapshot.sequence_number > metadata.last_sequence_number:
-        most = f"a snapshot's sequence number of at most {metadata.last_sequence_number}"
-        raise _refused("found_sequence_ahead", most, snapshot.sequence_number)
+        expected = f"a snapshot's sequence number of at most {metadata.last_sequence_number}"
+        raise _refused("found_sequence_ahead", expected, snapshot.sequence_number)
     if metadata.format_version > 2 and snapshot.first_row_id is not None:
         require_row_ids(metadata, snapshot.first_row_id, snapshot.added_rows or 0)
-    for what, listed, expected in (
+    for what, in_header, in_table in (
         ("sequence number", header.sequence_number, snapshot.sequence_number),
         ("first row id", header.first_row_id, snapshot.first_row_id),
     ):
-        if listed is not None and listed != expected:
-            raise _refused("found_list_differs", f"{what} {expected}", listed)
+        if in_header is not None and in_header != in_table:
+            raise _refused("found_list_differs", f"{what} {in_table}", in_header)
 
 
 def require_row_ids(metadata: TableMetadata, first: int, count: int) -> None:
@@ -139,7 +142,7 @@ def require_header(metadata: TableMetadata, listed: ManifestFile, header: Manife
     spec = header_of(metadata, listed.partition_spec_id, ManifestContent.DATA).spec
     if _without_names(header.spec) != _without_names(spec):
         raise _refused("found_spec_differs", spec.to_text(), header.spec.to_text())
-    # The header's schema, or any if the table does not have it.
+    # The schema that the header names, or any schema of the table if the table does not have that one.
     named = None if header.schema_id is None else metadata.schema(header.schema_id)
     schemas = metadata.schemas if named is None else (named,)
     types = header.partition_types()
@@ -156,6 +159,7 @@ def _refused(reason: str, expected: object, got: object) -> PvdmError:
     return Code.FOUND_MANIFESTS_INVALID(reason=reason, expected=str(expected)[:300], got=str(got)[:300])
 
 
+# Keys in the header of a manifest list that the Steward wrote.
 MANIFESTS_KEY: Final = "pvdm.manifests-sha256"
 FOUND_KEY: Final = "pvdm.found-sha256"
 _DOMAIN: Final = b"pvdm/found/v1\0"
@@ -169,13 +173,13 @@ def read_manifest_hashes(text: str | None, count: int) -> tuple[str, ...] | None
     return tuple(text[at : at + 64] for at in range(0, len(text), 64))
 
 
-def hash_found_files(snapshot: Snapshot, listing: ManifestList, seen: Mapping[str, str]) -> str:
-    """One hash over a snapshot's manifest list and manifests: location, and SHA-256 of the bytes that were read.
+def hash_found_files(snapshot: Snapshot, listing: ManifestList, hashes: Mapping[str, str]) -> str:
+    """One hash over a snapshot's manifest list and manifests: the location of each, and its SHA-256 from `hashes`.
 
-    They are taken in the order of the locations, each field with its length before it.
+    The files are in the order of their locations. Each field has its length before it.
     """
     digest = hashlib.sha256(_DOMAIN)
     for location in sorted(filter(None, (snapshot.manifest_list, *(each.manifest_path for each in listing.manifests)))):
-        for field in (location.encode(), bytes.fromhex(seen[location])):
+        for field in (location.encode(), bytes.fromhex(hashes[location])):
             digest.update(len(field).to_bytes(8, "big") + field)
     return digest.hexdigest()

@@ -34,14 +34,14 @@ from pvdm.model.schema import (
     Type,
 )
 
-pc: Any = pyarrow.compute  # its stubs know neither every function nor what comes out for an array of any type
+pc: Any = pyarrow.compute  # its stubs lack functions, and the results for an array of any type
 
 Array: TypeAlias = Any
 """An Arrow array of any type; the stubs have a class for each type."""
 
 _map: Final[Any] = pa.map_
 _WIDENED: Final = frozenset({(pa.int32(), pa.int64()), (pa.float32(), pa.float64())})
-_Slot = TypeVar("_Slot", Field, Inner)
+_Slot = TypeVar("_Slot", Field, Inner)  # a field of a struct; or an element, key or value
 
 
 class BatchReader(Protocol):
@@ -60,9 +60,9 @@ class BatchReader(Protocol):
     ) -> Iterator[pa.RecordBatch]:
         """Columns that the file lacks are not in the batches. Raises for an id that is not in `schema` or `dropped`.
 
-        A file without ids is read by the names of `named`, and refused without them. Columns of the ids `stored` may
-        come in their stored types. With `claims_checked` a file with wrong statistics is refused. With `parts_from` a
-        file is refused if readers that start at this offset do not find all its row groups.
+        A file without ids is read by the names of `named`, and refused if that is None. Columns of the ids `stored` may
+        come in the file's own types. With `claims_checked` a file with wrong statistics is refused. A file is refused
+        if readers that start at the offset `parts_from` do not find all its row groups.
         """
 
 
@@ -110,7 +110,7 @@ class Resolution:
 
     def _convert(self, array: Array, slot: Field | Inner) -> Array:
         if pa.types.is_null(array.type):
-            return repeat_value(None, slot.type, len(array))  # the file has it as null, so that no default applies
+            return repeat_value(None, slot.type, len(array))  # the file has the column, so that no default applies
         match slot.type:
             case StructType(fields) if fields and pa.types.is_struct(array.type):
                 return self._convert_struct(array, fields)
@@ -144,7 +144,7 @@ class Resolution:
 
 
 def promote(array: Array, kind: Type) -> Array:
-    """Cast values to a type that Iceberg promotes them to. Other values are returned as they are."""
+    """Cast values to the type if Iceberg promotes theirs to it. Otherwise return them as they are."""
     given, wanted = array.type, arrow_type(kind)
     if pa.types.is_decimal(given) and pa.types.is_decimal(wanted):
         is_promotion = given.scale == wanted.scale and given.precision < wanted.precision
@@ -176,7 +176,7 @@ def to_scalar(value: Value, kind: Type) -> Any:
 
 
 def _make_optional(slot: _Slot, filled: Collection[int]) -> _Slot:
-    """The slot with every column in it optional that can be filled."""
+    """The slot, in which every column that can be filled is optional. Keys of maps stay as they are."""
     kind: Type = slot.type
     match kind:
         case StructType(fields):
@@ -198,6 +198,7 @@ def _with_children(array: Array, kind: pa.DataType, children: list[Array]) -> Ar
 
 
 def _require_constant(array: Array, value: Value, field: Field) -> None:
+    """Raise unless every row has the partition's value."""
     if not _is_all(array, value, field.type):
         words = f"column {field.name!r} does not have its partition's value"
         expected = repr(value)[:120]

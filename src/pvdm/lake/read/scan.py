@@ -38,18 +38,18 @@ _FORMAT: Final = "parquet"
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A snapshot's schema, its files, ids of `dropped` columns that files may have too, and initial defaults by id.
+    """A snapshot's schema and files, ids of `dropped` columns, which files may still have, and initial defaults by id.
 
-    `older` are the table's other schemas, newest first: an equality delete may name a dropped column. `named` has the
+    `other_schemas` are those of the table, newest first: an equality delete may name a dropped column. `named` has the
     names for files without field ids, if these are allowed. `vectors` are all deletion vectors of the snapshot.
-    `stored` are columns that are only digested: they may come as dictionaries and decimals of 64 bits.
+    `stored` are ids of columns that are only digested: they may come as dictionaries and decimals of 64 bits.
     """
 
     schema: Schema
     dropped: frozenset[int]
     files: tuple[ScanFile, ...]
     defaults: Mapping[int, LiteralValue]
-    older: tuple[Schema, ...] = ()
+    other_schemas: tuple[Schema, ...] = ()
     named: Schema | None = None
     vectors: Vectors = field(default_factory=Vectors)
     stored: frozenset[int] = frozenset()
@@ -64,7 +64,7 @@ class Scan:
         """The same scan for these columns only."""
         schema = self.schema.select(set(names))
         dropped = (self.dropped | every_id(self.schema)) - every_id(schema)
-        return replace(self, schema=schema, dropped=dropped, older=(self.schema, *self.older))
+        return replace(self, schema=schema, dropped=dropped, other_schemas=(self.schema, *self.other_schemas))
 
 
 def plan_scan(metadata: TableMetadata, snapshot: Snapshot | None, reader: FileReader) -> Scan:
@@ -72,15 +72,15 @@ def plan_scan(metadata: TableMetadata, snapshot: Snapshot | None, reader: FileRe
     table_schema = schema_of(metadata, snapshot)
     schema = to_model(table_schema)
     oldest_first = sorted(metadata.schemas, key=lambda each: each.schema_id)
-    older = tuple(to_model(each) for each in reversed(oldest_first) if each is not table_schema)
+    other_schemas = tuple(to_model(each) for each in reversed(oldest_first) if each is not table_schema)
     # Also the defaults of dropped columns: an equality delete may use one.
     defaults = {
         field_id: value for each in (*oldest_first, table_schema) for field_id, value in initial_defaults(each).items()
     }
-    scan = Scan(schema, _dropped_ids(metadata, schema, older), (), MappingProxyType(defaults), older)
+    scan = Scan(schema, _dropped_ids(metadata, schema, other_schemas), (), MappingProxyType(defaults), other_schemas)
     if snapshot is None:
         return scan
-    files, vectors = _read_files(metadata, snapshot, (schema, *older), reader)
+    files, vectors = _read_files(metadata, snapshot, (schema, *other_schemas), reader)
     return replace(scan, files=files, vectors=vectors)
 
 
@@ -99,7 +99,7 @@ def scan_batches(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one file in the snapshot's schema, without deleted ones."""
     resolution = Resolution(scan.schema, scan.defaults, file.constants)
-    columns = Columns(scan.schema, scan.older, scan.dropped | every_id(scan.schema), scan.defaults)
+    columns = Columns(scan.schema, scan.other_schemas, scan.dropped | every_id(scan.schema), scan.defaults)
     removal = Removal.load(columns, file, scan.vectors, fetch, read)
     data = fetch_listed(file, fetch)
     if file.sha256 is not None and (found := hashlib.sha256(data).hexdigest()) != file.sha256:
@@ -108,9 +108,9 @@ def scan_batches(
     seen = 0
     with in_file(file.location):
         keys = removal.read_keys(data, read)
-        # A column with a partition value is compared with it, so that its values are needed.
+        # A column with a partition value is compared with that value, so it must come in the schema's type.
         stored = scan.stored.difference(file.constants)
-        # Iceberg in Java reads nothing before the first split.
+        # Iceberg in Java reads no row group before the first split.
         for batch in read(data, resolution.wanted, scan.dropped, scan.named, stored, parts_from=file.first_split):
             mask = removal.kept_mask(seen, batch.num_rows, keys)
             seen += batch.num_rows
@@ -123,10 +123,10 @@ def scan_batches(
             raise VerificationError(Code.RECORD_COUNT_LIES, words, expected=listed, got=f"{seen} rows at least")
 
 
-def _dropped_ids(metadata: TableMetadata, schema: Schema, older: Iterable[Schema]) -> frozenset[int]:
-    """Every id that the table has assigned except the schema's. The schema that had an id may have been removed."""
+def _dropped_ids(metadata: TableMetadata, schema: Schema, other_schemas: Iterable[Schema]) -> frozenset[int]:
+    """The ids that files may have besides those of this schema: all that the table has assigned, and row lineage's."""
     assigned = range(1, min(metadata.last_column_id, DROPPED_IDS_MAX) + 1)
-    return _LINEAGE_IDS.union(assigned, *map(every_id, older)) - every_id(schema)
+    return _LINEAGE_IDS.union(assigned, *map(every_id, other_schemas)) - every_id(schema)
 
 
 def _read_files(
@@ -135,7 +135,7 @@ def _read_files(
     """The data files with their deletes. `schemas` has the snapshot's own first, then the table's others."""
     found: dict[str, ScanFile] = {}
     deletes = DeleteIndex(slots_of(schemas))
-    # Deletes first, so that the metrics of data files are not kept.
+    # Delete manifests first: then the deletes of a data file are found at once, and its metrics need not be kept.
     for listed in sorted(listed_manifests(metadata, snapshot, reader), key=lambda each: -each.content):
         manifest = read_listed(metadata, listed, reader)
         with in_file(listed.manifest_path):
@@ -167,7 +167,7 @@ def _read_files(
 
 
 def _identity_fields(header: ManifestHeader, schema: Schema) -> dict[int, int]:
-    """The id of each identity partition's field, by column id."""
+    """The ids of partition fields with the transform identity, by column id. Raises if a date column was promoted."""
     found: dict[int, int] = {}
     columns = source_types(schema)
     for part, kind in zip(header.spec.fields, header.partition_types(), strict=True):
@@ -184,8 +184,8 @@ def _identity_fields(header: ManifestHeader, schema: Schema) -> dict[int, int]:
 
 
 def _require_readable(file: DataFile) -> None:
-    vector = file.is_deletion_vector and file.content is FileContent.POSITION_DELETES
-    if file.file_format.lower() != _FORMAT and not vector:
+    is_vector = file.is_deletion_vector and file.content is FileContent.POSITION_DELETES
+    if file.file_format.lower() != _FORMAT and not is_vector:
         got = file.file_format[:40]
         raise Code.SOURCE_UNSUPPORTED(reason="source_format_unsupported", got=got, file=file.file_path)
     if file.key_metadata is not None:
@@ -214,7 +214,7 @@ def newer_columns(metadata: TableMetadata, snapshot_id: int) -> tuple[JsonObject
 def with_newer_columns(
     metadata: TableMetadata, snapshot_id: int, newer: Sequence[JsonObject], wanted: Callable[[], Collection[str]]
 ) -> TableMetadata:
-    """The table with the snapshot under a schema that also has the wanted newer columns.
+    """The table's metadata, in which the snapshot has a schema with the wanted newer columns too.
 
     The snapshot's own columns keep their names and types. `wanted` is called only if there are newer columns.
     """
@@ -240,7 +240,7 @@ def with_newer_columns(
 
 
 def dump_columns(newer: Sequence[JsonObject]) -> bytes:
-    """The columns as a workload stores them."""
+    """The columns as a workload (one publication run) stores them."""
     return dump_json([dict(each) for each in newer])
 
 

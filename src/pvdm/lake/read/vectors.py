@@ -22,9 +22,9 @@ from pvdm.lake.read.resolve import Array, pc
 
 VECTOR_KIND: Final = "deletion-vector-v1"
 _MAGIC: Final = b"\xd1\xd3\x39\x64"
-_FRAME_BYTES: Final = 12
-_FILE: Final = "referenced-data-file"
-_COUNT: Final = "cardinality"
+_FRAME_BYTES: Final = 12  # length, magic and checksum
+_FILE_PROPERTY: Final = "referenced-data-file"
+_COUNT_PROPERTY: Final = "cardinality"
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
 
 
@@ -36,10 +36,10 @@ class Vectors:
     live: frozenset[str] = frozenset()
 
     def read(self, file: DeleteFile, data: bytes, rows: int) -> Array:
-        """One bit for each row up to the last deleted one; `rows` is the data file's number of rows."""
+        """One bit for each row up to the last deleted one. Raises if the vector has positions from `rows` on."""
         blob = self._find_blob(file, read_blobs(data))
         positions = read_positions(_unframe(data[blob.offset : blob.end]))
-        count = blob.properties.get(_COUNT)
+        count = blob.properties.get(_COUNT_PROPERTY)
         if not (count == str(file.record_count) and positions.count == file.record_count):
             raise _refused(
                 "deletion_vector_count_lies",
@@ -61,8 +61,8 @@ class Vectors:
             raise _refused("deletion_vector_twice", "one for each", got)
         own = next((blob for blob in vectors if (blob.offset, blob.length) == (file.offset, file.length)), None)
         if own is None:
-            wanted = f"a blob {VECTOR_KIND} at {file.offset} of {file.length} bytes"
-            raise _refused("deletion_vector_unlisted", wanted, "none there")
+            expected = f"a blob {VECTOR_KIND} at {file.offset} of {file.length} bytes"
+            raise _refused("deletion_vector_unlisted", expected, "none there")
         if _referenced(own) != file.referenced:
             raise _refused("deletion_vector_differs", str(file.referenced), _referenced(own))
         for blob in vectors:
@@ -79,21 +79,22 @@ class Vectors:
         if named is not None:
             if (named.location, named.offset, named.length) == (file.location, blob.offset, blob.length):
                 return
-            count = blob.properties.get(_COUNT, "")
-            is_smaller = bool(_NUMBER.fullmatch(count)) and int(count) <= named.record_count
-            if is_smaller and named.sequence_number > file.sequence_number:
+            count = blob.properties.get(_COUNT_PROPERTY, "")
+            has_no_more = bool(_NUMBER.fullmatch(count)) and int(count) <= named.record_count
+            if has_no_more and named.sequence_number > file.sequence_number:
                 return
         expected = "vectors of the snapshot, or older ones that a newer one has replaced"
         raise _refused("deletion_vector_stray", expected, f"another for {referenced}")
 
 
 def _referenced(blob: Blob) -> str:
+    """The data file that the vector is for. Raises if the blob does not name it, or is compressed."""
     if blob.codec is not None:
         raise _refused("deletion_vector_compressed", "a blob without compression", ascii(blob.codec[:40]))
-    found = blob.properties.get(_FILE)
-    if found is None:
-        raise _refused("deletion_vector_differs", f"the property {_FILE}", "none")
-    return found
+    location = blob.properties.get(_FILE_PROPERTY)
+    if location is None:
+        raise _refused("deletion_vector_differs", f"the property {_FILE_PROPERTY}", "none")
+    return location
 
 
 def _unframe(blob: bytes) -> bytes:
@@ -119,9 +120,9 @@ def _invalid(expected: str, got: str) -> PvdmError:
 PUFFIN_FOOTER_MAX_BYTES: Final = 67_108_864
 PUFFIN_BLOBS_MAX: Final = 100_000
 _PUFFIN_MAGIC: Final = b"PFA1"
-# Size of the payload, flags and magic; the payload has its own magic before it.
-_TAIL: Final = 12
-_COMPRESSED: Final = 1
+# The file ends with the payload's size, flags and the magic. Before the payload there is the magic too.
+_TAIL_BYTES: Final = 12
+_COMPRESSED_FLAG: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ class Blob:
 
 def read_blobs(data: bytes) -> tuple[Blob, ...]:
     """The blobs in the order of the footer. Raises if they overlap or reach into the footer."""
-    payload, end = _payload(data)
+    payload, footer_start = _read_footer(data)
     node = Node(parse_json(payload, what="the footer of a Puffin file", size_max_bytes=PUFFIN_FOOTER_MAX_BYTES), "$")
     count = len(node.array("blobs"))
     if count > PUFFIN_BLOBS_MAX:
@@ -157,33 +158,33 @@ def read_blobs(data: bytes) -> tuple[Blob, ...]:
         )
         for each in node.nodes("blobs")
     )
-    _require_disjoint(blobs, end)
+    _require_disjoint(blobs, footer_start)
     return blobs
 
 
-def _payload(data: bytes) -> tuple[bytes, int]:
-    """The footer's text, and the offset of the footer."""
-    size = int.from_bytes(data[-_TAIL:-8], "little", signed=True)
-    start = len(data) - _TAIL - size
-    begin = start - len(_PUFFIN_MAGIC)
-    if len(data) < _TAIL + 2 * len(_PUFFIN_MAGIC) or data[:4] != _PUFFIN_MAGIC or data[-4:] != _PUFFIN_MAGIC:
+def _read_footer(data: bytes) -> tuple[bytes, int]:
+    """The footer's payload, which is JSON, and the offset of the footer."""
+    size = int.from_bytes(data[-_TAIL_BYTES:-8], "little", signed=True)
+    start = len(data) - _TAIL_BYTES - size
+    footer_start = start - len(_PUFFIN_MAGIC)
+    if len(data) < _TAIL_BYTES + 2 * len(_PUFFIN_MAGIC) or data[:4] != _PUFFIN_MAGIC or data[-4:] != _PUFFIN_MAGIC:
         raise _unreadable("PFA1 at both ends", "other bytes")
-    if size < 0 or begin < len(_PUFFIN_MAGIC) or data[begin:start] != _PUFFIN_MAGIC:
+    if size < 0 or footer_start < len(_PUFFIN_MAGIC) or data[footer_start:start] != _PUFFIN_MAGIC:
         raise _unreadable("a footer of the size that the file gives", f"{size} bytes in {len(data)}")
     flags = int.from_bytes(data[-8:-4], "little")
-    if flags == _COMPRESSED:
+    if flags == _COMPRESSED_FLAG:
         raise Code.DELETES_REFUSED(reason="puffin_footer_compressed", got="one in LZ4")
     if flags:
         raise _unreadable("flags without unknown bits", f"{flags:#010x}")
-    return data[start : start + size], begin
+    return data[start : start + size], footer_start
 
 
 def _require_disjoint(blobs: tuple[Blob, ...], end: int) -> None:
-    last = len(_PUFFIN_MAGIC)
+    start = len(_PUFFIN_MAGIC)
     for blob in sorted(blobs, key=lambda each: (each.offset, each.length)):
-        if blob.offset < last or blob.length < 0 or blob.end > end:
-            raise _refused("puffin_blob_misplaced", f"bytes {last} to {end}", f"bytes {blob.offset} to {blob.end}")
-        last = blob.end
+        if blob.offset < start or blob.length < 0 or blob.end > end:
+            raise _refused("puffin_blob_misplaced", f"bytes {start} to {end}", f"bytes {blob.offset} to {blob.end}")
+        start = blob.end
 
 
 def _unreadable(expected: str, got: str) -> PvdmError:
@@ -193,19 +194,22 @@ def _unreadable(expected: str, got: str) -> PvdmError:
 POSITIONS_MAX: Final = 1_073_741_824
 """Positions must be lower, so that the bits of one file stay below 128 MiB."""
 
+# A 32-bit Roaring bitmap in its portable form has containers of 65,536 positions each. A container is a sorted array of
+# positions, a bit for each position, or runs. The cookie, its first number, says whether there are runs.
 _COOKIE: Final = 12_347
 _COOKIE_NO_RUNS: Final = 12_346
 _CONTAINERS_MAX: Final = 65_536
+_CONTAINER_POSITIONS: Final = 65_536
 _OFFSETS_FROM: Final = 4
 """A bitmap with runs has offsets from this number of containers on."""
-_ARRAY_MAX: Final = 4_096
+_ARRAY_POSITIONS_MAX: Final = 4_096
 _CONTAINER_BYTES: Final = 8_192
 _KEY_LAST: Final = 0x7FFF_FFFF
 
 
 @dataclass(frozen=True, slots=True)
 class Bits:
-    """One bit for each position up to the last container, and the number of set bits."""
+    """One bit for each position, up to the end of the last container, and the number of set bits."""
 
     data: bytearray
     count: int
@@ -213,6 +217,8 @@ class Bits:
 
 @dataclass(frozen=True, slots=True)
 class _Container:
+    """A container as the header lists it. Its positions begin at `key` times 65,536; `count` of them are set."""
+
     key: int
     count: int
     has_runs: bool
@@ -240,19 +246,19 @@ class _BitmapReader:
 
 
 def read_positions(data: bytes) -> Bits:
-    """Read the positions of a 64-bit bitmap, which is 32-bit bitmaps under ascending keys."""
+    """Read a 64-bit Roaring bitmap: 32-bit bitmaps under ascending keys, which are the upper halves of positions."""
     reader = _BitmapReader(data)
-    bits, total, last = bytearray(), 0, -1
+    bits, total, last_key = bytearray(), 0, -1
     # The count may be anything: each bitmap takes bytes, so that reading ends with the data.
     for _ in range(reader.number(8)):
         key = reader.number(4)
-        if not last < key <= _KEY_LAST:
-            raise _invalid(f"a key above {last}, of 31 bits", str(key))
-        last = key
+        if not last_key < key <= _KEY_LAST:
+            raise _invalid(f"a key above {last_key}, of 31 bits", str(key))
+        last_key = key
         containers = _read_header(reader)
         if containers and (key << 32) + (containers[-1].key << 16) >= POSITIONS_MAX:
             raise _refused("deletion_vector_too_large", f"positions below {POSITIONS_MAX}", "a higher one")
-        if containers:  # only of the first bitmap: others have positions above the limit
+        if containers:  # the key is 0: all positions under other keys are above the limit
             bits = _read_containers(reader, containers)
             total = sum(each.count for each in containers)
     if reader.at != len(data):
@@ -268,22 +274,22 @@ def _read_header(reader: _BitmapReader) -> list[_Container]:
         size = reader.number(4)
         if size > _CONTAINERS_MAX:
             raise _invalid(f"at most {_CONTAINERS_MAX} containers", str(size))
-        flags, has_offsets = 0, True
+        run_flags, has_offsets = 0, True
     elif cookie & 0xFFFF == _COOKIE:
         size = (cookie >> 16) + 1
-        flags = reader.number((size + 7) // 8)
-        if flags >> size:
+        run_flags = reader.number((size + 7) // 8)
+        if run_flags >> size:
             raise _invalid(f"{size} flags, one for each container", "more")
         has_offsets = size >= _OFFSETS_FROM
     else:
         raise _invalid("a bitmap in its portable form", f"{cookie:#010x}")
     pairs = reader.shorts(2 * size)
-    found = [_Container(pairs[2 * at], pairs[2 * at + 1] + 1, bool(flags >> at & 1)) for at in range(size)]
-    if any(low.key >= high.key for low, high in pairwise(found)):
+    containers = [_Container(pairs[2 * at], pairs[2 * at + 1] + 1, bool(run_flags >> at & 1)) for at in range(size)]
+    if any(low.key >= high.key for low, high in pairwise(containers)):
         raise _invalid("containers with ascending keys", "another order")
     if has_offsets:
-        _require_offsets(reader, start, found)
-    return found
+        _require_offsets(reader, start, containers)
+    return containers
 
 
 def _require_offsets(reader: _BitmapReader, start: int, containers: list[_Container]) -> None:
@@ -296,7 +302,7 @@ def _require_offsets(reader: _BitmapReader, start: int, containers: list[_Contai
         if container.has_runs:
             at += 2 + 4 * int.from_bytes(reader.data[at : at + 2], "little")
         else:
-            at += 2 * container.count if container.count <= _ARRAY_MAX else _CONTAINER_BYTES
+            at += 2 * container.count if container.count <= _ARRAY_POSITIONS_MAX else _CONTAINER_BYTES
 
 
 def _read_containers(reader: _BitmapReader, containers: list[_Container]) -> bytearray:
@@ -305,7 +311,7 @@ def _read_containers(reader: _BitmapReader, containers: list[_Container]) -> byt
     for each in containers:
         if each.has_runs:
             block: bytes | bytearray = _bits_of_runs(each, reader)
-        elif each.count > _ARRAY_MAX:
+        elif each.count > _ARRAY_POSITIONS_MAX:
             block = reader.take(_CONTAINER_BYTES)
             if int.from_bytes(block, "little").bit_count() != each.count:
                 raise _invalid(f"{each.count} positions in a container", "another number")
@@ -325,14 +331,14 @@ def _bits_of_array(values: tuple[int, ...]) -> bytearray:
 
 
 def _bits_of_runs(container: _Container, reader: _BitmapReader) -> bytearray:
-    """The bits of a container of runs. Raises if two runs overlap or touch."""
-    block, total, last = bytearray(_CONTAINER_BYTES), 0, -1
+    """The bits of a container of runs, each a start and the number of further positions. Raises if two runs touch."""
+    block, total, end = bytearray(_CONTAINER_BYTES), 0, -1
     pairs = reader.shorts(2 * reader.number(2))
     for start, more in zip(pairs[::2], pairs[1::2], strict=True):
-        if start <= last or start + more >= _CONTAINERS_MAX:
+        if start <= end or start + more >= _CONTAINER_POSITIONS:
             raise _invalid("runs apart from each other, inside their container", f"one from {start}")
-        last = start + more + 1
-        _fill(block, start, last)
+        end = start + more + 1
+        _fill(block, start, end)
         total += more + 1
     if total != container.count:
         raise _invalid(f"{container.count} positions in runs", str(total))

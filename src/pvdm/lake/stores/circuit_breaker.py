@@ -1,7 +1,7 @@
 """Circuit breakers: a server that does not answer is not called again for a while.
 
-A client of the Steward waits less long than a server may hang, and the Steward has few threads. So the second call to
-a silent server fails at once.
+A server may hang for longer than clients of the Steward, pvdm's service, wait, and the Steward has few threads. So
+after a call without an answer, other calls to this server fail at once for `OPEN_SECONDS`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class CircuitBreaker:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._answered = float("-inf")
+        self._answered_at = float("-inf")
         self._silent_at: float | None = None
 
     def begin(self) -> float:
@@ -32,19 +32,19 @@ class CircuitBreaker:
                 if now - self._silent_at < OPEN_SECONDS:
                     seconds = int(now - self._silent_at)
                     raise TimeoutError(errno.ETIMEDOUT, f"a call {seconds} seconds ago got no answer")
-                # This call tries again, and the breaker stays open for others.
+                # This call tries the server again. For others the breaker stays open until this call has an answer.
                 self._silent_at = now
             return now
 
     def record_answer(self) -> None:
         """Record any answer of the server."""
         with self._lock:
-            self._answered, self._silent_at = self._clock(), None
+            self._answered_at, self._silent_at = self._clock(), None
 
     def record_silence(self, begun: float) -> None:
-        """Record that a call got no answer, unless other calls got one since it began."""
+        """Record that a call got no answer, unless another call got one after this call began."""
         with self._lock:
-            if self._answered < begun:
+            if self._answered_at < begun:
                 self._silent_at = self._clock()
 
 
@@ -53,4 +53,4 @@ _breakers: dict[str, CircuitBreaker] = {}
 
 def breaker_of(address: str) -> CircuitBreaker:
     """The circuit breaker of the server at that address, shared by all its clients."""
-    return _breakers.setdefault(address, CircuitBreaker())  # atomic
+    return _breakers.setdefault(address, CircuitBreaker())  # `setdefault` is atomic

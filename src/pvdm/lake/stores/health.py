@@ -1,4 +1,4 @@
-"""Health of the stores: whether object stores answer and the Steward's own folders can be written."""
+"""Health of the stores: whether object stores answer, and the Steward (pvdm's service) can write its folders."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from typing import Any, Final
 
 from pvdm.errors import Code, PvdmError
 from pvdm.lake.stores.s3_client import S3Settings, call_store, open_client
-from pvdm.lake.stores.store import UNFINISHED
+from pvdm.lake.stores.store import UNFINISHED_PREFIX
 
 S3_CHECK_MAX_SECONDS: Final = 2
-_KEPT_SECONDS: Final = 5.0
+_RESULT_SECONDS: Final = 5.0
 """How long the result of a check is used."""
 _TRIAL_BYTES: Final = 4_096
 
@@ -31,15 +31,15 @@ class _Health(ABC):
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._checked = float("-inf")
+        self._checked_at = float("-inf")
         self._error: PvdmError | None = None
 
     def require(self) -> None:
         """Check, unless the last check is recent. Raise the error that the check found."""
         with self._lock:
-            if self._clock() - self._checked >= _KEPT_SECONDS:
+            if self._clock() - self._checked_at >= _RESULT_SECONDS:
                 self._error = self._check()
-                self._checked = self._clock()
+                self._checked_at = self._clock()
             error = self._error
         if error is not None:
             raise error.with_traceback(None)
@@ -49,7 +49,7 @@ class _Health(ABC):
 
 
 class StoreHealth(_Health):
-    """Checks that the buckets of a Steward exist and their store answers."""
+    """Checks that the object store answers and that the Steward's buckets exist."""
 
     def __init__(
         self, settings: S3Settings, buckets: Sequence[str], *, clock: Callable[[], float] = time.monotonic
@@ -87,9 +87,9 @@ class FolderHealth(_Health):
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`folders` has for each folder a function that returns whether it was used. A used folder must exist.
+        """`folders` has for each folder a function that returns whether the Steward has used the folder.
 
-        A folder that an earlier check found must exist too. Nothing is written to the folders in `only_read`.
+        A folder that was used, or that an earlier check found, must exist. Folders in `only_read` are not written to.
         """
         super().__init__(clock)
         self._folders = dict(folders)
@@ -97,30 +97,31 @@ class FolderHealth(_Health):
         self._seen: set[Path] = set()
 
     def _check(self) -> PvdmError | None:
-        return next(filter(None, map(self._check_folder, self._folders)), None)
+        errors = map(self._check_folder, self._folders)
+        return next((error for error in errors if error is not None), None)
 
     def _check_folder(self, folder: Path) -> PvdmError | None:
         try:
-            exists = folder.is_dir()
-            if exists:
+            if folder.is_dir():
                 self._seen.add(folder)
-            if exists or not (folder in self._seen or self._folders[folder]()):
-                if folder not in self._only_read:
-                    _try_to_write(next(each for each in (folder, *folder.parents) if each.is_dir()))
-                return None
+            elif folder in self._seen or self._folders[folder]():
+                reason = "steward_folder_missing"
+                return Code.STEWARD_FOLDER_UNAVAILABLE(reason=reason, expected=str(folder), got="none")
+            if folder not in self._only_read:
+                _try_to_write(next(each for each in (folder, *folder.parents) if each.is_dir()))
         except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            hint = "make room; failed work is tried again" if full else "check its rights and the mount"
+            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            hint = "make room; failed work is tried again" if is_full else "check the folder's rights and its mount"
             expected, got = f"room and rights in {folder}", str(error.strerror)
             return Code.STEWARD_FOLDER_UNAVAILABLE(
                 reason="steward_folder_unwritable", expected=expected, got=got, hint=hint
             )
-        return Code.STEWARD_FOLDER_UNAVAILABLE(reason="steward_folder_missing", expected=str(folder), got="none")
+        return None
 
 
 def _try_to_write(folder: Path) -> None:
     """Write, sync and remove a small file. Without the sync a full disk may go unnoticed."""
-    path = folder / f"{UNFINISHED}{secrets.token_hex(8)}"
+    path = folder / f"{UNFINISHED_PREFIX}{secrets.token_hex(8)}"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         os.write(descriptor, bytes(_TRIAL_BYTES))

@@ -1,4 +1,4 @@
-"""Files on this machine: no link is followed, only plain files are read, and writes are synced with their folder."""
+"""Files on this machine. Only plain files are read, no links to them; writes are synced with their folder."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from pvdm.lake.paths import Location
-from pvdm.lake.stores.store import PIECE_BYTES, UNFINISHED, FileFacts, ListedFile, Reading, WriteHooks
+from pvdm.lake.stores.store import PIECE_BYTES, UNFINISHED_PREFIX, FileFacts, ListedFile, Reading, WriteHooks
 
 _MODE: Final = 0o644
 _DURABLE_FOLDERS_MAX: Final = 10_000
-_PLAIN: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# Errors that mean that the file is a link or a socket, or that a part of its path is no folder.
-NOT_PLAIN: Final = frozenset({errno.ELOOP, errno.ENXIO, errno.ENOTDIR})
+_PLAIN_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+# Error numbers: the file is a link or a socket, or a part of its path is not a folder.
+NOT_PLAIN_ERRNOS: Final = frozenset({errno.ELOOP, errno.ENXIO, errno.ENOTDIR})
 
 
 class Folders:
@@ -33,7 +33,7 @@ class Folders:
         self._durable: set[Path] = set()
 
     def make(self, folder: Path) -> None:
-        """Make the folder and those above it, and sync them."""
+        """Create the folder and make it durable, with all folders up to the root, and missing ones above the root."""
         if folder in self._durable:
             return
         if self._root in folder.parents or not folder.parent.is_dir():
@@ -56,7 +56,7 @@ class LocalStore:
         self._folders = Folders(root)
 
     def start_reading(self, place: Location) -> Reading:
-        """Begin to read a plain file. No link is followed."""
+        """Begin to read a plain file. Reading raises OSError for a link or folder."""
         return Reading(None, _pieces(place))
 
     def read_end(self, place: Location, size: int) -> bytes:
@@ -121,7 +121,7 @@ class LocalStore:
         for folder in folders:
             sync_folder(folder)
         for above in {above for folder in folders for above in folder.parents} - folders:
-            with contextlib.suppress(PermissionError):  # in a folder without read rights the producer made nothing
+            with contextlib.suppress(PermissionError):  # the Steward may not read it: no job made anything in it
                 sync_folder(above)
 
     def forget(self, folder: Path) -> None:
@@ -130,7 +130,8 @@ class LocalStore:
 
     @contextlib.contextmanager
     def _temporary(self, path: Path, data: bytes, hooks: WriteHooks) -> Iterator[Path]:
-        temporary = path.parent / f"{UNFINISHED}{secrets.token_hex(8)}"
+        """A synced temporary file of these bytes in the folder of `path`. It is removed after an OSError."""
+        temporary = path.parent / f"{UNFINISHED_PREFIX}{secrets.token_hex(8)}"
         try:
             try:
                 self._folders.make(path.parent)
@@ -139,7 +140,7 @@ class LocalStore:
             _write_synced(temporary, data, hooks.before_sync)
             hooks.after_temp()
             yield temporary
-        except FileExistsError:
+        except FileExistsError:  # `path` exists; `put_new` has removed the temporary file
             raise
         except OSError:
             self._folders.forget(path.parent)
@@ -150,16 +151,16 @@ class LocalStore:
 
 def sync_folder(folder: Path) -> None:
     """Sync a folder, so that its entries survive a crash."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(handle)
+        os.fsync(descriptor)
     finally:
-        os.close(handle)
+        os.close(descriptor)
 
 
 def _write_synced(path: Path, data: bytes, before_sync: Callable[[], None]) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
-    with os.fdopen(handle, "wb") as file:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
+    with os.fdopen(descriptor, "wb") as file:
         file.write(data)
         file.flush()
         before_sync()
@@ -174,7 +175,8 @@ def _pieces(place: Location) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def _opened(place: Location) -> Iterator[io.FileIO]:
-    descriptor = os.open(place.local, _PLAIN)
+    """Open a plain file. Raises OSError for links, folders and devices."""
+    descriptor = os.open(place.local, _PLAIN_FILE)
     # Before `fdopen`, which raises another error for a folder and leaves its descriptor open.
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

@@ -1,4 +1,8 @@
-"""Roles of an object store: session policies, vended sessions, and seals in bucket policies."""
+"""Roles of an object store: session policies, vended sessions, and seals in bucket policies.
+
+The Steward, pvdm's service, vends a session: it assumes a role and gives the session's credentials to a client. A seal
+is a statement in a bucket's policy that denies writes below a prefix to sessions of a role (`seal`).
+"""
 
 from __future__ import annotations
 
@@ -14,14 +18,14 @@ from pvdm.lake.paths import Location
 from pvdm.lake.stores.s3_client import S3Credentials, S3Settings, call_store, open_client
 from pvdm.model.secret import Secret
 
-SESSION_POLICY_MAX_CHARACTERS: Final = 2_048
-BUCKET_POLICY_MAX_BYTES: Final = 20_480
+SESSION_POLICY_MAX_CHARACTERS: Final = 2_048  # a limit of AWS
+BUCKET_POLICY_MAX_BYTES: Final = 20_480  # a limit of AWS
 SEAL_STEP_SECONDS: Final = 300
 """Seals that end within one such step share a statement, since the size of a bucket's policy is limited."""
-_VERSION: Final = "2012-10-17"
-_SEAL: Final = re.compile(r"PvdmSealUntil([0-9]{1,12})")
+_POLICY_VERSION: Final = "2012-10-17"
+_SEAL_ID: Final = re.compile(r"PvdmSealUntil([0-9]{1,12})")
 # The actions that change or hide a file. Completing a multipart upload is PutObject too.
-DENIED: Final = (
+DENIED_ACTIONS: Final = (
     "s3:AbortMultipartUpload",
     "s3:BypassGovernanceRetention",
     "s3:DeleteObject",
@@ -32,11 +36,11 @@ DENIED: Final = (
     "s3:PutObjectTagging",
     "s3:RestoreObject",
 )
-_WRITE: Final = ("s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts")
-_READ: Final = ("s3:GetObject", "s3:GetObjectVersion")
+_WRITE_ACTIONS: Final = ("s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts")
+_READ_ACTIONS: Final = ("s3:GetObject", "s3:GetObjectVersion")
 _ROLE_ARN: Final = re.compile(r"arn:([a-z0-9-]+):iam::[0-9]{12}:role/[A-Za-z0-9+=,.@_/-]{1,512}")
 
-Document = dict[str, Any]
+Document = dict[str, Any]  # a policy, or one of its statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +56,24 @@ class Role:
 
     @property
     def partition(self) -> str:
-        """The AWS partition of the ARN."""
+        """The AWS partition of the ARN, for example `aws` or `aws-cn`."""
         return self.arn.split(":")[1]
 
 
 def session_policy(role: Role, *, write: Iterable[Location], read: Iterable[Location]) -> str:
     """The policy that limits a session of the role to these folders. Those in `write` may be read too."""
-    writing = list(write)
-    reading = [*writing, *read]
+    writable = list(write)
+    readable = [*writable, *read]
     statements: list[Document] = []
-    if writing:
-        statements.append(_allow(_WRITE, [_resource(role, each) for each in writing]))
-    statements.append(_allow(_READ, [_resource(role, each) for each in reading]))
+    if writable:
+        statements.append(_allow(_WRITE_ACTIONS, [_resource(role, each) for each in writable]))
+    statements.append(_allow(_READ_ACTIONS, [_resource(role, each) for each in readable]))
     # Readers may not list: the catalog names every file that they need, and the names of staged files are random.
-    for bucket in sorted({each.authority for each in writing}):
-        inside = [_escape(f"{'/'.join(each.parts)}/") + "*" for each in writing if each.authority == bucket]
+    for bucket in sorted({each.authority for each in writable}):
+        prefixes = [_escape(f"{'/'.join(each.parts)}/") + "*" for each in writable if each.authority == bucket]
         listing = _allow(("s3:ListBucket",), [f"arn:{role.partition}:s3:::{bucket}"])
-        statements.append({**listing, "Condition": {"StringLike": {"s3:prefix": inside}}})
-    text = _dump({"Version": _VERSION, "Statement": statements})
+        statements.append({**listing, "Condition": {"StringLike": {"s3:prefix": prefixes}}})
+    text = _dump({"Version": _POLICY_VERSION, "Statement": statements})
     if len(text) > SESSION_POLICY_MAX_CHARACTERS:
         expected = f"at most {SESSION_POLICY_MAX_CHARACTERS} characters"
         raise Code.STORAGE_UNSUPPORTED(reason="session_policy_too_long", expected=expected, got=str(len(text)))
@@ -79,7 +83,7 @@ def session_policy(role: Role, *, write: Iterable[Location], read: Iterable[Loca
 def policy_with_seal(policy: str | None, role: Role, prefix: Location, *, until: int, now: int) -> str:
     """The bucket's policy with a seal on the prefix for sessions of the role, and without seals that have ended.
 
-    Other statements are kept as they are.
+    Times are in seconds since 1970. Other statements are kept as they are.
     """
     document = _parse(policy)
     seals: dict[int, list[str]] = {}
@@ -100,7 +104,7 @@ def policy_with_seal(policy: str | None, role: Role, prefix: Location, *, until:
 
 
 def is_sealed(policy: str | None, role: Role, prefix: Location, *, until: int) -> bool:
-    """Whether the policy has a seal on the prefix until that time or longer."""
+    """Whether the policy has a seal on the prefix until that time or longer, in seconds since 1970."""
     resource = _resource(role, prefix)
     return any(
         end >= until and resource in _texts(each.get("Resource")) and _denies(each, role)
@@ -113,7 +117,7 @@ def _denies(statement: Document, role: Role) -> bool:
     principal = statement.get("Principal")
     arns = _texts(principal.get("AWS")) if isinstance(principal, dict) else []
     denied = _texts(statement.get("Action")) if statement.get("Effect") == "Deny" else []
-    return role.arn in arns and set(DENIED) <= set(denied)
+    return role.arn in arns and set(DENIED_ACTIONS) <= set(denied)
 
 
 def _seal(role: Role, end: int, resources: Sequence[str]) -> Document:
@@ -121,25 +125,25 @@ def _seal(role: Role, end: int, resources: Sequence[str]) -> Document:
         "Sid": f"PvdmSealUntil{end}",
         "Effect": "Deny",
         "Principal": {"AWS": role.arn},
-        "Action": list(DENIED),
+        "Action": list(DENIED_ACTIONS),
         "Resource": list(resources),
     }
 
 
 def _end_of(statement: Any) -> int | None:
     """The end of a seal; None for other statements."""
-    found = _SEAL.fullmatch(str(statement.get("Sid", ""))) if isinstance(statement, dict) else None
+    found = _SEAL_ID.fullmatch(str(statement.get("Sid", ""))) if isinstance(statement, dict) else None
     return None if found is None else int(found[1])
 
 
 def _texts(value: Any) -> list[str]:
-    """A list of strings; a store may return a list of one as a string."""
+    """The value as a list: a store may return a list of one string as the string itself."""
     return [value] if isinstance(value, str) else list(value or ())
 
 
 def _parse(policy: str | None) -> Document:
     if policy is None:
-        return {"Version": _VERSION, "Statement": []}
+        return {"Version": _POLICY_VERSION, "Statement": []}
     found = json.loads(policy)
     statements = found["Statement"]
     return {**found, "Statement": statements if isinstance(statements, list) else [statements]}
@@ -163,8 +167,8 @@ def _dump(document: Mapping[str, Any]) -> str:
     return json.dumps(document, separators=(",", ":"))
 
 
-VENDED_LEAST_SECONDS: Final = 900
-VENDED_MAX_SECONDS: Final = 43_200
+VENDED_LEAST_SECONDS: Final = 900  # AWS does not allow shorter sessions
+VENDED_MAX_SECONDS: Final = 43_200  # nor longer ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +200,7 @@ class VendedCredentials:
 
 
 class Sts:
-    """Requests sessions with the Steward's own credentials."""
+    """A client of AWS's token service: requests sessions with the Steward's own credentials."""
 
     def __init__(self, settings: S3Settings, endpoint: str | None) -> None:
         self._client = open_client(settings, "sts", endpoint=endpoint)
@@ -204,9 +208,9 @@ class Sts:
 
     def assume(self, role: Role, *, name: str, policy: str, seconds: int = VENDED_LEAST_SECONDS) -> VendedCredentials:
         """Request a session that is limited by the policy. Raises if the service returns none."""
-        wanted = {"RoleArn": role.arn, "RoleSessionName": name, "Policy": policy}
+        session = {"RoleArn": role.arn, "RoleSessionName": name, "Policy": policy}
         try:
-            found = call_store(self._client.assume_role, **wanted, DurationSeconds=seconds)["Credentials"]
+            found = call_store(self._client.assume_role, **session, DurationSeconds=seconds)["Credentials"]
         except OSError as error:
             rights = "check that the role trusts the Steward, and that the Steward may assume it"
             raise Code.STORAGE_UNAVAILABLE(

@@ -1,4 +1,4 @@
-"""Files in an S3-compatible store. Every write is conditional; after a lost response the object is read."""
+"""Files in an S3-compatible store. Every write is conditional. After a lost response the object is read to check it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WRITE_TRIES: Final = 4
 
 
 class S3Store:
-    """Objects by their keys. Every write says what it may replace."""
+    """Objects by their keys. Every write has a condition: that no object is there, or one with a given ETag."""
 
     def __init__(self, settings: S3Settings) -> None:
         self.settings = settings
@@ -26,35 +26,35 @@ class S3Store:
         weakref.finalize(self, self.client.close)
 
     def start_reading(self, place: Location) -> Reading:
-        """Begin to read one version. After a broken connection reading continues there, in the same version."""
+        """Begin to read one version. After a broken connection, reading continues at the same byte of this version."""
         answer = call_store(self.client.get_object, **_object(place))
         return Reading(answer.get("VersionId"), self._pieces(place, answer))
 
     def _pieces(self, place: Location, answer: Any) -> Iterator[bytes]:
         tag, size, seen = answer["ETag"], answer["ContentLength"], 0
-        for left in reversed(range(self.settings.tries)):
+        for tries_left in reversed(range(self.settings.tries)):
             try:
                 while piece := self._read_piece(place, answer, PIECE_BYTES):
                     seen += len(piece)
                     yield piece
                 return
             except OSError:
-                if left == 0 or seen >= size:
+                if tries_left == 0 or seen >= size:  # no range can begin after the last byte
                     raise
             finally:
                 answer["Body"].close()  # also if the caller stops before the end
             answer = call_store(self.client.get_object, **_object(place), Range=f"bytes={seen}-", IfMatch=tag)
 
-    def _read_and_close(self, place: Location, answer: Any, most: int | None = None) -> bytes:
-        """The body of a response, or its first `most` bytes."""
+    def _read_and_close(self, place: Location, answer: Any, max_bytes: int | None = None) -> bytes:
+        """The body of a response, or its first `max_bytes` bytes."""
         with contextlib.closing(answer["Body"]):
-            return self._read_piece(place, answer, most)
+            return self._read_piece(place, answer, max_bytes)
 
-    def _read_piece(self, place: Location, answer: Any, most: int | None) -> bytes:
-        """The next bytes of a response body. A server that stops sending counts as silent."""
+    def _read_piece(self, place: Location, answer: Any, max_bytes: int | None) -> bytes:
+        """The next bytes of a response body. The circuit breaker counts a server that stops sending as silent."""
         begun = time.monotonic()
         try:
-            found: bytes = call_store(answer["Body"].read, of_bucket=place.authority, amt=most)
+            found: bytes = call_store(answer["Body"].read, of_bucket=place.authority, amt=max_bytes)
         except TimeoutError:
             breaker_of(self.client.meta.endpoint_url).record_silence(begun)
             raise
@@ -72,15 +72,15 @@ class S3Store:
         answer = call_store(self.client.head_object, **_object(place))
         return FileFacts(answer["ContentLength"], answer.get("VersionId"))
 
-    def read_tagged(self, place: Location, most: int) -> tuple[bytes, str]:
-        """The bytes, at most one more than `most`, and the object's ETag, for `swap`."""
+    def read_tagged(self, place: Location, max_bytes: int) -> tuple[bytes, str]:
+        """The bytes, at most one more than `max_bytes`, and the object's ETag, for `swap`."""
         answer = call_store(self.client.get_object, **_object(place))
-        return self._read_and_close(place, answer, most + 1), answer["ETag"]
+        return self._read_and_close(place, answer, max_bytes + 1), answer["ETag"]
 
     def put_new(self, place: Location, data: bytes, hooks: WriteHooks) -> None:
-        """Write a new object. Raises FileExistsError if there is one, which after a lost response may be this one."""
+        """Write a new object. Raises FileExistsError if it exists, perhaps from this write, whose response was lost."""
         hooks.before_sync()
-        hooks.after_temp()
+        hooks.after_temp()  # an object has no temporary file
         self._write(place, data, IfNoneMatch="*")
         hooks.after_name()
 
@@ -114,16 +114,16 @@ class S3Store:
         return True
 
     def _write(self, place: Location, data: bytes, **condition: str) -> None:
-        """A conditional write. It is repeated on conflicts, and the library may repeat it too."""
-        for left in reversed(range(self.settings.tries)):
+        """Write under a condition. Writes that conflict are sent again; AWS's library may also send a write twice."""
+        for tries_left in reversed(range(self.settings.tries)):
             try:
                 call_store(self.client.put_object, **_object(place), Body=data, **condition)
                 return
             except (FileExistsError, FileNotFoundError, PermissionError):
                 raise
             except OSError as error:
-                conflict = "ConditionalRequestConflict" in str(error.strerror)
-                if conflict and left:
+                is_conflict = "ConditionalRequestConflict" in str(error.strerror)
+                if is_conflict and tries_left:
                     continue
                 # The outcome is unknown: the write happened if the object has these bytes.
                 if self._has_bytes(place, data):
@@ -141,7 +141,7 @@ class S3Store:
         return list(self.walk(folder, Delimiter="/"))
 
     def folders(self, folder: Location) -> list[str]:
-        """The common prefixes below the prefix."""
+        """The last parts of the common prefixes directly below the prefix."""
         pages = self._pages(folder, Delimiter="/")
         found = (str(each["Prefix"]) for page in pages for each in page.get("CommonPrefixes", []))
         return sorted(prefix.rstrip("/").rpartition("/")[2] for prefix in found)
@@ -169,7 +169,7 @@ class S3Store:
             if not listed:
                 return
             if listed <= aborted:
-                raise OSError(errno.EIO, f"the store of the bucket {bucket} lists uploads that were ended")
+                raise OSError(errno.EIO, f"the store of the bucket {bucket} still lists aborted uploads")
             for key, upload in sorted(listed - aborted):
                 with contextlib.suppress(FileNotFoundError):
                     call_store(self.client.abort_multipart_upload, Bucket=bucket, Key=key, UploadId=upload)
@@ -184,9 +184,9 @@ class S3Store:
                     yield ListedFile(place, each["Size"], each["LastModified"].timestamp())
 
     def _pages(self, folder: Location, **options: str) -> Iterator[dict[str, Any]]:
-        wanted, start = {"Bucket": folder.authority, "Prefix": _prefix(folder), **options}, dict[str, str]()
+        arguments, start = {"Bucket": folder.authority, "Prefix": _prefix(folder), **options}, dict[str, str]()
         while True:
-            page = call_store(self.client.list_objects_v2, **wanted, **start)
+            page = call_store(self.client.list_objects_v2, **arguments, **start)
             yield page
             if not page.get("IsTruncated"):
                 return
@@ -196,9 +196,9 @@ class S3Store:
         """Do nothing: an object that can be read is durable."""
 
     def remove(self, place: Location) -> None:
-        """Remove an object. A store that keeps versions keeps the object's."""
-        wanted = {"Objects": [{"Key": "/".join(place.parts)}], "Quiet": True}
-        answer = call_store(self.client.delete_objects, Bucket=place.authority, Delete=wanted)
+        """Remove an object. A store that keeps versions keeps the object's versions."""
+        objects = {"Objects": [{"Key": "/".join(place.parts)}], "Quiet": True}
+        answer = call_store(self.client.delete_objects, Bucket=place.authority, Delete=objects)
         if errors := answer.get("Errors"):
             code = str(errors[0].get("Code", "an error"))[:80]
             if code == "AccessDenied":
@@ -218,7 +218,7 @@ def _prefix(folder: Location) -> str:
 
 
 def _next_page(folder: Location, before: dict[str, str], after: dict[str, str]) -> dict[str, str]:
-    """The start of the next page. Raises if it equals the last start, since the list would never end."""
+    """The markers of the next page. Raises if they equal the last ones, since then the list would never end."""
     if after == before:
         raise OSError(errno.EIO, f"the store of the bucket {folder.authority} returns the same page twice")
     return after

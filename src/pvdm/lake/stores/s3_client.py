@@ -23,8 +23,8 @@ _CONNECTIONS: Final = 16
 _DEFAULT_REGION: Final = "us-east-1"
 _NEW_CLIENT_LOCK: Final = threading.Lock()
 
-_MISSING: Final = frozenset({"NoSuchBucketPolicy", "NoSuchKey", "NoSuchUpload", "NoSuchVersion", "404"})
-_EXISTS: Final = frozenset({"PreconditionFailed", "412"})
+_MISSING_CODES: Final = frozenset({"NoSuchBucketPolicy", "NoSuchKey", "NoSuchUpload", "NoSuchVersion", "404"})
+_EXISTS_CODES: Final = frozenset({"PreconditionFailed", "412"})
 _NO_CREDENTIALS: Final = frozenset({"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"})
 
 
@@ -39,10 +39,10 @@ class S3Credentials:
 
 @dataclass(frozen=True, slots=True)
 class S3Settings:
-    """The address of the server and its time limits. Without an endpoint it is AWS's own in the region.
+    """The server's address and the limits of calls to it. Without `endpoint` the server is AWS's own in the region.
 
-    Credentials come from AWS's own chain (environment, profile, instance) or are those of a vended session. They are
-    never part of a location.
+    `credentials` are those of a session that a Steward, pvdm's service, opened for its client (`roles.Sts`). If they
+    are None, AWS's own chain finds others: in the environment, a profile or the instance. Locations never have them.
     """
 
     region: str
@@ -72,7 +72,7 @@ def settings_from_environment() -> S3Settings:
     """The settings of AWS's own tools in this environment, for use without a Steward.
 
     The region is that of environment or profile, else us-east-1. AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL name another
-    server than AWS's own, which is called with path-style addresses.
+    server than AWS's own. Such a server is called with path-style addresses.
     """
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or _region_of_profile()
@@ -84,7 +84,7 @@ def open_client(
 ) -> Any:
     """A client of one service. It follows no redirect to another host.
 
-    With `ignores_breaker` it also calls a server that was silent just now.
+    With `ignores_breaker` the client also calls a server that did not answer just now (its circuit breaker is open).
     """
     try:
         from botocore.config import Config
@@ -92,7 +92,7 @@ def open_client(
     except ImportError:
         raise Code.DEPENDENCY_MISSING(reason="s3_missing", got="none") from None
     hide_bodies()
-    own = {} if settings.credentials is None else credential_properties(settings.credentials)
+    credentials = {} if settings.credentials is None else credential_properties(settings.credentials)
     config = Config(
         connect_timeout=min(settings.timeout_seconds, S3_CONNECT_MAX_SECONDS),
         read_timeout=settings.timeout_seconds,
@@ -101,16 +101,16 @@ def open_client(
         s3={"addressing_style": "path" if settings.path_style else "virtual"},
     )
     try:
-        # The library is not thread-safe when it makes clients of one session.
+        # AWS's library is not thread-safe when it makes clients of one session.
         with _NEW_CLIENT_LOCK:
             client = _session(settings.profile).client(
                 service,
                 region_name=settings.region,
                 endpoint_url=endpoint or settings.endpoint,
                 config=config,
-                aws_access_key_id=own.get(ACCESS_KEY_ID),
-                aws_secret_access_key=own.get(SECRET_ACCESS_KEY),
-                aws_session_token=own.get(SESSION_TOKEN),
+                aws_access_key_id=credentials.get(ACCESS_KEY_ID),
+                aws_secret_access_key=credentials.get(SECRET_ACCESS_KEY),
+                aws_session_token=credentials.get(SESSION_TOKEN),
             )
     except (BotoCoreError, ValueError) as error:
         expected = "a valid region and address, and a profile that exists"
@@ -122,7 +122,7 @@ def open_client(
 
 
 def _region_of_profile() -> str:
-    """The profile's region. The default if it has none, or cannot be read; then opening a client raises."""
+    """The profile's region; the default if it has none or cannot be read. In the latter case `open_client` raises."""
     with contextlib.suppress(ImportError):
         from botocore.exceptions import BotoCoreError
 
@@ -153,9 +153,9 @@ def _refuse_other_hosts(endpoint: str) -> Callable[..., None]:
 
 
 def call_store(call: Callable[..., Any], /, *, of_bucket: str | None = None, **arguments: object) -> Any:
-    """Make a call and return its response. Raises OSError and its subclasses, without details of the exchange.
+    """Make a call and return its response. Raises OSError and its subclasses, without details of request or response.
 
-    Errors name the store by its bucket, or `of_bucket` if the arguments have none, never by its address.
+    Errors name the store by its bucket (`of_bucket`, or else the argument `Bucket`), never by its address.
     """
     try:
         return call(**arguments)
@@ -175,9 +175,9 @@ def _to_os_error(error: Exception, store: str) -> OSError:
             words = f"no credentials for {store}: AWS's own chain has none that can be used"
             return PermissionError(errno.EACCES, words)
         case BotoCoreError():
-            late = type(error).__name__ in ("ConnectTimeoutError", "ReadTimeoutError")
+            is_timeout = type(error).__name__ in ("ConnectTimeoutError", "ReadTimeoutError")
             words = f"{store} does not answer: {type(error).__name__}"
-            return TimeoutError(errno.ETIMEDOUT, words) if late else OSError(errno.EIO, words)
+            return TimeoutError(errno.ETIMEDOUT, words) if is_timeout else OSError(errno.EIO, words)
         case TimeoutError():
             return TimeoutError(errno.ETIMEDOUT, f"{store} does not answer: {error.strerror}")
         case OSError():
@@ -189,9 +189,9 @@ def _to_os_error(error: Exception, store: str) -> OSError:
 def _error_of_response(error: Any, store: str) -> OSError:
     code = str(error.response.get("Error", {}).get("Code", ""))[:80] or type(error).__name__
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    if code in _MISSING:
+    if code in _MISSING_CODES:
         return FileNotFoundError(errno.ENOENT, code)
-    if code in _EXISTS:
+    if code in _EXISTS_CODES:
         return FileExistsError(errno.EEXIST, code)
     if status == 403:
         return PermissionError(errno.EACCES, f"{store} refuses: {code}")
@@ -200,8 +200,8 @@ def _error_of_response(error: Any, store: str) -> OSError:
 
 S3_CONNECT_MAX_SECONDS: Final = 5
 S3_SILENT_TRIES_MAX: Final = 2
-"""How often a request is sent that times out. One whose connection breaks may be sent more often."""
-_CONTEXT_KEY: Final = "pvdm_begun"
+"""How often a request that times out is sent. One whose connection breaks may be sent more often."""
+_BEGUN_KEY: Final = "pvdm_begun"  # of a call's start time in the library's context of the call
 
 
 def limit_tries(client: Any, service: str, tries: int | None, *, counts_broken: bool = True) -> None:
@@ -212,24 +212,21 @@ def limit_tries(client: Any, service: str, tries: int | None, *, counts_broken: 
     """
     from botocore import exceptions
 
-    breaker, late = breaker_of(client.meta.endpoint_url), (exceptions.ConnectTimeoutError, exceptions.ReadTimeoutError)
-    closed = (
-        exceptions.ConnectionClosedError,
-        exceptions.EndpointConnectionError,
-        exceptions.ProxyConnectionError,
-    )
-    silent = (*late, *closed) if counts_broken else late
+    breaker = breaker_of(client.meta.endpoint_url)
+    timeouts = (exceptions.ConnectTimeoutError, exceptions.ReadTimeoutError)
+    broken = (exceptions.ConnectionClosedError, exceptions.EndpointConnectionError, exceptions.ProxyConnectionError)
+    counted = (*timeouts, *broken) if counts_broken else timeouts
 
     def begin(context: dict[str, Any], **_: object) -> None:
-        context[_CONTEXT_KEY] = breaker.begin()
+        context[_BEGUN_KEY] = breaker.begin()
 
     def judge(response: Any, attempts: int, caught_exception: Exception | None, request_dict: Any, **_: object) -> None:
         if response is not None:
             breaker.record_answer()
-        elif tries is not None and isinstance(caught_exception, silent):
-            most = min(tries, S3_SILENT_TRIES_MAX) if isinstance(caught_exception, late) else tries
-            if attempts >= most:
-                breaker.record_silence(request_dict["context"][_CONTEXT_KEY])
+        elif tries is not None and isinstance(caught_exception, counted):
+            max_tries = min(tries, S3_SILENT_TRIES_MAX) if isinstance(caught_exception, timeouts) else tries
+            if attempts >= max_tries:
+                breaker.record_silence(request_dict["context"][_BEGUN_KEY])
                 # The library has no other way to stop retrying.
                 raise caught_exception
 
@@ -238,31 +235,24 @@ def limit_tries(client: Any, service: str, tries: int | None, *, counts_broken: 
     client.meta.events.register_first(f"needs-retry.{service}", judge)
 
 
-# At level DEBUG these log headers and bodies.
-_LOGGERS_OF_BODIES: Final = (
-    "botocore.auth",
-    "botocore.credentials",
-    "botocore.endpoint",
-    "botocore.hooks",
-    "botocore.httpsession",
-    "botocore.parsers",
-    "botocore.retryhandler",
-)
+# The loggers of botocore that write headers and bodies at level DEBUG.
+_LOGGERS_OF_BODIES: Final = ("auth", "credentials", "endpoint", "hooks", "httpsession", "parsers", "retryhandler")
 
 
 def hide_bodies() -> None:
     """Keep requests and responses of AWS's library, with their session tokens, out of every log."""
     for name in _LOGGERS_OF_BODIES:
-        logging.getLogger(name).addFilter(_is_info_or_higher)
+        logging.getLogger(f"botocore.{name}").addFilter(_is_info_or_higher)
 
 
 def _is_info_or_higher(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.INFO
 
 
+# Names of Iceberg's client properties.
 ACCESS_KEY_ID = "s3.access-key-id"
-SECRET_ACCESS_KEY = "s3.secret-access-key"  # noqa: S105 - the name of a field
-SESSION_TOKEN = "s3.session-token"  # noqa: S105 - the name of a field
+SECRET_ACCESS_KEY = "s3.secret-access-key"  # noqa: S105 - a name
+SESSION_TOKEN = "s3.session-token"  # noqa: S105 - a name
 ENDS_MS = "s3.session-token-expires-at-ms"
 ENDPOINT = "s3.endpoint"
 PATH_STYLE = "s3.path-style-access"
@@ -270,23 +260,24 @@ REGION = "client.region"
 
 
 def store_properties(settings: S3Settings) -> dict[str, str]:
-    """The store's region, address and addressing style in Iceberg's client properties, without credentials."""
-    found = {REGION: settings.region, "s3.region": settings.region}
+    """The store's region, address and addressing style as Iceberg's client properties, without credentials."""
+    properties = {REGION: settings.region, "s3.region": settings.region}
     if settings.endpoint is not None:
-        found[ENDPOINT] = settings.endpoint
-    return found | {PATH_STYLE if settings.path_style else "s3.force-virtual-addressing": "true"}
+        properties[ENDPOINT] = settings.endpoint
+    return properties | {PATH_STYLE if settings.path_style else "s3.force-virtual-addressing": "true"}
 
 
-def credential_properties(own: S3Credentials) -> dict[str, str]:
-    """A session's credentials in Iceberg's client properties."""
-    found = {ACCESS_KEY_ID: own.access_key_id, SECRET_ACCESS_KEY: own.secret_access_key.reveal().decode()}
-    if own.session_token is not None:
-        found[SESSION_TOKEN] = own.session_token.reveal().decode()
-    return found
+def credential_properties(credentials: S3Credentials) -> dict[str, str]:
+    """The credentials as Iceberg's client properties."""
+    secret = credentials.secret_access_key.reveal().decode()
+    properties = {ACCESS_KEY_ID: credentials.access_key_id, SECRET_ACCESS_KEY: secret}
+    if credentials.session_token is not None:
+        properties[SESSION_TOKEN] = credentials.session_token.reveal().decode()
+    return properties
 
 
 def settings_from_config(config: Mapping[str, str]) -> S3Settings:
-    """The store that a load response describes. Without credentials in it the caller's own are used."""
+    """The store that the response to a table's load describes. Without credentials in it the caller's own are used."""
     if REGION not in config:
         words = "the Steward's response does not describe the table's store"
         raise Code.STORE_NOT_CONFIGURED(words, expected=REGION, got="none")

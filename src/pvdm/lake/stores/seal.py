@@ -1,7 +1,8 @@
-"""Seals on the prefixes of attempts: the store refuses writes of their producers, and versions pin the content.
+"""Seals on the prefixes of attempts: the store refuses writes of producers (the jobs), and versions pin the content.
 
-A seal is a Deny statement in the bucket's policy for the producers' role on exactly that prefix. It counts once a
-session of that role was refused there. It ends after every session that it was for; the bucket's next seal removes it.
+A seal is a Deny statement in the bucket's policy, for the role of producers and one attempt's prefix. It counts as set
+once the store has refused a write of that role. It ends later than every session that began before it. After its end
+the next seal in the bucket removes it.
 """
 
 from __future__ import annotations
@@ -22,15 +23,16 @@ from pvdm.lake.stores.s3_client import call_store
 from pvdm.lake.stores.stores import Stores
 
 SEAL_MARGIN_SECONDS: Final = 300
+"""How long a seal lasts beyond the longest session from before it."""
 SEAL_WAIT_MAX_SECONDS: Final = 30
-_PROBE: Final = ".pvdm-seal"
+_PROBE_NAME: Final = ".pvdm-seal"
 
 RunLocked = Callable[[str, Callable[[], None]], None]
 """Runs a function under a lock on the bucket that all Stewards share."""
 
 
 class Seals:
-    """Seals prefixes of object stores. Local files, and stores without roles to vend, cannot be sealed."""
+    """Seals prefixes of object stores. Local files cannot be sealed, nor stores for which no roles are configured."""
 
     def __init__(self, stores: Stores, vending: VendingSettings | None, run_locked: RunLocked) -> None:
         self._stores = stores
@@ -39,7 +41,7 @@ class Seals:
         self._sts: Sts | None = None
 
     def require_sealable(self, place: Location) -> VendingSettings:
-        """The roles that are vended. Raises if none are, or if the place is not in a versioned bucket."""
+        """The roles whose sessions are vended. Raises if there are none, or the place is not in a versioned bucket."""
         if place.scheme != "s3":
             raise Code.STORAGE_UNSUPPORTED(reason="seal_impossible", expected="an object store", got=f"{place.scheme}:")
         if self._vending is None:
@@ -59,7 +61,7 @@ class Seals:
         role = Role(vending.producer_role)
         with _translate_errors():
             self._run_locked(prefix.authority, lambda: self._deny(prefix, role, vending.lifetime_seconds))
-            fault.point("lake.seal.after_policy")
+            fault.point("lake.seal.after_policy")  # where tests can stop it
             self._require_in_force(prefix, self._open_as_producer(prefix, role, vending))
             # Uploads from before the seal can no longer be completed.
             self._stores.object_store(prefix).abort_uploads(prefix)
@@ -70,6 +72,7 @@ class Seals:
             return self._stores.object_store(prefix).versions(prefix)
 
     def _deny(self, prefix: Location, role: Role, lifetime_seconds: int) -> None:
+        """Add the seal to the bucket's policy, unless it is there."""
         client, now = self._stores.object_store(prefix).client, int(time.time())
         if is_sealed(self._policy(prefix), role, prefix, until=now):
             return
@@ -87,8 +90,8 @@ class Seals:
         return str(found["Policy"])
 
     def _require_in_force(self, prefix: Location, producer: S3Store) -> None:
-        """Raise unless the store refuses a producer's session below the prefix."""
-        place, deadline = prefix.child(_PROBE), time.monotonic() + SEAL_WAIT_MAX_SECONDS
+        """Wait until the store refuses a producer's write below the prefix. Raises after `SEAL_WAIT_MAX_SECONDS`."""
+        place, deadline = prefix.child(_PROBE_NAME), time.monotonic() + SEAL_WAIT_MAX_SECONDS
         while True:
             try:
                 call_store(producer.client.put_object, Bucket=place.authority, Key="/".join(place.parts), Body=b"")
@@ -109,7 +112,7 @@ class Seals:
 
 @contextlib.contextmanager
 def _translate_errors() -> Iterator[None]:
-    """Translate errors of the store."""
+    """Raise errors of the store as `seal_failed`."""
     try:
         yield
     except OSError as error:

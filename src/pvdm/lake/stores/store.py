@@ -1,4 +1,4 @@
-"""The interface of stores of files, with errors as OSError and its subclasses."""
+"""The interface of a store of files: this machine's disk, or an object store."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Final, Protocol
 from pvdm.errors import Code
 from pvdm.lake.paths import Location
 
-PIECE_BYTES: Final = 8 * 1024 * 1024
-UNFINISHED: Final = ".pvdm-new-"
-"""The prefix of names of unfinished files."""
+PIECE_BYTES: Final = 8 * 1024 * 1024  # files are read in pieces of this size
+UNFINISHED_PREFIX: Final = ".pvdm-new-"
+"""The beginning of the temporary names of files that are being written."""
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass
 
 
@@ -38,11 +38,11 @@ class ListedFile:
 
 @dataclass(frozen=True, slots=True)
 class WriteHooks:
-    """Functions that a write calls, for fault injection: before and after the file gets its own name."""
+    """Functions that a write calls so that tests can stop it there. After `after_temp` the file gets its own name."""
 
-    before_sync: Callable[[], None] = _nothing
-    after_temp: Callable[[], None] = _nothing
-    after_name: Callable[[], None] = _nothing
+    before_sync: Callable[[], None] = _do_nothing
+    after_temp: Callable[[], None] = _do_nothing
+    after_name: Callable[[], None] = _do_nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +63,19 @@ class Store(Protocol):
         """The last `size` bytes of the file, or all if it has fewer."""
 
     def facts(self, place: Location) -> FileFacts:
-        """The size and version."""
+        """The file's size and version."""
 
     def put_new(self, place: Location, data: bytes, hooks: WriteHooks) -> None:
-        """Write a new file, durable when this returns. Raises FileExistsError; the existing file is durable then."""
+        """Write a new file, durable when this returns. Raises FileExistsError; then the existing file is durable."""
 
     def put(self, place: Location, data: bytes, hooks: WriteHooks) -> None:
         """Write or replace the file. It is durable when this returns."""
 
     def files(self, folder: Location) -> list[ListedFile]:
-        """The files directly in the folder, finished or not, by name; none if it is missing."""
+        """The files directly in the folder, finished or not, sorted by name; none if the folder is missing."""
 
     def folders(self, folder: Location) -> list[str]:
-        """The names of the folders directly in the folder, sorted; none if it is missing."""
+        """The names of the folders directly in the folder, sorted; none if the folder is missing."""
 
     def remove(self, place: Location) -> None:
         """Remove a file if it is there."""
@@ -86,7 +86,7 @@ class Store(Protocol):
 
 @contextlib.contextmanager
 def translate_errors(reason: str, what: str) -> Iterator[None]:
-    """Raise errors of a store as `storage_unavailable` for this reason: `what` cannot be reached."""
+    """Raise errors of a store as `storage_unavailable` with this reason. `what` names the files in the message."""
     try:
         yield
     except OSError as error:
@@ -94,11 +94,11 @@ def translate_errors(reason: str, what: str) -> Iterator[None]:
         raise Code.STORAGE_UNAVAILABLE(message, reason=reason) from None
 
 
-def read(store: Store, place: Location, most: int) -> bytes:
-    """The file's bytes, at most one more than `most`."""
+def read(store: Store, place: Location, max_bytes: int) -> bytes:
+    """The file's bytes. If there are more than `max_bytes`: only one more, so that the caller sees it."""
     found = bytearray()
     for piece in store.start_reading(place).pieces:
         found += piece
-        if len(found) > most:
+        if len(found) > max_bytes:
             break
-    return bytes(found[: most + 1])
+    return bytes(found[: max_bytes + 1])

@@ -1,4 +1,4 @@
-"""The store of a location by its scheme, and paths in either kind of store."""
+"""Finds the store of a location by its scheme, and gives paths of an object store the methods of `pathlib.Path`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Stores:
         return self._local if place.scheme == "file" else self.object_store(place)
 
     def for_writing(self, root: Location) -> Store:
-        """The store to write below a folder. On this machine it makes folders durable from `root` on."""
+        """The store to write below `root`. On this machine it makes every folder from `root` on durable."""
         return LocalStore(root.local) if root.scheme == "file" else self.object_store(root)
 
     def object_store(self, place: Location) -> S3Store:
@@ -52,12 +52,12 @@ def location_of(root: Place) -> Location:
     return root if isinstance(root, Location) else parse_location(str(root.resolve()))
 
 
-_READ_MAX_BYTES = 1 << 30
+_READ_MAX_BYTES = 1 << 30  # 1 GiB
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectPath:
-    """A location in an object store, with those methods of `pathlib.Path` that log and archive need."""
+    """A location in an object store, with the methods of `pathlib.Path` that log and archive need."""
 
     store: S3Store = field(compare=False, repr=False)
     place: Location
@@ -108,7 +108,7 @@ class ObjectPath:
         return (replace(self, place=each.place) for each in self.store.files(self.place))
 
     def read_bytes(self) -> bytes:
-        """Its bytes."""
+        """The object's bytes, of a larger object only the first GiB and one byte."""
         return read(self.store, self.place, _READ_MAX_BYTES)
 
     def put(self, data: bytes) -> None:
@@ -116,7 +116,7 @@ class ObjectPath:
         self.store.put(self.place, data, WriteHooks())
 
     def swap(self, before: bytes | None, data: bytes) -> bool:
-        """Replace the bytes `before` by `data`; if None, create the object. Returns whether it has `data` now."""
+        """Replace the bytes `before` by `data`; None: create the object. Returns whether the object has `data` now."""
         if before is None:
             try:
                 self.store.put_new(self.place, data, WriteHooks())
@@ -137,7 +137,7 @@ class ObjectPath:
 
 
 FilePath: TypeAlias = Path | ObjectPath
-"""A `Place` that can be read and written by itself: an `ObjectPath` knows its store."""
+"""A `Place` with methods to read and write it."""
 
 
 def path_at(place: Place, stores: Stores) -> FilePath:

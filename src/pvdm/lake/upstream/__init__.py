@@ -1,4 +1,4 @@
-"""The interface to upstream catalogs: load a whole table, and commit by compare-and-swap."""
+"""The interface to upstream catalogs, which users have of their own: load a whole table, commit by compare-and-swap."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UPSTREAM_TIMEOUT_MAX_SECONDS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class TableIdentifier:
-    """The name of a table at the upstream."""
+    """The name of a table at the upstream; `levels` are those of its namespace."""
 
     levels: tuple[str, ...]
     name: str
@@ -35,7 +35,7 @@ class UpstreamState:
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """A commit on exactly the state `seen`, which was read before, if the requirements hold."""
+    """A commit that replaces exactly the state `seen`, which was read before, if the requirements hold."""
 
     seen: UpstreamState
     requirements: Sequence[Json]
@@ -65,7 +65,7 @@ class Upstream(Protocol):
     def commit(self, identifier: TableIdentifier, request: CommitRequest) -> None:
         """Send the compare-and-swap once.
 
-        Raises `upstream_unknown` if it may have happened. Any other error, as `upstream_moved`, means that it did not.
+        Raises `upstream_unknown` if it may have happened. After any other error (`upstream_moved`, …) it did not.
         """
 
     def require_lossless(self, seen: UpstreamState) -> None:
@@ -120,6 +120,6 @@ def no_table(identifier: TableIdentifier) -> PvdmError:
 
 
 def _short(why: str | Exception) -> str:
-    """The first 200 characters, printable, on one line. For an exception its class, since its text has addresses."""
+    """The text on one printable line, cut to 200 characters. Of an exception only its class: its text has addresses."""
     text = type(why).__name__ if isinstance(why, Exception) else " ".join(why.split())[:200]
     return "".join(each if each.isascii() and each.isprintable() else ascii(each)[1:-1] for each in text)

@@ -1,4 +1,4 @@
-"""AWS Glue as an upstream, up to format 2. Documents are read raw, and commits use PyIceberg's `commit_table`."""
+"""AWS Glue as an upstream (a user's own catalog), up to format 2. Documents are read raw; PyIceberg sends commits."""
 
 from __future__ import annotations
 
@@ -31,14 +31,13 @@ from pvdm.lake.upstream import GlueSettings
 from pvdm.lake.upstream.models import as_models, lossy, require_lossless
 
 GLUE_FORMAT_MAX: Final = 2
-_ICEBERG: Final = "ICEBERG"
 # The calls that the circuit breaker may refuse. An update is sent even if the server was silent before.
 _READ_CALLS: Final = ("glue.GetDatabase", "glue.GetTable", "glue.GetTables")
 # The clock skew that Iceberg's readers accept.
 _CLOCK_SKEW_MS: Final = 60_000
 _NEW_CLIENT_LOCK: Final = threading.Lock()
 _DENIED_CODES: Final = frozenset({"AccessDeniedException", "UnrecognizedClientException", "ExpiredTokenException"})
-LOCATION: Final = "metadata_location"
+_LOCATION: Final = "metadata_location"
 
 
 class GlueUpstream:
@@ -50,17 +49,17 @@ class GlueUpstream:
         """With `ignores_breaker` calls are sent even while the circuit breaker is open."""
         self._name = name
         self._settings = settings
-        limits = Config(
+        config = Config(
             connect_timeout=settings.timeout_seconds,
             read_timeout=settings.timeout_seconds,
             # If the library sent a commit twice, the second one would conflict with the first.
             retries={"mode": "standard", "total_max_attempts": 1},
         )
         hide_bodies()
-        # `reconnect` uses the session again: reading its description of the service takes long.
+        # `reconnect` passes the session on: a new one would read the description of the service, which takes long.
         self._session = session or boto3.Session(region_name=settings.region)
         with _NEW_CLIENT_LOCK:
-            self._client = self._session.client("glue", endpoint_url=settings.endpoint, config=limits)
+            self._client = self._session.client("glue", endpoint_url=settings.endpoint, config=config)
         if settings.catalog_id is not None:
             _register_glue_catalog_id_with_glue_client(self._client, settings.catalog_id)
         for each in _READ_CALLS:
@@ -75,35 +74,35 @@ class GlueUpstream:
             with self._catalog._load_file_io(location=location).new_input(location).open() as file:
                 data = file.read(METADATA_SIZE_MAX_BYTES + 1)
         except Exception as error:
-            raise upstream.unavailable(self._name, f"the metadata file of {identifier}", _kind(error)) from error
+            raise upstream.unavailable(self._name, f"the metadata file of {identifier}", _aws_code(error)) from error
         metadata = TableMetadata.parse(data)
         if metadata.format_version > GLUE_FORMAT_MAX:
             words = f"{identifier} is of a format that is not served from Glue"
-            most, got = f"format {GLUE_FORMAT_MAX} at most", str(metadata.format_version)
-            raise Code.UPSTREAM_REFUSED(words, reason="upstream_format_refused", expected=most, got=got)
+            expected, got = f"format {GLUE_FORMAT_MAX} at most", str(metadata.format_version)
+            raise Code.UPSTREAM_REFUSED(words, reason="upstream_format_refused", expected=expected, got=got)
         return upstream.UpstreamState(location, metadata)
 
     def commit(self, identifier: upstream.TableIdentifier, request: upstream.CommitRequest) -> None:
-        """Commit with PyIceberg's `commit_table` on exactly the file that was read; Glue compares versions."""
+        """Commit with PyIceberg's `commit_table` on exactly the metadata file that was read; Glue compares versions."""
         self._require_times(identifier, request)
         self.require_lossless(request.seen)
         requirements, updates = as_models(_accepted_requirements(request), request.updates)
         pinned = PinnedGlue(self._name, self._client, request.seen.metadata_location, self._properties())
-        named = SimpleNamespace(name=lambda: (*identifier.levels, identifier.name), config={})
+        stub = SimpleNamespace(name=lambda: (*identifier.levels, identifier.name), config={})  # all that PyIceberg uses
         try:
-            pinned.commit_table(cast(Table, named), requirements, updates)
+            pinned.commit_table(cast(Table, stub), requirements, updates)
         except (CommitFailedException, NoSuchTableError) as error:
             raise upstream.moved(self._name, identifier, str(error)) from None
         except ValueError as error:
             # PyIceberg writes the next document itself: a commit that it does not accept was not sent.
             raise upstream.rejected(self._name, identifier, str(error)) from None
         except Exception as error:
-            if _kind(error) in _DENIED_CODES:
-                raise upstream.unavailable(self._name, f"a commit to {identifier}", _kind(error)) from error
-            raise upstream.unknown(self._name, identifier, _kind(error)) from error
+            if _aws_code(error) in _DENIED_CODES:
+                raise upstream.unavailable(self._name, f"a commit to {identifier}", _aws_code(error)) from error
+            raise upstream.unknown(self._name, identifier, _aws_code(error)) from error
 
     def require_lossless(self, seen: upstream.UpstreamState) -> None:
-        """Raise if PyIceberg's types, from which it writes the next document, lose a part of this one."""
+        """Raise if PyIceberg's types lose a part of the document: PyIceberg writes the next document from them."""
         try:
             model = TableMetadataUtil.parse_raw(seen.metadata.to_bytes().decode())
         except ValidationError as error:
@@ -142,10 +141,10 @@ class GlueUpstream:
             except self._client.exceptions.EntityNotFoundException:
                 raise upstream.no_table(identifier) from None
         parameters = found.get("Parameters", {})
-        # Glue ignores the case of names; here a table has one name.
-        if found.get("Name") != identifier.name or parameters.get("table_type", "").upper() != _ICEBERG:
+        # Glue finds a table by a name in any case, but here a table has only one name.
+        if found.get("Name") != identifier.name or parameters.get("table_type", "").upper() != "ICEBERG":
             raise upstream.no_table(identifier)
-        location = parameters.get(LOCATION)
+        location = parameters.get(_LOCATION)
         if not location:
             raise upstream.answer_wrong(self._name, identifier)
         return str(location)
@@ -155,10 +154,10 @@ class GlueUpstream:
         try:
             yield
         except (BotoCoreError, ClientError, TimeoutError) as error:
-            raise upstream.unavailable(self._name, what, _kind(error)) from error
+            raise upstream.unavailable(self._name, what, _aws_code(error)) from error
 
     def _require_times(self, identifier: upstream.TableIdentifier, request: upstream.CommitRequest) -> None:
-        """Raise for a snapshot older than the table: PyIceberg takes the snapshot's time as the table's last update."""
+        """Raise for a snapshot older than the table: PyIceberg would take its time as that of the last change."""
         last_ms = request.seen.metadata.last_updated_ms
         for update in request.updates:
             snapshot = update.get("snapshot") if isinstance(update, dict) else None
@@ -176,15 +175,15 @@ class GlueUpstream:
         return store_properties(store) | credentials | region
 
 
-def _kind(error: Exception) -> str | Exception:
-    """AWS's code of the error, or the error itself, whose text `unavailable` and `unknown` leave out."""
+def _aws_code(error: Exception) -> str | Exception:
+    """AWS's code of the error. Other errors are returned as they are; messages show only their class."""
     return str(error.response.get("Error", {}).get("Code")) if isinstance(error, ClientError) else error
 
 
 def _accepted_requirements(request: upstream.CommitRequest) -> list[Json]:
-    """The requirements without those that PyIceberg refuses: on refs other than main, for a table without snapshots.
+    """The requirements that PyIceberg accepts. Of a table without snapshots it refuses those on other refs than `main`.
 
-    These need no check. Such a table has no ref, and the commit is on exactly this metadata file.
+    Those need no check: such a table has no ref, and the commit is on exactly this metadata file.
     """
     if request.seen.metadata.snapshots:
         return list(request.requirements)
@@ -194,7 +193,7 @@ def _accepted_requirements(request: upstream.CommitRequest) -> list[Json]:
 class GlueIgnoringProperties(GlueCatalog):
     """A Glue catalog that ignores the properties of tables, which every writer of a table can set.
 
-    Properties could make PyIceberg load classes, send the Steward's credential to another address, or write anywhere.
+    Properties could make PyIceberg load classes, send pvdm's own credential to another address, or write anywhere.
     """
 
     def _load_file_io(self, properties: Properties = EMPTY_DICT, location: str | None = None) -> FileIO:  # noqa: ARG002
@@ -204,7 +203,7 @@ class GlueIgnoringProperties(GlueCatalog):
 class PinnedGlue(GlueIgnoringProperties):
     """A catalog that commits only on the state with this metadata file.
 
-    PyIceberg reads the table before it commits. This class compares that state with the pinned file, and Glue itself
+    PyIceberg reads the table before it commits. This class compares the table's file with the pinned one. Glue itself
     refuses the commit if the table changes afterwards.
     """
 
@@ -214,7 +213,7 @@ class PinnedGlue(GlueIgnoringProperties):
 
     def _get_glue_table(self, database_name: str, table_name: str) -> Any:
         found = super()._get_glue_table(database_name, table_name)
-        if found.get("Parameters", {}).get(LOCATION) != self._pinned:
+        if found.get("Parameters", {}).get(_LOCATION) != self._pinned:
             raise CommitFailedException("the table has another metadata file by now")
         return found
 

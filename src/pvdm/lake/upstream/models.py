@@ -1,4 +1,4 @@
-"""Commits in PyIceberg's types. Raises if the types lose a part of the commit."""
+"""Converts commits to PyIceberg's types. Raises if these would lose a part of a commit, or of a table's document."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Commit = tuple[tuple[TableRequirement, ...], tuple[TableUpdate, ...]]
 
 _REQUIREMENTS: Final = TypeAdapter[tuple[TableRequirement, ...]](tuple[TableRequirement, ...])
 _UPDATES: Final = TypeAdapter[tuple[TableUpdate, ...]](tuple[TableUpdate, ...])
-# Old clients still send it, and every catalog computes it itself.
-_DEPRECATED: Final = frozenset({"last-column-id"})
+# Old clients still send it, but every catalog computes it.
+_DEPRECATED_KEYS: Final = frozenset({"last-column-id"})
 
 
 def as_models(requirements: Sequence[Json], updates: Sequence[Json]) -> Commit:
-    """The commit in PyIceberg's types. Raises with the name of the first part that they would lose."""
+    """The commit in PyIceberg's types. Raises with the name of the first part that the types would lose."""
     given_parts: list[list[dict[str, Any]]] = json.loads(dump_json([list(requirements), list(updates)]))
     given_requirements, given_updates = given_parts
     try:
@@ -62,7 +62,7 @@ def _find_lost(given: Any, kept: Any, path: str) -> str | None:
     match given, kept:
         case Mapping(), Mapping():
             for key in given.keys() | kept.keys():
-                if key not in _DEPRECATED and (given.get(key) is not None or kept.get(key)):
+                if key not in _DEPRECATED_KEYS and (given.get(key) is not None or kept.get(key)):
                     inside.append((given.get(key), kept.get(key), f"{path}.{key}"))
         case list(), list() if len(given) == len(kept):
             inside = [(given[at], kept[at], f"{path}[{at}]") for at in range(len(given))]

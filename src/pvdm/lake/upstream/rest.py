@@ -1,4 +1,4 @@
-"""An upstream with Iceberg's REST protocol. Documents are read raw, and commits use PyIceberg's `commit_table`."""
+"""An upstream (a user's own catalog) with Iceberg's REST protocol. Documents are read raw; PyIceberg sends commits."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from pvdm.model.secret import Secret
 # A response has a location and a configuration besides the document.
 _ANSWER_MAX_BYTES: Final = METADATA_SIZE_MAX_BYTES + 1_048_576
 _ACCEPTED_CONFIG_KEYS: Final = ("prefix", "namespace-separator")
-_REFUSED: Final = (AuthorizationExpiredError, UnauthorizedError, ForbiddenError, OAuthError)
+_REFUSALS: Final = (AuthorizationExpiredError, UnauthorizedError, ForbiddenError, OAuthError)
 _TOKEN_EXPIRED_STATUSES: Final = (HTTPStatus.UNAUTHORIZED, 419)
 
 
 @dataclass(frozen=True, slots=True)
 class RestSettings:
-    """The address, and the Steward's token there, or its client id and secret joined by a colon."""
+    """The address, and the token of the Steward (pvdm's service) or its `credential`: client id, colon, secret."""
 
     uri: str
     warehouse: str | None = None
@@ -66,16 +66,16 @@ class _Catalog(RestCatalog):
         limit_session(
             session,
             seconds=self._seconds,
-            most=_ANSWER_MAX_BYTES,
+            max_bytes=_ANSWER_MAX_BYTES,
             breaker=breaker_of(self.properties[URI]),
             ignores_breaker=self._ignores_breaker,
         )
         return super()._create_legacy_oauth2_auth_manager(session)
 
     def _fetch_config(self) -> None:
-        """Take only names from the upstream's configuration.
+        """Take only the prefix and the separator of names from the upstream's configuration.
 
-        PyIceberg would take all of it: another address for the Steward's token, and classes to run.
+        PyIceberg would take all of it, also another address for the Steward's token, and classes to run.
         """
         own = dict(self.properties)
         super()._fetch_config()
@@ -116,15 +116,15 @@ class RestUpstream:
         """Commit with PyIceberg's `commit_table`. Without a clear answer the outcome is unknown."""
         requirements, updates = as_models(request.requirements, request.updates)
         catalog = self._catalog()
-        # All that `commit_table` needs of a table; loading one would read the document in PyIceberg's types.
-        named = SimpleNamespace(name=lambda: (*identifier.levels, identifier.name), config={})
+        # All that `commit_table` needs of a table. A loaded table would have the document in PyIceberg's types.
+        stub = SimpleNamespace(name=lambda: (*identifier.levels, identifier.name), config={})
         try:
-            catalog.commit_table(cast(Table, named), requirements, updates)
+            catalog.commit_table(cast(Table, stub), requirements, updates)
         except (CommitFailedException, NoSuchTableError) as error:
             raise upstream.moved(self._name, identifier, str(error)) from None
         except BadRequestError as error:
             raise upstream.rejected(self._name, identifier, str(error)) from None
-        except _REFUSED as error:
+        except _REFUSALS as error:
             raise upstream.unavailable(self._name, f"a commit to {identifier}", error) from error
         except Exception as error:
             raise upstream.unknown(self._name, identifier, error) from error
@@ -159,7 +159,7 @@ class RestUpstream:
             catalog.close()
 
     def _load(self, identifier: upstream.TableIdentifier, *, may_renew_token: bool = True) -> Node:
-        """The upstream's response with the table. An expired token is renewed once, by a new session."""
+        """The upstream's response with the table. An expired token is renewed once, by a new connection."""
         catalog = self._catalog()
         with _translate_errors(self._name, f"the table {identifier}"):
             answer = catalog.request_table(identifier)
@@ -170,8 +170,8 @@ class RestUpstream:
                 raise upstream.no_table(identifier)
             if answer.status_code != HTTPStatus.OK:
                 raise upstream.unavailable(self._name, f"the table {identifier}", f"status {answer.status_code}")
-            what, most = "the upstream's answer", _ANSWER_MAX_BYTES
-            return Node(parse_json(answer.content, what=what, size_max_bytes=most), "$")
+            document = parse_json(answer.content, what="the upstream's answer", size_max_bytes=_ANSWER_MAX_BYTES)
+            return Node(document, "$")
 
     def _catalog(self) -> _Catalog:
         with self._lock:
@@ -195,7 +195,7 @@ class RestUpstream:
 
 @contextlib.contextmanager
 def _translate_errors(name: str, what: str) -> Iterator[None]:
-    """Translate every failure of a request that only reads."""
+    """Raise every failure of a request that only reads as `upstream_unavailable`, except errors of pvdm itself."""
     try:
         yield
     except PvdmError:

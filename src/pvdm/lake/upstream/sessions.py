@@ -1,4 +1,4 @@
-"""HTTP sessions to upstreams, with one time limit for a request and its whole response."""
+"""HTTP sessions to upstreams (users' own catalogs), with one time limit for a request and its whole response."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _READ_METHODS: Final = frozenset({"GET", "HEAD"})
 
 
 class _RunningRequest:
-    """A request in progress. A time limit for each read alone would let a slow response last for ever."""
+    """A request in progress, which another thread can end. Limits of single reads would allow endless responses."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -49,13 +49,13 @@ class _RunningRequest:
 
 
 class _RecordingConnection:
-    """A connection that records its socket with this thread's request, from the first byte on."""
+    """A connection that adds its socket to this thread's running request, before the first byte is sent."""
 
     sock: socket.socket | None
 
     def _new_conn(self) -> socket.socket:
         found: socket.socket = super()._new_conn()  # type: ignore[misc]
-        _record_socket(found)  # a proxy may respond slowly before the connection is made
+        _record_socket(found)  # before `connect` returns: a proxy may respond slowly
         return found
 
     def connect(self) -> None:
@@ -98,12 +98,12 @@ class _Adapter(HTTPAdapter):
 
 
 def limit_session(
-    session: requests.Session, *, seconds: float, most: int, breaker: CircuitBreaker, ignores_breaker: bool = False
+    session: requests.Session, *, seconds: float, max_bytes: int, breaker: CircuitBreaker, ignores_breaker: bool = False
 ) -> None:
     """Limit each request of the session in time and size, and refuse redirects.
 
-    A redirect would send a commit twice, and a credential to another server. A request that only reads is refused
-    while the server is silent, unless with `ignores_breaker`. Requests that change something are always sent.
+    A redirect would send a commit twice, and a credential to another server. While the circuit breaker is open,
+    requests that only read are refused, except with `ignores_breaker`. Other requests are always sent.
     """
     send = session.request
     for scheme in ("http://", "https://"):
@@ -112,20 +112,21 @@ def limit_session(
     def request(method: str, url: str, **more: Any) -> requests.Response:
         only_reads = method.upper() in _READ_METHODS
         begun = breaker.begin() if only_reads and not ignores_breaker else time.monotonic()
-        left = min(seconds, _deadline() - begun)
-        if left <= 0:
+        seconds_left = min(seconds, _deadline() - begun)
+        if seconds_left <= 0:
             raise TimeoutError
         try:
-            with _stop_after(left):
-                answer = send(method, url, **{**more, "timeout": left, "allow_redirects": False, "stream": True})
-                answer._content = _read_body(answer, most)
+            with _stop_after(seconds_left):
+                options = {**more, "timeout": seconds_left, "allow_redirects": False, "stream": True}
+                answer = send(method, url, **options)
+                answer._content = _read_body(answer, max_bytes)
                 answer._content_consumed = True
         except (TimeoutError, requests.Timeout):
-            if only_reads and left == seconds:
+            if only_reads and seconds_left == seconds:  # in less time a server that works may not answer
                 breaker.record_silence(begun)
             raise
         breaker.record_answer()
-        if answer.status_code // 100 == 3:  # PyIceberg would take it as success
+        if answer.status_code // 100 == 3:  # PyIceberg would take a redirect as success
             raise requests.TooManyRedirects("the upstream points elsewhere")
         return answer
 
@@ -134,7 +135,7 @@ def limit_session(
 
 @contextlib.contextmanager
 def shared_deadline(seconds: float) -> Iterator[None]:
-    """Give all requests of this thread one common time limit: a list may have any number of pages."""
+    """Give all requests of this thread in the block one common time limit: a list may have any number of pages."""
     before, _THREAD.deadline = _deadline(), time.monotonic() + seconds
     try:
         yield
@@ -148,7 +149,7 @@ def _deadline() -> float:
 
 @contextlib.contextmanager
 def _stop_after(seconds: float) -> Iterator[None]:
-    """Stop the request inside after this time. Raises TimeoutError then."""
+    """Stop the request of the block after this time. Raises TimeoutError then."""
     running = _RunningRequest()
     before, _THREAD.request = getattr(_THREAD, "request", None), running
     timer = threading.Timer(seconds, running.end)
@@ -167,13 +168,13 @@ def _stop_after(seconds: float) -> Iterator[None]:
         raise TimeoutError
 
 
-def _read_body(answer: requests.Response, most: int) -> bytes:
-    """The response body, up to the first chunk that goes over `most`. The caller checks the size."""
+def _read_body(answer: requests.Response, max_bytes: int) -> bytes:
+    """The response body, up to the first chunk that goes over `max_bytes`. Whoever parses the body checks its size."""
     found = bytearray()
     try:
         for chunk in answer.iter_content(_CHUNK_BYTES):
             found += chunk
-            if len(found) > most:
+            if len(found) > max_bytes:
                 break
     finally:
         answer.close()  # a connection that was read to its end stays open

@@ -1,4 +1,4 @@
-"""Namespaces of the catalog: found by their levels, owned by a domain, dropped but never deleted."""
+"""The catalog's namespaces, dropped but never deleted. Changes need the namespace that was checked (`judged`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BY_ID: Final = select(namespaces).where(namespaces.c.namespace_id == bindparam(
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A namespace in the ledger. `protected_by` is the contract under which new tables in it are created."""
+    """A namespace in the ledger. New tables in it are protected under the contract with the hash `protected_by`."""
 
     namespace_id: str
     levels: Levels
@@ -80,7 +80,7 @@ def find_by_id(unit: Unit, namespace_id: str) -> Namespace | None:
 def list_children(
     unit: Unit, parent: Levels, *, domain: str | None = None, after: Levels | None = None, count: int | None = None
 ) -> list[Namespace]:
-    """The namespaces directly inside this one, by key; of one domain, or of all. `()` is the top."""
+    """The namespaces directly inside `parent` (`()` for the top level), ordered by key; of one domain, or of all."""
     inside = select(namespaces).where(namespaces.c.parent == levels_key(parent), _LIVE)
     inside = where_given(inside, (namespaces.c.domain, domain))
     last = None if after is None else levels_key(after)
@@ -93,32 +93,32 @@ def list_owners(unit: Unit) -> list[tuple[Levels, str]]:
     return [(levels_of_key(row["levels"]), row["domain"]) for row in unit.rows(wanted.order_by(namespaces.c.levels))]
 
 
-def set_properties(unit: Unit, found: Namespace, properties: Mapping[str, str]) -> None:
+def set_properties(unit: Unit, judged: Namespace, properties: Mapping[str, str]) -> None:
     """Replace the properties."""
-    _change(unit, found, properties=_dump_properties(properties))
+    _change(unit, judged, properties=_dump_properties(properties))
 
 
-def protect(unit: Unit, found: Namespace, contract_hash: str | None) -> None:
-    """Set the contract under which new tables in it are created; None for none."""
+def protect(unit: Unit, judged: Namespace, contract_hash: str | None) -> None:
+    """Set the contract that protects new tables of the namespace; None ends that."""
     if contract_hash is not None:
         ids.require_sha256(contract_hash, "contract hash")
-    _change(unit, found, protected_by=contract_hash)
+    _change(unit, judged, protected_by=contract_hash)
 
 
-def drop(unit: Unit, found: Namespace) -> None:
+def drop(unit: Unit, judged: Namespace) -> None:
     """Drop the namespace. Raises `namespace_not_empty` if it holds namespaces, tables or views."""
     unit.lock_name("namespaces")
-    require_unchanged(unit, found)
-    unit.lock_name(f"names {found.namespace_id}")
-    in_namespace = (tables.c.namespace_id == found.namespace_id, tables.c.dropped_micros.is_(None))
+    require_unchanged(unit, judged)
+    unit.lock_name(f"names {judged.namespace_id}")
+    in_namespace = (tables.c.namespace_id == judged.namespace_id, tables.c.dropped_micros.is_(None))
     has_table = unit.row(select(tables.c.table_id).where(*in_namespace).limit(1)) is not None
-    if has_table or _has_view(unit, found.namespace_id) or list_children(unit, found.levels, count=1):
-        raise Code.NAMESPACE_NOT_EMPTY(f"Namespace is not empty: {dotted_name(found.levels)}")
-    _change(unit, found, dropped_micros=unit.at_micros)
+    if has_table or _has_view(unit, judged.namespace_id) or list_children(unit, judged.levels, count=1):
+        raise Code.NAMESPACE_NOT_EMPTY(f"Namespace is not empty: {dotted_name(judged.levels)}")
+    _change(unit, judged, dropped_micros=unit.at_micros)
 
 
 def require_unchanged(unit: Unit, judged: Namespace) -> None:
-    """Lock the namespace until the end of the unit. Raises `namespace_moved` if it has changed since it was checked."""
+    """Lock the namespace until the end of the unit. Raises `namespace_moved` if it is not `judged` any more."""
     row = unit.lock_row(namespaces, namespace_id=judged.namespace_id)
     if row is None or row["dropped_micros"] is not None or namespace_from(row) != judged:
         raise Code.NAMESPACE_MOVED("the namespace has changed since it was read", got=dotted_name(judged.levels))
@@ -126,18 +126,18 @@ def require_unchanged(unit: Unit, judged: Namespace) -> None:
 
 @functools.lru_cache(maxsize=_KEYS_CACHED)
 def levels_key(levels: Levels) -> str:
-    """The levels as one unambiguous text."""
+    """The levels as one unambiguous text, by which the ledger finds the namespace."""
     return canonical_json.dump(list(levels)).decode()
 
 
 def dotted_name(levels: Sequence[str]) -> str:
-    """The levels for people, joined by dots."""
+    """The levels joined by dots, for people to read."""
     return ".".join(levels)
 
 
-def _change(unit: Unit, found: Namespace, **changed: object) -> None:
-    require_unchanged(unit, found)
-    unit.update(namespaces, {"namespace_id": found.namespace_id}, **changed)
+def _change(unit: Unit, judged: Namespace, **changed: object) -> None:
+    require_unchanged(unit, judged)
+    unit.update(namespaces, {"namespace_id": judged.namespace_id}, **changed)
 
 
 def _dump_properties(properties: Mapping[str, str]) -> str:
@@ -145,8 +145,8 @@ def _dump_properties(properties: Mapping[str, str]) -> str:
         raise Code.NAMESPACE_INVALID(reason="namespace_property_invalid", got="text with it")
     text = canonical_json.dump(dict(properties))
     if len(text) > NAMESPACE_PROPERTIES_MAX_BYTES:
-        most = f"at most {NAMESPACE_PROPERTIES_MAX_BYTES} bytes"
-        raise Code.NAMESPACE_INVALID(reason="namespace_properties_too_large", expected=most, got=str(len(text)))
+        expected = f"at most {NAMESPACE_PROPERTIES_MAX_BYTES} bytes"
+        raise Code.NAMESPACE_INVALID(reason="namespace_properties_too_large", expected=expected, got=str(len(text)))
     return text.decode()
 
 
@@ -163,7 +163,7 @@ def namespace_from(row: Row) -> Namespace:
 
 
 def _has_view(unit: Unit, namespace_id: str, name: str | None = None) -> bool:
-    """Whether the namespace holds a view; one of this name, if it is given."""
+    """Whether the namespace holds a view: any, or one of the given name."""
     wanted = select(views.c.view_id).where(views.c.namespace_id == namespace_id, views.c.dropped_micros.is_(None))
     return unit.row(where_given(wanted, (views.c.name, name)).limit(1)) is not None
 

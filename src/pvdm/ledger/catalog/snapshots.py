@@ -1,4 +1,4 @@
-"""Facts about snapshots: which ones an upstream's protected table may show, and which producer staged which."""
+"""Facts about snapshots: those that an upstream's protected table may show, and the producer who staged each one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ StagedItem = tuple[StagedKind, str]
 """A branch by its name, or a snapshot by its id."""
 
 
-def add_known(unit: Unit, table_uuid: str, facts: Mapping[str, str], *, structure_sha256: str) -> None:
-    """Note snapshots, by id and hash of their facts, that may be in the history of a table of this structure."""
+def add_known(unit: Unit, table_uuid: str, hashes: Mapping[str, str], *, structure_sha256: str) -> None:
+    """Note snapshots that the table's history may have. `hashes` are those of the snapshots' facts, by snapshot id."""
     known = known_of_table(unit, table_uuid)
     rows = [
         {
@@ -24,7 +24,7 @@ def add_known(unit: Unit, table_uuid: str, facts: Mapping[str, str], *, structur
             "facts_sha256": ids.require_sha256(sha256, "hash of a snapshot"),
             "structure_sha256": ids.require_sha256(structure_sha256, "hash of the structure"),
         }
-        for snapshot_id, sha256 in facts.items()
+        for snapshot_id, sha256 in hashes.items()
         if (snapshot_id, sha256) not in known
     ]
     unit.insert_many(known_snapshots, rows)
@@ -45,7 +45,7 @@ def set_owner(unit: Unit, table_id: str, owner: str, items: Sequence[StagedItem]
 
 
 def count_owned(unit: Unit, table_id: str, owner: str, kind: StagedKind, names: Collection[str]) -> int:
-    """How many of these belong to the owner."""
+    """How many of these branches or snapshots (`kind`) belong to the owner."""
     wanted = select(func.count().label("owned")).where(
         staging_owners.c.table_id == table_id, staging_owners.c.kind == kind.value, staging_owners.c.owner == owner
     )

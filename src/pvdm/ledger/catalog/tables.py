@@ -1,4 +1,4 @@
-"""The catalog's pointers: each table's current metadata file. A swap needs the row unchanged since it was checked."""
+"""The catalog's pointers: each table's current metadata file. Changes need the row that was checked (`judged`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pvdm.ledger.unit import Unit, select_page
 from pvdm.ledger.work import announced
 
 TABLE_PLACE_MAX_BYTES: Final = 2_000
-"""Well below the size limit of an index entry of PostgreSQL."""
+"""The longest place key (a table's location in normal form), well below PostgreSQL's limit of an index entry."""
 
 # Queries of every commit, built once: building a statement takes longer than running it.
 _LIVE: Final = tables.c.dropped_micros.is_(None)
@@ -36,15 +36,13 @@ _BY_LEVELS_AND_NAME: Final = (
     )
     .where(namespaces.c.levels == bindparam("of_levels"), namespaces.c.dropped_micros.is_(None))
 )
+# A swap compares every column but these. `revision`, which counts each change, is compared; `_LIVE` checks the drop.
 _NOT_COMPARED: Final = frozenset({"place", "upstream", "protected_micros", "dropped_micros", "at_micros"})
 _COMPARED: Final = tuple(column.name for column in tables.c if column.name not in _NOT_COMPARED)
 _SWAPPED: Final = ("metadata_location", "metadata_sha256", "previous_location", "location", "place")
 _SWAP: Final = (
     update(tables)
-    .where(
-        *(tables.c[name].is_not_distinct_from(bindparam(f"judged_{name}")) for name in _COMPARED),
-        _LIVE,
-    )
+    .where(*(tables.c[name].is_not_distinct_from(bindparam(f"judged_{name}")) for name in _COMPARED), _LIVE)
     .values({name: bindparam(f"new_{name}") for name in (*_SWAPPED, "revision", "at_micros")})
 )
 _BY_UUID: Final = select(tables).where(tables.c.table_uuid == bindparam("of_uuid"), _LIVE)
@@ -63,7 +61,7 @@ class TableRow:
     table_uuid: str
     location: str
     pointer: Pointer
-    previous_location: str | None
+    previous_location: str | None  # of the metadata file before the one that `pointer` names
     revision: int
     contract_hash: str | None
     upstream: str | None = None
@@ -71,13 +69,13 @@ class TableRow:
 
     @property
     def protected(self) -> bool:
-        """Whether only the gate changes its `main`."""
+        """Whether its `main` changes only by a proof or a signed migration."""
         return self.contract_hash is not None
 
 
 @dataclass(frozen=True, slots=True)
 class NewTable:
-    """What a table is created with."""
+    """The values with which a table is created."""
 
     namespace_id: str
     name: str
@@ -174,13 +172,13 @@ def find_dropped(unit: Unit, metadata_location: str) -> TableRow | None:
 
 
 def find_dropped_overlapping(unit: Unit, place: Location, *, but_domain: str) -> TableRow | None:
-    """A dropped table of another domain at, above or below the place: its domain may register it again."""
+    """A dropped table at, above or below the place, or None. Its domain, not `but_domain`, may register it again."""
     others = (wanted.where(tables.c.domain != but_domain) for wanted in select_overlapping(place, dropped=True))
     return _find_first(unit, others)
 
 
 def find_overlapping(unit: Unit, place: Location, *, but: str | None = None) -> TableRow | None:
-    """A table at, above or below the place, except the one with the id `but`."""
+    """A table at, above or below the place, except the one with the id `but`; or None."""
     wanted = select_overlapping(place)
     return _find_first(unit, wanted if but is None else (each.where(tables.c.table_id != but) for each in wanted))
 
@@ -197,7 +195,7 @@ def was_protected(unit: Unit, row: TableRow) -> bool:
 
 
 def find_containing(unit: Unit, places: Iterable[Location], *, but_domain: str) -> TableRow | None:
-    """A table of another domain, dropped ones included, whose place contains one of these."""
+    """A live or dropped table of another domain than `but_domain` whose place contains one of these; or None."""
     keys = {_location_key(above) for place in places for above in place.self_and_parents()}
     # No table has a longer key.
     possible = sorted(key for key in keys if len(key.encode()) <= TABLE_PLACE_MAX_BYTES)
@@ -242,7 +240,7 @@ def list_changed_after(unit: Unit, event_id: int) -> list[TableRow]:
 
 
 def swap(unit: Unit, judged: TableRow, to: Pointer, *, location: str | None = None) -> TableRow:
-    """Make another metadata file current. Raises `table_moved` if the row is not `judged` any more."""
+    """Make another metadata file current and return the new row. Raises `table_moved` if the row has changed."""
     after = replace(
         judged,
         pointer=to,
@@ -252,7 +250,7 @@ def swap(unit: Unit, judged: TableRow, to: Pointer, *, location: str | None = No
     )
     pointer = {"metadata_location": judged.pointer.location, "metadata_sha256": judged.pointer.sha256}
     compared = {name: pointer[name] if name in pointer else getattr(judged, name) for name in _COMPARED}
-    # One statement compares and swaps. It waits for a lock on the row, and then compares the new values.
+    # One statement compares and swaps. It waits for a lock on the row, then compares what the lock's holder committed.
     changed = unit.change(
         _SWAP,
         **{f"judged_{name}": value for name, value in compared.items()},
@@ -301,9 +299,9 @@ def protect(unit: Unit, judged: TableRow, contract_hash: str | None) -> TableRow
     """Put the table under a contract; None ends its protection. Raises `table_moved` if the row has changed."""
     if judged.upstream is None:
         require_unchanged(unit, judged)
-    else:
+    else:  # only the stored pointer may differ: requests of other callers note what the upstream shows
         judged = note_upstream_pointer(unit, judged, judged.pointer)
-        announced.require_none(unit, judged.table_uuid)
+        announced.require_no_open_publication(unit, judged.table_uuid)
     if contract_hash is not None:
         ids.require_sha256(contract_hash, "contract hash")
     now = None if contract_hash is None else unit.at_micros
@@ -312,7 +310,7 @@ def protect(unit: Unit, judged: TableRow, contract_hash: str | None) -> TableRow
 
 
 def drop(unit: Unit, judged: TableRow) -> None:
-    """Drop the table. Its row and its history stay."""
+    """Drop the table. Its row and its history stay. Raises `table_moved` if the row has changed."""
     require_unchanged(unit, judged)
     _change(unit, judged, dropped_micros=unit.at_micros)
 
@@ -333,7 +331,7 @@ def _require_namespace(unit: Unit, namespace_id: str) -> None:
 def _require_uuid_free(unit: Unit, new: NewTable) -> None:
     """Raise `table_uuid_taken` if another table has or had the UUID.
 
-    A dropped table that was never protected may be registered again, by its domain and in its place.
+    A dropped table that was never protected may be registered again: by its domain, at its place, from its upstream.
     """
     rows = list(unit.rows(select(tables).where(tables.c.table_uuid == new.table_uuid.lower())))
     for row in rows:
@@ -344,7 +342,7 @@ def _require_uuid_free(unit: Unit, new: NewTable) -> None:
             raise Code.ALREADY_EXISTS(message, reason="table_uuid_taken", got=new.table_uuid)
     if not rows:
         return
-    # It may have been registered again and moved: its last place counts.
+    # The table may have been registered again and moved: its last place counts.
     latest = max(int(row["dropped_micros"]) for row in rows)
     place = place_key(parse_location(new.location))
     last = [(row["domain"], row["place"], row["upstream"]) for row in rows if row["dropped_micros"] == latest]
@@ -375,8 +373,8 @@ def _table(row: Row) -> TableRow:
 def schedule_deletes(unit: Unit, table_uuid: str, names: Sequence[str]) -> None:
     """Schedule metadata files for deletion. The caller holds the table's lock.
 
-    The files may be deleted once this is committed. Rows are kept: a commit may be delayed for any time between writing
-    its file and its swap, and may never point to one of these files.
+    The files may be deleted once this is committed. Rows are never removed: a commit can be delayed for any time
+    between writing its file and its swap, and must still be refused if its file is one of these.
     """
     for name in names:
         unit.insert_new(
@@ -389,6 +387,5 @@ def schedule_deletes(unit: Unit, table_uuid: str, names: Sequence[str]) -> None:
 def require_not_scheduled_for_deletion(unit: Unit, names: Sequence[str]) -> None:
     """Raise `table_moved` if a file is scheduled for deletion. The caller holds the table's lock."""
     if any(unit.row(_SCHEDULED, of_name=name) is not None for name in names):
-        raise Code.TABLE_MOVED(
-            "the new metadata file was scheduled for deletion before the commit", expected="a new file"
-        )
+        message = "the new metadata file was scheduled for deletion before the commit"
+        raise Code.TABLE_MOVED(message, expected="a new file")

@@ -1,4 +1,4 @@
-"""The catalog's views: each view's current metadata file. A swap needs the row unchanged since it was checked."""
+"""The catalog's views: each view's current metadata file. Changes need the row that was checked (`judged`)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ViewRow:
 
 @dataclass(frozen=True, slots=True)
 class NewView:
-    """What a view is created with."""
+    """The values with which a view is created."""
 
     name: str
     view_uuid: str
@@ -128,7 +128,7 @@ def require_unchanged(unit: Unit, judged: ViewRow) -> None:
 
 
 def _require_free(unit: Unit, namespace_id: str, name: str) -> None:
-    """Raise if a view or a table has the name."""
+    """Raise `view_exists` or `name_of_table` if the name is taken."""
     if find(unit, namespace_id, name) is not None:
         raise Code.ALREADY_EXISTS(f"View already exists: {name}", reason="view_exists")
     if tables.find(unit, namespace_id, name) is not None:

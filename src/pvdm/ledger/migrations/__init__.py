@@ -49,7 +49,7 @@ def load_schema_scripts(dialect: str) -> tuple[SchemaScript, ...]:
 
 
 def migrate(ledger: Ledger, *, at_micros: int) -> int:
-    """Bring the ledger to this version's schema and return the schema's number. Concurrent calls apply it once."""
+    """Apply the scripts that are missing, and return the schema's number. Concurrent calls apply each script once."""
     scripts = load_schema_scripts(ledger.dialect)
 
     def work(unit: Unit) -> int:
@@ -57,7 +57,7 @@ def migrate(ledger: Ledger, *, at_micros: int) -> int:
         unit.execute(text(_TABLE))
         for script in scripts[_count_applied(unit, scripts) :]:
             for statement in script.statements:
-                unit.execute(text(statement.replace(":", r"\:")))
+                unit.execute(text(statement.replace(":", r"\:")))  # to `text` a plain colon begins a parameter
             unit.execute(
                 text("INSERT INTO schema_version (version, name, checksum, at_micros) VALUES (:v, :n, :c, :t)"),
                 {"v": script.version, "n": script.name, "c": script.checksum, "t": at_micros},

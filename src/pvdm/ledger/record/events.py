@@ -20,17 +20,17 @@ from pvdm.model import canonical_json
 EVENTS_PAGE_MAX_ROWS: Final = 1000
 _TRIGGER_KINDS: Final = frozenset({"insert", "update"})
 
-# A node is (level, index): the complete subtree over leaves index << level up to (index + 1) << level.
+# A node is (level, offset): the complete subtree over leaves offset << level up to, without, (offset + 1) << level.
 NodeT = TypeVar("NodeT", bound=tuple[int, int])
 
 _NODES_AT_ONCE: Final = 512
-_LOCK: Final = "log"
+_LOCK: Final = "log"  # the name of the lock that appends hold
 _LAST_INDEX: Final = select(func.max(log_entries.c.entry_index))
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One step: which row changed, with its values before and after."""
+    """One step: which row changed (`subject` is its table), with its values before and after."""
 
     event_id: int
     at_micros: int
@@ -56,13 +56,13 @@ def note(unit: Unit, kind: str, subject: str, row_key: str, facts: Mapping[str, 
 
 
 def history(unit: Unit, subject: str, row_key: str, *, after: int = 0, count: int | None = None) -> list[Event]:
-    """The steps of one row after an id, oldest first, at most `count`. Columns of a key are joined by slashes."""
+    """The steps of one row after an event id, oldest first. Slashes join the values of a key of several columns."""
     wanted = select(events).where(events.c.subject == subject, events.c.row_key == row_key, events.c.event_id > after)
     return [_event(row) for row in unit.rows(wanted.order_by(events.c.event_id).limit(count))]
 
 
 def page(unit: Unit, *, after: int = 0, count: int = EVENTS_PAGE_MAX_ROWS, about: str | None = None) -> list[Event]:
-    """The next events after an id, oldest first. With `about`, only those of rows with this key or value.
+    """The next events after an event id, oldest first. With `about`, only those of rows with this key or value.
 
     On PostgreSQL ids are assigned before the commit, so a lower id may appear after a higher one was read. A client
     that follows the events reads a few ids again each time.
@@ -94,7 +94,7 @@ def _event(row: Row) -> Event:
 
 
 class LedgerLog:
-    """The transparency log in one unit of work; the protocol `LogStorage` of `pvdm.trust.log`, without its import."""
+    """The transparency log in one unit of work. It has the methods of `LogStorage` in `pvdm.trust.log`."""
 
     __slots__ = ("_unit",)
 
@@ -154,7 +154,7 @@ class LedgerLog:
 
 @functools.cache
 def _select_hashes(count: int) -> TextClause:
-    """Hashes by level and position. SQLite scans the table for `IN (VALUES ...)`, but not around a SELECT."""
+    """Select hashes by level and position. For a plain `IN (VALUES ...)` SQLite would scan the whole table."""
     places = ", ".join(f"(:level_{number}, :position_{number})" for number in range(count))
     return text(
         "SELECT level, position, hash FROM log_hashes"  # noqa: S608 - made of numbers only

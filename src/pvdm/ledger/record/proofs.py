@@ -30,7 +30,7 @@ OVERRIDES_PAGE_MAX_ROWS: Final = 1_000
 class ProofRecord:
     """The facts of a proof that have columns of their own. The rest is in the envelope.
 
-    `summary` is shown in lists, as JSON. `context` is what the attempt's keys are bound to.
+    `summary` is JSON for lists of proofs. `context` is the JSON of the facts that the attempt's keys are bound to.
     """
 
     proof_id: str
@@ -44,7 +44,7 @@ class ProofRecord:
 
 
 def put(unit: Unit, proof: ProofRecord, envelope: bytes, *, log_index: int) -> None:
-    """Store a proof with its envelope. Repeating it is no change; a notary's second one for a nonce is refused."""
+    """Store a proof with its envelope. Storing it again is no change; a notary's second one for a nonce is refused."""
     statements.put(unit, StatementKind.PROOF, proof.proof_id, envelope, log_index=log_index)
     same_workload = workloads.c.workload_id == attempts.c.workload_id
     wanted = select(workloads.c.workload_id, workloads.c.domain).join(attempts, same_workload)
@@ -146,10 +146,10 @@ class OverrideRecord:
 
 @dataclass(frozen=True, slots=True)
 class StoredOverride:
-    """An override with the state of its nonce: RESERVED until it is used, then COMMITTED, or ABORTED by a restore."""
+    """An override, with the state of its nonce and the domain of its FAIL proof."""
 
     record: OverrideRecord
-    state: NonceState
+    state: NonceState  # RESERVED until the override is used, then COMMITTED; ABORTED by a restore
     domain: str
 
 
@@ -172,7 +172,7 @@ def find_override(unit: Unit, override_id: str) -> StoredOverride | None:
 
 
 def list_newest_overrides(unit: Unit, *, domain: str | None = None) -> list[StoredOverride]:
-    """The newest overrides."""
+    """The newest overrides; of one domain, or of all."""
     wanted = where_given(_select_overrides(), (proofs.c.domain, domain))
     wanted = wanted.order_by(overrides.c.at_micros.desc(), overrides.c.override_id)
     return [_stored_override(row) for row in unit.rows(wanted.limit(OVERRIDES_PAGE_MAX_ROWS))]

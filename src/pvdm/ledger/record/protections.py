@@ -1,4 +1,4 @@
-"""Operators' approvals: contracts by their hash, protections and migrations, and what is protected now."""
+"""Operators' approvals (protections and migrations of tables), contracts by their hash, and what is protected now."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ AUDIT_APPROVALS_MAX: Final = 10_000
 class ProtectionRecord:
     """The facts of a protection that have columns of their own. The rest is in the envelope.
 
-    A table's protection has a `table_uuid`, a namespace's a `namespace_id`. `found_sha256` binds what `main` showed. It
-    is None if `main` was empty, and for a protection that a restore brought back.
+    A table's protection has a `table_uuid`, a namespace's a `namespace_id`. `found_sha256` is the hash of the manifest
+    list and the manifests that `main` had. It is None if `main` was empty, or if a restore brought the protection back.
     """
 
     protection_id: str
@@ -71,7 +71,7 @@ def put(
 
 
 def insert(unit: Unit, record: ProtectionRecord | MigrationRecord, contract: str | None) -> None:
-    """Add the row of an approval whose envelope is stored, and its contract. Its nonce is used up."""
+    """Add the row of an approval whose envelope is stored, add its contract, and use up its nonce."""
     if isinstance(record, ProtectionRecord):
         table, purpose = protections, NoncePurpose.PROTECTION
         if record.found_sha256 is not None:
@@ -123,12 +123,12 @@ def find_migration(unit: Unit, migration_id: str) -> MigrationRecord | None:
 
 
 def list_newest(unit: Unit, *, domain: str | None = None) -> list[ProtectionRecord]:
-    """The newest protections, by their log index."""
+    """The newest protections, the latest in the log first; of one domain, or of all."""
     return unit.records(ProtectionRecord, _select_newest(protections, protections.c.protection_id, domain))
 
 
 def list_newest_migrations(unit: Unit, *, domain: str | None = None) -> list[MigrationRecord]:
-    """The newest migrations, by their log index."""
+    """The newest migrations, the latest in the log first; of one domain, or of all."""
     return unit.records(MigrationRecord, _select_newest(table_migrations, table_migrations.c.migration_id, domain))
 
 
@@ -150,7 +150,7 @@ def newest_of(unit: Unit, table_uuid: str) -> str | None:
 
 
 def found_sha256(unit: Unit, table_uuid: str) -> str | None:
-    """The hash that binds what `main` showed at the table's last protection, or None."""
+    """The hash of the manifests that `main` had at the table's last protection (`ProtectionRecord`), or None."""
     newest = newest_of(unit, table_uuid)
     found = None if newest is None else find(unit, newest)
     return None if found is None else found.found_sha256
@@ -173,9 +173,9 @@ def current_contract(unit: Unit, table_uuid: str) -> str | None:
 
 
 def approval_ids(unit: Unit, table_uuid: str, namespace_id: str) -> list[str]:
-    """The protections and migrations of a table, and the protections of its namespace, oldest first.
+    """The ids of a table's protections and migrations, and of its namespace's protections, oldest first.
 
-    Raises where there are more than an audit accepts: without all of them an audit would report false violations.
+    Raises `audit_too_large` for more than an audit accepts: without all of them it would report false violations.
     """
     protection_ids = select(protections.c.protection_id).where(
         or_(protections.c.table_uuid == table_uuid, protections.c.namespace_id == namespace_id)
@@ -186,7 +186,9 @@ def approval_ids(unit: Unit, table_uuid: str, namespace_id: str) -> list[str]:
     rows = unit.rows(wanted.order_by(statement_table.c.log_index).limit(AUDIT_APPROVALS_MAX + 1))
     if len(rows) > AUDIT_APPROVALS_MAX:
         message = "the table and its namespace have more protections and migrations than an audit accepts"
-        raise Code.AUDIT_FAILED(message, reason="audit_too_large", expected=f"at most {AUDIT_APPROVALS_MAX:,}", got="more")
+        raise Code.AUDIT_FAILED(
+            message, reason="audit_too_large", expected=f"at most {AUDIT_APPROVALS_MAX:,}", got="more"
+        )
     return [row["statement_id"] for row in rows]
 
 
@@ -211,7 +213,7 @@ def list_protected_tables(
     after: tuple[Levels, str] | None = None,
     count: int,
 ) -> list[ProtectedObject]:
-    """The live protected tables, by namespace and name; of one namespace, or one table, on request."""
+    """The live protected tables, by namespace and name; only those of `levels` or `name`, if they are given."""
     wanted = (
         select(tables, namespaces.c.levels)
         .join(namespaces, namespaces.c.namespace_id == tables.c.namespace_id)
@@ -234,7 +236,7 @@ def list_protected_tables(
 def list_protected_namespaces(
     unit: Unit, *, domain: str | None = None, levels: Levels | None = None, after: Levels | None = None, count: int
 ) -> list[ProtectedObject]:
-    """The live protected namespaces, by key; one of them on request."""
+    """The live protected namespaces, ordered by key; only the one with these `levels`, if they are given."""
     wanted = select(namespaces).where(namespaces.c.protected_by.is_not(None), namespaces.c.dropped_micros.is_(None))
     of_levels = None if levels is None else levels_key(levels)
     wanted = where_given(wanted, (namespaces.c.domain, domain), (namespaces.c.levels, of_levels))

@@ -1,4 +1,4 @@
-"""Receipts: the signed statement of what a publication made visible, one a snapshot."""
+"""Receipts: the signed statement of what a publication made visible, one for each snapshot."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ReceiptRecord:
 
 
 def put(unit: Unit, receipt: ReceiptRecord, envelope: bytes, *, log_index: int) -> None:
-    """Store a receipt with its envelope. The same receipt again is no change; another of its snapshot is refused."""
+    """Store a receipt with its envelope. The same receipt again is no change; another for its snapshot is refused."""
     statements.put(unit, StatementKind.RECEIPT, receipt.receipt_id, envelope, log_index=log_index)
     ids.require_name(receipt.table_uuid, "table UUID")
     ids.require_snapshot_id(receipt.snapshot_id)
@@ -52,7 +52,7 @@ def of_snapshot(unit: Unit, table_uuid: str, snapshot_id: str) -> ReceiptRecord 
 
 
 def any_exist(unit: Unit) -> bool:
-    """Whether anything was ever published."""
+    """Whether the ledger holds any receipt."""
     return unit.row(select(receipts).limit(1)) is not None
 
 
@@ -88,7 +88,7 @@ def list_missing(unit: Unit, *, since_micros: int = 0) -> list[Publication]:
 
 
 def find_missing(unit: Unit, table_uuid: str, snapshot_ids: Collection[int]) -> set[int]:
-    """Those of the table's snapshots that were published and have no receipt yet."""
+    """The ids among `snapshot_ids` that were published to the table and have no receipt yet."""
     texts = sorted(str(each) for each in snapshot_ids)
     of_table = select(receipts.c.snapshot_id).where(receipts.c.table_uuid == table_uuid)
     without = set(texts) - {row["snapshot_id"] for row in unit.rows_with(of_table, receipts.c.snapshot_id, texts)}
@@ -99,18 +99,17 @@ def find_missing(unit: Unit, table_uuid: str, snapshot_ids: Collection[int]) -> 
 
 
 def require_receipts(unit: Unit, table_uuid: str, snapshot_ids: Collection[int]) -> None:
-    """Raise `table_moved` if one of the published snapshots has no receipt yet, which needs the snapshot in `main`."""
+    """Raise `table_moved` if one of these snapshots still needs a receipt: writing it needs the snapshot in `main`."""
     if find_missing(unit, table_uuid, snapshot_ids):
         message = "history to be removed has a publication without a receipt"
         raise Code.TABLE_MOVED(message, expected="a receipt of each publication")
 
 
 def publication_of(unit: Unit, attempt_ids: Sequence[str]) -> Publication:
-    """The publication of these attempts, with or without its receipt. Raises `publication_not_one`."""
+    """The one publication of these attempts, with or without its receipt. Raises `publication_not_one`."""
     snapshots = select(published.c.snapshot_id).where(published.c.attempt_id.in_(attempt_ids))
-    wanted = (
-        select(published, workloads.c.table_uuid).select_from(_PUBLISHED).where(published.c.snapshot_id.in_(snapshots))
-    )
+    wanted = select(published, workloads.c.table_uuid).select_from(_PUBLISHED)
+    wanted = wanted.where(published.c.snapshot_id.in_(snapshots))
     found = _group_publications(unit.rows(wanted.order_by(published.c.at_micros, published.c.nonce)))
     if len(found) != 1:
         raise Code.WORKLOAD_INVALID(reason="publication_not_one", got=str(len(found)))

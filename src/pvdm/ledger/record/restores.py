@@ -1,6 +1,6 @@
 """Restores from a backup, and what a restored ledger lacks: claims and published chunks of the lost time.
 
-The lost time is that between the backup and the restore. Until a restore has finished, nothing else runs on the ledger.
+The lost time is the time between backup and restore. Until a restore has finished, nothing else runs on the ledger.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ _LOCK: Final = "restores"
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """A restore. `backup_size` is the log's size in the backup, `outside_note` the outside checkpoint.
+    """A restore. `backup_size` is the log's size in the backup, `outside_note` the note of the outside checkpoint.
 
-    `log_keys` are the log's old keys. `outcome` is what it changed. `finished_micros` is None until it is done.
+    `epoch_before` is the last epoch (key generation) before the restore. `log_keys` are public keys of the log that the
+    keystore lacks; operators give them. `outcome` is what the restore changed. `finished_micros` is None until its end.
     """
 
     restore_id: int
@@ -58,7 +59,7 @@ def next_id(unit: Unit) -> int:
 def begin(unit: Unit, restore: Restore) -> None:
     """Note the restore. From the end of this transaction on nothing else runs on the ledger."""
     unit.lock_name(_LOCK)
-    require_none(unit)
+    require_none_unfinished(unit)
     ids.require_name(restore.operator, "operator")
     ids.require_reason(restore.reason)
     values = {
@@ -71,13 +72,13 @@ def begin(unit: Unit, restore: Restore) -> None:
 
 
 def finish(unit: Unit, restore_id: int) -> None:
-    """Note that the restore is done. Repeating it is no change."""
+    """Note that the restore is done. A second call changes nothing."""
     wanted = update(restores).where(restores.c.restore_id == restore_id, restores.c.finished_micros.is_(None))
     unit.execute(wanted.values(finished_micros=unit.at_micros, at_micros=unit.at_micros))
 
 
-def require_none(unit: Unit) -> None:
-    """Raise `restore_unfinished` if a restore has not finished: work now would hide that the ledger was rolled back."""
+def require_none_unfinished(unit: Unit) -> None:
+    """Raise `restore_unfinished` if a restore is under way: work now would hide that the ledger was rolled back."""
     found = find_unfinished(unit)
     if found is not None:
         raise Code.RESTORE_UNFINISHED(got=f"restore {found.restore_id} by {found.operator}")
@@ -103,7 +104,7 @@ def require_issued_after(unit: Unit, issued_at: int, *, what: str = "override") 
 
 
 def list_log_keys(unit: Unit) -> list[tuple[bytes, bytes]]:
-    """Log keys that are in no epoch book any more, each with the checkpoint note of its log."""
+    """The log keys that operators gave at restores, each with the outside checkpoint's note of that restore."""
     return [
         (bytes.fromhex(der), bytes(row["outside_note"]))
         for row in unit.rows(select(restores).order_by(restores.c.restore_id))
@@ -115,14 +116,9 @@ def store_old_statement(
     unit: Unit, kind: StatementKind, statement_id: str, envelope: bytes, *, log_index: int, at_micros: int
 ) -> None:
     """Store an envelope from the lost time, with the time of its log entry."""
-    values = {
-        "statement_id": ids.require_sha256(statement_id, "statement id"),
-        "kind": kind,
-        "envelope": envelope,
-        "log_index": log_index,
-        "at_micros": at_micros,
-    }
-    unit.execute(statements.insert(), values)
+    statement_id = ids.require_sha256(statement_id, "statement id")
+    values = {"kind": kind, "envelope": envelope, "log_index": log_index, "at_micros": at_micros}
+    unit.execute(statements.insert(), {"statement_id": statement_id, **values})
 
 
 def _restore(row: Row) -> Restore:
@@ -163,7 +159,7 @@ def require_no_lost_claim(unit: Unit, *, target: str) -> None:
 
 
 def release_lost_claim(unit: Unit, receipt_id: str, *, operator: str, reason: str) -> None:
-    """An operator has compared the table with its source and releases the receipt's claim."""
+    """Release the receipt's claim, for an operator who has compared the table with its source."""
     row = unit.lock_row(lost_claims, receipt_id=receipt_id)
     if row is None:
         message = "no claim of this receipt was lost"
@@ -174,7 +170,7 @@ def release_lost_claim(unit: Unit, receipt_id: str, *, operator: str, reason: st
 
 @dataclass(frozen=True, slots=True)
 class UsedChunk:
-    """A chunk that was published, or may have been. `statement_id` is its receipt, or its proof if that is lost."""
+    """A chunk that was published, or may have been. `statement_id` is its receipt, or else its proof."""
 
     chunk_id: str
     snapshot_id: str
@@ -182,7 +178,7 @@ class UsedChunk:
 
 
 def put_used_chunk(unit: Unit, workload_id: str, chunk_id: str, *, snapshot_id: str, receipt_id: str) -> None:
-    """Note that the chunk is published. Repeating it is no change."""
+    """Note that the chunk is published. A second call changes nothing."""
     unit.insert_new(
         used_chunks,
         workload_id=ids.require_workload_id(workload_id),

@@ -1,4 +1,4 @@
-"""What all Stewards of one ledger share: the settings, which are one row, the epoch book and the key handles."""
+"""What all Stewards of one ledger share: settings, the epoch book (the list of key generations) and key handles."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def add_epoch_book(unit: Unit, revision: int, book: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class StoredHandle:
-    """A handle and its workers. `context` is the canonical text of what the keys are bound to."""
+    """A handle, by which workers get a verify job's digest keys; and the workers that did (at most `redemptions`)."""
 
     handle_sha256: str
     job_id: str
     redemptions: int
     state: HandleState
-    context: str | None
+    context: str | None  # canonical JSON of the facts that the keys are bound to
     workers: frozenset[str]
 
 

@@ -32,7 +32,7 @@ class Statement:
 
 
 def put(unit: Unit, kind: StatementKind, statement_id: str, envelope: bytes, *, log_index: int) -> None:
-    """Store the envelope. The same envelope again is no change; other bytes under its id are refused."""
+    """Store the envelope. The same envelope again is no change; other bytes under its id raise `statement_differs`."""
     if not 0 < len(envelope) <= STORED_ENVELOPE_MAX_BYTES:
         expected = f"1 to {STORED_ENVELOPE_MAX_BYTES} bytes"
         raise Code.RECORD_TOO_LARGE(reason="envelope_too_large", expected=expected, got=str(len(envelope)))
@@ -79,7 +79,7 @@ def between(unit: Unit, start: int, end: int) -> list[Statement]:
 
 @dataclass(frozen=True, slots=True)
 class ChallengeRecord:
-    """An attestor's challenge. `request` is the canonical text of everything its keys are bound to."""
+    """A challenge to the attestor of a source. `request` is the canonical JSON of the facts its keys are bound to."""
 
     nonce: str
     attestor: str
@@ -101,7 +101,7 @@ class AttestationRecord:
 
 
 def add_challenge(unit: Unit, new: ChallengeRecord) -> ChallengeRecord:
-    """Store the challenge. For the same request and nonce, return the first one. Raises `nonce_taken` for another."""
+    """Store and return the challenge, or return the stored one of its nonce. Raises `nonce_taken` if they differ."""
     unit.lock_name(f"challenge {new.nonce}")
     stored = read_record(ChallengeRecord, unit.find(challenges, nonce=new.nonce))
     if stored is not None:

@@ -62,8 +62,8 @@ class BearerToken:
 class Grant:
     """What a token allows. `attempt_id` binds it to one attempt, `parent_id` to the token it is derived from.
 
-    After a rotation `successor_id` names the token that replaces it from `replaced_micros` on. `ended`: it was
-    replaced with immediate effect.
+    After a rotation `successor_id` names the token that replaces this one from `replaced_micros` on. With `ended` the
+    replacement took effect at once.
     """
 
     token_id: str
@@ -80,12 +80,12 @@ class Grant:
     ended: bool = False
 
     def reaches(self, domain: str) -> bool:
-        """Whether it is valid in that domain."""
+        """Whether the token is valid in that domain."""
         return self.domain in (EVERY_DOMAIN, domain)
 
 
 def require_domain(grant: Grant, domain: str, what: str = "this") -> None:
-    """Refuse a caller of another domain. `what` is the thing that belongs to `domain`."""
+    """Raise `permission_denied` for a token of another domain. `what` is the thing that belongs to `domain`."""
     if not grant.reaches(domain):
         raise Code.PERMISSION_DENIED(
             f"{what} belongs to another domain",
@@ -107,7 +107,7 @@ def issue(
     attempt_id: str | None = None,
     parent_id: str | None = None,
 ) -> Grant:
-    """Store a new token, whose text only the caller has. It ends with its parent, or the parent's last successor."""
+    """Store a new token, whose text only the caller has. A derived one ends with its parent or its last successor."""
     if expires_micros <= unit.at_micros:
         raise Code.TOKEN_REQUEST_INVALID(reason="token_expiry_invalid", got=str(expires_micros))
     grant = Grant(
@@ -125,20 +125,20 @@ def issue(
     return grant
 
 
-def find_issued(unit: Unit, secret_sha256: str, *, lasting: Grant, attempt_id: str) -> Grant | None:
-    """The token of this hash, or None. Raises unless it was derived for the attempt from `lasting` or a predecessor."""
+def find_issued(unit: Unit, secret_sha256: str, *, parent: Grant, attempt_id: str) -> Grant | None:
+    """The token of this hash, or None. Raises unless it was derived for the attempt, from `parent` or a predecessor."""
     row = unit.row(_BY_SECRET, of_secret=secret_sha256)
     if row is None:
         return None
     found = _grant(row)
-    parent_id = None if found.parent_id is None else newest(unit, get(unit, found.parent_id)).token_id
-    if (parent_id, found.attempt_id) != (lasting.token_id, attempt_id):
+    newest_parent_id = None if found.parent_id is None else newest(unit, get(unit, found.parent_id)).token_id
+    if (newest_parent_id, found.attempt_id) != (parent.token_id, attempt_id):
         raise Code.RECORD_DIFFERS(reason="token_secret_taken", got="one that is in use")
     return found
 
 
 def check(unit: Unit, token: BearerToken, *, now_micros: int) -> Grant:
-    """What the token allows. Raises if it is unknown, revoked, rotated or expired."""
+    """What the token allows. Raises if it, or a token it is derived from, is unknown, revoked, rotated or expired."""
     # The look-up is by hash, so its timing reveals nothing about the text of a token.
     row = unit.row(_BY_SECRET, of_secret=token.sha256)
     if row is None:
@@ -163,7 +163,7 @@ def unknown_token_error() -> NotAllowedError:
 
 
 def newest(unit: Unit, grant: Grant) -> Grant:
-    """The token, or its last successor. Raises if one in between is revoked: that ends all that was derived from it."""
+    """The token's last successor, or the token itself. Raises `token_revoked` if one before the last is revoked."""
     while grant.successor_id is not None:
         _require_unrevoked(grant)
         grant = get(unit, grant.successor_id)
@@ -171,7 +171,7 @@ def newest(unit: Unit, grant: Grant) -> Grant:
 
 
 def require_live(grant: Grant, now_micros: int) -> None:
-    """Raise if the token is revoked, replaced or expired. `ended` counts even if this clock lags."""
+    """Raise if the token is revoked, replaced or expired. If it was replaced at once, `now_micros` does not matter."""
     _require_unrevoked(grant)
     if grant.replaced_micros is not None and (grant.ended or grant.replaced_micros <= now_micros):
         raise Code.TOKEN_ROTATED(token_id=grant.token_id, successor_id=str(grant.successor_id))
@@ -186,14 +186,14 @@ def _require_unrevoked(grant: Grant) -> None:
 
 
 def revoke(unit: Unit, token_id: str) -> Grant:
-    """End a token and all that were derived from it, now. Repeating it is no change."""
+    """End a token, and all tokens derived from it, now. A second call changes nothing."""
     if lock(unit, token_id).revoked_micros is None:
         unit.update(tokens, {"token_id": token_id}, revoked_micros=unit.at_micros)
     return get(unit, token_id)
 
 
 def replace(unit: Unit, token_id: str, successor_id: str, *, from_micros: int) -> None:
-    """End a token at a time, or now if that is past. Tokens derived from it continue under the successor."""
+    """End a token at `from_micros`, or now if that is past. Tokens derived from it continue under the successor."""
     found = lock(unit, token_id)
     end = max(unit.at_micros, from_micros)
     if found.replaced_micros is not None:  # the earlier end stays

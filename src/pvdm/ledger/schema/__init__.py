@@ -20,48 +20,55 @@ REFUSED_SQLSTATE: Final = "PV001"
 REFUSED_PREFIX: Final = "pvdm rule: "
 
 
-def big() -> BigInteger:
+def big_integer() -> BigInteger:
     """A 64-bit integer. SQLite's STRICT tables call it INTEGER."""
     return BigInteger().with_variant(Integer(), "sqlite")
 
 
-def word(
-    name: str, *items: Any, nullable: bool = False, changes: bool = False, primary_key: bool = False
-) -> Column[str]:
+def text_column(name: str, *items: Any, nullable: bool = False, changes: bool = False, **options: Any) -> Column[str]:
     """A text column. With `changes`, its value may change after the row was inserted."""
-    return Column(name, Text(), *items, nullable=nullable, primary_key=primary_key, info={"changes": changes})
+    return Column(name, Text(), *items, nullable=nullable, info={"changes": changes}, **options)
 
 
-def words(*names: str, **options: bool) -> list[Column[str]]:
+def text_columns(*names: str, **options: bool) -> list[Column[str]]:
     """Text columns with the same options."""
-    return [word(name, **options) for name in names]
+    return [text_column(name, **options) for name in names]
 
 
-def number(name: str, *items: Any, nullable: bool = False, changes: bool = False, **options: Any) -> Column[int]:
+def number_column(name: str, *items: Any, nullable: bool = False, changes: bool = False, **options: Any) -> Column[int]:
     """A 64-bit integer column. With `changes`, its value may change after the row was inserted."""
-    return Column(name, big(), *items, nullable=nullable, info={"changes": changes}, **options)
+    return Column(name, big_integer(), *items, nullable=nullable, info={"changes": changes}, **options)
 
 
-def binary(name: str, *, nullable: bool = False) -> Column[bytes]:
+def bytes_column(name: str, *, nullable: bool = False) -> Column[bytes]:
     """A column of bytes, not nullable by default."""
     return Column(name, LargeBinary(), nullable=nullable)
 
 
-def time() -> Column[int]:
-    """The time in microseconds of the unit that last wrote the row. Only the log's own tables have none."""
-    return number("at_micros", CheckConstraint("at_micros >= 0", name="at_micros_not_negative"))
+def time_column() -> Column[int]:
+    """The time in microseconds of the transaction that last wrote the row. Tables of the transparency log have none."""
+    return number_column("at_micros", CheckConstraint("at_micros >= 0", name="at_micros_not_negative"))
 
 
 def table(
-    name: str, *items: SchemaItem, unlogged: tuple[str, ...] | None = (), deletable: bool = False, **options: Any
+    name: str,
+    *items: SchemaItem,
+    in_step_log: bool = True,
+    not_in_step_log: tuple[str, ...] = (),
+    deletable: bool = False,
+    **options: Any,
 ) -> Table:
-    """Define a table. `unlogged` are the columns that events omit; None if the table has no events.
+    """Define a table. With `in_step_log`, triggers log its changes in the table `events`, which is the step log.
 
-    Triggers refuse to delete a row of any table that is not `deletable`.
+    The columns `not_in_step_log` are left out. Other triggers refuse to change a column that was defined without
+    `changes`, and to delete a row unless the table is `deletable`.
     """
     changes = tuple(item.name for item in items if isinstance(item, Column) and item.info.get("changes"))
-    # A row that changes gets the time of the change.
-    info = {"changes": (*changes, "at_micros") if changes else (), "unlogged": unlogged, "deletable": deletable}
+    info = {
+        "changes": (*changes, "at_micros") if changes else (),  # a row that changes gets the time of the change
+        "unlogged": not_in_step_log if in_step_log else None,  # columns; None: no change of the table is logged
+        "deletable": deletable,
+    }
     return Table(name, metadata, *items, sqlite_strict=True, info=info, **options)
 
 
@@ -71,7 +78,7 @@ def index_where(name: str, condition: str, *columns: Column[Any], unique: bool =
     return Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)
 
 
-def one_of(column: str, words: type[StrEnum]) -> CheckConstraint:
+def one_of_check(column: str, words: type[StrEnum]) -> CheckConstraint:
     """The check that the column holds one of these words."""
     listed = ", ".join(f"'{word}'" for word in words)
     return CheckConstraint(f"{column} IN ({listed})", name=f"{column}_known")
@@ -79,10 +86,10 @@ def one_of(column: str, words: type[StrEnum]) -> CheckConstraint:
 
 def state_column(machine: Machine) -> tuple[SchemaItem, SchemaItem]:
     """The state column of a state machine, and its check."""
-    return (word("state", changes=True), one_of("state", machine.states))
+    return (text_column("state", changes=True), one_of_check("state", machine.states))
 
 
-def hex_text(length: int, *columns: str) -> Iterator[SchemaItem]:
+def hex_checks(length: int, *columns: str) -> Iterator[SchemaItem]:
     """The checks that each column holds `length` lower-case hexadecimal digits, in each database's own syntax."""
     for column in columns:
         glob = f"length({column}) = {length} AND {column} NOT GLOB '*[^0-9a-f]*'"

@@ -7,50 +7,50 @@ from typing import Final
 
 from sqlalchemy import Column, ForeignKey, ForeignKeyConstraint, Index, Text
 
-from pvdm.ledger.schema import hex_text, index_where, number, one_of, state_column, table, time, word, words
+from pvdm.ledger import schema
 from pvdm.model.states import ANNOUNCED
 
-namespaces: Final = table(
+namespaces: Final = schema.table(
     "namespaces",
-    word("namespace_id", primary_key=True),
-    *words("levels", "parent", "domain"),
-    word("properties", changes=True),
-    word("protected_by", nullable=True, changes=True),
-    number("dropped_micros", nullable=True, changes=True),
-    time(),
-    *hex_text(32, "namespace_id"),
+    schema.text_column("namespace_id", primary_key=True),
+    *schema.text_columns("levels", "parent", "domain"),
+    schema.text_column("properties", changes=True),
+    schema.text_column("protected_by", nullable=True, changes=True),
+    schema.number_column("dropped_micros", nullable=True, changes=True),
+    schema.time_column(),
+    *schema.hex_checks(32, "namespace_id"),
     Index("namespaces_parent", "parent"),
 )
 _LIVE: Final = "dropped_micros IS NULL"
-index_where("namespaces_levels_once", _LIVE, namespaces.c.levels, unique=True)
+schema.index_where("namespaces_levels_once", _LIVE, namespaces.c.levels, unique=True)
 
-tables: Final = table(
+tables: Final = schema.table(
     "tables",
-    word("table_id", primary_key=True),
-    word("namespace_id", ForeignKey("namespaces.namespace_id"), changes=True),
-    word("name", changes=True),
-    *words("domain", "table_uuid"),
-    word("location", changes=True),
-    # Both databases order it byte by byte, so that a common prefix is a range.
+    schema.text_column("table_id", primary_key=True),
+    schema.text_column("namespace_id", ForeignKey("namespaces.namespace_id"), changes=True),
+    schema.text_column("name", changes=True),
+    *schema.text_columns("domain", "table_uuid"),
+    schema.text_column("location", changes=True),
+    # The location in normal form. Both databases order it byte by byte, so that the places below one are a range.
     Column("place", Text().with_variant(Text(collation="C"), "postgresql"), nullable=False, info={"changes": True}),
-    *words("metadata_location", "metadata_sha256", changes=True),
-    word("previous_location", nullable=True, changes=True),
-    number("revision", changes=True),
-    word("upstream", nullable=True),  # the upstream that owns the table; the pointer here is the last one seen there
-    word("contract_hash", nullable=True, changes=True),
-    number("protected_micros", nullable=True, changes=True),
-    number("dropped_micros", nullable=True, changes=True),
-    time(),
-    *hex_text(32, "table_id"),
-    *hex_text(64, "metadata_sha256"),
+    *schema.text_columns("metadata_location", "metadata_sha256", changes=True),
+    schema.text_column("previous_location", nullable=True, changes=True),  # the metadata file before the current one
+    schema.number_column("revision", changes=True),
+    schema.text_column("upstream", nullable=True),  # the catalog that owns the table; the pointer was last seen there
+    schema.text_column("contract_hash", nullable=True, changes=True),
+    schema.number_column("protected_micros", nullable=True, changes=True),
+    schema.number_column("dropped_micros", nullable=True, changes=True),
+    schema.time_column(),
+    *schema.hex_checks(32, "table_id"),
+    *schema.hex_checks(64, "metadata_sha256"),
 )
-index_where("tables_name_once", _LIVE, tables.c.namespace_id, tables.c.name, unique=True)
-index_where("tables_uuid_once", _LIVE, tables.c.table_uuid, unique=True)
+schema.index_where("tables_name_once", _LIVE, tables.c.namespace_id, tables.c.name, unique=True)
+schema.index_where("tables_uuid_once", _LIVE, tables.c.table_uuid, unique=True)
 Index("tables_uuid", tables.c.table_uuid)
-index_where("tables_place", _LIVE, tables.c.place)
-index_where("tables_place_dropped", "dropped_micros IS NOT NULL", tables.c.place)
+schema.index_where("tables_place", _LIVE, tables.c.place)
+schema.index_where("tables_place_dropped", "dropped_micros IS NOT NULL", tables.c.place)
 # Proofs, claims and nonces name a protected table by its UUID: no second table ever has it.
-index_where("tables_protected_uuid_once", "protected_micros IS NOT NULL", tables.c.table_uuid, unique=True)
+schema.index_where("tables_protected_uuid_once", "protected_micros IS NOT NULL", tables.c.table_uuid, unique=True)
 
 
 class StagedKind(StrEnum):
@@ -60,88 +60,90 @@ class StagedKind(StrEnum):
     SNAPSHOT = "snapshot"
 
 
-staging_owners: Final = table(
+# The producer who made each branch or snapshot of a protected table.
+staging_owners: Final = schema.table(
     "staging_owners",
-    word("table_id", ForeignKey("tables.table_id"), primary_key=True),
-    *words("kind", "name", primary_key=True),
-    word("owner", changes=True),
-    time(),
-    one_of("kind", StagedKind),
-    unlogged=None,  # the row itself holds owner and time, and every commit adds some
+    schema.text_column("table_id", ForeignKey("tables.table_id"), primary_key=True),
+    *schema.text_columns("kind", "name", primary_key=True),
+    schema.text_column("owner", changes=True),
+    schema.time_column(),
+    schema.one_of_check("kind", StagedKind),
+    in_step_log=False,  # the row itself holds owner and time, and every commit adds rows
 )
 
-pending_deletes: Final = table(
+# Metadata files scheduled for deletion. A commit to one of them is refused however late it comes, so rows stay forever.
+pending_deletes: Final = schema.table(
     "pending_deletes",
-    word("name", primary_key=True),
-    word("table_uuid"),
-    time(),
-    unlogged=None,  # the row itself holds name and time
+    schema.text_column("name", primary_key=True),
+    schema.text_column("table_uuid"),
+    schema.time_column(),
+    in_step_log=False,  # the row itself holds name and time
 )
 
-catalog_requests: Final = table(
+catalog_requests: Final = schema.table(
     "catalog_requests",
-    *words("identity", "idempotency_key", primary_key=True),
-    word("request_sha256"),
-    number("status"),
-    word("answer"),
-    time(),
+    *schema.text_columns("identity", "idempotency_key", primary_key=True),
+    schema.text_column("request_sha256"),
+    schema.number_column("status"),
+    schema.text_column("answer"),
+    schema.time_column(),
     Index("catalog_requests_at_micros", "at_micros"),
-    unlogged=("answer",),
+    not_in_step_log=("answer",),
     deletable=True,
 )
 
-
-views: Final = table(
+views: Final = schema.table(
     "views",
-    word("view_id", primary_key=True),
-    word("namespace_id", ForeignKey("namespaces.namespace_id"), changes=True),
-    word("name", changes=True),
-    *words("domain", "view_uuid"),
-    *words("location", "metadata_location", "metadata_sha256", changes=True),
-    number("revision", changes=True),
-    number("dropped_micros", nullable=True, changes=True),
-    time(),
-    *hex_text(32, "view_id"),
-    *hex_text(64, "metadata_sha256"),
+    schema.text_column("view_id", primary_key=True),
+    schema.text_column("namespace_id", ForeignKey("namespaces.namespace_id"), changes=True),
+    schema.text_column("name", changes=True),
+    *schema.text_columns("domain", "view_uuid"),
+    *schema.text_columns("location", "metadata_location", "metadata_sha256", changes=True),
+    schema.number_column("revision", changes=True),
+    schema.number_column("dropped_micros", nullable=True, changes=True),
+    schema.time_column(),
+    *schema.hex_checks(32, "view_id"),
+    *schema.hex_checks(64, "metadata_sha256"),
 )
-index_where("views_name_once", _LIVE, views.c.namespace_id, views.c.name, unique=True)
-index_where("views_uuid_once", _LIVE, views.c.view_uuid, unique=True)
+schema.index_where("views_name_once", _LIVE, views.c.namespace_id, views.c.name, unique=True)
+schema.index_where("views_uuid_once", _LIVE, views.c.view_uuid, unique=True)
 
-
-announced: Final = table(
+# Publications that an upstream catalog is asked to make, stored before the request is sent.
+announced: Final = schema.table(
     "announced",
-    word("announced_id", primary_key=True),
-    word("table_uuid"),
-    word("workload_id", ForeignKey("workloads.workload_id")),
-    word("snapshot_id"),
-    word("override_nonce", nullable=True),
-    *words("holder", "order_text"),
-    *state_column(ANNOUNCED),
-    word("reason", changes=True),
-    time(),
-    *hex_text(32, "announced_id"),
-    unlogged=("order_text",),
+    schema.text_column("announced_id", primary_key=True),
+    schema.text_column("table_uuid"),
+    schema.text_column("workload_id", ForeignKey("workloads.workload_id")),
+    schema.text_column("snapshot_id"),
+    schema.text_column("override_nonce", nullable=True),
+    *schema.text_columns("holder", "order_text"),  # the process that sends the request; the changes of the ledger
+    *schema.state_column(ANNOUNCED),
+    schema.text_column("reason", changes=True),
+    schema.time_column(),
+    *schema.hex_checks(32, "announced_id"),
+    not_in_step_log=("order_text",),
 )
 # One open publication for each table, across Stewards.
-index_where("announced_open_once", "state = 'OPEN'", announced.c.table_uuid, unique=True)
+schema.index_where("announced_open_once", "state = 'OPEN'", announced.c.table_uuid, unique=True)
 Index("announced_snapshot_once", announced.c.table_uuid, announced.c.snapshot_id, unique=True)
-index_where("announced_open", "state = 'OPEN'", announced.c.state)
+schema.index_where("announced_open", "state = 'OPEN'", announced.c.state)
 
-announced_attempts: Final = table(
+announced_attempts: Final = schema.table(
     "announced_attempts",
-    word("announced_id", ForeignKey("announced.announced_id"), primary_key=True),
-    word("attempt_id", primary_key=True),
-    word("nonce"),
-    time(),
+    schema.text_column("announced_id", ForeignKey("announced.announced_id"), primary_key=True),
+    schema.text_column("attempt_id", primary_key=True),
+    schema.text_column("nonce"),
+    schema.time_column(),
     ForeignKeyConstraint(["attempt_id", "nonce"], ["nonces.attempt_id", "nonces.nonce"]),
     Index("announced_attempts_attempt_id", "attempt_id"),
 )
 
-known_snapshots: Final = table(
+# Snapshots that `main` of an upstream's protected table may have, with the hash of what readers use of each.
+known_snapshots: Final = schema.table(
     "known_snapshots",
-    *words("table_uuid", "snapshot_id", "facts_sha256", primary_key=True),
-    word("structure_sha256"),
-    time(),
-    *hex_text(64, "facts_sha256", "structure_sha256"),
-    unlogged=None,  # a history may be long; the protection or publication behind it is logged
+    *schema.text_columns("table_uuid", "snapshot_id", "facts_sha256", primary_key=True),
+    schema.text_column("structure_sha256"),
+    schema.time_column(),
+    *schema.hex_checks(64, "facts_sha256", "structure_sha256"),
+    in_step_log=False,  # a history may be long; the protection or publication behind it is logged
 )

@@ -6,73 +6,75 @@ from typing import Final
 
 from sqlalchemy import CheckConstraint, Column, ForeignKey, ForeignKeyConstraint, Identity, Index, UniqueConstraint
 
-from pvdm.ledger.schema import big, binary, hex_text, number, one_of, table, time, word, words
+from pvdm.ledger import schema
 from pvdm.model.role import Role
 from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import ProtectionAction
 from pvdm.model.statements.verdict import Outcome
 
-events: Final = table(
+# The step log: triggers add a row for each change of a row in another table.
+events: Final = schema.table(
     "events",
-    Column("event_id", big(), Identity(always=True), primary_key=True),
-    time(),
-    *words("kind", "subject", "row_key"),
-    *words("old", "new", nullable=True),
+    Column("event_id", schema.big_integer(), Identity(always=True), primary_key=True),
+    schema.time_column(),
+    *schema.text_columns("kind", "subject", "row_key"),
+    *schema.text_columns("old", "new", nullable=True),
     Index("events_at_micros", "at_micros"),
     Index("events_subject", "subject", "row_key"),
-    unlogged=None,
+    in_step_log=False,
     sqlite_autoincrement=True,
 )
 
-log_entries: Final = table(
+# The transparency log (spec/log.md): entries, hashes of complete subtrees of the tree, and signed checkpoints.
+log_entries: Final = schema.table(
     "log_entries",
-    number("entry_index", primary_key=True, autoincrement=False),
-    binary("entry"),
-    unlogged=None,
+    schema.number_column("entry_index", primary_key=True, autoincrement=False),
+    schema.bytes_column("entry"),
+    in_step_log=False,
 )
 
-log_hashes: Final = table(
+log_hashes: Final = schema.table(
     "log_hashes",
-    number("level", primary_key=True, autoincrement=False),
-    number("position", primary_key=True, autoincrement=False),
-    binary("hash"),
+    schema.number_column("level", primary_key=True, autoincrement=False),
+    schema.number_column("position", primary_key=True, autoincrement=False),
+    schema.bytes_column("hash"),
     CheckConstraint("length(hash) = 32", name="hash_length"),
-    unlogged=None,
+    in_step_log=False,
 )
 
-log_checkpoints: Final = table(
+log_checkpoints: Final = schema.table(
     "log_checkpoints",
-    number("size", primary_key=True, autoincrement=False),
-    binary("note"),
-    unlogged=None,
+    schema.number_column("size", primary_key=True, autoincrement=False),
+    schema.bytes_column("note"),
+    in_step_log=False,
 )
 
-statements: Final = table(
+statements: Final = schema.table(
     "statements",
-    word("statement_id", primary_key=True),
-    word("kind"),
-    binary("envelope"),
-    number("log_index", ForeignKey("log_entries.entry_index")),
-    time(),
-    *hex_text(64, "statement_id"),
-    one_of("kind", StatementKind),
+    schema.text_column("statement_id", primary_key=True),
+    schema.text_column("kind"),
+    schema.bytes_column("envelope"),
+    schema.number_column("log_index", ForeignKey("log_entries.entry_index")),
+    schema.time_column(),
+    *schema.hex_checks(64, "statement_id"),
+    schema.one_of_check("kind", StatementKind),
     UniqueConstraint("log_index", name="statements_log_index_once"),
     Index("statements_kind", "kind"),
-    unlogged=("envelope",),
+    not_in_step_log=("envelope",),
 )
 
-proofs: Final = table(
+proofs: Final = schema.table(
     "proofs",
-    word("proof_id", ForeignKey("statements.statement_id"), primary_key=True),
-    *words("workload_id", "domain", "attempt_id", "nonce"),
+    schema.text_column("proof_id", ForeignKey("statements.statement_id"), primary_key=True),
+    *schema.text_columns("workload_id", "domain", "attempt_id", "nonce"),
     # The same nonce as a foreign key; null if a restore brought back the proof of a lost attempt.
-    word("held_nonce", nullable=True),
-    *words("verdict", "notary"),
-    number("expires_micros"),
-    word("summary"),
-    word("context", nullable=True),
-    time(),
-    one_of("verdict", Outcome),
+    schema.text_column("held_nonce", nullable=True),
+    *schema.text_columns("verdict", "notary"),
+    schema.number_column("expires_micros"),
+    schema.text_column("summary"),
+    schema.text_column("context", nullable=True),
+    schema.time_column(),
+    schema.one_of_check("verdict", Outcome),
     ForeignKeyConstraint(["attempt_id", "held_nonce"], ["nonces.attempt_id", "nonces.nonce"]),
     CheckConstraint("held_nonce IS NULL OR held_nonce = nonce", name="one_nonce"),
     UniqueConstraint("nonce", "notary", name="proofs_notary_once"),
@@ -80,142 +82,145 @@ proofs: Final = table(
     Index("proofs_workload_id", "workload_id"),
 )
 
-receipts: Final = table(
+receipts: Final = schema.table(
     "receipts",
-    word("receipt_id", ForeignKey("statements.statement_id"), primary_key=True),
-    word("workload_id"),  # no foreign key: a restored ledger may know it only from the receipt
-    *words("table_uuid", "snapshot_id"),
-    time(),
+    schema.text_column("receipt_id", ForeignKey("statements.statement_id"), primary_key=True),
+    schema.text_column("workload_id"),  # no foreign key: a restored ledger may know it only from the receipt
+    *schema.text_columns("table_uuid", "snapshot_id"),
+    schema.time_column(),
     UniqueConstraint("table_uuid", "snapshot_id", name="receipts_snapshot_once"),
     Index("receipts_workload_id", "workload_id"),
 )
 
-# Chunks that receipts of the time lost by a restore name: their workload ids cannot be used again.
-used_chunks: Final = table(
+# Chunks that were published in the time lost by a restore, by their receipts: the workload ids cannot be used again.
+used_chunks: Final = schema.table(
     "used_chunks",
-    *words("workload_id", "chunk_id", primary_key=True),
-    word("snapshot_id"),
-    word("receipt_id", ForeignKey("statements.statement_id")),
-    time(),
+    *schema.text_columns("workload_id", "chunk_id", primary_key=True),
+    schema.text_column("snapshot_id"),
+    schema.text_column("receipt_id", ForeignKey("statements.statement_id")),
+    schema.time_column(),
 )
 
-overrides: Final = table(
+overrides: Final = schema.table(
     "overrides",
-    word("override_id", ForeignKey("statements.statement_id"), primary_key=True),
-    word("fail_proof_id", ForeignKey("proofs.proof_id")),
-    word("nonce", ForeignKey("nonces.nonce")),
-    word("operator"),
-    number("expires_micros"),
-    time(),
+    schema.text_column("override_id", ForeignKey("statements.statement_id"), primary_key=True),
+    schema.text_column("fail_proof_id", ForeignKey("proofs.proof_id")),
+    schema.text_column("nonce", ForeignKey("nonces.nonce")),
+    schema.text_column("operator"),
+    schema.number_column("expires_micros"),
+    schema.time_column(),
     UniqueConstraint("nonce", name="overrides_nonce_once"),
     Index("overrides_fail_proof_id", "fail_proof_id"),
 )
 
-challenges: Final = table(
+# What the attestor of a source was asked to sign, by nonce.
+challenges: Final = schema.table(
     "challenges",
-    word("nonce", ForeignKey("nonces.nonce"), primary_key=True),
-    word("attestor"),
-    number("epoch"),
-    word("request"),
-    number("expires_micros"),
-    time(),
+    schema.text_column("nonce", ForeignKey("nonces.nonce"), primary_key=True),
+    schema.text_column("attestor"),
+    schema.number_column("epoch"),
+    schema.text_column("request"),
+    schema.number_column("expires_micros"),
+    schema.time_column(),
 )
 
-attestations: Final = table(
+attestations: Final = schema.table(
     "attestations",
-    word("attestation_id", ForeignKey("statements.statement_id"), primary_key=True),
-    word("nonce", ForeignKey("challenges.nonce")),
-    *words("attestor", "catalog", "table_uuid", "snapshot_id"),
-    time(),
+    schema.text_column("attestation_id", ForeignKey("statements.statement_id"), primary_key=True),
+    schema.text_column("nonce", ForeignKey("challenges.nonce")),
+    *schema.text_columns("attestor", "catalog", "table_uuid", "snapshot_id"),
+    schema.time_column(),
     UniqueConstraint("nonce", name="attestations_nonce_once"),
     Index("attestations_source", "table_uuid", "snapshot_id"),
 )
 
-epoch_books: Final = table(
+# Revisions of the epoch book (the list of key generations). Unused if the keys are in a keystore file.
+epoch_books: Final = schema.table(
     "epoch_books",
-    number("revision", primary_key=True, autoincrement=False),
-    binary("book"),
-    time(),
-    unlogged=("book",),
+    schema.number_column("revision", primary_key=True, autoincrement=False),
+    schema.bytes_column("book"),
+    schema.time_column(),
+    not_in_step_log=("book",),
 )
 
-tokens: Final = table(
+tokens: Final = schema.table(
     "tokens",
-    word("token_id", primary_key=True),
-    *words("secret_sha256", "role", "domain", "name"),
-    word("attempt_id", ForeignKey("attempts.attempt_id"), nullable=True),
-    word("parent_id", ForeignKey("tokens.token_id"), nullable=True),
-    number("issued_micros"),
-    number("expires_micros"),
-    number("replaced_micros", nullable=True, changes=True),
-    word("successor_id", ForeignKey("tokens.token_id"), nullable=True, changes=True),
-    number("revoked_micros", nullable=True, changes=True),
-    time(),
-    *hex_text(32, "token_id"),
-    *hex_text(64, "secret_sha256"),
-    one_of("role", Role),
+    schema.text_column("token_id", primary_key=True),
+    *schema.text_columns("secret_sha256", "role", "domain", "name"),
+    schema.text_column("attempt_id", ForeignKey("attempts.attempt_id"), nullable=True),
+    schema.text_column("parent_id", ForeignKey("tokens.token_id"), nullable=True),
+    schema.number_column("issued_micros"),
+    schema.number_column("expires_micros"),
+    schema.number_column("replaced_micros", nullable=True, changes=True),
+    schema.text_column("successor_id", ForeignKey("tokens.token_id"), nullable=True, changes=True),
+    schema.number_column("revoked_micros", nullable=True, changes=True),
+    schema.time_column(),
+    *schema.hex_checks(32, "token_id"),
+    *schema.hex_checks(64, "secret_sha256"),
+    schema.one_of_check("role", Role),
     UniqueConstraint("secret_sha256", name="tokens_secret_once"),
     CheckConstraint("(replaced_micros IS NULL) = (successor_id IS NULL)", name="tokens_replaced_by"),
-    unlogged=("secret_sha256",),
+    not_in_step_log=("secret_sha256",),
 )
 
 # Until a restore has its finishing time, nothing else runs on this ledger.
-restores: Final = table(
+restores: Final = schema.table(
     "restores",
-    number("restore_id", primary_key=True, autoincrement=False),
-    *words("operator", "reason"),
-    number("backup_size"),
-    binary("outside_note"),
-    number("epoch_before"),
-    *words("log_keys", "outcome"),
-    number("finished_micros", nullable=True, changes=True),
-    time(),
+    schema.number_column("restore_id", primary_key=True, autoincrement=False),
+    *schema.text_columns("operator", "reason"),
+    schema.number_column("backup_size"),
+    schema.bytes_column("outside_note"),
+    schema.number_column("epoch_before"),
+    *schema.text_columns("log_keys", "outcome"),
+    schema.number_column("finished_micros", nullable=True, changes=True),
+    schema.time_column(),
 )
 
-# Receipts of the time lost by a restore whose claim is lost, too: they may cover any part of the target.
-lost_claims: Final = table(
+# Receipts of the time lost by a restore whose claims are lost too. Such a claim may cover any part of the target.
+lost_claims: Final = schema.table(
     "lost_claims",
-    word("receipt_id", ForeignKey("statements.statement_id"), primary_key=True),
-    *words("workload_id", "target"),
-    word("released_by", nullable=True, changes=True),
-    word("reason", changes=True),
-    time(),
+    schema.text_column("receipt_id", ForeignKey("statements.statement_id"), primary_key=True),
+    *schema.text_columns("workload_id", "target"),
+    schema.text_column("released_by", nullable=True, changes=True),
+    schema.text_column("reason", changes=True),
+    schema.time_column(),
     Index("lost_claims_target", "target"),
 )
 
-# Settings that all Stewards of this ledger share: one row. Null if no Steward has set it yet.
-shared_settings: Final = table(
+# Settings that all Stewards of this ledger share: one row. A setting that no Steward has set yet is null.
+shared_settings: Final = schema.table(
     "shared_settings",
-    number("settings_id", CheckConstraint("settings_id = 1", name="one_row"), primary_key=True, autoincrement=False),
-    word("notary"),
-    word("origin", changes=True),
-    *words("catalog", "warehouse", "metadata", "vault", nullable=True, changes=True),
-    time(),
+    schema.number_column(
+        "settings_id", CheckConstraint("settings_id = 1", name="one_row"), primary_key=True, autoincrement=False
+    ),
+    schema.text_column("notary"),
+    schema.text_column("origin", changes=True),
+    *schema.text_columns("catalog", "warehouse", "metadata", "vault", nullable=True, changes=True),
+    schema.time_column(),
 )
 
-
-contracts: Final = table(
+contracts: Final = schema.table(
     "contracts",
-    word("contract_sha256", primary_key=True),
-    binary("body"),
-    word("statement_id", ForeignKey("statements.statement_id")),
-    time(),
-    *hex_text(64, "contract_sha256"),
-    unlogged=("body",),
+    schema.text_column("contract_sha256", primary_key=True),
+    schema.bytes_column("body"),
+    schema.text_column("statement_id", ForeignKey("statements.statement_id")),
+    schema.time_column(),
+    *schema.hex_checks(64, "contract_sha256"),
+    not_in_step_log=("body",),
 )
 
-# `found_sha256` binds the manifest list and the manifests of `main` when the table was protected.
-protections: Final = table(
+# `found_sha256` is the hash of the manifest list and the manifests of `main` when the table was protected.
+protections: Final = schema.table(
     "protections",
-    word("protection_id", ForeignKey("statements.statement_id"), primary_key=True),
-    word("action"),
-    *words("table_uuid", "namespace_id", nullable=True),
-    *words("name", "domain", "contract_sha256", "operator"),
-    word("nonce", ForeignKey("nonces.nonce")),
-    word("found_sha256", nullable=True),
-    time(),
-    one_of("action", ProtectionAction),
-    *hex_text(64, "contract_sha256", "found_sha256"),
+    schema.text_column("protection_id", ForeignKey("statements.statement_id"), primary_key=True),
+    schema.text_column("action"),
+    *schema.text_columns("table_uuid", "namespace_id", nullable=True),
+    *schema.text_columns("name", "domain", "contract_sha256", "operator"),
+    schema.text_column("nonce", ForeignKey("nonces.nonce")),
+    schema.text_column("found_sha256", nullable=True),
+    schema.time_column(),
+    schema.one_of_check("action", ProtectionAction),
+    *schema.hex_checks(64, "contract_sha256", "found_sha256"),
     CheckConstraint("(table_uuid IS NULL) <> (namespace_id IS NULL)", name="one_target"),
     UniqueConstraint("nonce", name="protections_nonce_once"),
     Index("protections_table_uuid", "table_uuid"),
@@ -223,15 +228,15 @@ protections: Final = table(
 )
 
 # `metadata_sha256` is the metadata file after the migration; null if a restore brought the migration back.
-table_migrations: Final = table(
+table_migrations: Final = schema.table(
     "table_migrations",
-    word("migration_id", ForeignKey("statements.statement_id"), primary_key=True),
-    *words("table_uuid", "name", "domain", "contract_sha256"),
-    word("metadata_sha256", nullable=True),
-    word("operator"),
-    word("nonce", ForeignKey("nonces.nonce")),
-    time(),
-    *hex_text(64, "contract_sha256"),
+    schema.text_column("migration_id", ForeignKey("statements.statement_id"), primary_key=True),
+    *schema.text_columns("table_uuid", "name", "domain", "contract_sha256"),
+    schema.text_column("metadata_sha256", nullable=True),
+    schema.text_column("operator"),
+    schema.text_column("nonce", ForeignKey("nonces.nonce")),
+    schema.time_column(),
+    *schema.hex_checks(64, "contract_sha256"),
     UniqueConstraint("nonce", name="table_migrations_nonce_once"),
     Index("table_migrations_table_uuid", "table_uuid"),
     Index("table_migrations_domain", "domain"),

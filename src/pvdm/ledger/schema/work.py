@@ -7,13 +7,13 @@ from typing import Final
 
 from sqlalchemy import CheckConstraint, ForeignKey, ForeignKeyConstraint, Index, UniqueConstraint
 
-from pvdm.ledger.schema import binary, hex_text, index_where, number, one_of, state_column, table, time, word, words
+from pvdm.ledger import schema
 from pvdm.model.contract import Atomicity
 from pvdm.model.states import ATTEMPT, NONCE, WORKLOAD, HandleState, NonceState
 
 
 class NoncePurpose(StrEnum):
-    """What a nonce is good for."""
+    """What a nonce may be used for, once."""
 
     ATTEMPT = "attempt"
     BREAK_GLASS = "break-glass"
@@ -22,45 +22,45 @@ class NoncePurpose(StrEnum):
     MIGRATION = "migration"
 
 
-workloads: Final = table(
+workloads: Final = schema.table(
     "workloads",
-    word("workload_id", primary_key=True),
-    *words("contract_hash", "table_uuid", "source"),
-    word("source_snapshot_id", nullable=True),
-    *words("parameters", "atomicity", "domain", "plan_hash"),
-    number("epoch"),
-    word("newer_columns"),
-    *state_column(WORKLOAD),
-    word("reason", changes=True),
-    time(),
-    one_of("atomicity", Atomicity),
+    schema.text_column("workload_id", primary_key=True),
+    *schema.text_columns("contract_hash", "table_uuid", "source"),
+    schema.text_column("source_snapshot_id", nullable=True),
+    *schema.text_columns("parameters", "atomicity", "domain", "plan_hash"),
+    schema.number_column("epoch"),
+    schema.text_column("newer_columns"),
+    *schema.state_column(WORKLOAD),
+    schema.text_column("reason", changes=True),
+    schema.time_column(),
+    schema.one_of_check("atomicity", Atomicity),
     CheckConstraint("length(workload_id) BETWEEN 1 AND 128", name="workload_id_length"),
-    *hex_text(64, "contract_hash", "plan_hash"),
+    *schema.hex_checks(64, "contract_hash", "plan_hash"),
     Index("workloads_table_uuid", "table_uuid"),
     Index("workloads_domain", "domain"),
 )
 
-chunks: Final = table(
+chunks: Final = schema.table(
     "chunks",
-    word("workload_id", ForeignKey("workloads.workload_id"), primary_key=True),
-    word("chunk_id", primary_key=True),
-    number("ordinal"),
-    word("definition"),
-    time(),
+    schema.text_column("workload_id", ForeignKey("workloads.workload_id"), primary_key=True),
+    schema.text_column("chunk_id", primary_key=True),
+    schema.number_column("ordinal"),
+    schema.text_column("definition"),
+    schema.time_column(),
     UniqueConstraint("workload_id", "ordinal", name="chunks_ordinal_once"),
 )
 
-attempts: Final = table(
+attempts: Final = schema.table(
     "attempts",
-    word("attempt_id", primary_key=True),
-    *words("workload_id", "chunk_id"),
-    number("number", CheckConstraint("number >= 1", name="number_positive")),
-    *words("branch", "prefix"),
-    *state_column(ATTEMPT),
-    word("staged_snapshot_id", nullable=True, changes=True),
-    word("reason", changes=True),
-    time(),
-    *hex_text(32, "attempt_id"),
+    schema.text_column("attempt_id", primary_key=True),
+    *schema.text_columns("workload_id", "chunk_id"),
+    schema.number_column("number", CheckConstraint("number >= 1", name="number_positive")),
+    *schema.text_columns("branch", "prefix"),
+    *schema.state_column(ATTEMPT),
+    schema.text_column("staged_snapshot_id", nullable=True, changes=True),
+    schema.text_column("reason", changes=True),
+    schema.time_column(),
+    *schema.hex_checks(32, "attempt_id"),
     ForeignKeyConstraint(["workload_id", "chunk_id"], ["chunks.workload_id", "chunks.chunk_id"]),
     UniqueConstraint("workload_id", "chunk_id", "number", name="attempts_number_once"),
     UniqueConstraint("workload_id", "chunk_id", "attempt_id", name="attempts_of_chunk"),
@@ -69,37 +69,37 @@ attempts: Final = table(
 )
 # A second live attempt of a chunk cannot be stored, even if the code fails to check it.
 _LIVE: Final = f"state IN ({', '.join(repr(str(state)) for state in ATTEMPT.live())})"
-index_where("attempts_one_live", _LIVE, attempts.c.workload_id, attempts.c.chunk_id, unique=True)
+schema.index_where("attempts_one_live", _LIVE, attempts.c.workload_id, attempts.c.chunk_id, unique=True)
 
-nonces: Final = table(
+nonces: Final = schema.table(
     "nonces",
-    word("nonce", primary_key=True),
-    *words("purpose", "holder"),
-    word("attempt_id", ForeignKey("attempts.attempt_id"), nullable=True),
-    *state_column(NONCE),
-    word("snapshot_id", nullable=True, changes=True),
-    word("reason", changes=True),
-    time(),
-    *hex_text(32, "nonce"),
-    one_of("purpose", NoncePurpose),
+    schema.text_column("nonce", primary_key=True),
+    *schema.text_columns("purpose", "holder"),
+    schema.text_column("attempt_id", ForeignKey("attempts.attempt_id"), nullable=True),
+    *schema.state_column(NONCE),
+    schema.text_column("snapshot_id", nullable=True, changes=True),
+    schema.text_column("reason", changes=True),
+    schema.time_column(),
+    *schema.hex_checks(32, "nonce"),
+    schema.one_of_check("purpose", NoncePurpose),
     CheckConstraint(f"(purpose = '{NoncePurpose.ATTEMPT}') = (attempt_id IS NOT NULL)", name="attempt_has_nonce"),
     CheckConstraint(
         f"state <> '{NonceState.COMMITTED}' OR attempt_id IS NULL OR snapshot_id IS NOT NULL", name="committed_as"
     ),
     UniqueConstraint("attempt_id", "nonce", name="nonces_of_attempt"),
 )
-index_where("nonces_one_held", f"state <> '{NonceState.ABORTED}'", nonces.c.attempt_id, unique=True)
+schema.index_where("nonces_one_held", f"state <> '{NonceState.ABORTED}'", nonces.c.attempt_id, unique=True)
 
-published: Final = table(
+published: Final = schema.table(
     "published",
-    *words("workload_id", "chunk_id", primary_key=True),
-    *words("attempt_id", "nonce", "snapshot_id"),
-    # All four, or none if a restore knows the publication only by its receipt.
-    number("rows_added", nullable=True),
-    number("files_added", nullable=True),
-    number("rows_removed", nullable=True),
-    number("files_removed", nullable=True),
-    time(),
+    *schema.text_columns("workload_id", "chunk_id", primary_key=True),
+    *schema.text_columns("attempt_id", "nonce", "snapshot_id"),
+    # All four, or none if a restored ledger knows the publication only from its receipt.
+    schema.number_column("rows_added", nullable=True),
+    schema.number_column("files_added", nullable=True),
+    schema.number_column("rows_removed", nullable=True),
+    schema.number_column("files_removed", nullable=True),
+    schema.time_column(),
     ForeignKeyConstraint(
         ["workload_id", "chunk_id", "attempt_id"], ["attempts.workload_id", "attempts.chunk_id", "attempts.attempt_id"]
     ),
@@ -108,46 +108,48 @@ published: Final = table(
     Index("published_at_micros", "at_micros"),
 )
 
-claims: Final = table(
+claims: Final = schema.table(
     "claims",
-    word("workload_id", primary_key=True),  # no foreign key: a restored ledger may know it only from a receipt
-    word("target", primary_key=True),
-    *words("claim_column", "column_kind", nullable=True),
-    binary("lower_bound"),
-    binary("upper_bound", nullable=True),
-    word("extent"),
-    time(),
+    # No foreign key: a restored ledger may know the workload only from its receipt.
+    schema.text_column("workload_id", primary_key=True),
+    schema.text_column("target", primary_key=True),
+    *schema.text_columns("claim_column", "column_kind", nullable=True),
+    schema.bytes_column("lower_bound"),
+    schema.bytes_column("upper_bound", nullable=True),
+    schema.text_column("extent"),
+    schema.time_column(),
     CheckConstraint("upper_bound IS NULL OR lower_bound < upper_bound", name="extent_not_empty"),
     CheckConstraint("(claim_column IS NULL) = (column_kind IS NULL)", name="column_typed"),
     Index("claims_target", "target"),
 )
 
-# The source table that a target last published from, under each source name of its contracts.
-target_sources: Final = table(
+# The source (a table's UUID) from which a target last published, for each source name of its contracts.
+target_sources: Final = schema.table(
     "target_sources",
-    *words("target", "source_name", primary_key=True),
-    *words("source", "workload_id", changes=True),
-    time(),
+    *schema.text_columns("target", "source_name", primary_key=True),
+    *schema.text_columns("source", "workload_id", changes=True),
+    schema.time_column(),
 )
 
-handles: Final = table(
+# Handles, which workers exchange for the digest keys of a verify job; and the workers that did.
+handles: Final = schema.table(
     "handles",
-    word("handle_sha256", primary_key=True),
-    word("job_id"),
-    number("redemptions"),
-    word("state", changes=True),
-    word("context", nullable=True, changes=True),
-    time(),
-    *hex_text(64, "handle_sha256"),
-    one_of("state", HandleState),
+    schema.text_column("handle_sha256", primary_key=True),
+    schema.text_column("job_id"),
+    schema.number_column("redemptions"),  # how many workers may get the keys
+    schema.text_column("state", changes=True),
+    schema.text_column("context", nullable=True, changes=True),
+    schema.time_column(),
+    *schema.hex_checks(64, "handle_sha256"),
+    schema.one_of_check("state", HandleState),
     UniqueConstraint("job_id", name="handles_job_once"),
 )
 
-handle_workers: Final = table(
+handle_workers: Final = schema.table(
     "handle_workers",
-    word("handle_sha256", ForeignKey("handles.handle_sha256"), primary_key=True),
-    word("worker", primary_key=True),
-    time(),
+    schema.text_column("handle_sha256", ForeignKey("handles.handle_sha256"), primary_key=True),
+    schema.text_column("worker", primary_key=True),
+    schema.time_column(),
 )
 
 
@@ -160,46 +162,46 @@ class DisposalOutcome(StrEnum):
     LEFT = "left"
 
 
-# One row a nonce; it may be replaced until its proof is signed. `location` is that of the verified manifest.
-verified: Final = table(
+# The result of verification for each nonce. It may change until its proof is signed. `location`: the verified manifest.
+verified: Final = schema.table(
     "verified",
-    word("nonce", primary_key=True),
-    word("attempt_id"),
-    word("core_sha256", changes=True),
-    *words("location", "sha256", nullable=True, changes=True),
-    number("files", changes=True),
-    number("rows", nullable=True, changes=True),
-    word("findings", changes=True),
-    number("findings_more", changes=True),
-    word("located", nullable=True, changes=True),
-    time(),
-    *hex_text(64, "core_sha256", "sha256"),
+    schema.text_column("nonce", primary_key=True),
+    schema.text_column("attempt_id"),
+    schema.text_column("core_sha256", changes=True),
+    *schema.text_columns("location", "sha256", nullable=True, changes=True),
+    schema.number_column("files", changes=True),
+    schema.number_column("rows", nullable=True, changes=True),
+    schema.text_column("findings", changes=True),
+    schema.number_column("findings_more", changes=True),
+    schema.text_column("located", nullable=True, changes=True),
+    schema.time_column(),
+    *schema.hex_checks(64, "core_sha256", "sha256"),
     CheckConstraint("(location IS NULL) = (sha256 IS NULL)", name="manifest_hashed"),
     ForeignKeyConstraint(["attempt_id", "nonce"], ["nonces.attempt_id", "nonces.nonce"]),
     Index("verified_attempt_id", "attempt_id"),
-    unlogged=("findings", "located"),
+    not_in_step_log=("findings", "located"),
 )
 
-disposals: Final = table(
+disposals: Final = schema.table(
     "disposals",
-    word("attempt_id", ForeignKey("attempts.attempt_id"), primary_key=True),
-    word("outcome"),
-    number("removed"),
-    number("kept"),
-    word("note"),
-    time(),
-    one_of("outcome", DisposalOutcome),
+    schema.text_column("attempt_id", ForeignKey("attempts.attempt_id"), primary_key=True),
+    schema.text_column("outcome"),
+    schema.number_column("removed"),
+    schema.number_column("kept"),
+    schema.text_column("note"),
+    schema.time_column(),
+    schema.one_of_check("outcome", DisposalOutcome),
 )
 
-# One row an attempt whose files are removed from quarantine, written before the first file is deleted.
-quarantine_removals: Final = table(
+# Attempts whose files are removed from quarantine. A row is written before the first file is deleted.
+quarantine_removals: Final = schema.table(
     "quarantine_removals",
-    word("attempt_id", ForeignKey("disposals.attempt_id"), primary_key=True),
-    *words("token_id", "name", "reason"),
-    number("files"),
-    number("bytes"),
-    number("done", changes=True),
-    time(),
+    schema.text_column("attempt_id", ForeignKey("disposals.attempt_id"), primary_key=True),
+    *schema.text_columns("token_id", "name", "reason"),
+    schema.number_column("files"),
+    schema.number_column("bytes"),
+    schema.number_column("done", changes=True),
+    schema.time_column(),
     CheckConstraint("done IN (0, 1)", name="done_known"),
     CheckConstraint("files >= 0 AND bytes >= 0", name="counts_not_negative"),
 )

@@ -1,6 +1,6 @@
-"""AnnouncedPublication publications: what an upstream catalog is asked to publish, kept until the result is known.
+"""Announced publications: what an upstream catalog is asked to publish, stored before the request is sent.
 
-While one is open, no other is announced for its table, and its attempts and nonces do not change state.
+Each is open until its result is known; meanwhile its table gets no other, and its attempts and nonces keep their state.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ LEDGER_CHANGES_MAX_BYTES: Final = 67_108_864
 
 @dataclass(frozen=True, slots=True)
 class NewAnnouncement:
-    """What is announced. `attempts` are attempt ids with nonces, `holder` is the process that sends the request.
+    """What is announced. `attempts` are pairs of attempt id and nonce; `holder` is the process that sends the request.
 
-    `order_text` is the text of the gate's `LedgerChanges`.
+    `order_text` holds the gate's `LedgerChanges`, which the ledger applies once the upstream shows the snapshot.
     """
 
     announced_id: str
@@ -53,8 +53,8 @@ class AnnouncedPublication:
 
 
 def announce(unit: Unit, new: NewAnnouncement) -> AnnouncedPublication:
-    """Announce a publication to the table. Raises `publication_under_way` if another is open."""
-    require_none(unit, new.table_uuid)
+    """Announce a publication to the table. Raises `publication_under_way` if another one is open."""
+    require_no_open_publication(unit, new.table_uuid)
     unit.insert(
         announced,
         announced_id=ids.require_random_id(new.announced_id, "announced id"),
@@ -97,7 +97,7 @@ def of_attempt(unit: Unit, attempt_id: str) -> list[AnnouncedPublication]:
 
 
 def of_snapshot(unit: Unit, table_uuid: str, snapshot_id: str) -> AnnouncedPublication | None:
-    """The publication of this snapshot of the table, or None. Released ones do not count."""
+    """The publication of this snapshot of the table, or None. RELEASED publications do not count."""
     wanted = select(announced).where(
         announced.c.table_uuid == table_uuid,
         announced.c.snapshot_id == snapshot_id,
@@ -107,12 +107,12 @@ def of_snapshot(unit: Unit, table_uuid: str, snapshot_id: str) -> AnnouncedPubli
 
 
 def find_open_snapshots(unit: Unit, snapshot_ids: Sequence[str]) -> set[str]:
-    """Those of the snapshots that an open publication may make visible at any moment."""
+    """The ids among `snapshot_ids` that an open publication may make visible at any moment."""
     return {each.snapshot_id for each in list_open(unit)} & set(snapshot_ids)
 
 
 def require_unannounced(unit: Unit, table_uuid: str, snapshot_ids: Sequence[str]) -> None:
-    """Raise `snapshot_id_taken` if a publication has one of these ids, so that an id finds only one snapshot."""
+    """Raise `snapshot_id_taken` if a publication ever had one of these ids: an id must identify one snapshot."""
     wanted = select(announced.c.snapshot_id).where(
         announced.c.table_uuid == table_uuid, announced.c.snapshot_id.in_(snapshot_ids)
     )
@@ -122,7 +122,7 @@ def require_unannounced(unit: Unit, table_uuid: str, snapshot_ids: Sequence[str]
 
 
 def settle(unit: Unit, announced_id: str, to: AnnouncedState, *, reason: str) -> bool:
-    """End an open publication as `to`. Returns False if it has this end already; another end is refused."""
+    """End an open publication as `to`; False if it has ended so before. Raises `announced_settled` for another end."""
     state = AnnouncedState(unit.get_locked(announced, "announced_unknown", announced_id=announced_id)["state"])
     if state is to:
         return False
@@ -132,7 +132,7 @@ def settle(unit: Unit, announced_id: str, to: AnnouncedState, *, reason: str) ->
     return True
 
 
-def require_none(unit: Unit, table_uuid: str) -> None:
+def require_no_open_publication(unit: Unit, table_uuid: str) -> None:
     """Raise `publication_under_way` if a publication to the table is open."""
     found = find_open(unit, table_uuid)
     if found is not None:

@@ -1,4 +1,4 @@
-"""Attempts: one live try at a chunk, moved only along the transitions of `pvdm.model.states`."""
+"""Attempts: tries at a chunk, one live at a time. Their states change only as `pvdm.model.states` allows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ATTEMPTS_PAGE_MAX_ROWS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class AttemptOpening:
-    """What a new attempt is opened with; the Steward chooses the values."""
+    """The values of a new attempt, which the Steward chooses."""
 
     attempt_id: str
     workload_id: str
@@ -56,7 +56,7 @@ def find(unit: Unit, attempt_id: str) -> Attempt | None:
 
 
 def find_opened(unit: Unit, attempt_id: str, workload_id: str, chunk_id: str) -> Attempt | None:
-    """The attempt that was opened under this id, or None. Raises if it is at another chunk."""
+    """The attempt that was opened under this id, or None. Raises `workload_invalid` if it is at another chunk."""
     found = find(unit, attempt_id)
     if found is not None and (found.workload_id, found.chunk_id) != (workload_id, chunk_id):
         raise Code.WORKLOAD_INVALID(reason="attempt_parameters_differ", got=attempt_id)
@@ -80,7 +80,7 @@ def of_chunk(unit: Unit, workload_id: str, chunk_id: str) -> list[Attempt]:
 
 
 def of_chunks(unit: Unit, workload_id: str, chunk_ids: Sequence[str]) -> dict[str, list[Attempt]]:
-    """All attempts at each of these chunks, up to the last chunk whose attempts fit on a page."""
+    """All attempts at these chunks, by chunk id. Ends before the first chunk whose attempts do not fit on a page."""
     counts = select(attempts.c.chunk_id, func.count().label("tried")).where(
         attempts.c.workload_id == workload_id, attempts.c.chunk_id.in_(chunk_ids)
     )
@@ -101,13 +101,12 @@ def of_chunks(unit: Unit, workload_id: str, chunk_ids: Sequence[str]) -> dict[st
 def list_live(unit: Unit, workload_id: str | None = None) -> list[Attempt]:
     """Every attempt that has not ended; of one workload, or of all. A starting Steward resumes them."""
     live = select(attempts).where(attempts.c.state.in_(ATTEMPT.live()))
-    return unit.records(
-        Attempt, where_given(live, (attempts.c.workload_id, workload_id)).order_by(attempts.c.at_micros)
-    )
+    wanted = where_given(live, (attempts.c.workload_id, workload_id))
+    return unit.records(Attempt, wanted.order_by(attempts.c.at_micros))
 
 
 def count_live(unit: Unit) -> dict[AttemptState, tuple[int, int | None]]:
-    """For each live state the number of attempts and the time of the oldest, or None."""
+    """For each live state, how many attempts are in it, and when the first of them entered it (None without any)."""
     wanted = select(attempts.c.state, func.count().label("number"), func.min(attempts.c.at_micros).label("since"))
     wanted = wanted.where(attempts.c.state.in_(ATTEMPT.live())).group_by(attempts.c.state)
     found = {row["state"]: (row["number"], row["since"]) for row in unit.rows(wanted)}
@@ -115,7 +114,7 @@ def count_live(unit: Unit) -> dict[AttemptState, tuple[int, int | None]]:
 
 
 def list_ended(unit: Unit, table_uuid: str) -> list[Attempt]:
-    """Every attempt at a table that has ended, oldest first."""
+    """Every ended attempt at a table, oldest first."""
     wanted = _select_at_table(table_uuid).where(attempts.c.state.in_(ATTEMPT.terminal()))
     return unit.records(Attempt, wanted.order_by(attempts.c.at_micros, attempts.c.attempt_id))
 
@@ -152,9 +151,9 @@ def _select_at_table(table_uuid: str) -> Select[Any]:
 
 
 def open_next(unit: Unit, opening: AttemptOpening, *, most: int = ATTEMPTS_MAX) -> Attempt:
-    """Open the chunk's next attempt, STAGING, with its first nonce. The same attempt id returns the first one.
+    """Open the chunk's next attempt, STAGING, with its first nonce. Returns the earlier attempt if its id was opened.
 
-    `most` is how many may fail; attempts that were rolled back have a limit of their own.
+    `most` is how many attempts at the chunk may fail; `ROLLED_BACK_MAX` limits those that are rolled back.
     """
     unit.lock_name(f"workload {opening.workload_id}")
     ids.require_random_id(opening.attempt_id, "attempt id")
@@ -205,7 +204,7 @@ def end(unit: Unit, attempt_id: str, to: AttemptState, *, reason: str) -> Attemp
 def publish(
     unit: Unit, attempt_id: str, *, nonce: str, snapshot_id: str, extent: chunks.Extent | None = None
 ) -> Attempt:
-    """Move from COMMITTING to COMMITTED, use up the nonce and store the publication, in the swap's transaction."""
+    """Move from COMMITTING to COMMITTED, use up the nonce and store the publication, in the caller's transaction."""
     found = lock(unit, attempt_id)
     if found.state is not AttemptState.COMMITTING:
         raise _moved_error(found, AttemptState.COMMITTING)
@@ -257,8 +256,8 @@ def _next_number(unit: Unit, opening: AttemptOpening, most: int) -> int:
     """The next attempt's number. Raises if the chunk is published, or has a live attempt or no attempt left."""
     if chunks.find_publication(unit, opening.workload_id, opening.chunk_id) is not None:
         raise _published_error(unit, opening.workload_id, opening.chunk_id)
-    of_chunk = (attempts.c.workload_id == opening.workload_id) & (attempts.c.chunk_id == opening.chunk_id)
-    live = unit.row(select(attempts).where(of_chunk, attempts.c.state.in_(ATTEMPT.live())))
+    same_chunk = (attempts.c.workload_id == opening.workload_id) & (attempts.c.chunk_id == opening.chunk_id)
+    live = unit.row(select(attempts).where(same_chunk, attempts.c.state.in_(ATTEMPT.live())))
     if live is not None:
         raise Code.ATTEMPT_LIVE(
             f"attempt {live['number']} of chunk {opening.chunk_id} has not ended",
@@ -266,7 +265,7 @@ def _next_number(unit: Unit, opening: AttemptOpening, most: int) -> int:
             attempt_id=live["attempt_id"],
         )
     counted = select(attempts.c.state, func.count().label("tried"), func.max(attempts.c.number).label("last"))
-    rows = unit.rows(counted.where(of_chunk).group_by(attempts.c.state))
+    rows = unit.rows(counted.where(same_chunk).group_by(attempts.c.state))
     tried = {row["state"]: int(row["tried"]) for row in rows}
     _require_attempt_left(opening, "failed", tried.get(AttemptState.VERIFICATION_FAILED, 0), most)
     _require_attempt_left(opening, "rolled back", tried.get(AttemptState.ROLLED_BACK, 0), ROLLED_BACK_MAX)
@@ -281,8 +280,8 @@ def _require_attempt_left(opening: AttemptOpening, end: str, ended: int, most: i
             expected=f"at most {most} {end}",
             got=str(ended),
             hint="find out why. To publish failed rows anyway: `pvdm break-glass`, while the workload "
-            f"is open. Or an operator gives it up with `pvdm abandon {opening.workload_id} --reason TEXT`, after "
-            "which break-glass is no longer possible, and a new workload id is used",
+            f"is open. Or an operator ends the workload with `pvdm abandon {opening.workload_id} --reason TEXT`. Then "
+            "break-glass is no longer possible, and a new workload id is needed",
         )
 
 
@@ -291,9 +290,9 @@ def _reserve_nonce(unit: Unit, attempt_id: str, nonce: str) -> None:
 
 
 def _abort_nonce(unit: Unit, attempt_id: str, reason: str) -> None:
-    held = nonces.find_held(unit, attempt_id)
-    if held is not None:
-        nonces.abort(unit, held.nonce, reason=reason)
+    current = nonces.find_current(unit, attempt_id)
+    if current is not None:
+        nonces.abort(unit, current.nonce, reason=reason)
 
 
 def _move(unit: Unit, found: Attempt, to: AttemptState, reason: str, **columns: str | None) -> Attempt:

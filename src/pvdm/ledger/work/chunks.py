@@ -23,7 +23,7 @@ EXTENT_COLUMNS: Final = ("rows_added", "files_added", "rows_removed", "files_rem
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One part of the plan. The definition is the plan's canonical text."""
+    """One part of the plan. `definition` is the canonical JSON of `pvdm.model.chunk.ChunkDefinition`."""
 
     chunk_id: str
     definition: bytes
@@ -124,7 +124,7 @@ def find_publication(unit: Unit, workload_id: str, chunk_id: str) -> ChunkPublic
 
 
 def list_publications(unit: Unit, workload_id: str, chunk_ids: Sequence[str] | None = None) -> list[ChunkPublication]:
-    """Every published chunk of a workload, or of these chunks of it, in the plan's order."""
+    """The publications of a workload's chunks, or of only these chunks, in the plan's order."""
     same_chunk = (chunks.c.workload_id == published.c.workload_id) & (chunks.c.chunk_id == published.c.chunk_id)
     wanted = select(published).join(chunks, same_chunk).where(published.c.workload_id == workload_id)
     if chunk_ids is not None:
@@ -153,7 +153,7 @@ def is_published_at(unit: Unit, table_uuid: str, snapshot_id: str) -> bool:
 
 
 def published_snapshots(unit: Unit, snapshot_ids: Sequence[str]) -> set[str]:
-    """Those of the snapshots that were ever published."""
+    """The ids among `snapshot_ids` that were ever published, to any table."""
     rows = unit.rows_with(select(published.c.snapshot_id), published.c.snapshot_id, snapshot_ids)
     return {row["snapshot_id"] for row in rows}
 

@@ -1,7 +1,7 @@
-"""Claims, the parts of a target that append workloads have reserved; and the sources that it was published from.
+"""Claims, the parts of a target that append workloads have reserved; and the sources that targets last published from.
 
 Claims belong to the target, so they stay when a source is loaded again. A source that is dropped and created again
-has another UUID. Nothing of it is published until an operator signs a contract that names the new UUID.
+has another UUID. Its rows are not published until an operator signs a contract that names the new UUID.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import ColumnElement, or_, select
+from sqlalchemy import or_, select
 
 from pvdm.errors import Code, PvdmError
 from pvdm.ledger import ids
@@ -46,7 +46,7 @@ def refill(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> bool:
     lock(unit, target)
     if find(unit, workload_id, target=target) is not None:
         return True
-    if overlapping(unit, workload_id, target=target, claim=claim) is not None:
+    if find_overlapping(unit, workload_id, target=target, claim=claim) is not None:
         return False
     _insert(unit, workload_id, target, claim)
     return True
@@ -71,9 +71,9 @@ def lock(unit: Unit, target: str) -> None:
 
 
 def require_free(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> None:
-    """Raise `claim_overlaps` or `claim_lost`. Only the lock on the target's claims keeps the result valid."""
+    """Raise `claim_overlaps` or `claim_lost`. The result stays valid only while the target's claims are locked."""
     restores.require_no_lost_claim(unit, target=target)
-    other = overlapping(unit, workload_id, target=target, claim=claim)
+    other = find_overlapping(unit, workload_id, target=target, claim=claim)
     if other is not None:
         raise _overlap_error(unit, *other, claim)
 
@@ -89,18 +89,16 @@ def list_claim_texts(unit: Unit, workload_ids: Sequence[str]) -> dict[str, str]:
     return {row["workload_id"]: row["extent"] for row in wanted}
 
 
-def overlapping(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> tuple[str, Claim] | None:
-    """Another workload, and its claim that may share a row with this one; the first by id. None if there is none."""
+def find_overlapping(unit: Unit, workload_id: str, *, target: str, claim: Claim) -> tuple[str, Claim] | None:
+    """The id and the claim of the first other workload (by id) whose claim may share a row with this one, or None."""
     c = claims.c
-    not_comparable: list[ColumnElement[bool]] = [c.claim_column.is_(None)]
-    if claim.column is not None:
-        not_comparable += [c.claim_column != claim.column, c.column_kind != claim.kind]
-    bounds_overlap = (or_(c.upper_bound.is_(None), c.upper_bound > claim.lower)) & (
-        c.lower_bound < claim.upper if claim.upper is not None else c.lower_bound >= b""
-    )
     wanted = select(claims).where(c.target == target, c.workload_id != workload_id)
-    if claim.column is not None:
-        wanted = wanted.where(or_(*not_comparable, bounds_overlap))
+    if claim.column is not None:  # a claim without a column is the whole target and overlaps every other
+        not_comparable = (c.claim_column.is_(None), c.claim_column != claim.column, c.column_kind != claim.kind)
+        ends_after = or_(c.upper_bound.is_(None), c.upper_bound > claim.lower)
+        # Without an upper bound every claim begins before the end of this one.
+        begins_before = c.lower_bound < claim.upper if claim.upper is not None else c.lower_bound >= b""
+        wanted = wanted.where(or_(*not_comparable, ends_after & begins_before))
     row = unit.row(wanted.order_by(c.workload_id).limit(1))
     return None if row is None else (row["workload_id"], _claim(row))
 
@@ -137,27 +135,21 @@ def _overlap_error(unit: Unit, workload_id: str, stored: Claim, asked: Claim) ->
 
 
 def _claim(row: Row) -> Claim:
-    upper = row["upper_bound"]
-    return Claim(
-        row["claim_column"],
-        row["column_kind"],
-        bytes(row["lower_bound"]),
-        None if upper is None else bytes(upper),
-        row["extent"],
-    )
+    lower, upper = bytes(row["lower_bound"]), None if row["upper_bound"] is None else bytes(row["upper_bound"])
+    return Claim(row["claim_column"], row["column_kind"], lower, upper, row["extent"])
 
 
 def find_source(unit: Unit, target: str, name: str) -> str | None:
-    """The UUID of the source that the target last published from under this name, or None."""
+    """The UUID of the source of this name from which the target last published, or None."""
     row = unit.find(target_sources, target=target, source_name=name)
     return None if row is None else str(row["source"])
 
 
 def require_same_source(unit: Unit, target: str, named: Source, source_uuid: str) -> None:
-    """Raise `source_replaced` unless the source is the one that the contract names, or else the last published one.
+    """Raise `source_replaced` if the contract's source (`named`) has another UUID than `source_uuid`.
 
-    A source of Parquet files (`named.table` is None) is not checked: its identity is the location of the manifest that
-    lists them, and the contract names that.
+    If it has none, the UUID that was last published from counts. A source of Parquet files (`named.table` is None) is
+    not checked: the contract names the manifest that lists the files.
     """
     if named.table is None:
         return

@@ -1,4 +1,4 @@
-"""What became of the files of ended attempts, and what is in quarantine."""
+"""What became of the files of ended attempts, and which are in quarantine, the vault's part for failed files."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def list_undisposed(unit: Unit, *, since_micros: int = 0) -> list[Attempt]:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Who removed an attempt's files from quarantine, and why. `done`: all of them are removed."""
+    """Who (the token's id and name) removed an attempt's files from quarantine, and why. `done`: all are removed."""
 
     attempt_id: str
     token_id: str
@@ -68,13 +68,13 @@ class Removal:
 
 
 def page_quarantined(
-    unit: Unit, *, domain: str | None, table_uuid: str | None, after: str | None, back: Collection[str]
+    unit: Unit, *, domain: str | None, table_uuid: str | None, after: str | None, returned: Collection[str]
 ) -> list[Attempt]:
-    """Attempts whose files are in quarantine, oldest first, from after this attempt id; of one domain, or of all.
+    """Attempts whose files are in quarantine, oldest first, after the attempt `after`; of one domain, or of all.
 
-    `back` are attempts whose files were removed, and of whose files some are in quarantine again.
+    `returned` are attempts whose files were all removed, but which have files in quarantine again.
     """
-    wanted = _select_quarantined(back)
+    wanted = _select_quarantined(returned)
     wanted = where_given(wanted, (workloads.c.domain, domain), (workloads.c.table_uuid, table_uuid))
     if after is not None:
         last = attempts.get(unit, after)
@@ -101,7 +101,7 @@ def begin_removal(unit: Unit, removal: Removal) -> Removal:
 
 
 def note_removal(unit: Unit, removal: Removal, *, known: bool) -> Removal:
-    """Note who removes files that are there again after a removal, or of an attempt that the ledger does not know."""
+    """Note who removes files that returned after a removal, or whose attempt is not `known` to this ledger."""
     kind = "quarantine_removed_again" if known else "quarantine_removed_unknown"
     events.note(unit, kind, "quarantine_removals", removal.attempt_id, _removal_facts(removal))
     return replace(removal, done=True)
@@ -118,14 +118,14 @@ def _removal_facts(removal: Removal) -> dict[str, str | int]:
 
 
 def find_removed_attempts(unit: Unit, attempt_ids: Sequence[str]) -> list[str]:
-    """Those of the attempts whose files were all removed."""
+    """The ids among `attempt_ids` of attempts whose quarantined files were all removed."""
     c = quarantine_removals.c
     rows = unit.rows_with(select(c.attempt_id).where(c.done == 1), c.attempt_id, attempt_ids)
     return [row["attempt_id"] for row in rows]
 
 
 def find_unknown_attempts(unit: Unit, attempt_ids: Sequence[str]) -> list[str]:
-    """Those ids that belong to no attempt of this ledger."""
+    """The ids among `attempt_ids` that belong to no attempt of this ledger."""
     column = attempts_table.c.attempt_id
     in_ledger = {row["attempt_id"] for row in unit.rows_with(select(column), column, attempt_ids)}
     return [each for each in attempt_ids if each not in in_ledger]
@@ -137,8 +137,8 @@ def end_removal(unit: Unit, attempt_id: str) -> None:
     unit.execute(wanted.where(quarantine_removals.c.done == 0).values(done=1, at_micros=unit.at_micros))
 
 
-def _select_quarantined(back: Collection[str] = ()) -> Select[Any]:
-    """Failed attempts in quarantine whose files were not removed, or are there again."""
+def _select_quarantined(returned: Collection[str] = ()) -> Select[Any]:
+    """Failed attempts whose quarantined files were not all removed, or that are in `returned`."""
     attempt_id, done = attempts_table.c.attempt_id, quarantine_removals.c.done
     return (
         select(attempts_table)
@@ -147,7 +147,7 @@ def _select_quarantined(back: Collection[str] = ()) -> Select[Any]:
         .outerjoin(quarantine_removals, quarantine_removals.c.attempt_id == attempt_id)
         .where(attempts_table.c.state == AttemptState.VERIFICATION_FAILED)
         .where(disposals.c.outcome == DisposalOutcome.QUARANTINED)
-        .where(or_(done.is_(None), done == 0, attempt_id.in_(back)))
+        .where(or_(done.is_(None), done == 0, attempt_id.in_(returned)))
     )
 
 

@@ -1,4 +1,4 @@
-"""Nonces: reserved by one insert, then COMMITTED or ABORTED for good. Recovery settles them by the catalog's state."""
+"""Nonces, 128 random bits for one use: reserved by one insert, then COMMITTED or ABORTED for good."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pvdm.ledger.schema.work import NoncePurpose, nonces
 from pvdm.ledger.unit import Unit
 from pvdm.model.states import NONCE, NonceState
 
-_HELD: Final = select(nonces).where(
+_CURRENT: Final = select(nonces).where(
     nonces.c.attempt_id == bindparam("of_attempt"), nonces.c.state != NonceState.ABORTED
 )
 
@@ -34,7 +34,7 @@ class Nonce:
 
 
 def reserve(unit: Unit, nonce: str, *, purpose: NoncePurpose, holder: str, attempt_id: str | None = None) -> None:
-    """Reserve the nonce. Raises `nonce_taken`; one insert on the primary key decides."""
+    """Reserve the nonce for `holder` (an attempt, operator or attestor). Raises `nonce_taken` if it is not new."""
     is_new = unit.insert_new(
         nonces,
         nonce=ids.require_random_id(nonce, "nonce"),
@@ -54,9 +54,9 @@ def find(unit: Unit, nonce: str) -> Nonce | None:
     return read_record(Nonce, unit.find(nonces, nonce=nonce))
 
 
-def find_held(unit: Unit, attempt_id: str) -> Nonce | None:
-    """The attempt's one nonce that is not ABORTED, or None."""
-    return read_record(Nonce, unit.row(_HELD, of_attempt=attempt_id))
+def find_current(unit: Unit, attempt_id: str) -> Nonce | None:
+    """The attempt's current nonce, which is the only one that is not ABORTED; or None."""
+    return read_record(Nonce, unit.row(_CURRENT, of_attempt=attempt_id))
 
 
 def commit(unit: Unit, nonce: str, *, snapshot_id: str | None) -> None:
@@ -86,9 +86,8 @@ def settle(unit: Unit, nonce: str, snapshot_id: str) -> None:
         _move(unit, found, NonceState.COMMITTED, reason="settled: published", snapshot_id=snapshot_id)
     elif (found.state, found.snapshot_id) != (NonceState.COMMITTED, snapshot_id):
         stored = found.state + (f" as snapshot {found.snapshot_id}" if found.snapshot_id else "")
-        raise Code.NONCE_SETTLEMENT_CONTRADICTS(
-            expected=f"{stored} (ledger)", got=f"snapshot {snapshot_id} (catalog)", nonce=nonce
-        )
+        shown = f"snapshot {snapshot_id} (catalog)"
+        raise Code.NONCE_SETTLEMENT_CONTRADICTS(expected=f"{stored} (ledger)", got=shown, nonce=nonce)
 
 
 def list_reserved(unit: Unit) -> list[Nonce]:

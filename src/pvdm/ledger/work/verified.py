@@ -38,8 +38,9 @@ class StoredFinding:
 class VerifiedRecord:
     """The verified manifest of a nonce (location, hash, number of files and rows) and the findings.
 
-    Without a location no file list could be verified. `core_sha256` is the hash of the matching proof core.
-    Only the first findings are kept; `findings_more` counts the others. `located` are the wrong rows.
+    `location` is None if no file list could be verified. `core_sha256` is the hash of the core of the proof, which is
+    the part that all notaries must agree on. `findings` are the first ones; `findings_more` counts the others.
+    `located` are the wrong rows.
     """
 
     nonce: str
@@ -55,7 +56,7 @@ class VerifiedRecord:
 
 
 def put(unit: Unit, record: VerifiedRecord) -> None:
-    """Store the result. It replaces an earlier one of the nonce. Raises if that differs and has a signed proof."""
+    """Store the result, in place of an earlier one. Raises `verified_differs` if that one is signed and differs."""
     attempts.lock(unit, record.attempt_id)
     stored = tuple(_shorten_finding(each) for each in record.findings[:FINDINGS_KEPT_MAX])
     left_out = record.findings_more + len(record.findings) - len(stored)
@@ -79,12 +80,12 @@ def put(unit: Unit, record: VerifiedRecord) -> None:
 
 
 def get(unit: Unit, nonce: str) -> VerifiedRecord:
-    """What was found for the nonce. Raises `verified_unknown`."""
+    """The result for the nonce. Raises `verified_unknown`."""
     return _record(unit.get(verified, "verified_unknown", nonce=nonce))
 
 
 def of_nonces(unit: Unit, nonces: Sequence[str]) -> dict[str, VerifiedRecord]:
-    """What was found for each of the nonces that has a result."""
+    """The results for those of the nonces that have one, by nonce."""
     rows = unit.rows_with(select(verified), verified.c.nonce, nonces)
     return {row["nonce"]: _record(row) for row in rows}
 

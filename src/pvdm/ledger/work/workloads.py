@@ -26,7 +26,7 @@ WORKLOADS_PAGE_MAX_ROWS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The parameters of a workload. Every opening of the same id must have the same ones."""
+    """The parameters of a workload; `source` is the source's UUID. Every opening of the same id has the same ones."""
 
     workload_id: str
     contract_hash: str
@@ -165,7 +165,7 @@ def _require_valid(opening: Opening, pinned: PinnedWorkload) -> None:
 
 
 def require_same_opening(asked: Opening, stored: Opening) -> None:
-    """Raise unless the workload is opened again with the parameters that it was opened with."""
+    """Raise `workload_invalid` unless the workload is opened again with the parameters that it was opened with."""
     differing = [
         name
         for name in ("contract_hash", "table_uuid", "source", "parameters", "atomicity", "domain")
@@ -184,7 +184,7 @@ def require_same_opening(asked: Opening, stored: Opening) -> None:
 
 
 def _shorten(parameters: bytes) -> str:
-    """The parameters, which are JSON, for a message."""
+    """The first 200 characters of the parameters, which are JSON, for a message."""
     return ascii(parameters.decode())[1:-1][:200]
 
 

@@ -7,9 +7,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from pvdm.errors import Code
-from pvdm.metadata.audit.carried import NO_FILES, check_oldest_snapshot
 from pvdm.metadata.audit.evidence import Evidence, HashedFiles, ManifestFiles, parse_table_metadata
 from pvdm.metadata.audit.gaps import GapJudge, find_unprotected, require_accepted, require_known
+from pvdm.metadata.audit.oldest_snapshot import NO_FILES, check_oldest_snapshot
 from pvdm.metadata.audit.protection import ProtectionHistory, read_protection
 from pvdm.metadata.audit.rehash import BoundFile, Progress, rehash
 from pvdm.metadata.audit.report import (
@@ -34,7 +34,7 @@ from pvdm.verify.fetch import Files
 
 @dataclass(frozen=True, slots=True)
 class AuditTrust:
-    """What an audit trusts: a trust root, the origin of the log, and the time `at` which it runs."""
+    """What an audit trusts: a trust root, the log's name (`origin`), and the time of the audit (`at`, microseconds)."""
 
     root: TrustRoot
     origin: str
@@ -54,7 +54,7 @@ def audit(
     """Audit the table. The report has every check that failed.
 
     With `data_files` the published files are read and hashed. `accepted` has the ids of accepted gaps in protection.
-    `accept_lost` has the snapshots that receipts name, that `main` lacks, and that the auditor accepts as lost.
+    `accept_lost` has the ids of snapshots that receipts name and `main` lacks, if the auditor accepts their loss.
     """
     metadata = parse_table_metadata(evidence)
     notes, hashed = Notes(), HashedFiles(files)
@@ -66,7 +66,7 @@ def audit(
     for done, each in enumerate(walk.walked):
         walk.judge(each)
         if done == 0:
-            older_files = check_oldest_snapshot(walk)  # first, because the oldest snapshot is the next to expire
+            older_files = check_oldest_snapshot(walk)  # now, because this snapshot may expire during the walk
         watch("walking the history", done + 1, len(walk.walked))
     walk.judge_head()
     lost = _judge_lost(walk.lost(), statements, notes, accept_lost)
@@ -95,10 +95,7 @@ def audit(
 def _judge_lost(
     lost: Sequence[UnverifiedStatement[Receipt]], statements: Statements, notes: Notes, accepted: AbstractSet[int]
 ) -> Sequence[str]:
-    """Note every receipt whose snapshot `main` lacks. Returns one sentence for each that is accepted as lost.
-
-    Raises `audit_not_lost` if an accepted snapshot is not missing.
-    """
+    """Note receipts of lost snapshots. Returns a sentence for each accepted one. Raises if `accepted` has other ids."""
     by_snapshot = {receipt.predicate.new_snapshot_id: receipt for receipt in lost}
     not_lost = sorted(accepted - by_snapshot.keys())
     if not_lost:
@@ -108,16 +105,14 @@ def _judge_lost(
     for snapshot_id, receipt in sorted(by_snapshot.items()):
         workload = f"workload {receipt.predicate.workload_id}"
         if snapshot_id in accepted:
-            sentences.append(
-                f"snapshot {snapshot_id}, which {workload} published: main lacks it, and that was accepted"
-            )
+            lacking = "main lacks it, and that was accepted"
+            sentences.append(f"snapshot {snapshot_id}, which {workload} published: {lacking}")
             continue
         with notes.collect():
             statements.verify_receipt(receipt)
-            message, expected = f"main does not show what {workload} has published", f"snapshot {snapshot_id}"
-            raise refused(
-                "audit_receipt_without_snapshot", f"{expected} in the history of main", "none", message=message
-            )
+            message = f"main does not show what {workload} has published"
+            expected = f"snapshot {snapshot_id} in the history of main"
+            raise refused("audit_receipt_without_snapshot", expected, "none", message=message)
     return sentences
 
 
@@ -130,7 +125,7 @@ def _judge_gaps(
     *,
     rehashes: bool,
 ) -> tuple[tuple[Gap, ...], UndecidedGaps | None, tuple[BoundFile, ...]]:
-    """The gaps in protection, what may belong to several gaps, and live files that only expired proofs bind."""
+    """The gaps in protection, what may belong to several gaps, and live files that only expired publications proved."""
     unprotected = find_unprotected(approvals, created_protected=protected.created_protected)
     if not unprotected and not (rehashes and walk.has_expired):
         notes.check(require_known, accepted, ())
@@ -144,7 +139,7 @@ def _judge_gaps(
 
 
 def _proved_files(walked: Sequence[WalkedSnapshot]) -> Iterator[BoundFile]:
-    """The data files that proofs bind and that `main` still shows."""
+    """The data files whose hash a proof has (*binds*), and that `main` still shows."""
     live: dict[str, BoundFile] = {}
     for each in walked:
         for file in () if each.changes is None else each.changes.removed:
@@ -239,8 +234,7 @@ def _unproved_lines(
         yield f"what main showed in gap {each.gap_id}, and what came or went in it: the table was not protected"
     if rehashed is None:
         yield "that data files still hold the bytes that were published: they were not read (--rehash reads them)"
-    yield (
-        "that no statement about this table was left out: the whole log shows it (`pvdm log export`, `pvdm log fsck`)"
-    )
+    commands = "`pvdm log export`, `pvdm log fsck`"
+    yield f"that no statement about this table was left out: the whole log shows it ({commands})"
     yield "that digests of intent and staged were equal: the notary signed that (`pvdm proof open`)"
     yield "that other readers get the same log: a monitor compares that"

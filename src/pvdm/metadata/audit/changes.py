@@ -47,8 +47,8 @@ class _SnapshotReader:
     files: ManifestFiles
     snapshot_id: int
 
-    def read(self, location: str, *, most: int) -> bytes:
-        return self.files.read(self.snapshot_id, location, most=most)
+    def read(self, location: str, *, max_bytes: int) -> bytes:
+        return self.files.read(self.snapshot_id, location, max_bytes=max_bytes)
 
 
 class Manifests:
@@ -69,7 +69,7 @@ class Manifests:
         return check_found(self._metadata, snapshot, _SnapshotReader(self._files, snapshot.snapshot_id))
 
     def entries(self, named_by: int, listed: Sequence[ManifestFile]) -> tuple[ManifestEntry, ...]:
-        """The entries of manifests that the snapshot `named_by` lists, with the numbers that they inherit."""
+        """The entries of manifests that the snapshot `named_by` lists, with the sequence numbers that they inherit."""
         reader = _SnapshotReader(self._files, named_by)
         return tuple(entry for each in listed for entry in read_listed(self._metadata, each, reader).entries)
 
@@ -139,7 +139,7 @@ def _comparable(listed: ManifestFile, other: ManifestFile) -> ManifestFile:
 
 
 def require_rewritten(live: Sequence[ManifestEntry], entries: Sequence[ManifestEntry]) -> None:
-    """The new manifests keep or remove every live entry of the replaced ones, with its numbers and row ids."""
+    """The new manifests keep or remove every live entry of the replaced ones, with its sequence numbers and row ids."""
     old = Counter(map(entry_facts, live))
     new = Counter(entry_facts(entry) for entry in entries if entry.status is not EntryStatus.ADDED)
     if old != new:

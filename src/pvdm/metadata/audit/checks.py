@@ -1,4 +1,4 @@
-"""The checks of a receipt and its proofs, each with its own code. `Proofs` runs all checks of a receipt's proofs."""
+"""The checks of a receipt and its proofs, each with its own code. A signed statement *binds* bytes by their hash."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FileSize: TypeAlias = tuple[str, int | None]
 
 
 def require_receipt_table(receipt: Receipt, evidence: Evidence) -> None:
-    """The receipt is for this table by its UUID. Another table can have the same name."""
+    """The receipt names this table's UUID. Its name is not enough: another table can have the same name."""
     if (receipt.table.catalog, receipt.table.uuid) != (evidence.table.catalog, evidence.table.uuid):
         raise refused("audit_receipt_wrong_table", evidence.table.uuid, receipt.table.uuid)
 
@@ -74,14 +74,14 @@ def require_manifests(bound: Mapping[str, str], manifests: Iterable[tuple[str, s
             raise refused("audit_manifests_changed", expected, f"{got or 'another'} for {location}")
 
 
-def require_taken_over(kept: Sequence[ManifestFile], root: str | None) -> str:
-    """The first publication after a protection keeps no older manifest and binds the hash of them. Returns the hash."""
-    if kept or root is None:
+def require_taken_over(kept: Sequence[ManifestFile], found_sha256: str | None) -> str:
+    """The first publication after a protection keeps no older manifest, but binds a hash over them. Returns it."""
+    if kept or found_sha256 is None:
         message = "the snapshot carries over manifests that no receipt binds"
         expected = "manifests that the Steward wrote, and the hash of those that it found"
         got = kept[0].manifest_path if kept else "no hash of what was found"
         raise refused("audit_manifest_unbound", expected, got, message=message)
-    return root
+    return found_sha256
 
 
 def require_found(bound: str, got: str) -> None:
@@ -243,19 +243,19 @@ class Proofs:
         chunks: tuple[ProvedChunk, ...] = ()
         with notes.collect():
             chunks = self._statements.verify_proofs(content.proof_ids)
-        waived: BreakGlass | None = None
+        override: BreakGlass | None = None
         if content.override_id is not None:
             with notes.collect():
-                override, index = self._statements.verify_override(content.override_id)
-                waived = override.predicate
+                verified, index = self._statements.verify_override(content.override_id)
+                override = verified.predicate
                 require_logged_before(index, receipt.logged.index)
                 self._require_unused(content, "override", content.override_id)
         if chunks:
             notes.check(require_workload, content, chunks)
-            notes.check(require_override_needed, chunks, waived)
+            notes.check(require_override_needed, chunks, override)
         for chunk in chunks:
-            self._judge_chunk(receipt, chunk, waived, notes)
-        return PublicationProofs(chunks, waived)
+            self._judge_chunk(receipt, chunk, override, notes)
+        return PublicationProofs(chunks, override)
 
     def _judge_chunk(
         self, receipt: UnverifiedStatement[Receipt], chunk: ProvedChunk, override: BreakGlass | None, notes: Notes

@@ -22,7 +22,7 @@ from pvdm.trust.strict_json import parse_strict
 
 AUDIT_BUNDLE_MAX_BYTES: Final = 268_435_456
 AUDIT_FILES_MAX: Final = 1_000_000
-_PATH_HASHES: Final = 64  # the most hashes that an inclusion path can have
+_PATH_HASHES: Final = 64  # the most hashes that an inclusion proof can have
 _BEGINNING: Final = b'{"checkpoint":'
 AUDIT_SNAPSHOTS_MAX: Final = 100_000
 AUDIT_STATEMENTS_MAX: Final = 1_000_000
@@ -62,7 +62,7 @@ def _write_hashes(hashes: tuple[bytes, ...]) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class LoggedStatement(Document, title="a statement"):
-    """A signed envelope, and the inclusion path of its log entry in the evidence's checkpoint."""
+    """A signed envelope, and `hashes` that prove its log entry to be in the tree of the evidence's checkpoint."""
 
     kind: Annotated[StatementKind, FieldType(_read_kind, str)]
     envelope: Annotated[bytes, FieldType(_read_envelope, _write_envelope)]
@@ -109,7 +109,7 @@ def _read_statements(fields: Fields, key: str) -> tuple[LoggedStatement, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Evidence(Document, title="the audit bundle"):
-    """Everything but the manifests and their lists. The Steward states `contract_sha256`, the table's contract now."""
+    """What an audit reads except manifests and their lists. The Steward states the current `contract_sha256`."""
 
     table: TableRef
     contract_sha256: Sha256 | None
@@ -126,8 +126,8 @@ class Evidence(Document, title="the audit bundle"):
 class ManifestFiles(Protocol):
     """Reads manifest lists and manifests of the table's own snapshots."""
 
-    def read(self, snapshot_id: int, location: str, /, *, most: int) -> bytes:
-        """The bytes at a location that this snapshot names, at most `most`."""
+    def read(self, snapshot_id: int, location: str, /, *, max_bytes: int) -> bytes:
+        """The bytes at a location that this snapshot names, at most `max_bytes` of them."""
 
 
 class RecordingFiles:
@@ -137,11 +137,11 @@ class RecordingFiles:
         self._inner = inner
         self.read_files: dict[str, bytes] = {}
 
-    def read(self, snapshot_id: int, location: str, /, *, most: int) -> bytes:
+    def read(self, snapshot_id: int, location: str, /, *, max_bytes: int) -> bytes:
         """The bytes. Each location is read once."""
         found = self.read_files.get(location)
         if found is None:
-            found = self.read_files[location] = self._inner.read(snapshot_id, location, most=most)
+            found = self.read_files[location] = self._inner.read(snapshot_id, location, max_bytes=max_bytes)
         return found
 
 
@@ -153,11 +153,11 @@ class HashedFiles:
         self._last: OrderedDict[str, bytes] = OrderedDict()
         self.seen: dict[str, tuple[int, str]] = {}
 
-    def read(self, snapshot_id: int, location: str, /, *, most: int) -> bytes:
+    def read(self, snapshot_id: int, location: str, /, *, max_bytes: int) -> bytes:
         """The bytes, from the cache if the file was read recently."""
         found = self._last.get(location)
         if found is None:
-            found = self._last[location] = self._inner.read(snapshot_id, location, most=most)
+            found = self._last[location] = self._inner.read(snapshot_id, location, max_bytes=max_bytes)
             self.seen[location] = (len(found), hashlib.sha256(found).hexdigest())
             if len(self._last) > _CACHED_FILES:
                 self._last.popitem(last=False)
@@ -207,13 +207,13 @@ class AuditBundle(Document, title="the audit bundle", format="pvdm-audit/v1"):
     evidence: Annotated[Evidence, FieldType(_read_evidence, Document.to_json, keys=Evidence.__slots__)]
     files: Annotated[Mapping[str, bytes], FieldType(_read_files, _write_files)]
 
-    def read(self, _snapshot_id: int, location: str, /, *, most: int) -> bytes:
+    def read(self, _snapshot_id: int, location: str, /, *, max_bytes: int) -> bytes:
         """A file of the bundle, whichever snapshot names it."""
         found = self.files.get(location)
         if found is None:
             raise refused("audit_file_missing", location, "none")
-        if len(found) > most:
-            raise refused("audit_file_too_large", f"{most} bytes", location)
+        if len(found) > max_bytes:
+            raise refused("audit_file_too_large", f"{max_bytes} bytes", location)
         return found
 
     def to_bytes(self) -> bytes:
@@ -237,7 +237,7 @@ def parse_audit_bundle(data: bytes) -> AuditBundle:
 
 
 def _require_hash(data: bytes, sha256: str, what: str) -> None:
-    """Raise `audit_bundle_damaged` for a damaged copy, which is not a file that was changed in the table."""
+    """Raise `audit_bundle_damaged` if the bundle's copy is damaged. This says nothing about the table's own file."""
     got = hashlib.sha256(data).hexdigest()
     if got != sha256:
         raise Code.AUDIT_FAILED(

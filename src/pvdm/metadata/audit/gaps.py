@@ -1,4 +1,4 @@
-"""Gaps in protection: the snapshots that came in them, and the files added or lost there without a proof."""
+"""Gaps, the times from an end of protection to its next begin or to now: what came or was lost without a proof."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from pvdm.lake.format.manifest.entry import DataFile, FileContent
-from pvdm.metadata.audit.carried import read_live
 from pvdm.metadata.audit.changes import EntryFacts, entry_facts
+from pvdm.metadata.audit.oldest_snapshot import read_live
 from pvdm.metadata.audit.rehash import BoundFile
 from pvdm.metadata.audit.report import ApprovalEntry, CountedFiles, Gap, Notes, UndecidedGaps
 from pvdm.metadata.audit.statements import ProvedChunk, UnverifiedStatement, added_files, removed_paths
@@ -70,7 +70,7 @@ class _ProvedReceipt:
 
 @dataclass(frozen=True, slots=True)
 class _GapContents:
-    """What may belong to one gap: ids of snapshots, indexes of live files of `main`, and paths of lost files."""
+    """What may belong to one gap: ids of snapshots, positions in the judge's `_now.data`, and paths of lost files."""
 
     snapshots: frozenset[int] = frozenset()
     uncovered: frozenset[int] = frozenset()
@@ -105,11 +105,11 @@ class GapJudge:
         self._walk = walk
         self._gaps = gaps
         self._published = list(self._read_published(notes))
-        self._now: _LiveEntries | None = None
+        self._now: _LiveEntries | None = None  # what `main` shows; None if it cannot be read
         with notes.collect():
             self._now = self._read_shown(walk.walked[-1], check_receipt=False) if walk.walked else _LiveEntries()
-        self._before = [self._read_before(each) for each in gaps]
-        self._found = [self._find(at) for at in range(len(gaps))]
+        self._before = [self._read_before(each) for each in gaps]  # what `main` showed when each gap began
+        self._contents = [self._find(at) for at in range(len(gaps))]
         self._shared = self._find_shared()
 
     def gaps(self, accepted: Collection[str]) -> tuple[Gap, ...]:
@@ -129,15 +129,15 @@ class GapJudge:
         shared = self._shared
         if shared == _GapContents():
             return None
-        of = [at for at, each in enumerate(self._found) if each.without(shared) != each]
+        sharing = [at for at, each in enumerate(self._contents) if each.without(shared) != each]
         uncovered, bytes_proved = self._count_uncovered(shared.uncovered)
         lost, seen = list[CountedFiles](), frozenset[str]()
-        for at in of:
-            paths = (self._found[at].lost & shared.lost) - seen
+        for at in sharing:
+            paths = (self._contents[at].lost & shared.lost) - seen
             lost.append(self._count_lost(at, paths))
             seen |= paths
         return UndecidedGaps(
-            tuple(self._gaps[at].gap_id(self._head_text()) for at in of),
+            tuple(self._gaps[at].gap_id(self._head_text()) for at in sharing),
             self._in_order(shared.snapshots),
             uncovered,
             bytes_proved,
@@ -145,7 +145,7 @@ class GapJudge:
         )
 
     def _count_gap(self, at: int, accepted: Collection[str]) -> Gap:
-        gap, own = self._gaps[at], self._found[at].without(self._shared)
+        gap, own = self._gaps[at], self._contents[at].without(self._shared)
         gap_id = gap.gap_id(self._head_text())
         now = self._now
         uncovered, bytes_proved = self._count_uncovered(own.uncovered)
@@ -164,7 +164,7 @@ class GapJudge:
             delete_files=None if now is None else self._count_new_deletes(at, now),
         )
 
-    # What is known
+    # Reads the evidence
 
     def _read_published(self, notes: Notes) -> Iterator[_ProvedReceipt]:
         """Every valid receipt of the table with its proofs, also of snapshots that are gone."""
@@ -178,7 +178,8 @@ class GapJudge:
                     yield _ProvedReceipt(receipt, each.chunks, {file.file_path: file.record_count for file in added})
                 continue
             # A missing proof would make the loss look smaller. It is noted here unless the walk has noted it.
-            with (Notes() if snapshot_id in self._walk.past.older else notes).collect():
+            notes_of_proofs = Notes() if snapshot_id in self._walk.past.older else notes
+            with notes_of_proofs.collect():
                 yield _ProvedReceipt(receipt, self._walk.statements.verify_proofs(receipt.predicate.proof_ids), {})
 
     def _read_before(self, gap: UnprotectedTime) -> _LiveEntries | None:
@@ -189,17 +190,18 @@ class GapJudge:
         each = None if position is None else self._walk.walked[position]
         if each is None or each.receipt is None or each.notes.findings:
             return None
-        with Notes().collect():
+        with Notes().collect():  # a refusal means None
             return self._read_shown(each, check_receipt=True)
         return None
 
     def _read_shown(self, each: WalkedSnapshot, *, check_receipt: bool) -> _LiveEntries:
-        """The live entries of a snapshot. With `check_receipt`, each manifest must have the hash in its receipt."""
+        """The live entries of a snapshot. `check_receipt`: its receipt must bind the hash of each manifest."""
         data: list[tuple[EntryFacts, DataFile]] = []
         deletes: list[tuple[EntryFacts, DataFile]] = []
         for entry in read_live(self._walk, each, check_receipt=check_receipt):
             file = entry.data_file
-            (data if file.content is FileContent.DATA else deletes).append((entry_facts(entry), file))
+            entries = data if file.content is FileContent.DATA else deletes
+            entries.append((entry_facts(entry), file))
         return _LiveEntries(tuple(data), tuple(deletes))
 
     def _head_text(self) -> str:
@@ -210,7 +212,7 @@ class GapJudge:
         size_and_hash = self._walk.files.seen.get(head.manifest_list or "")
         return f"{head.snapshot_id} {'unread' if size_and_hash is None else size_and_hash[1]}"
 
-    # What follows from it
+    # Finds and counts
 
     def _find(self, at: int) -> _GapContents:
         snapshots = self._find_snapshots(self._gaps[at])
@@ -221,8 +223,8 @@ class GapJudge:
     def _find_shared(self) -> _GapContents:
         """What may belong to several gaps, because no receipt binds the head at which the later gap began."""
         shared = _GapContents()
-        for at, later in enumerate(self._found):
-            for earlier in self._found[:at] if self._before[at] is None else ():
+        for at, later in enumerate(self._contents):
+            for earlier in self._contents[:at] if self._before[at] is None else ():
                 shared = _GapContents(
                     shared.snapshots | (later.snapshots & earlier.snapshots),
                     shared.uncovered | (later.uncovered & earlier.uncovered),
@@ -241,10 +243,8 @@ class GapJudge:
         if gap.begun is not None:
             position = self._walk.past.position(gap.begun.snapshot_id)
             end = end if position is None else position
-        in_gap = [
-            each for each in self._walk.walked[first : end + 1] if each.receipt is None and not each.needs_receipt
-        ]
-        return frozenset(each.snapshot.snapshot_id for each in in_gap)
+        since = self._walk.walked[first : end + 1]
+        return frozenset(each.snapshot.snapshot_id for each in since if each.receipt is None and not each.needs_receipt)
 
     def _is_same_snapshot(self, gap: UnprotectedTime) -> bool:
         """Whether the gap began and ended with the same snapshot, and a valid receipt binds it."""
@@ -340,8 +340,8 @@ def require_accepted(gap: Gap) -> None:
 
 def require_known(accepted: Iterable[str], gaps: Collection[Gap]) -> None:
     """Every accepted gap exists. If one does not, statements about it may have been left out."""
-    for gap_id in sorted(set(accepted) - {each.gap_id for each in gaps}):
-        raise refused("audit_gap_unknown", f"gap {gap_id}", ", ".join(each.gap_id for each in gaps) or "no gap")
+    if unknown := sorted(set(accepted) - {each.gap_id for each in gaps}):
+        raise refused("audit_gap_unknown", f"gap {unknown[0]}", ", ".join(each.gap_id for each in gaps) or "no gap")
 
 
 def _sizes(published: Iterable[_ProvedReceipt]) -> Iterator[tuple[str, int]]:

@@ -28,7 +28,7 @@ _AFTER_ALL = 2**63
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """The begin or end of a protection, at a log index. `snapshot_id` is the head of `main` then, None without one."""
+    """The begin or end of a protection, at a log index. `snapshot_id` is the head of `main` then, or None."""
 
     index: int
     begins: bool
@@ -39,8 +39,8 @@ class Edge:
 class Past:
     """The history of `main`: the positions of its snapshots, and the ids of older ones that have expired.
 
-    `first_without_receipt` is the first expired snapshot without a receipt; nothing is known of those before it. It is
-    None if every expired snapshot has a receipt.
+    `first_without_receipt` is the newest expired snapshot without a receipt; nothing is known of older ones. It is None
+    if every expired snapshot has a receipt.
     """
 
     positions: Mapping[int, int]
@@ -71,7 +71,7 @@ class RequiredSpans:
 
 
 def find_required_spans(edges: Sequence[Edge], past: Past, notes: Notes) -> RequiredSpans:
-    """The spans between the edges. An edge whose head cannot be found is noted and excuses no snapshot."""
+    """The spans between the edges. An edge whose head is neither known nor expired is noted and excuses no snapshot."""
     spans: list[tuple[int, int]] = []
     begin: int | None = None
     unseen = BEFORE_ALL
@@ -116,9 +116,8 @@ def require_expired(edges: Sequence[Edge], at: int, past: Past) -> None:
     )
     end_is_unknown = any(not each.begins and past.position(each.snapshot_id) is None for each in edges[at:])
     if past.first_without_receipt is None or older_is_known or not end_is_unknown:
-        message = (
-            f"main does not descend from its head at the {'begin' if edges[at].begins else 'end'} of the protection"
-        )
+        side = "begin" if edges[at].begins else "end"
+        message = f"main does not descend from its head at the {side} of the protection"
         expected = f"snapshot {edges[at].snapshot_id} in the history of main"
         raise refused("audit_head_not_shown", expected, "none", message=message)
 

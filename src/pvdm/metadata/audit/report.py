@@ -18,7 +18,7 @@ _P = ParamSpec("_P")
 
 
 class Standing(Enum):
-    """The result for a snapshot. BEFORE the first protection, and IN_GAP after the end of one, it needs no proof."""
+    """The result for one snapshot. BEFORE the first protection, and IN_GAP after one has ended, it needs no proof."""
 
     OK = "ok"
     BREAK_GLASS = "break-glass"
@@ -30,7 +30,7 @@ class Standing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AuditFinding(Document, title="a finding"):
-    """One failed check. `changed` means that bytes are not those that were published."""
+    """One failed check. `changed` says that a file's bytes are not those that were published."""
 
     code: str
     message: str
@@ -46,10 +46,7 @@ class Notes:
         self.findings: list[AuditFinding] = []
 
     def collect(self, *, changed: bool = False) -> _Collector:
-        """Note a refusal that is raised inside, as a finding with this value of `changed`.
-
-        Other errors, such as an unreachable store, end the audit.
-        """
+        """A context that notes a refusal inside as a finding. Other errors, as of an unreachable store, are raised."""
         return _Collector(self, changed)
 
     def check(self, require: Callable[_P, object], *arguments: _P.args, **named: _P.kwargs) -> None:
@@ -134,7 +131,7 @@ class Gap(Document, title="a gap"):
     the head at its begin has expired. `publications_expired` counts expired publications before the gap. `uncovered`
     counts live files that no proof covers. Of these, `bytes_proved` counts files with path and size of a proved file.
     `lost` counts files that are gone without a proof; its rows are an upper bound. `delete_files` counts delete files
-    that came since its begin. What may belong to another gap is counted in `UndecidedGaps` only.
+    that came since the gap's begin. What may belong to another gap is counted in `UndecidedGaps` only.
     """
 
     gap_id: str
@@ -164,7 +161,7 @@ class UndecidedGaps(Document, title="undecided gaps"):
 
 @dataclass(frozen=True, slots=True)
 class RehashCounts(Document, title="files read again"):
-    """The numbers of files that were read again: data files that proofs bind, and manifests with lists."""
+    """The numbers of files that were read again, data files of proofs and manifests with their lists, and of bytes."""
 
     data_files: Count
     manifests: Count

@@ -1,4 +1,4 @@
-"""The statements of an audit, verified on use: by log, by trust root, and at the time of their log entry."""
+"""The statements of an audit. Each is verified when it is used, with the keys that were valid when it was logged."""
 
 from __future__ import annotations
 

@@ -26,9 +26,9 @@ from pvdm.trust.refusal import refused
 
 @dataclass(slots=True)
 class WalkedSnapshot:
-    """One snapshot of the walk. `receipt` is its valid receipt; `needs_receipt`: it must have one but has none.
+    """One snapshot of the walk. `receipt` is its valid receipt. `needs_receipt`: it must have one, but has none.
 
-    `written` are the manifests that it wrote, `shown` all manifests of the head, `files` the added files by path.
+    `written` are the manifests that it wrote, `shown` all manifests (head only), and `files` the added files by path.
     """
 
     snapshot: Snapshot
@@ -81,7 +81,7 @@ class Walk:
         self._notes = notes
         self.manifests = Manifests(metadata, files)
         self._fingerprints = checks.schema_fingerprints(metadata)
-        self._listed: tuple[int | None, ManifestList | None] = (None, None)
+        self._listed: tuple[int | None, ManifestList | None] = (None, None)  # the last snapshot that was read
         self._proofs = Proofs(statements, protected, evidence)
         self.walked = [WalkedSnapshot(snapshot) for snapshot in history(metadata)]
         self.positions = {each.snapshot.snapshot_id: at for at, each in enumerate(self.walked)}
@@ -116,19 +116,19 @@ class Walk:
     def _find_past(self) -> Past:
         """The expired ancestors of the oldest snapshot, as far back as receipts lead."""
         older: set[int] = set()
-        at = self.walked[0].snapshot.parent_id if self.walked else None
-        while at is not None and at not in older and at not in self.positions:
-            older.add(at)
-            receipts = self.statements.receipts.get(at, ())
+        snapshot_id = self.walked[0].snapshot.parent_id if self.walked else None
+        while snapshot_id is not None and snapshot_id not in older and snapshot_id not in self.positions:
+            older.add(snapshot_id)
+            receipts = self.statements.receipts.get(snapshot_id, ())
             valid = next((each for each in receipts if not self._check_receipt(each, None).findings), None)
             if valid is None:
-                return Past(self.positions, older, first_without_receipt=at)
+                return Past(self.positions, older, first_without_receipt=snapshot_id)
             self.expired.append(valid)
-            at = valid.predicate.old_snapshot_id
-        if at is not None:
+            snapshot_id = valid.predicate.old_snapshot_id
+        if snapshot_id is not None:
             with self._notes.collect():
                 message = "the receipts of snapshots that have expired lead in a circle"
-                raise refused("audit_receipt_wrong_snapshot", "a snapshot that is older", at, message=message)
+                raise refused("audit_receipt_wrong_snapshot", "a snapshot that is older", snapshot_id, message=message)
         return Past(self.positions, older, first_without_receipt=None)
 
     def _require_receipts(self) -> None:
@@ -209,7 +209,7 @@ class Walk:
         own: ManifestList | None = None
         with notes.collect(changed=True):
             if each.receipt is not None and snapshot.manifest_list is not None:
-                data = self.files.read(snapshot.snapshot_id, snapshot.manifest_list, most=MANIFEST_LIST_MAX_BYTES)
+                data = self.files.read(snapshot.snapshot_id, snapshot.manifest_list, max_bytes=MANIFEST_LIST_MAX_BYTES)
                 checks.require_list(each.receipt.predicate, data)
             own = self.manifests.listed(snapshot)
         before: ManifestList | None = None
@@ -218,9 +218,12 @@ class Walk:
         self._listed = (snapshot.snapshot_id, own)
         if own is None:
             return
-        first = snapshot.parent_id is None
-        step = Step(snapshot, own.manifests, () if first else None if before is None else before.manifests)
+        manifests_before: tuple[ManifestFile, ...] | None = () if snapshot.parent_id is None else None
+        if before is not None:
+            manifests_before = before.manifests
+        step = Step(snapshot, own.manifests, manifests_before)
         each.written = step.written
+        # A manifest that cannot be read counts as changed. A contradiction between manifests does not.
         with notes.collect():
             replaced = step.replaced()
             with notes.collect(changed=True):
@@ -245,9 +248,9 @@ class Walk:
         if parent is None or parent.receipt is not None:
             return
         with each.notes.collect(changed=True):
-            root = checks.require_taken_over(kept, own.file.text(FOUND_KEY))
+            found_sha256 = checks.require_taken_over(kept, own.file.text(FOUND_KEY))
             if before is not None:
-                checks.require_found(root, self.manifests.check_found(parent.snapshot))
+                checks.require_found(found_sha256, self.manifests.check_found(parent.snapshot))
 
     def _parent(self, each: WalkedSnapshot) -> WalkedSnapshot | None:
         """The parent, if the table still has it."""
@@ -272,7 +275,7 @@ class Walk:
             bound = checks.require_bound(own)
             for path in _paths(own.manifests):
                 if path not in self.files.seen:
-                    self.files.read(head.snapshot.snapshot_id, path, most=MANIFEST_MAX_BYTES)
+                    self.files.read(head.snapshot.snapshot_id, path, max_bytes=MANIFEST_MAX_BYTES)
                 checks.require_manifests(bound, [(path, self.files.seen[path][1])])
 
     def _list_before(self, snapshot: Snapshot) -> ManifestList | None:
@@ -296,8 +299,9 @@ class Walk:
     def _require_base(self, core: ProofCore, each: WalkedSnapshot) -> None:
         """The proof's base is an ancestor of the snapshot, as far back as the table's history goes."""
         base, at = core.target.base_snapshot_id, self.positions[each.snapshot.snapshot_id]
-        whole = self.walked[0].snapshot.parent_id is None
-        if base is not None and self.positions.get(base, at if whole else BEFORE_ALL) >= at:
+        # An unknown base may be an expired ancestor, if there are expired ones.
+        position_if_unknown = BEFORE_ALL if self.has_expired else at
+        if base is not None and self.positions.get(base, position_if_unknown) >= at:
             raise refused("audit_base_not_ancestor", "an ancestor", base)
 
 

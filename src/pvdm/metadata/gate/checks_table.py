@@ -1,7 +1,8 @@
 """The gate's checks 7 to 15, in the order of their numbers: the table, the bytes, the log, the ledger and the result.
 
-Checks 1 to 6, which read no file of the table, are in `checks_statements`. Check 13, the swap, is the commit itself
-(`gate`, `publication`). Each `check_N…` is the row N of the table in spec/gate.md and raises with that number.
+Checks 1 to 6 are in `checks_statements`. Check 13, the swap, is the commit itself (`gate`, `publication`). Each
+`check_N…` is the row N of the table in spec/gate.md and raises with that number. A file is *bound* if a proof names its
+path, size and SHA-256.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from pvdm.ledger.work import attempts, chunks, claims, nonces, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.nonces import Nonce
 from pvdm.metadata.gate.checks_statements import SignedChunk, SignedProposal
-from pvdm.metadata.gate.context import Gate, about, blame_main, check
-from pvdm.metadata.gate.order import LedgerChanges, PublishedAttempt
+from pvdm.metadata.gate.context import Gate, about, check, translate_main_errors
+from pvdm.metadata.gate.ledger_changes import LedgerChanges, PublishedAttempt
 from pvdm.metadata.gate.proposal import (
     LoggedEnvelope,
     Part,
@@ -55,7 +56,7 @@ from pvdm.verify.staged import ancestor_ids
 FORMATS: Final = (2, 3)
 REHASH_THREADS_MAX: Final = 4
 PUBLISHED: Final = "published"
-"""Kind and subject of the event with the facts for a receipt. Its row key is `UUID/snapshot`."""
+"""Kind and subject of the step log's event with the facts for a receipt. Its row key is `UUID/snapshot`."""
 # Errors about the contract's boundary. Every other error means that a manifest of `main` cannot be read.
 _BOUNDARY_CODES: Final = frozenset({Code.BOUNDARY_UNCLEAR, Code.PARTITION_UNKNOWN})
 
@@ -111,7 +112,7 @@ def require_branch_head(core: ProofCore, metadata: TableMetadata) -> None:
     ref = metadata.refs.get(staged.branch)
     head = None if ref is None else ref.snapshot_id
     history = ancestor_ids(metadata, metadata.current_snapshot_id)
-    # The Steward creates the branch at the head of main. If nothing was staged, it is still there, or has no ref.
+    # The Steward creates the branch at main's head. If nothing was staged, it is still in main's history or has no ref.
     if head != staged.snapshot_id and not (staged.snapshot_id is None and head in history):
         raise refused(Code.BRANCH_MOVED, staged.snapshot_id, head)
     if base_id is not None and base_id not in history:
@@ -169,11 +170,8 @@ def require_listed(part: Part, core: ProofCore) -> None:
     listed = {file.file_path: file.file_size_in_bytes for file in part.files}
     bound = {file.published_path: file.published_size_bytes for file in core.files.added}
     if len(listed) != len(part.files) or listed != bound:
-        raise refused(
-            "proof_wrong_files",
-            f"{len(bound)} bound files",
-            f"{len(part.files)} listed ones, with other paths or sizes",
-        )
+        got = f"{len(part.files)} listed ones, with other paths or sizes"
+        raise refused("proof_wrong_files", f"{len(bound)} bound files", got)
     if any(file.content is not FileContent.DATA for file in part.files):
         raise refused("staged_deletes", "data files", "others", message="the verified manifest lists a delete file")
     rows = sum(file.record_count for file in part.files)
@@ -216,7 +214,7 @@ def require_boundary(part: Part, core: ProofCore, metadata: TableMetadata, reade
     if target.operation is Operation.APPEND:
         _require_paths("proof_wrong_removals", "removed", set(), removed)
         return
-    with refuse_input_errors(), blame_main(except_codes=_BOUNDARY_CODES):
+    with refuse_input_errors(), translate_main_errors(except_codes=_BOUNDARY_CODES):
         live = replaced_files(
             metadata, metadata.current_snapshot_id, target.operation, target.partition, part.files, reader
         )
@@ -227,7 +225,7 @@ def require_boundary(part: Part, core: ProofCore, metadata: TableMetadata, reade
     if main_moved and removed and head is not None:
         base = None if target.base_snapshot_id is None else metadata.snapshot(target.base_snapshot_id)
         since = 0 if base is None else base.sequence_number
-        with blame_main():
+        with translate_main_errors():
             newer = next(_deletes_since(metadata, head, since, reader), None)
         if newer is not None:
             raise Code.DELETES_NEWER(expected=f"no delete file after sequence number {since}", got=newer)
@@ -362,10 +360,7 @@ def require_reserved(core: ProofCore, record: Nonce | None) -> None:
 
 
 def apply_changes(unit: Unit, changes: LedgerChanges) -> PublishedSnapshot:
-    """Write the publication to the ledger: nonces, chunks, source, claim, override and the facts for the receipt.
-
-    Any error undoes the unit as a whole.
-    """
+    """Write a publication to the ledger: nonces, chunks, source, claim, override, facts. An error undoes all of it."""
     shown = changes.shown
     snapshot_id = str(shown.new_snapshot_id)
     for attempt in changes.attempts:
@@ -382,14 +377,14 @@ def apply_changes(unit: Unit, changes: LedgerChanges) -> PublishedSnapshot:
 
 @check(12)
 def check_12_chunk(unit: Unit, new: PublishedAttempt, snapshot_id: str) -> None:
-    """The attempt's chunk was not published before. Note its publication and use up its nonce."""
+    """The attempt's chunk was not published before. Record its publication, and use up its nonce."""
     with about(new):
         attempts.publish(unit, new.attempt_id, nonce=new.nonce, snapshot_id=snapshot_id, extent=new.extent)
 
 
 @check(12)
 def check_12_source(unit: Unit, workload_id: str, named: Source) -> None:
-    """The workload's source is the one that the contract names or else the last one. Note it as the last one."""
+    """The source has the UUID in the contract, else that of the last publication from this name. Note the UUID."""
     opening = workloads.get(unit, workload_id).opening
     claims.lock(unit, opening.table_uuid)
     claims.require_same_source(unit, opening.table_uuid, named, opening.source)
@@ -423,7 +418,7 @@ def check_14_shown(shown: PublishedSnapshot, gate: Gate) -> None:
     if snapshot is None or snapshot.parent_id != shown.old_snapshot_id or snapshot.manifest_list is None:
         expected = f"snapshot {shown.new_snapshot_id} with parent {shown.old_snapshot_id}"
         raise Code.PUBLICATION_NOT_SHOWN(expected=expected, got=f"snapshot {current}")
-    sha256 = hashlib.sha256(gate.files.read(snapshot.manifest_list, most=MANIFEST_LIST_MAX_BYTES)).hexdigest()
+    sha256 = hashlib.sha256(gate.files.read(snapshot.manifest_list, max_bytes=MANIFEST_LIST_MAX_BYTES)).hexdigest()
     if sha256 != shown.manifest_list_sha256:
         expected = f"a manifest list with SHA-256 {shown.manifest_list_sha256}"
         raise Code.PUBLICATION_NOT_SHOWN(expected=expected, got=sha256)

@@ -1,4 +1,4 @@
-"""What the gate works with, and how a refusal carries the number of its check and the attempt that it is about."""
+"""What the gate uses, and contexts that add the number of the check and the id of the attempt to a refusal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pvdm.lake.stores.seal import Seals
 from pvdm.lake.vault import Vault
 from pvdm.ledger import Ledger
 from pvdm.ledger.clock import LedgerClock
-from pvdm.metadata.gate.order import PublishedAttempt
+from pvdm.metadata.gate.ledger_changes import PublishedAttempt
 from pvdm.metadata.gate.proposal import Part, PublishedSnapshot, table_in_doubt
 from pvdm.metadata.gate.target import Target
 from pvdm.trust.root import TrustRoot
@@ -31,10 +31,7 @@ class Trust(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What the gate of one table uses.
-
-    `log_proof` returns the inclusion proof of a log entry. `witness` signs and logs a receipt, and returns its id.
-    """
+    """What the gate of one table uses. `log_proof` returns the inclusion proof of a log entry, by its index."""
 
     ledger: Ledger
     clock: LedgerClock
@@ -42,15 +39,15 @@ class Gate:
     trust: Trust
     vault: Vault
     files: Files
-    origin: str
+    origin: str  # the log's name
     log_proof: Callable[[int], bytes]
-    witness: Callable[[PublishedSnapshot], str]
+    witness: Callable[[PublishedSnapshot], str]  # signs and logs a receipt, and returns its id
     seals: Seals | None = None
 
 
 @contextlib.contextmanager
 def check(number: int) -> Iterator[None]:
-    """Add this check's number to an error that is raised inside and has none (`error.check`). Also a decorator."""
+    """Add this check's number (`error.check`) to an error inside that has none. It works as a decorator too."""
     try:
         yield
     except PvdmError as error:
@@ -70,11 +67,8 @@ def about(part: Part | PublishedAttempt) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def blame_main(*, except_codes: Collection[str] = ()) -> Iterator[None]:
-    """Raise `table_in_doubt` for an error inside: the lists or manifests of `main` are wrong, not the staged files.
-
-    Errors of `except_codes` are raised as they are.
-    """
+def translate_main_errors(*, except_codes: Collection[str] = ()) -> Iterator[None]:
+    """Raise `table_in_doubt` for an error inside, unless in `except_codes`: the manifests of `main` are wrong."""
     try:
         yield
     except (InputError, VerificationError) as error:

@@ -27,7 +27,7 @@ from pvdm.ledger.work.chunks import Extent
 from pvdm.metadata.gate import checks_statements, checks_table
 from pvdm.metadata.gate.checks_statements import SignedChunk, SignedProposal, TrustState
 from pvdm.metadata.gate.context import Gate, check
-from pvdm.metadata.gate.order import LedgerChanges, PublishedAttempt, claim_to_take
+from pvdm.metadata.gate.ledger_changes import LedgerChanges, PublishedAttempt, claim_to_take
 from pvdm.metadata.gate.proposal import Proposal, PublicationResult, PublishedSnapshot
 from pvdm.metadata.gate.publication import make_publication, permit_publication
 from pvdm.metadata.gate.target import Base, NextCommit
@@ -41,7 +41,8 @@ SUMMARY_STATEMENT: Final = "pvdm.statement"
 def validate_then_commit(proposal: Proposal, gate: Gate) -> PublicationResult:
     """Publish what the proofs allow and nothing else (spec/gate.md).
 
-    Raises the refusal of the first check that fails, with its number (`error.check`). Then nothing is published.
+    Raises the refusal of the first check that fails, with its number (`error.check`). Then nothing is published, except
+    if check 14 or 15 fails, which are after the commit, or if a `StateUnknownError` leaves it open.
     """
     trust = TrustState.read(gate)
     envelopes = checks_statements.check_1_envelopes(proposal)  # 1 envelope
@@ -74,7 +75,7 @@ def validate_then_commit(proposal: Proposal, gate: Gate) -> PublicationResult:
 
 
 class _Swap:
-    """Checks 12 to 15, as three functions that a target calls: before, in and after its transaction."""
+    """Checks 12 to 15, as functions that a target calls before, in and after its transaction. The swap is check 13."""
 
     def __init__(self, signed: SignedProposal, base: Base, gate: Gate, check_base: Callable[[Base], None]) -> None:
         self._signed = signed
@@ -109,7 +110,7 @@ class _Swap:
             self._check_base(base)
             self._checked_row = base.row
         metadata, vault, uuid = base.metadata, self._gate.vault, base.row.table_uuid
-        steady = SteadyFiles(self._gate.files)
+        steady = SteadyFiles(self._gate.files)  # refuses a file that changes between two reads
         with self._gate.ledger.read() as unit:
             found_sha256 = protections.found_sha256(unit, uuid)
         made = make_publication(
@@ -122,7 +123,7 @@ class _Swap:
             found_sha256=found_sha256,
         )
         if made.found_sha256 is not None:
-            # The manifests can have been changed since check 9, which must hold for the bytes that are taken over.
+            # The entries of older manifests were taken over. Check 9 must hold for the bytes that were read for that.
             checks_table.check_9_boundary(self._signed, metadata, steady)
         for file in made.files:
             self._written.append(file.location)
@@ -152,10 +153,9 @@ class _Swap:
         return expired_history(base.metadata, now_ms, held=without_receipt)
 
     def check_in_transaction(self, unit: Unit, row: TableRow) -> LedgerChanges:
-        """Repeat checks 2, 5 and 6, and check the nonces (12). Returns what the target changes in the transaction."""
-        if self._tried is None:
-            raise AssertionError("a target calls `make_snapshot` first")
-        (base, made), signed = self._tried, self._signed
+        """Repeat checks 2, 5 and 6, and check the nonces (12). Returns what the target writes to the ledger."""
+        base, made = expect(self._tried, "a target calls `make_snapshot` first")
+        signed = self._signed
         now = max(unit.at_micros, self._gate.clock.now_micros())
         # A cleanup can schedule the written files for deletion while this process pauses. Then the commit is repeated.
         tables.require_not_scheduled_for_deletion(unit, [file.name for file in made.files])
@@ -166,7 +166,7 @@ class _Swap:
         unit.lock_name(f"workload {signed.proposal.workload.opening.workload_id}")
         checks_table.check_12_nonces(signed, unit)
         bound = signed.proposal.bound
-        # By the columns of the base that is swapped: since the opening, a name can have become another column's.
+        # The base's schema decides: since the workload was opened, the name can have become another column's.
         claim = with_target_column(bound, signed.proposal.claim, to_model(base.metadata.current_schema))
         return LedgerChanges(
             tuple(_describe_attempt(chunk, made) for chunk in signed.chunks),
@@ -230,7 +230,7 @@ def confirm_publication(shown: PublishedSnapshot, gate: Gate) -> PublicationResu
 
 @contextlib.contextmanager
 def translate_errors_after_commit() -> Iterator[None]:
-    """Raise `receipt_not_signed` for an error that is no StateUnknownError: the publication was committed."""
+    """Raise `receipt_not_signed` for any error but a StateUnknownError, since the publication was committed."""
     try:
         yield
     except StateUnknownError:

@@ -1,4 +1,4 @@
-"""The gate for signed migrations: from exactly the approved state to exactly the approved state, without data."""
+"""The gate for signed migrations, which lead a table from one approved state to another and change no data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PROPOSE_AGAIN: Final = "propose the change again: `pvdm migrate propose`, then 
 def permit_migration(
     approved: VerifiedStatement[Migration], row: TableRow, before: TableMetadata, after: TableMetadata, data: bytes
 ) -> Permit:
-    """The permit for the swap from this row to these bytes. Raises unless the operator signed exactly this change."""
+    """The permit for the commit from this row to these bytes. Raises unless the operator signed exactly this change."""
     migration = approved.predicate
     require_table(migration.table.uuid, row)
     require_state(migration.before, before, require_protected(row), next_step=_PROPOSE_AGAIN)
@@ -35,7 +35,7 @@ def permit_migration(
 
 
 def require_table(table_uuid: str, row: TableRow) -> None:
-    """The approval is for this table by its UUID. Another table can have the same name."""
+    """The approval names this table's UUID. Its name is not enough: another table can have the same name."""
     if row.table_uuid != table_uuid:
         raise Code.APPROVAL_REFUSED(reason="approval_wrong_table", expected=row.table_uuid, got=table_uuid)
 

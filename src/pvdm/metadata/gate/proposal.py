@@ -46,8 +46,8 @@ TABLE_IN_DOUBT_CODES: Final = frozenset(
 
 
 @contextlib.contextmanager
-def raise_table_in_doubt() -> Iterator[None]:
-    """Raise `table_in_doubt` for an error that is about the table itself, as its catalog shows it."""
+def translate_table_errors() -> Iterator[None]:
+    """Turn an error about the table itself, as its catalog shows it, into `table_in_doubt`."""
     try:
         yield
     except PvdmError as error:
@@ -57,7 +57,7 @@ def raise_table_in_doubt() -> Iterator[None]:
 
 
 def require_staged_shown(metadata: TableMetadata, snapshot_id: int | None, *, upstream: str | None) -> None:
-    """Raise `table_in_doubt` if an upstream does not show the staged snapshot. Its answer may be a stale one."""
+    """Raise `table_in_doubt` if an upstream does not show the staged snapshot, since its answer may be stale."""
     if upstream is None or snapshot_id is None or metadata.snapshot(snapshot_id) is not None:
         return
     raise Code.TABLE_IN_DOUBT(got=f"the upstream catalog {upstream} does not show the staged snapshot {snapshot_id}")
@@ -82,7 +82,7 @@ class LoggedEnvelope:
 
 @dataclass(frozen=True, slots=True)
 class Waiver:
-    """A break-glass override, and all proofs of the FAIL that it names."""
+    """A break-glass override, and all proofs of the FAIL that it names, which is an earlier attempt's."""
 
     override: LoggedEnvelope
     failed: tuple[LoggedEnvelope, ...]
@@ -90,11 +90,11 @@ class Waiver:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One chunk: its attempt, every notary's proof for its nonce, and the files of its verified manifest."""
+    """One chunk: its attempt, every notary's proof for its nonce, and the manifest entries that verification built."""
 
     attempt: Attempt
     nonce: str
-    core_sha256: str
+    core_sha256: str  # of the core for which the entries were stored
     proofs: tuple[LoggedEnvelope, ...]
     files: tuple[DataFile, ...]
     waiver: Waiver | None = None
@@ -106,7 +106,7 @@ class Proposal:
 
     workload: Workload
     bound: BoundContract
-    chunk_ids: frozenset[str]
+    chunk_ids: frozenset[str]  # of the whole plan
     parts: tuple[Part, ...]
     statement: LoggedEnvelope | None
     claim: Claim

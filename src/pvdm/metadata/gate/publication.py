@@ -18,7 +18,7 @@ from pvdm.lake.format.table.snapshots import MAIN, StatisticsFile
 from pvdm.lake.next_snapshot import NewSnapshot, SnapshotChange, next_snapshot
 from pvdm.lake.read.entries import FileReader
 from pvdm.lake.snapshot_removal import BranchRemoval, find_reachable
-from pvdm.metadata.gate.context import blame_main
+from pvdm.metadata.gate.context import translate_main_errors
 from pvdm.metadata.gate.target import Base, Permit
 
 # From this number on, small manifests are merged. It is Iceberg's default (`commit.manifest.min-count-to-merge`).
@@ -39,10 +39,10 @@ def make_publication(
 ) -> NewSnapshot:
     """The next snapshot of `main`. `place` returns the location in the vault for a file name.
 
-    `found_sha256` is the hash over the manifests when the table was protected. If they are taken over now, they must
-    still have it.
+    `found_sha256` is the hash over the manifests that the table had when it was protected. The first publication takes
+    over their entries; then they must still have this hash.
     """
-    with blame_main(except_codes=(Code.REMOVED_FILE_NOT_LIVE,)):
+    with translate_main_errors(except_codes=(Code.REMOVED_FILE_NOT_LIVE,)):
         made = next_snapshot(
             metadata,
             wanted,
@@ -59,7 +59,7 @@ def make_publication(
 
 
 def require_as_found(bound: str | None, found: str | None) -> None:
-    """The manifest list and manifests that are taken over have the same bytes as when the table was protected."""
+    """The manifest list and manifests that are taken over have the bytes that they had when the table was protected."""
     if bound is not None and found is not None and bound != found:
         raise Code.PUBLISHED_FILE_CHANGED(reason="found_manifests_changed", expected=bound, got=found)
 
@@ -67,10 +67,7 @@ def require_as_found(bound: str | None, found: str | None) -> None:
 def permit_publication(
     base: Base, made: NewSnapshot, after: TableMetadata, data: bytes, removal: BranchRemoval
 ) -> Permit:
-    """The permit for the swap from this base to these bytes.
-
-    Raises `publication_changes_more` if they change more than `made` and `removal` (of branches, old snapshots) do.
-    """
+    """The permit for the commit from this base to these bytes. Raises if they change more than `made` and `removal`."""
     require_no_other_change(base.metadata, made, after, removal)
     return Permit(base.row.table_uuid, base.row.pointer.sha256, hashlib.sha256(data).hexdigest())
 
@@ -82,11 +79,13 @@ def require_no_other_change(
 
     Only `removal` is removed: staging branches, their snapshots, expired snapshots, and the statistics of both.
     """
-    update = made.updates[0]
+    update = made.updates[0]  # it adds the snapshot
     snapshot = update.get("snapshot") if isinstance(update, dict) else None
     new = after.current_snapshot
     removed_ids, made_id = removal.snapshot_ids, (made.snapshot_id,)
+    partition_statistics = _statistics(before.partition_statistics, but=removed_ids)
     head = [] if before.current_snapshot_id is None else [before.current_snapshot_id]
+    # The retention settings of `main` before and after: its ref without the head.
     main_refs = [replace(each.refs[MAIN], snapshot_id=0) if MAIN in each.refs else None for each in (before, after)]
     for what, is_as_made in (
         ("snapshot of main", new is not None and new.comparison_text() == comparison_text(snapshot)),
@@ -97,10 +96,7 @@ def require_no_other_change(
         ("history of main", set(removed_ids) & find_reachable(before, head) == removal.expired),
         ("kept history of main", _are_oldest(before, removal.expired)),
         ("statistics", _statistics(before.statistics, but=removed_ids) == after.statistics),
-        (
-            "partition statistics",
-            _statistics(before.partition_statistics, but=removed_ids) == after.partition_statistics,
-        ),
+        ("partition statistics", partition_statistics == after.partition_statistics),
     ):
         if not is_as_made:
             message = f"the publication would lead to another {what} than it may"

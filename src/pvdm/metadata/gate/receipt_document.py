@@ -68,14 +68,14 @@ def require_published_bytes(
     reader = SteadyFiles(files)
     with in_file(head.manifest_list or receipt.metadata_path):
         if head.manifest_list is not None:
-            checks.require_list(receipt, reader.read(head.manifest_list, most=MANIFEST_LIST_MAX_BYTES))
+            checks.require_list(receipt, reader.read(head.manifest_list, max_bytes=MANIFEST_LIST_MAX_BYTES))
         listed = load_manifest_list(metadata, head, reader)
         bound = checks.require_bound(listed)
     live: dict[str, int | None] = {}
     for each in listed.manifests:
         with in_file(each.manifest_path):
-            reader.read(each.manifest_path, most=MANIFEST_MAX_BYTES)
-            checks.require_manifests(bound, [(each.manifest_path, reader.seen[each.manifest_path])])
+            reader.read(each.manifest_path, max_bytes=MANIFEST_MAX_BYTES)
+            checks.require_manifests(bound, [(each.manifest_path, reader.hashes[each.manifest_path])])
             entries = read_listed(metadata, each, reader).entries
         live |= {entry.data_file.file_path: entry.snapshot_id for entry in entries if entry.is_live}
     require_bytes([file for file in added if file.published_path in live], files, threads=_THREADS)

@@ -1,4 +1,4 @@
-"""The interface of a table that the gate publishes to. A swap needs the row of the table as the checks read it."""
+"""The interface of a table that the gate publishes to, and the permit without which no commit moves its `main`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pvdm.lake.format.json_document import Json
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.ledger.catalog.tables import TableRow
 from pvdm.ledger.unit import Unit
-from pvdm.metadata.gate.order import LedgerChanges
+from pvdm.metadata.gate.ledger_changes import LedgerChanges
 from pvdm.metadata.gate.proposal import PublishedSnapshot
 from pvdm.model.statements.table import TableRef
 
@@ -25,7 +25,7 @@ class Permit:
     new_sha256: str
 
     def require(self, *, table_uuid: str, base_sha256: str, new_sha256: str) -> None:
-        """Raise `permit_for_other_commit` unless this permit is for this swap."""
+        """Raise `permit_for_other_commit` unless this permit is for this commit."""
         if (self.table_uuid, self.base_sha256, self.new_sha256) != (table_uuid, base_sha256, new_sha256):
             raise Code.PERMIT_FOR_OTHER_COMMIT(
                 expected=f"{self.table_uuid} from {self.base_sha256} to {self.new_sha256}",
@@ -44,7 +44,7 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class NextCommit:
-    """The updates of one try to its base, and the function that permits the resulting metadata file."""
+    """The updates of one try to commit on a base, and the function that permits the resulting metadata file."""
 
     updates: Sequence[Json]
     permit: Callable[[TableMetadata, bytes], Permit]
@@ -71,8 +71,8 @@ class Target(Protocol):
         """Commit what `make` makes of a base, and apply the ledger changes. If the base has moved, call `make` again.
 
         `in_transaction` repeats checks and returns the changes. In the Steward's own catalog it runs in the transaction
-        of the swap, with the row as it is after the swap; any error undoes the transaction. `then` runs after the
-        commit, before the next commit in the table's queue.
+        that replaces the pointer, with the row as it is after that; any error undoes the transaction. `then` runs
+        after the commit, before the next commit in the table's queue.
         """
 
     def read_back(self) -> Base:

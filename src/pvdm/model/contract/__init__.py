@@ -1,6 +1,6 @@
 """The contract of a data product: what one workload may touch, and how it is proved."""
 
-from pvdm.model.contract.judge import CONTRACT_SIZE_MAX_BYTES, parse_contract, read_contract
+from pvdm.model.contract.parser import CONTRACT_SIZE_MAX_BYTES, parse_contract, read_contract
 from pvdm.model.contract.types import (
     Atomicity,
     BoundContract,
@@ -12,7 +12,7 @@ from pvdm.model.contract.types import (
     ParameterRef,
     Source,
     columns_read,
-    resolve,
+    map_columns,
 )
 from pvdm.model.statements.core import Operation
 
@@ -29,7 +29,7 @@ __all__ = [
     "ParameterRef",
     "Source",
     "columns_read",
+    "map_columns",
     "parse_contract",
     "read_contract",
-    "resolve",
 ]

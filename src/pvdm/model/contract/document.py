@@ -1,4 +1,4 @@
-"""`pvdm/v1` contracts as YAML: the one schema of their form, from which the JSON Schema and the reference are made."""
+"""The schema of `pvdm/v1` contracts. The published JSON Schema and the reference page are generated from it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZE: Final = r"^[1-9][0-9]{0,15}(KiB|MiB|GiB|TiB)?$"
 
 
 def _form(value: object) -> str:
-    """The member of a union that a value is checked against, chosen by its type alone, so that errors name one form."""
+    """The tag of the union member for this value. Only the value's type decides, so that errors name one form."""
     forms: tuple[tuple[type | tuple[type, ...], str], ...] = (
         (NoneType, "(null)"),
         (bool, "(boolean)"),  # before int, whose subclass it is
@@ -71,7 +71,7 @@ class Metadata(_Part):
 
 
 class Parameter(_Part):
-    """A value that every workload gives, and that its proofs bind. In filters and partitions it is `${name}`."""
+    """A value that every workload gives, and that its proofs contain. In filters and partitions it is `${name}`."""
 
     type: Literal["string", "boolean", "int", "long", "date", "timestamp", "timestamptz", "uuid"]
     """The type of its value."""
@@ -92,7 +92,7 @@ class Source(_Part):
     table: _Table | None = None
     """A table of the Steward's catalog, as namespace.name; its snapshot is pinned when a workload is opened."""
     uuid: Annotated[str, Field(pattern=TABLE_UUID)] | None = None
-    """The UUID of `table`. Left out: that of the table of this name that the target last published from, if any."""
+    """The UUID of `table`. By default, that of the table of this name from which rows were last published, if any."""
     files: Files | None = None
     """Parquet files that a manifest lists with their hashes."""
 
@@ -103,7 +103,7 @@ class Column(_Part):
     from_: Annotated[_Name, Field(alias="from")]
     """The source's column."""
     to: _Name | None = None
-    """Its name in the target; the same where it is left out."""
+    """Its name in the target. Left out: the same name."""
     type: Annotated[str, Field(max_length=64)] | None = None
     """A wider type that loses nothing: long from int, double from float, decimal of the same scale with more digits."""
 
@@ -115,10 +115,7 @@ class Claim(_Part):
     """Each workload claims a value or a range of this column, which `where` must bound."""
 
 
-_ColumnOrName = Annotated[
-    Annotated[_Name, Tag("(text)")] | Annotated[Column, Tag("(mapping)")],
-    Discriminator(_form),
-]
+_ColumnOrName = Annotated[Annotated[_Name, Tag("(text)")] | Annotated[Column, Tag("(mapping)")], Discriminator(_form)]
 
 
 def _true_as_text(value: object) -> object:
@@ -144,22 +141,22 @@ class Boundary(_Part):
     where: _Filter = "true"
     """Which rows of the source, in the closed grammar of filters; a plain `true` is every row."""
     columns: Annotated[list[_ColumnOrName], Field(min_length=1, max_length=COLUMNS_MAX)] | None = None
-    """The target's columns, each a name or a mapping; left out, all of the source's under their own names."""
+    """The target's columns, each a name or a mapping. Left out: all of the source's, under their own names."""
     target: _Table
     """The table that is published, as namespace.name."""
     operation: Literal["append", "overwrite-partitions", "overwrite"]
-    """Add rows; replace each partition that has a selected row, as a whole; or replace everything."""
+    """Add rows; or replace each whole partition that has a selected row; or replace everything."""
     partition: Annotated[dict[_Name, _Scalar], Field(max_length=64)] = {}
-    """Partition values that the workload stays inside of; `${name}` is a parameter."""
+    """Partition values that every published file must have; a value may be null, and `${name}` is a parameter."""
     claim: Claim | None = None
-    """For `append`; without it a workload claims the whole target, so only one workload can publish rows."""
+    """For `append`. Left out: a workload claims the whole target, so only one workload can publish rows."""
 
 
 class Chunking(_Part):
-    """How the source is cut into chunks, which are staged, verified and proved one by one."""
+    """How the source is divided into chunks, which are staged, verified and proved one by one."""
 
     by: Literal["none", "partition", "files", "range"]
-    """Not at all; by the values of columns; by groups of source files; by ranges of a column."""
+    """`none`: one chunk. `partition`: by values of columns. `files`: by groups of source files. `range`: by ranges."""
     columns: Annotated[list[_Name], Field(max_length=16)] = []
     """For `partition`: a chunk for each combination of these columns' values, and one for everything else."""
     max_size: _Size | None = None
@@ -171,7 +168,7 @@ class Chunking(_Part):
 
 
 class Exclusion(_Part):
-    """A column that content leaves out."""
+    """A column that is not compared."""
 
     column: _Name
     """The target's column."""
@@ -180,26 +177,26 @@ class Exclusion(_Part):
 
 
 class Content(_Part):
-    """Every column of the target is hashed but these."""
+    """The content projection: every column of the target except those that are left out here."""
 
     exclude: Annotated[list[Exclusion], Field(max_length=COLUMNS_MAX)] = []
-    """Columns that are left out, each with its reason."""
+    """The columns that are not compared, each with its reason."""
 
 
 class Projections(_Part):
-    """What is hashed."""
+    """Which columns of the target are digested and compared."""
 
     identity: Annotated[list[_Name], Field(min_length=1, max_length=64)]
     """The key columns of the target."""
     content: Content = Content()
-    """What is left out of content."""
+    """Columns that are not compared. Left out: every column of the target is compared."""
 
 
 class Governance(_Part):
-    """What happens on FAIL, and what a publication needs beside a PASS."""
+    """What happens on FAIL, and what a publication needs besides a PASS."""
 
     on_fail: Literal["quarantine", "delete"] = "quarantine"
-    """What happens to staged files; break-glass can publish files from quarantine."""
+    """What happens to staged files after a FAIL; break-glass can publish files from quarantine."""
     sample_keys: Annotated[list[Literal["producer", "operator", "auditor"]], Field(max_length=3)] = [
         "operator",
         "auditor",
@@ -221,7 +218,7 @@ class Limits(_Part):
     chunks: Annotated[int, Field(ge=1, le=10_000)] = 10_000
     """Chunks of one workload."""
     files: Annotated[int, Field(ge=1, le=1_000_000)] = 100_000
-    """Files that one attempt stages; never more than 20,000."""
+    """Files that one attempt stages; above 20,000 the limit is 20,000."""
     rows: Annotated[int, Field(ge=1, le=10**15)] = 10**12
     """Rows that one attempt stages."""
     size: _Size = "10TiB"
@@ -234,31 +231,31 @@ class Document(_Part):
     api_version: Annotated[Literal["pvdm/v1"], Field(alias="apiVersion")]
     """The version of this schema."""
     kind: Literal["DataProduct"]
-    """What it declares."""
+    """What the document declares: a data product."""
     metadata: Metadata
     """Whose data product it is."""
     parameters: Annotated[
         dict[Annotated[str, Field(pattern=PARAMETER_NAME)], Parameter],
-        # pydantic would leave names of another form open.
+        # By default, pydantic's JSON Schema would allow names of another form.
         Field(max_length=64, json_schema_extra={"additionalProperties": False}),
     ] = {}
     """Values that every workload gives, by name."""
     boundary: Boundary
     """What one workload may touch."""
     chunking: Chunking = Chunking(by="none")
-    """How the source is cut."""
+    """How the source is divided into chunks. Left out: one chunk."""
     projections: Projections
-    """What is hashed."""
+    """Which columns of the target are digested and compared."""
     profile: Literal["A", "T", "O"] = "A"
-    """How intent is established: A, from a pinned source through filter and columns. T and O: not served yet."""
+    """How the intended rows are defined. A: a pinned source through filter and columns. T and O: not served yet."""
     atomicity: Literal["chunk", "workload"] = "chunk"
-    """What becomes visible at once; an overwrite of several chunks needs `workload`."""
+    """What becomes visible at once: each chunk, or all of a workload. Overwrites of several chunks need `workload`."""
     extraction: Literal["direct", "spark"] = "direct"
-    """Who reads the rows: pvdm's own reader alone, or the Steward's Spark too (`spark`; not with storage `open`)."""
+    """Who reads the rows: pvdm's reader, or Spark's too (`spark`: not with a source of `files`, nor storage `open`)."""
     storage: Literal["open", "copied", "sealed"] = "copied"
     """Which files are published: the Steward's own, with the staged page bodies (`copied`); or the staged ones, which
     the producer can still write (`open`), or that are closed for writing (`sealed`)."""
     governance: Governance = Governance()
-    """What happens on FAIL, and what a publication needs."""
+    """What happens on FAIL, and what a publication needs besides a PASS."""
     limits: Limits = Limits()
     """Upper limits of one workload's plan, and of each attempt."""

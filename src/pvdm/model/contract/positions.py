@@ -42,7 +42,7 @@ class ParsedYaml:
     keys: Mapping[KeyPath, Position]
 
     def position(self, path: KeyPath) -> Position:
-        """The position of the value; of a missing one, that of its mapping."""
+        """The position of the value. For a missing value, the position of the innermost mapping on its path."""
         while path and path not in self.values:
             path = path[:-1]
         return self.values.get(path, Position(1, 1))
@@ -53,11 +53,11 @@ class ParsedYaml:
 
 
 def parse_yaml(data: bytes, name: str) -> ParsedYaml:
-    """The only document in these bytes."""
+    """The only document in these bytes. `name` is the file's name in errors. Raises `contract_unreadable`."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise unreadable(name, _byte_position(data, error.start), "UTF-8", f"byte {error.start + 1} is none") from None
+        raise unreadable(name, _byte_position(data, error.start), "UTF-8", f"invalid byte {error.start + 1}") from None
     composer = _Composer(text, name)
     try:
         return composer.read_document()
@@ -93,7 +93,7 @@ def _byte_position(data: bytes, offset: int) -> Position:
 
 
 class _Composer:
-    """Builds values from the parser's events, so that YAML features beyond plain values are refused before use."""
+    """Builds values from the YAML parser's events, so that aliases, tags and the like are refused before use."""
 
     def __init__(self, text: str, name: str) -> None:
         try:
@@ -114,7 +114,7 @@ class _Composer:
             raise unreadable(self._name, Position(1, 1), "one document", "none")
         loader.get_event()  # the start of the document
         value = self._read_value(())
-        loader.get_event()
+        loader.get_event()  # the end of the document
         if not loader.check_event(yaml.StreamEndEvent):
             raise unreadable(self._name, _position(loader.peek_event().start_mark), "one document", "another one")
         return ParsedYaml(value, self._values, self._keys)
@@ -167,7 +167,7 @@ class _Composer:
         return found
 
     def _read_scalar(self, event: Any) -> Plain:
-        """Null, true, false and 64-bit integers are typed. Everything else is text, so that `1.5` keeps every digit."""
+        """Null, true, false or an integer of up to 19 digits. Anything else is text, so that `1.5` keeps its digits."""
         text = self._read_text(event)
         if event.style is not None:
             return text

@@ -1,4 +1,4 @@
-"""The errors of pydantic about a contract, in plain words and with the position in the file."""
+"""Translates pydantic's errors about a contract into plain words with the position in the file."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ PATTERNS: Final = {
     r"^[a-z0-9][a-z0-9._-]{0,63}$": "at most 64 of a-z, 0-9, dot, _ and -, the first a letter or digit",
     r"^[1-9][0-9]{0,6}[smhd]$": "a number with s, m, h or d, such as 24h",
 }
+# By pydantic's type of error. Braces are filled from its context.
 _EXPECTED: Final = {
     "string_too_short": "a text that is not empty",
     "string_too_long": "at most {max_length} characters",
@@ -39,7 +40,7 @@ _EXPECTED: Final = {
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",
 }
-_FORMS: Final = {
+_FORMS: Final = {  # by the tags of union members in `document`
     "(null)": "null",
     "(boolean)": "true or false",
     "(integer)": "a whole number",
@@ -73,7 +74,7 @@ def make_error(found: Iterable[Finding], name: str) -> InputError:
 
 
 def list_findings(errors: Iterable[Mapping[str, Any]], parsed: ParsedYaml) -> list[Finding]:
-    """The faults with their positions. A missing key beside an unknown one is left out: the unknown one may be it."""
+    """The faults with positions. Missing keys beside an unknown key are left out: that key may be a misspelling."""
     found = [(str(each["type"]), _finding(each, parsed)) for each in errors]
     misspelled = {each.path[:-1] for kind, each in found if kind == "extra_forbidden"}
     return [each for kind, each in found if kind != "missing" or each.path[:-1] not in misspelled]
@@ -94,11 +95,11 @@ def _finding(error: Mapping[str, Any], parsed: ParsedYaml) -> Finding:
 
 
 def _path(given: Iterable[str | int], value: Plain) -> KeyPath:
-    """The path in the file, without the union members that pydantic inserts."""
+    """The path in the file, without the tags of union members that pydantic inserts."""
     found: list[str | int] = []
     for part in given:
-        inside = isinstance(value, dict) and part in value
-        if part in _FORMS and not inside:
+        is_key = isinstance(value, dict) and part in value
+        if part in _FORMS and not is_key:
             continue
         found.append(part)
         if isinstance(value, dict):
@@ -121,7 +122,7 @@ def _expected(kind: str, context: Mapping[str, Any]) -> str:
             return _EXPECTED[kind].format(**context)
 
 
-_INNER: Final[dict[str, type[BaseModel]]] = {
+_MODELS: Final[dict[str, type[BaseModel]]] = {
     "metadata": document.Metadata,
     "boundary": document.Boundary,
     "source": document.Source,
@@ -133,7 +134,7 @@ _INNER: Final[dict[str, type[BaseModel]]] = {
     "governance": document.Governance,
     "limits": document.Limits,
 }
-_ENTRIES: Final[dict[str, type[BaseModel]]] = {
+_ENTRY_MODELS: Final[dict[str, type[BaseModel]]] = {
     "parameters": document.Parameter,
     "columns": document.Column,
     "exclude": document.Exclusion,
@@ -143,10 +144,10 @@ _ENTRIES: Final[dict[str, type[BaseModel]]] = {
 def _known_keys(path: KeyPath) -> list[str]:
     """The known keys of the mapping at a path."""
     model: type[BaseModel] = document.Document
-    if len(path) > 1 and path[-2] in _ENTRIES:
-        model = _ENTRIES[str(path[-2])]
+    if len(path) > 1 and path[-2] in _ENTRY_MODELS:
+        model = _ENTRY_MODELS[str(path[-2])]
     elif path:
-        model = _INNER[str(path[-1])]
+        model = _MODELS[str(path[-1])]
     return [field.alias or name for name, field in model.model_fields.items()]
 
 

@@ -1,4 +1,4 @@
-"""A parsed contract with the hash of its file, and its column mapping resolved against the source."""
+"""A parsed contract with the hash of its file, and its column mapping applied to a source's schema."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pvdm.model.schema import DecimalType, Kind, PrimitiveType, Schema, Type, ty
 from pvdm.model.statements.core import ExtractionPath, Operation, Profile
 from pvdm.model.statements.proof import Storage
 
-ICEBERG_PRECISION: Final = 38
+ICEBERG_PRECISION: Final = 38  # the most digits of a decimal in Iceberg
 WIDENINGS: Final[dict[Type, Type]] = {
     PrimitiveType(Kind.INT): PrimitiveType(Kind.LONG),
     PrimitiveType(Kind.FLOAT): PrimitiveType(Kind.DOUBLE),
@@ -53,7 +53,7 @@ class ChunkingBy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A value that every workload gives as the text of a literal of this type. Proofs bind it."""
+    """A value that every workload gives, as the text of a literal of this type. Proofs contain it."""
 
     name: str
     type: Kind
@@ -70,8 +70,8 @@ class ParameterRef:
 class Source:
     """The source of the intended rows: a table of the catalog, or Parquet files that a manifest lists with hashes.
 
-    `uuid` is the table's UUID, if the contract names it. Otherwise the table that the target was last published from
-    under this name is required.
+    `uuid` is the table's UUID, if the contract has it. Without it the table must be the one of this name from which
+    the target was last published, if there is one.
     """
 
     table: str | None
@@ -90,7 +90,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class DomainTransactionBoundary:
-    """What one workload may touch. `columns` are the target's in order; None takes every source column as it is."""
+    """What one workload may touch. `columns` are the target's, in order; None means every source column as it is."""
 
     source: Source
     where: Expression
@@ -114,7 +114,7 @@ class Chunking:
 
 @dataclass(frozen=True, slots=True)
 class Projections:
-    """The key columns, and the columns that content leaves out, each for a reason."""
+    """The key columns (identity), and the columns that the content projection leaves out, each for a reason."""
 
     identity: tuple[str, ...]
     excluded: tuple[tuple[str, str], ...]
@@ -143,7 +143,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class DataProductContract:
-    """A valid contract. Only `parse_contract` creates it. `sha256` is the hash of the file; proofs bind it."""
+    """A valid contract. Only `parse_contract` creates it. `sha256` is the hash of the file; proofs contain it."""
 
     sha256: str
     product: Metadata
@@ -159,7 +159,7 @@ class DataProductContract:
     limits: Limits
 
     def bind(self, given: Mapping[str, str]) -> BoundContract:
-        """The contract with these values of its parameters. Raises `claim_empty` if they leave nothing to claim."""
+        """The contract with these parameter values. Raises if they do not fit, or leave nothing to claim."""
         declared = {each.name: each for each in self.parameters}
         if set(given) != set(declared):
             wanted = ", ".join(sorted(declared)) or "none"
@@ -222,7 +222,7 @@ class MappedColumn:
 
 
 def widened_type(text: str) -> Type:
-    """The wider type of a mapping. Raises `mapping_not_lossless` for any other type."""
+    """The type of this name. Raises `mapping_not_lossless` if it is not one that a mapping can widen a column to."""
     if text in ("long", "double"):
         return type_from_json(text)
     if _DECIMAL.fullmatch(text):
@@ -235,8 +235,8 @@ def widened_type(text: str) -> Type:
     raise Code.MAPPING_INVALID(reason="mapping_not_lossless", got=ascii(text[:64]))
 
 
-def resolve(columns: Iterable[Column] | None, source: Schema) -> tuple[MappedColumn, ...]:
-    """The target's columns in the contract's order, for a source with this schema."""
+def map_columns(columns: Iterable[Column] | None, source: Schema) -> tuple[MappedColumn, ...]:
+    """The target's columns in the contract's order, for a source with this schema. Raises if the two do not fit."""
     if columns is None:
         columns = tuple(Column(name, name, None) for name in source.names)
     return tuple(MappedColumn(each.source, each.target, _mapped_type(each, source)) for each in columns)
@@ -263,7 +263,7 @@ def _mapped_type(column: Column, source: Schema) -> Type:
     if WIDENINGS.get(given) == column.type:
         return column.type
     match given, column.type:
-        case DecimalType(few, scale), DecimalType(many, same) if many > few and scale == same:
+        case DecimalType(precision, scale), DecimalType(wider, same) if wider > precision and same == scale:
             return column.type
     got = f"{given} to {column.type} for {column.source[:80]!a}"
     raise Code.MAPPING_INVALID(reason="mapping_not_lossless", got=got)

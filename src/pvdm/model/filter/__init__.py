@@ -1,1 +1,1 @@
-"""Filters and claims: the closed grammar of predicates, literals by type, and which values a filter lets through."""
+"""Filters, their grammar and literals; and claims, the values of a column that an append workload reserves."""

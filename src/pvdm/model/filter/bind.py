@@ -11,12 +11,12 @@ from pvdm.model.filter import expression as ex
 from pvdm.model.filter.literal import canonical_literal, is_boolean, is_numeric, parse_literal
 from pvdm.model.schema import DecimalType, FixedType, Kind, PrimitiveType, Schema, Type
 
-_OPAQUE: Final = frozenset({Kind.VARIANT, Kind.UNKNOWN})
+_WITHOUT_LITERALS: Final = frozenset({Kind.VARIANT, Kind.UNKNOWN})
 _FLOATS: Final = (PrimitiveType(Kind.FLOAT), PrimitiveType(Kind.DOUBLE))
 _UNORDERED: Final = (PrimitiveType(Kind.BOOLEAN), PrimitiveType(Kind.UUID))
 _EQUALITY: Final = (ex.Operator.EQUAL, ex.Operator.NOT_EQUAL)
 _NAMES_SHOWN: Final = 20
-_DIGITS: Final = frozenset({Kind.INT, Kind.LONG})
+_INTEGERS: Final = frozenset({Kind.INT, Kind.LONG})
 # For a parameter's type: other types whose literals can have the same text. Strings can have any text.
 _SAME_TEXT: Final[dict[Kind, frozenset[Kind]]] = {
     Kind.INT: frozenset({Kind.LONG, Kind.FLOAT, Kind.DOUBLE, Kind.BINARY}),
@@ -30,12 +30,12 @@ _Converter = Callable[[ex.Literal, str, Type], ex.Typed | ex.Parameter]
 
 
 def bind(expression: ex.Expression, schema: Schema, parameters: Mapping[str, str]) -> ex.Expression:
-    """The filter with typed literals in place of parameters. `str` of it is its canonical text."""
+    """The filter with typed literals in place of untyped ones and parameters. Its `str` is its canonical text."""
     return _bind_with(expression, schema, lambda literal, column, kind: parse_typed(literal, column, kind, parameters))
 
 
 def require_bindable(expression: ex.Expression, schema: Schema, parameters: Mapping[str, Type]) -> None:
-    """Refuse a filter that cannot be bound to the schema, whatever values its parameters of these types get."""
+    """Refuse a filter that cannot be bound to the schema, whatever its parameters are. `parameters` has their types."""
 
     def check_literal(literal: ex.Literal, column: str, kind: Type) -> ex.Typed | ex.Parameter:
         if not isinstance(literal, ex.Parameter):
@@ -47,14 +47,14 @@ def require_bindable(expression: ex.Expression, schema: Schema, parameters: Mapp
 
 
 def require_spellable(parameter: str, given: Type, column: str, kind: Type) -> None:
-    """Refuse a parameter none of whose values is a literal of the column's type."""
-    texts = (PrimitiveType(Kind.STRING), kind)
-    if given in texts or kind in texts[:1]:
+    """Refuse a parameter of type `given` if no value of that type is a literal of `kind`, the column's type."""
+    string = PrimitiveType(Kind.STRING)
+    if given in (string, kind) or kind == string:
         return
     if isinstance(given, PrimitiveType):
         if isinstance(kind, PrimitiveType) and kind.kind in _SAME_TEXT.get(given.kind, ()):
             return
-        if given.kind in _DIGITS and isinstance(kind, DecimalType | FixedType):
+        if given.kind in _INTEGERS and isinstance(kind, DecimalType | FixedType):
             return
     message = f"no value of parameter {parameter} is one of column {ascii(column)[1:-1][:80]}"
     hint = f"give parameters.{parameter} the type of the column, or name another column"
@@ -77,7 +77,7 @@ def _bind_with(expression: ex.Expression, schema: Schema, convert: _Converter) -
 
 
 def column_type(schema: Schema, name: str) -> Type:
-    """The type of a top-level column. Fields inside a column cannot be named."""
+    """The type of a top-level column. Raises `filter_column_unknown`, also for a field inside a column."""
     for field in schema.fields:
         if field.name == name:
             return field.type
@@ -89,7 +89,7 @@ def column_type(schema: Schema, name: str) -> Type:
 
 
 def require_ordered(column: str, kind: Type) -> None:
-    """The type has the same order in all engines, so that it can be cut into ranges or compared by `<`."""
+    """Raise unless the type has the same order in all engines: its values are cut into ranges or compared by `<`."""
     require_simple(column, kind)
     if kind in _UNORDERED:
         raise _unsuited(column, "a type with an order", kind)
@@ -118,14 +118,14 @@ def _bind_predicate(predicate: ex.Predicate, schema: Schema, convert: _Converter
 
 
 def require_simple(column: str, kind: Type) -> None:
-    """The type is a simple one, which has literals."""
+    """Raise unless the type has literals: it is neither nested nor opaque."""
     simple = isinstance(kind, PrimitiveType | DecimalType | FixedType)
-    if not simple or (isinstance(kind, PrimitiveType) and kind.kind in _OPAQUE):
+    if not simple or (isinstance(kind, PrimitiveType) and kind.kind in _WITHOUT_LITERALS):
         raise _unsuited(column, "a simple type; other types can only be tested for null", kind)
 
 
 def parse_typed(literal: ex.Literal, column: str, kind: Type, parameters: Mapping[str, str]) -> ex.Typed:
-    """The literal, or the parameter's value, converted to the column's type. Raises `literal_invalid`."""
+    """The literal, or the parameter's value, in the column's type. Raises if it has another form or is missing."""
     match literal:
         case ex.Typed():
             raise AssertionError("a bound filter is not bound again")
@@ -147,14 +147,14 @@ def parse_typed(literal: ex.Literal, column: str, kind: Type, parameters: Mappin
 
 
 def _require_spelling(literal: ex.Text | ex.Number | ex.Boolean, column: str, kind: Type) -> None:
-    """The literal is written in the form of the column's type. A quoted number, for example, is a text."""
-    numeric, boolean = is_numeric(kind), is_boolean(kind)
-    if not isinstance(literal, ex.Number if numeric else ex.Boolean if boolean else ex.Text):
-        wanted = "a number" if numeric else "true or false" if boolean else "a quoted text"
-        wanted = f"{wanted} for {ascii(column)[1:-1]} of {kind}"
+    """Raise unless the literal has the form of the column's type. A quoted number, for example, is a text."""
+    descriptions = {ex.Number: "a number", ex.Boolean: "true or false", ex.Text: "a quoted text"}
+    form = ex.Number if is_numeric(kind) else ex.Boolean if is_boolean(kind) else ex.Text
+    if not isinstance(literal, form):
+        wanted = f"{descriptions[form]} for {ascii(column)[1:-1]} of {kind}"
         raise Code.FILTER_INVALID(reason="literal_invalid", expected=wanted, got=ascii(str(literal)[:80])[1:-1])
 
 
 def _unsuited(column: str, expected: str, kind: Type) -> InputError:
-    message = f"column {ascii(column)[1:-1][:80]} does not have this predicate"
+    message = f"column {ascii(column)[1:-1][:80]} does not support this predicate"
     return InputError("predicate_unsuited", message, expected=expected, got=str(kind)[:120])

@@ -1,4 +1,4 @@
-"""Claims: the part of a target that an append workload reserves, as an interval of order-preserving bytes."""
+"""Claims: the part of a target that an append workload reserves, as a range of bytes with the order of the values."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pvdm.model.schema import Kind, PrimitiveType
 
 CLAIM_VALUE_MAX_BYTES: Final = 1024
 WAY_TO_CORRECT: Final = "an operator migrates the table to a contract that overwrites"
-"""How to correct a published part, to which nothing more can be appended. Errors and the outcomes of runs show this."""
+"""How to correct published rows: no workload can append to their claim. Errors and outcomes of runs show this text."""
 
 _INTEGER_TYPES: Final = frozenset(
     {"int", "long", "date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"}
 )
 _DECIMAL: Final = re.compile(r"decimal\((\d{1,2}), ?(\d{1,2})\)")
-_DECIMAL_BYTES: Final = 33
+_DECIMAL_BYTES: Final = 33  # enough for 76 digits and the sign
 _LONG_LAST: Final = 2**63 - 1
 _NULL: Final = b"\x00"
 _VALUE: Final = b"\x01"
@@ -31,9 +31,10 @@ ClaimValue = bool | int | str | bytes | uuid.UUID | None
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A half-open interval of one typed column. Without `upper` it has no end; without a column it is everything.
+    """A half-open range of one column's values. Without `upper` it has no end; without a column it is everything.
 
-    Two claims are compared by `column`: the column's name, or its identity after `of_column`.
+    `lower` and `upper` are encoded values, `kind` is the encoding, and `text` is the claim for people. Only claims
+    with the same `column` are compared: the column's name, or after `of_column` its identity, as in `target field 3`.
     """
 
     column: str | None
@@ -64,7 +65,7 @@ class Claim:
         after_lower: bool = False,
         after_upper: bool = False,
     ) -> Claim:
-        """The rows from just before or after `lower` to just before or after `upper`, without null. None: no bound."""
+        """Values from `lower`, or from just after it, to just before `upper`, or just after it. None is no bound."""
         low = _VALUE if lower is None else edge(column_type, lower, after_lower)
         high = _ABOVE_VALUES if upper is None else edge(column_type, upper, after_upper)
         first, last = value_text(column_type, lower), value_text(column_type, upper)
@@ -75,12 +76,12 @@ class Claim:
         return cls(column, _kind(column_type), low, high, f"{above}{column}{below}")
 
     def of_column(self, identity: str) -> Claim:
-        """The same interval of the column with this identity. `text` keeps the column's name."""
+        """The same range of the column with this identity. `text` keeps the column's name."""
         return replace(self, column=identity)
 
 
 def way_to_publish_rest(claim: str) -> str:
-    """What happens to the unpublished rows of a workload with this claim that cannot continue."""
+    """How to publish the remaining rows of a workload that has this claim and cannot continue."""
     return (
         f"the claim on {claim} stays, also on what is not published: no other workload can append to it; "
         f"to publish the rest, {WAY_TO_CORRECT}, and you run the whole part under a new workload id"
@@ -88,7 +89,7 @@ def way_to_publish_rest(claim: str) -> str:
 
 
 def _kind(column_type: str) -> str:
-    """The kind of a type's encoding. A widened type has the same kind, so that a widened column keeps its claims."""
+    """The encoding of a type's values. A wider type has the same one, so that a widened column keeps its claims."""
     if column_type in ("int", "long"):
         return "integer"
     if found := _DECIMAL.fullmatch(column_type):
@@ -128,7 +129,7 @@ def _encode(column_type: str, value: ClaimValue) -> bytes:
 
 
 def edge(column_type: str, value: ClaimValue, after: bool) -> bytes:
-    """The begin or end of a range: just before the value, or just after it."""
+    """The encoded begin or end of a range: just before the value, or just after it, where a zero byte follows it."""
     return _encode(column_type, value) + (b"\x00" if after else b"")
 
 

@@ -1,4 +1,4 @@
-"""Claims of filters: a range of one column that contains every row which a filter selects."""
+"""Claims from filters: the range of one column's values that contains every row which a filter selects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TYPES: Final[tuple[Type, ...]] = (
 
 def is_bounded(where: ex.Expression, column: str) -> bool:
     """Whether the filter bounds the column on both sides, or to null, whatever the values of its literals are."""
-    found = _extent(where, column, lambda _, after: _Cut(b"", None, after))
+    found = _extent(where, column, lambda _, after: _Cut(b"", None, after))  # the values of cuts do not matter
     return found is not None and found.is_bounded
 
 
@@ -49,9 +49,9 @@ def read_claim(
         return null
     if found.is_empty:
         raise _empty(column, kind, lower, upper)
-    if not lower.after and not upper.after and upper.value == successor(kind, lower.value):
+    if not lower.after and not upper.after and upper.value == successor(kind, lower.value):  # 5 <= x < 6
         return Claim.value(column, kind, lower.value)
-    if (lower.value, lower.after, upper.after) == (upper.value, False, True):
+    if (lower.value, lower.after, upper.after) == (upper.value, False, True):  # from just before 5 to just after it
         return Claim.value(column, kind, lower.value)
     return Claim.between(column, kind, lower.value, upper.value, after_lower=lower.after, after_upper=upper.after)
 
@@ -67,7 +67,7 @@ class _Cut:
 
 @dataclass(frozen=True, slots=True)
 class _Extent:
-    """The values from one cut to the other. A side without a cut is open. With `null` it is null alone."""
+    """The values from one cut to the other; None is no bound. With `null` it is the null value alone."""
 
     lower: _Cut | None = None
     upper: _Cut | None = None
@@ -83,7 +83,7 @@ class _Extent:
 
 
 def _extent(where: ex.Expression, column: str, cut: Callable[[ex.Literal, bool], _Cut]) -> _Extent | None:
-    """A range with the column's values in all selected rows; None if the filter does not bound them at all."""
+    """A range with the column's values in all selected rows; None if the filter does not restrict the column."""
     match where:
         case ex.And(parts):
             return _intersect([found for part in parts if (found := _extent(part, column, cut)) is not None])
@@ -126,10 +126,11 @@ def _intersect(found: list[_Extent]) -> _Extent | None:
 
 
 def _hull(found: list[_Extent | None]) -> _Extent | None:
-    """The smallest range that contains all of them; None for null beside values, which have no common range."""
+    """The smallest range that contains all of them; None if one is unknown, or for null together with values."""
     known = [each for each in found if each is not None]
     if len(known) < len(found) or len({each.null for each in known}) > 1:
         return None
+    # Empty ranges do not widen the result, which is empty only if all are.
     known = [each for each in known if not each.is_empty] or known[:1]
     lowers = [each.lower for each in known if each.lower is not None]
     uppers = [each.upper for each in known if each.upper is not None]
@@ -162,9 +163,9 @@ def _to_claim_value(value: ex.LiteralValue) -> ClaimValue:
 
 
 def find_empty_range(where: ex.Expression, column: str, parameters: Mapping[str, str]) -> InputError | None:
-    """The error for a filter that bounds the column and leaves no value of it, whatever type its literals have.
+    """The error for a filter that bounds the column and leaves no value of it, whatever type the column has.
 
-    None if a type has a value in the range, or if the range depends on a parameter that is not given.
+    None if a value is left for some type, or if the range depends on a parameter that is not given.
     """
     empty: InputError | None = None
     for kind in _TYPES:
@@ -175,7 +176,7 @@ def find_empty_range(where: ex.Expression, column: str, parameters: Mapping[str,
         try:
             read_claim(where, column, str(kind), value_of)
         except InputError as error:
-            # With any other error, a literal is not of this type.
+            # Any other error says that a literal is not of this type, or that a parameter is not given.
             if error.code == Code.CLAIM_EMPTY:
                 empty = empty or error
         else:

@@ -12,7 +12,7 @@ from uuid import UUID
 from pvdm.model.schema import Type
 
 LiteralValue = bool | int | float | str | bytes | Decimal | UUID
-"""Dates are days, times and timestamps are micro- or nanoseconds since the epoch, as Iceberg counts them."""
+"""Dates are days since 1970. Timestamps count from 1970, times from midnight, in micro- or nanoseconds (Iceberg)."""
 
 
 class Operator(Enum):
@@ -68,7 +68,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """A literal of its column's type with its canonical spelling. Only bound filters have it."""
+    """A literal that was converted to its column's type, with its canonical spelling. Only bound filters have it."""
 
     value: LiteralValue
     spelling: Text | Number | Boolean
@@ -82,7 +82,7 @@ Literal = Text | Number | Boolean | Parameter | Typed
 
 
 def require_typed(literal: Literal) -> Typed:
-    """A literal of a bound filter."""
+    """The literal of a bound filter."""
     if not isinstance(literal, Typed):
         raise AssertionError("a filter is bound before it is used")
     return literal
@@ -98,7 +98,7 @@ class Always:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """A column against a literal; unknown where the column is null."""
+    """A comparison of a column with a literal; unknown where the column is null."""
 
     column: str
     operator: Operator
@@ -110,7 +110,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """A column among literals; unknown where the column is null."""
+    """Whether a column equals one of the literals; unknown where the column is null."""
 
     column: str
     literals: tuple[Literal, ...]
@@ -256,7 +256,7 @@ def quoted(column: str) -> str:
 KEYWORDS = frozenset(
     {"and", "or", "not", "in", "is", "null", "nan", "starts", "with", "true", "false", "between", "like"}
 )
-"""Words of the grammar, and two words of SQL that would mislead as names."""
+"""Words of the grammar, and SQL's `between` and `like`, which would mislead as names of columns."""
 
 
 def _within(part: Expression) -> str:

@@ -17,12 +17,12 @@ from pvdm.model.schema import DecimalType, FixedType, Kind, PrimitiveType, Type
 _INTEGER: Final = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 _NUMBER: Final = re.compile(r"([+-]?)(\d{1,100})?(?:\.(\d{0,100}))?(?:[eE]([+-]?\d{1,4}))?", re.ASCII)
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
-_CLOCK: Final = r"((?:[01]\d|2[0-3]):[0-5]\d)(?::([0-5]\d)(?:\.(\d{1,9}))?)?"
+_CLOCK: Final = r"((?:[01]\d|2[0-3]):[0-5]\d)(?::([0-5]\d)(?:\.(\d{1,9}))?)?"  # hours and minutes, seconds, fraction
 _TIME: Final = re.compile(_CLOCK, re.ASCII)
 _STAMP: Final = re.compile(rf"(\d{{4}}-\d{{2}}-\d{{2}})[T ]{_CLOCK}(Z|[+-](?:0\d|1[0-8]):[0-5]\d)?", re.ASCII)
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", re.ASCII)
 _HEX: Final = re.compile(r"(?:[0-9a-fA-F]{2})*", re.ASCII)
-_BITS: Final = {Kind.INT: 31, Kind.LONG: 63}
+_BITS: Final = {Kind.INT: 31, Kind.LONG: 63}  # without the sign
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_DAY: Final = date.min.toordinal() - _EPOCH.toordinal()
 _LAST_DAY: Final = date.max.toordinal() - _EPOCH.toordinal()
@@ -33,7 +33,7 @@ _NUMERIC: Final = frozenset({Kind.INT, Kind.LONG, Kind.FLOAT, Kind.DOUBLE})
 
 
 def parse_literal(text: str, kind: Type) -> LiteralValue:
-    """The value of this type. Raises `literal_invalid`."""
+    """The value that the text means in this type. Raises `literal_invalid`."""
     try:
         value = _parse(text, kind)
     except (ValueError, OverflowError):
@@ -57,7 +57,7 @@ def literal_text(value: LiteralValue, kind: Type) -> str | None:
         case PrimitiveType(Kind.DATE), int():
             return _date_text(value) if _FIRST_DAY <= value <= _LAST_DAY else None
         case PrimitiveType(Kind.TIME | Kind.TIME_NS as unit), int():
-            seconds, fraction = divmod(value, _per_second(unit))
+            seconds, fraction = divmod(value, _units_per_second(unit))
             return _clock_text(seconds, fraction, unit) if 0 <= seconds < _DAY_SECONDS else None
         case PrimitiveType(Kind.TIMESTAMP | Kind.TIMESTAMPTZ | Kind.TIMESTAMP_NS | Kind.TIMESTAMPTZ_NS as unit), int():
             return _stamp_text(value, unit)
@@ -81,12 +81,12 @@ def canonical_literal(value: LiteralValue, kind: Type) -> Text | Number | Boolea
 
 
 def is_numeric(kind: Type) -> bool:
-    """Whether its literals are written without quotes."""
+    """Whether the type's literals are numbers, written without quotes."""
     return isinstance(kind, DecimalType) or (isinstance(kind, PrimitiveType) and kind.kind in _NUMERIC)
 
 
 def is_boolean(kind: Type) -> bool:
-    """Whether its literals are `true` and `false`."""
+    """Whether the type's literals are `true` and `false`."""
     return kind == PrimitiveType(Kind.BOOLEAN)
 
 
@@ -172,18 +172,18 @@ def _date_text(days: int) -> str:
     return date.fromordinal(days + _EPOCH.toordinal()).isoformat()
 
 
-def _per_second(unit: Kind) -> int:
+def _units_per_second(unit: Kind) -> int:
     return 10**9 if unit in _NANOS else 10**6
 
 
-def _clock(minutes: str, seconds: str | None, fraction: str | None, unit: Kind) -> int | None:
-    """Since midnight, in the unit of the type."""
+def _clock(hours_and_minutes: str, seconds: str | None, fraction: str | None, unit: Kind) -> int | None:
+    """The time since midnight in the unit of the type; None if the fraction has more digits than the unit."""
     width = 9 if unit in _NANOS else 6
     padded = (fraction or "").ljust(width, "0")
     if padded[width:].strip("0"):
         return None
-    total = int(minutes[:2]) * 3600 + int(minutes[3:]) * 60 + int(seconds or 0)
-    return total * _per_second(unit) + int(padded[:width])
+    total = int(hours_and_minutes[:2]) * 3600 + int(hours_and_minutes[3:]) * 60 + int(seconds or 0)
+    return total * _units_per_second(unit) + int(padded[:width])
 
 
 def _clock_text(seconds: int, fraction: int, unit: Kind) -> str:
@@ -199,7 +199,7 @@ def _timestamp(text: str, unit: Kind) -> int | None:
     within = _clock(found[2], found[3], found[4], unit)
     if within is None:
         return None
-    value = (_days(found[1]) * _DAY_SECONDS - _offset_seconds(found[5])) * _per_second(unit) + within
+    value = (_days(found[1]) * _DAY_SECONDS - _offset_seconds(found[5])) * _units_per_second(unit) + within
     return value if -(2**63) <= value < 2**63 and _stamp_text(value, unit) is not None else None
 
 
@@ -211,7 +211,7 @@ def _offset_seconds(zone: str | None) -> int:
 
 
 def _stamp_text(value: int, unit: Kind) -> str | None:
-    seconds, fraction = divmod(value, _per_second(unit))
+    seconds, fraction = divmod(value, _units_per_second(unit))
     days, within = divmod(seconds, _DAY_SECONDS)
     if not _FIRST_DAY <= days <= _LAST_DAY:
         return None

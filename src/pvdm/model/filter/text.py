@@ -1,4 +1,4 @@
-"""Parses the text of a filter. Every error has the position of the character."""
+"""Parses the text of a filter. A syntax error has the position of the character."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ OVERRIDE_LIFETIME_MAX_MICROS: Final = 24 * 3600 * 1_000_000
 
 
 def _require_hashes(hashes: tuple[str, ...], what: str) -> None:
-    """Sorted hashes. Two files with equal bytes have the same hash, so that one can occur twice."""
+    """Raise unless the hashes are in order. Files with equal bytes have the same hash, so a hash can occur twice."""
     if len(hashes) > FILES_MAX or list(hashes) != sorted(hashes):
         raise invalid(what, f"at most {FILES_MAX}, in order", str(len(hashes)))
     for sha256 in hashes:
@@ -23,7 +23,7 @@ def _require_hashes(hashes: tuple[str, ...], what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BreakGlass(Document, title="the break-glass statement"):
-    """A named operator orders that these bytes are published although they failed."""
+    """A named operator's permission to publish these bytes although verification failed."""
 
     operator: Identity
     reason: Text

@@ -1,4 +1,4 @@
-"""The core of a proof: what was verified, where it is published, and the verdict. All notaries sign the same bytes."""
+"""The core of a proof: what was verified, where it is published, and the verdict. It is the same for all notaries."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CONSTRUCTIONS: Final = ("hmac-sha256", "blake3")
 
 
 class Operation(Enum):
-    """What a publication does to the boundary: rows added, partitions replaced, or everything replaced."""
+    """What a publication does to the target: add rows, replace partitions, or replace everything."""
 
     APPEND = "append"
     OVERWRITE_PARTITIONS = "overwrite-partitions"
@@ -45,7 +45,7 @@ class Operation(Enum):
 
 
 class Profile(Enum):
-    """How intent is established: A, T or O of the paper."""
+    """How the intended rows are defined. The letters are the paper's (docs/concepts.md)."""
 
     A = "A"
     T = "T"
@@ -61,7 +61,7 @@ class ExtractionPath(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Target(Document, title="the target"):
-    """Where the publication goes, and the table's facts at the verification. No base means an empty `main`."""
+    """Where the publication goes, and the table's facts at verification. Without a base snapshot `main` was empty."""
 
     table: TableRef
     branch: Text
@@ -120,7 +120,7 @@ class AddedFile(Document, title="an added file"):
 
 @dataclass(frozen=True, slots=True)
 class FileSet(Document, title="the files"):
-    """The files that an attempt adds, in order of published path, and the live paths that it removes."""
+    """The files that an attempt adds, in order of published path, and the paths that it removes from `main`."""
 
     added: Annotated[tuple[AddedFile, ...], documents(AddedFile, 0, FILES_MAX)]
     removed: Annotated[tuple[str, ...], sorted_texts(0, FILES_MAX, each=require_text)] = ()
@@ -147,7 +147,7 @@ class FileSet(Document, title="the files"):
 
 @dataclass(frozen=True, slots=True)
 class RowCounts(Document, title="the row counts"):
-    """Rows intended and rows staged. None is a count that a FAIL could not find."""
+    """Rows intended and rows staged. None means that they could not be counted; only a FAIL has it."""
 
     intent: Long | None
     staged: Long | None
@@ -155,7 +155,7 @@ class RowCounts(Document, title="the row counts"):
 
 @dataclass(frozen=True, slots=True)
 class Method(Document, title="the method"):
-    """How rows were read and hashed."""
+    """How rows were read (`extraction`, with its version) and hashed (`mode`, `construction`: spec/digest.md)."""
 
     profile: Profile
     mode: Annotated[str, one_of(*MODES)]
@@ -209,7 +209,7 @@ class Attempt(Document, title="the attempt"):
 
 @dataclass(frozen=True, slots=True)
 class ProofCore(Document, title="the core"):
-    """Everything that notaries must agree on."""
+    """Everything that notaries must agree on. `checks` are the names of the checks that were run."""
 
     attempt: Attempt
     target: Target

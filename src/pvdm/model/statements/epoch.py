@@ -1,4 +1,4 @@
-"""Statements about the notary's service: the steps of an epoch of root keys, and restores, which begin a new epoch."""
+"""Statements about the notary's service: the steps of an epoch (a generation of keys), and restores from a backup."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class EpochStatement(Document, title="the epoch statement"):
 
 @dataclass(frozen=True, slots=True)
 class RestoreStatement(Document, title="the restore statement"):
-    """A restore from a backup: the log's size in the backup and in the outside checkpoint, entries refilled and lost.
+    """A restore from a backup, which begins a new epoch: the log's size in the backup and in the outside checkpoint.
 
-    Of the refilled entries, `missing` have no envelope any more; the operator has accepted that.
+    `refilled` entries came back from the archive, `missing` of them without their envelope; `lost` entries did not.
     """
 
     notary: Identity
@@ -57,7 +57,7 @@ class RestoreStatement(Document, title="the restore statement"):
 
 
 def require_step(before: EpochStage | None, after: EpochStage) -> None:
-    """The stage after comes later than the stage before. Raises `epoch_step_invalid`."""
+    """Raise `epoch_step_invalid` unless `after` is a later stage than `before`."""
     stages = list(EpochStage)
     if before is not None and stages.index(after) <= stages.index(before):
         raise Code.EPOCH_INVALID(reason="epoch_step_invalid", got=f"{before.value} to {after.value}")

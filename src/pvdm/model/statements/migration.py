@@ -26,7 +26,7 @@ class ProtectionAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableState(Document, title="a table's state"):
-    """The contract and the structure of a table. `structure_sha256` covers everything that `main` is read by."""
+    """The contract and the structure of a table. `structure_sha256` covers all that decides how `main` is read."""
 
     contract_sha256: Sha256
     schema_fingerprint: Sha256
@@ -39,7 +39,7 @@ class TableState(Document, title="a table's state"):
 class Migration(Document, title="the migration"):
     """A protected table goes from one state to another by exactly these updates, and perhaps to another contract.
 
-    `updates` is the JSON text of Iceberg's updates. It is text, because canonical JSON does not allow all its numbers.
+    `updates` is the JSON of Iceberg's updates, kept as text, because canonical JSON does not allow all its numbers.
     """
 
     operator: Identity
@@ -54,7 +54,7 @@ class Migration(Document, title="the migration"):
     expires_at: Number
 
     def require_consistent(self) -> None:
-        """The states differ, and the statement has the new contract if it changes."""
+        """The states differ, and the statement has the new contract's text only if the contract changes."""
         _require_approval_lifetime(self)
         if self.before == self.after:
             raise invalid("the migration", "two different states", "one state")
@@ -67,9 +67,9 @@ class Migration(Document, title="the migration"):
 
 @dataclass(frozen=True, slots=True)
 class TableTarget(Document, title="the target"):
-    """A table, with its state when it comes under the state's contract or leaves it.
+    """A table, with its state at the time when it comes under the state's contract or leaves it.
 
-    `snapshot_id` is the head of `main` at that time, or None. After it proofs are required, or no longer required.
+    `snapshot_id` is the head of `main` at that time, or None. Later snapshots need proofs, or no longer need them.
     """
 
     table: TableRef
@@ -78,7 +78,7 @@ class TableTarget(Document, title="the target"):
 
     @property
     def contract_sha256(self) -> str:
-        """The contract that it comes under, or leaves."""
+        """The contract that the table comes under, or leaves."""
         return self.state.contract_sha256
 
 
@@ -99,7 +99,7 @@ def _read_target(fields: Fields, key: str) -> TableTarget | NamespaceTarget:
 
 @dataclass(frozen=True, slots=True)
 class Protection(Document, title="the protection"):
-    """A table or a namespace comes under a contract, or leaves it, by a named operator and for a reason."""
+    """A named operator puts a table or a namespace under a contract, or takes it out, for a reason."""
 
     operator: Identity
     reason: Text
@@ -111,7 +111,7 @@ class Protection(Document, title="the protection"):
     expires_at: Number
 
     def require_consistent(self) -> None:
-        """The statement has the contract if one comes into force."""
+        """The statement has the contract's text only if it protects."""
         _require_approval_lifetime(self)
         protects = self.action is ProtectionAction.PROTECT
         require_contract(self.contract, self.target.contract_sha256, in_force=protects)
@@ -123,7 +123,7 @@ def contract_sha256(text: str) -> str:
 
 
 def require_contract(text: str | None, sha256: str, *, in_force: bool) -> None:
-    """A statement has the text of a contract only if the contract comes into force. The text has the named hash."""
+    """A statement has a contract's text if, and only if, the contract comes into force. The text has this hash."""
     if (text is not None) is not in_force:
         expected = "the contract that comes into force" if in_force else "no contract: none comes into force"
         raise invalid("the contract", expected, "none" if text is None else "one")

@@ -18,7 +18,7 @@ NOTARIES_MAX: Final = 16
 
 
 class Isolation(Enum):
-    """How far the notary is from the producer."""
+    """How far the notary is from the producer: in its process, in a process of its own, or in another account."""
 
     EMBEDDED = "embedded"
     PROCESS = "process"
@@ -26,7 +26,7 @@ class Isolation(Enum):
 
 
 class Storage(Enum):
-    """Who can still write the verified bytes."""
+    """Who can still write the bytes: the producer (open), the vault's writers (copied), the store's admins (sealed)."""
 
     OPEN = "open"
     COPIED = "copied"
@@ -35,7 +35,7 @@ class Storage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Commitments(Document, title="the commitments"):
-    """Commitments to the digests of intent and staged in one projection; never the digests."""
+    """Commitments to the digests of intended and staged rows in one projection; never the digests."""
 
     projection: ProjectionName
     intent: Sha256
@@ -44,7 +44,7 @@ class Commitments(Document, title="the commitments"):
 
 @dataclass(frozen=True, slots=True)
 class NotaryPart(Document, title="the notary's part"):
-    """One notary's facts about itself and its own run."""
+    """What one notary states for itself. Commitments stand for its secret digests. Times are in microseconds."""
 
     notary: Identity
     epoch: Long
@@ -55,7 +55,7 @@ class NotaryPart(Document, title="the notary's part"):
     expires_at: Number
 
     def require_consistent(self) -> None:
-        """Every projection has one pair of commitments, and the proof expires soon."""
+        """Each projection has at most one pair of commitments, and the proof's lifetime is within its limit."""
         names = [each.projection.value for each in self.commitments]
         if names != sorted(set(names)):
             raise invalid("the commitments", "each projection once, in order", ", ".join(names))
@@ -91,7 +91,7 @@ class ChunkProofs(Document, title="a chunk"):
 
 @dataclass(frozen=True, slots=True)
 class WorkloadStatement(Document, title="the workload statement"):
-    """All chunks of one plan, in order of their ids, each with its proofs."""
+    """All chunks of one plan, in order of their ids, each with its proofs: for atomicity `workload`."""
 
     notary: Identity
     epoch: Long
@@ -104,14 +104,14 @@ class WorkloadStatement(Document, title="the workload statement"):
     expires_at: Number
 
     def require_consistent(self) -> None:
-        """Chunks, proofs and nonces are distinct, and the statement expires soon."""
+        """Chunks, proofs and nonces are distinct, and the statement's lifetime is within its limit."""
         require_sequence([chunk.chunk_id for chunk in self.chunks], "the chunks", least=1, most=CHUNKS_MAX)
         proofs = sorted(proof_id for chunk in self.chunks for proof_id in chunk.proof_ids)
         require_sequence(proofs, "the proofs of all chunks", least=1, most=CHUNKS_MAX * NOTARIES_MAX)
         nonces = sorted(chunk.nonce for chunk in self.chunks)
         require_sequence(nonces, "the nonces of all chunks", least=1, most=CHUNKS_MAX)
         lifetime = self.expires_at - self.issued_at
-        require_lifetime(lifetime, PROOF_LIFETIME_MAX_MICROS, "proof_lifetime_invalid", "the proof")
+        require_lifetime(lifetime, PROOF_LIFETIME_MAX_MICROS, "proof_lifetime_invalid", "the workload statement")
 
 
 def require_known_projections(core: ProofCore, notary: NotaryPart) -> None:

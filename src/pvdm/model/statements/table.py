@@ -30,7 +30,7 @@ class NamespaceRef(Document, title="a namespace"):
 
 @dataclass(frozen=True, slots=True)
 class SourceSnapshot(Document, title="a source"):
-    """The pinned snapshot of a source, and the root over its frozen files."""
+    """The pinned snapshot of a source, and the freeze root: a hash over path, size and SHA-256 of its files."""
 
     table: TableRef
     snapshot_id: Long

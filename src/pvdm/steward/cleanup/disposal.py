@@ -1,4 +1,4 @@
-"""Cleans up after ended attempts: quarantines or removes their files, and removes branch and snapshots."""
+"""Cleans up after ended attempts: keeps failed files in quarantine, removes unpublished files, branch and snapshots."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ LOST_FILES_NAMED_MAX: Final = 5
 class EndedAttempt:
     """An ended attempt, with the facts that decide what happens to its files.
 
-    It could write from `opened_micros` on, by one Steward's clock, and after the event `opened_event`.
+    Files in its folder were written after `opened_micros`, by one Steward's clock, and after the event `opened_event`.
     """
 
     attempt: Attempt
     table_uuid: str
     row: TableRow | None
-    core: ProofCore | None
+    core: ProofCore | None  # of its last proof
     on_fail: OnFail
-    bytes_max: int
+    bytes_max: int  # how many bytes the contract lets an attempt stage
     opened_micros: int
     opened_event: int
 
@@ -67,7 +67,7 @@ class EndedAttempt:
         return self.attempt.state is AttemptState.COMMITTED
 
 
-class _DoneError(Exception):
+class _CleanedUpError(Exception):
     """Another Steward has cleaned up after the attempt meanwhile."""
 
     def __init__(self, record: DisposalRecord) -> None:
@@ -93,7 +93,7 @@ class Disposal:
 
         Threads of this Steward wait for each other. Raises `work_held` while another Steward cleans up.
         """
-        earlier = self._find_done(attempt_id)
+        earlier = self._find_record(attempt_id)
         if earlier is not None:
             return earlier
         # If this ledger is an old copy, files that look unpublished here may be published by now.
@@ -102,7 +102,7 @@ class Disposal:
             try:
                 self._require_not_cleaned_up(attempt_id)
                 return self._dispose(attempt_id)
-            except _DoneError as error:
+            except _CleanedUpError as error:
                 return error.record
 
     def _dispose(self, attempt_id: str) -> DisposalRecord:
@@ -123,15 +123,15 @@ class Disposal:
         outcome = DisposalOutcome.PUBLISHED if ended.published else unpublished
         return self._store_record(ended, outcome, removed, kept, note)
 
-    def _find_done(self, attempt_id: str) -> DisposalRecord | None:
+    def _find_record(self, attempt_id: str) -> DisposalRecord | None:
         with self.ledger.read() as unit:
             return disposals.find_disposal(unit, attempt_id)
 
     def _require_not_cleaned_up(self, attempt_id: str) -> None:
-        """Raise if another Steward has cleaned up meanwhile: a lost connection releases the lock of this one."""
-        earlier = self._find_done(attempt_id)
+        """Raise if another Steward has cleaned up meanwhile: a lost connection releases this Steward's lock."""
+        earlier = self._find_record(attempt_id)
         if earlier is not None:
-            raise _DoneError(earlier)
+            raise _CleanedUpError(earlier)
 
     def settle(self) -> list[DisposalRecord]:
         """Clean up after every ended attempt that still needs it.
@@ -145,15 +145,15 @@ class Disposal:
             try:
                 found.append(self.dispose(attempt.attempt_id))
             except UnavailableError as error:
-                if error.code != Code.REFERENCES_UNDECIDED:  # an undecided search is left to the next start
+                if error.code != Code.REFERENCES_UNDECIDED:  # an undecided search is left to a later call
                     unavailable.append(error)
             except PvdmError:
-                continue  # tried again at the next start, and by a search for orphans
+                continue  # tried again by a later call, and when orphans are removed
         if unavailable:
             raise unavailable[0]
         return found
 
-    def ended_attempts(self, row: TableRow) -> list[EndedAttempt]:
+    def list_ended_attempts(self, row: TableRow) -> list[EndedAttempt]:
         """Every attempt at the table that has ended, oldest first."""
         with self.ledger.read() as unit:
             listed = attempts.list_ended(unit, row.table_uuid)
@@ -164,7 +164,7 @@ class Disposal:
         if ended.row is None or is_adopted(ended.attempt):
             return
         with self.ledger.read() as unit:
-            fences = _fences(unit, ended.attempt)
+            fences = _list_fences(unit, ended.attempt)
         updates, _ = plan_branch_removal(metadata, ended.attempt, fences)
         if updates:
             self._remove_branch(ended.attempt, ended.row)
@@ -196,8 +196,10 @@ class Disposal:
 
     def _quarantine(self, ended: EndedAttempt) -> str:
         """Copy the files of a failed attempt into quarantine; returns a note about files that could not be copied."""
-        if not must_quarantine(ended) or ended.core is None:
-            return "the attempt has no proof" if ended.core is None else ""
+        if ended.core is None:
+            return "the attempt has no proof"
+        if not must_quarantine(ended):
+            return ""
         lost = []
         for file in ended.core.files.added:
             try:
@@ -233,22 +235,22 @@ class Disposal:
         return f", its rows are kept as {file.published_sha256}"
 
     def _quarantine_unbound(self, ended: EndedAttempt, core: ProofCore) -> list[str]:
-        """Quarantine data files that the proof does not name, up to the contract's limit; returns notes on the rest."""
+        """Quarantine data files that no proof names, up to the contract's limit; returns notes on the others."""
         bound = {parse_location(file.staged_path) for file in core.files.added}
         folder = parse_location(ended.attempt.prefix).child("data")
         lost, room = [], ended.bytes_max
         prefix = self.prefix_of(ended)
-        for left in [] if prefix is None else prefix.files():
-            if left.location in bound or not left.location.is_under(folder):
+        for file in [] if prefix is None else prefix.files():
+            if file.location in bound or not file.location.is_under(folder):
                 continue
-            if left.size > room or left.location.link_below(folder) is not None:
-                reason = "over the contract's size limit" if left.size > room else "is a link"
-                lost.append(f"{left.location.parts[-1]}: {reason}")
+            if file.size > room or file.location.link_below(folder) is not None:
+                reason = "over the contract's size limit" if file.size > room else "is a link"
+                lost.append(f"{file.location.parts[-1]}: {reason}")
                 continue
             try:
-                fetched = self.files.fetch(left.location)
+                fetched = self.files.fetch(file.location)
             except VerificationError as error:
-                lost.append(f"{left.location.parts[-1]}: {error.reason}")
+                lost.append(f"{file.location.parts[-1]}: {error.reason}")
                 continue
             self._put_in_quarantine(ended, fetched.data)
             room -= len(fetched.data)
@@ -264,7 +266,7 @@ class Disposal:
         """Remove the branch and its own snapshots in one commit; snapshots of other refs stay."""
         with self.ledger.read() as unit:
             levels = levels_of(unit, row)
-            fences = _fences(unit, attempt)
+            fences = _list_fences(unit, attempt)
         for _ in range(BRANCH_TRIES_MAX):
             with self.ledger.read() as unit:
                 fresh = tables.get_by_id(unit, row.table_id)
@@ -294,21 +296,21 @@ class Disposal:
         self.remove_unfinished(ended)
         copies = self.copies_of(ended)
         prefix = self.prefix_of(ended)
-        left = [] if prefix is None else prefix.files()
-        if not left and not copies:
+        found = [] if prefix is None else prefix.files()
+        if not found and not copies:
             return 0, 0
         search = self._search(ended)
         search.look_through()
         published, removed = published_files(ended), 0
         if prefix is not None:
-            unpublished = [each.location for each in left if each.location not in published]
+            unpublished = [each.location for each in found if each.location not in published]
             removed = sum(prefix.remove(place) for place in search.unreferenced(unpublished))
             prefix.remove_empty()
-        at = {parse_location(each): each for each in copies}
-        for place in search.unreferenced(place for place in at if place not in published):
-            self.vault.remove(at[place])
+        copy_by_place = {parse_location(each): each for each in copies}
+        for place in search.unreferenced(place for place in copy_by_place if place not in published):
+            self.vault.remove(copy_by_place[place])
             removed += 1
-        return removed, len(left) + len(copies) - removed
+        return removed, len(found) + len(copies) - removed
 
     def remove_unfinished(self, ended: EndedAttempt) -> None:
         """Remove unfinished files of the attempt from the vault; a crash left them, and nothing references them."""
@@ -325,7 +327,7 @@ class Disposal:
         if ended.core is not None:
             older = ended.core.target.base_snapshot_id
         elif ended.row is not None:
-            older = shown_before(self.catalog.states.of(ended.row).metadata, ended.opened_micros)
+            older = newest_snapshot_before(self.catalog.states.of(ended.row).metadata, ended.opened_micros)
         older_by_uuid = {ended.table_uuid: older}
         return references.search_below(folders, after_event=ended.opened_event, older_snapshots=older_by_uuid)
 
@@ -334,7 +336,7 @@ class Disposal:
         return self.vault.finished(ended.table_uuid, VaultKind.DATA, ended.attempt.attempt_id)
 
     def prefix_of(self, ended: EndedAttempt) -> Prefix | None:
-        """The attempt's own folder; None for a dropped table. Files of an adopted branch lie elsewhere."""
+        """The attempt's own folder, which has no files of an adopted branch; None for a dropped table."""
         if ended.row is None:
             return None
         folder = parse_location(ended.attempt.prefix)
@@ -351,7 +353,7 @@ class Disposal:
 
 
 def open_folder(catalog: Catalog, files: Files, row: TableRow, folder: Location) -> Prefix:
-    """A folder below the table's location; links below the warehouse are not followed."""
+    """Open a folder below the table's location; links below the warehouse are not followed."""
     table, warehouse = parse_location(row.location), parse_location(catalog.warehouse)
     root = warehouse if table.is_under(warehouse) and table != warehouse else table
     return prefix_at(root, folder, files.stores)
@@ -364,15 +366,15 @@ def published_files(ended: EndedAttempt) -> set[Location]:
     return {parse_location(each.published_path) for each in ended.core.files.added}
 
 
-def shown_before(metadata: TableMetadata, micros: int) -> int | None:
-    """The newest snapshot of `main` that is older than this time, even with the largest allowed clock difference."""
+def newest_snapshot_before(metadata: TableMetadata, micros: int) -> int | None:
+    """The newest snapshot of `main` that is older than this time, even if clocks differ by the largest allowed time."""
     latest = micros // 1_000 - CLOCK_DIFFERENCE_MAX_MS
     main_history = metadata.ancestry(metadata.current_snapshot_id or 0)
     return next((each.snapshot_id for each in main_history if each.timestamp_ms < latest), None)
 
 
-def _fences(unit: Unit, attempt: Attempt) -> tuple[str, ...]:
-    """The refs that stop a late publication of the attempt; they are removed with its branch.
+def _list_fences(unit: Unit, attempt: Attempt) -> tuple[str, ...]:
+    """The refs that stop a late publication of the attempt at an upstream; they are removed with its branch.
 
     An adopted branch may be created again under its name, so its fences stay.
     """
@@ -390,8 +392,8 @@ def plan_branch_removal(
     ref = metadata.refs.get(attempt.branch)
     staged = [] if attempt.staged_snapshot_id is None else [int(attempt.staged_snapshot_id)]
     updates = BranchRemoval.plan(metadata, (attempt.branch, *fences), staged).updates()
-    held: Json = None if ref is None else ref.snapshot_id
-    return updates, [{"type": "assert-ref-snapshot-id", "ref": attempt.branch, "snapshot-id": held}]
+    head: Json = None if ref is None else ref.snapshot_id
+    return updates, [{"type": "assert-ref-snapshot-id", "ref": attempt.branch, "snapshot-id": head}]
 
 
 def must_quarantine(ended: EndedAttempt) -> bool:
@@ -405,6 +407,5 @@ def require_decided() -> Iterator[None]:
     try:
         yield
     except UndecidedError as why:
-        raise Code.REFERENCES_UNDECIDED(
-            f"whether a table still references the attempt's files is undecided: {why}"
-        ) from None
+        message = f"whether a table still references the attempt's files is undecided: {why}"
+        raise Code.REFERENCES_UNDECIDED(message) from None

@@ -1,7 +1,7 @@
 """Finds and removes orphans: files that ended attempts and published branches left, and that nothing references.
 
-For a branch that a job staged itself (`pvdm publish`) these are the staged data files that a proof names, and the
-manifest lists and manifests of the staged snapshots: the Steward has published copies of them.
+For an adopted branch, which a job staged itself (`pvdm publish`), these are the staged data files that a proof names,
+and the manifest lists and manifests of the staged snapshots: the Steward has published copies of the data.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from pvdm.steward.cleanup.disposal import (
     Disposal,
     EndedAttempt,
     must_quarantine,
+    newest_snapshot_before,
     open_folder,
     published_files,
     require_decided,
-    shown_before,
 )
 from pvdm.steward.work.opened import is_adopted
 from pvdm.steward.work.sources import load_row
@@ -51,14 +51,14 @@ class _Candidate:
     """A file that may be an orphan; `prefix` is its folder. `of_job`: a job staged it before its branch was adopted."""
 
     ended: EndedAttempt
-    left: PrefixFile
+    file: PrefixFile
     prefix: Prefix
     of_job: bool
 
     @property
-    def orphan(self) -> OrphanView:
+    def view(self) -> OrphanView:
         attempt_id = self.ended.attempt.attempt_id
-        return OrphanView(location=str(self.left.location), size=self.left.size, attempt_id=attempt_id)
+        return OrphanView(location=str(self.file.location), size=self.file.size, attempt_id=attempt_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +82,15 @@ class OrphanSearch:
         self._disposal = disposal
 
     def find(self, row: TableRow) -> list[OrphanView]:
-        """The orphans of the table's ended attempts."""
+        """The orphans of the table's ended attempts. Raises `references_undecided` if a table cannot be searched."""
         with require_decided():
-            found = self._find_candidates(row, self._disposal.ended_attempts(row))
+            found = self._find_candidates(row, self._disposal.list_ended_attempts(row))
             referenced = self._search(row, found, {}).referenced if found else set()
-        return [each.orphan for each in found if each.left.location not in referenced]
+        return [each.view for each in found if each.file.location not in referenced]
 
     def remove(self, row: TableRow) -> list[OrphanView]:
-        """Remove the table's orphans and late branches; returns the removed files."""
-        ended = self._disposal.ended_attempts(row)
+        """Remove the table's orphans, and branches written after their clean-up; returns the removed files."""
+        ended = self._disposal.list_ended_attempts(row)
         with require_decided():
             before = self._find_candidates(row, ended)
         for each in ended:
@@ -104,31 +104,31 @@ class OrphanSearch:
             copies = {copy: each for each in ended for copy in self._list_unpublished_copies(each)}
             if found or copies:
                 self._remove(row, found, copies)
-        return [each.orphan for each in before if each.prefix.find(each.left.location) is None]
+        return [each.view for each in before if each.prefix.find(each.file.location) is None]
 
     def _remove(self, row: TableRow, found: Sequence[_Candidate], copies: Mapping[str, EndedAttempt]) -> None:
         """Remove the files that are still unreferenced at the time of their removal."""
         search = self._search(row, found, copies)
-        at = {each.left.location: each.prefix for each in found}
-        for place in search.unreferenced(at):
-            at[place].remove(place)
+        prefix_by_place = {each.file.location: each.prefix for each in found}
+        for place in search.unreferenced(prefix_by_place):
+            prefix_by_place[place].remove(place)
         for ended in {each.ended.attempt.attempt_id: each.ended for each in found if not each.of_job}.values():
             prefix = self._disposal.prefix_of(ended)
             if prefix is not None:
                 prefix.remove_empty()
-        copied = {parse_location(copy): copy for copy in copies}
-        for place in search.unreferenced(copied):
-            self._disposal.vault.remove(copied[place])
+        copy_by_place = {parse_location(copy): copy for copy in copies}
+        for place in search.unreferenced(copy_by_place):
+            self._disposal.vault.remove(copy_by_place[place])
 
     def _search(self, row: TableRow, found: Sequence[_Candidate], copies: Mapping[str, EndedAttempt]) -> Search:
         """Search all tables that may reference one of these files."""
-        wanted = {each.left.location for each in found} | {parse_location(each) for each in copies}
+        wanted = {each.file.location for each in found} | {parse_location(each) for each in copies}
         attempts_of_files = [*(each.ended for each in found), *copies.values()]
         first_micros = min(each.opened_micros for each in attempts_of_files)
         first_event = min(each.opened_event for each in attempts_of_files)
         if any(each.of_job for each in found):
             first_micros = first_event = 0  # a job may have written its files at any time before
-        older = {row.table_uuid: shown_before(self._load_metadata(row), first_micros)}
+        older = {row.table_uuid: newest_snapshot_before(self._load_metadata(row), first_micros)}
         references = References(self._ledger, self._catalog.states, self._files)
         search = references.search_for(wanted, after_event=first_event, older_snapshots=older)
         search.look_through()
@@ -144,12 +144,12 @@ class OrphanSearch:
         return [each for each in self._disposal.copies_of(ended) if parse_location(each) not in published]
 
     def _find_candidates(self, row: TableRow, ended: Sequence[EndedAttempt]) -> list[_Candidate]:
-        """Files that ended attempts left, without published ones and those in use."""
+        """Files that ended attempts left, without published ones and those that live attempts use."""
         published = {place for each in ended for place in published_files(each)}
         in_use = self._find_in_use(row)
         found: dict[Location, _Candidate] = {}
         for each in self._list_possible(row, ended):
-            location = each.left.location
+            location = each.file.location
             if location not in published and not in_use.has(location):
                 found.setdefault(location, each)
         return list(found.values())
@@ -168,11 +168,11 @@ class OrphanSearch:
         return _InUse(tuple(folders), frozenset(files))
 
     def _list_possible(self, row: TableRow, ended: Sequence[EndedAttempt]) -> Iterator[_Candidate]:
-        """Files in the attempts' folders, and those of adopted branches, as proofs and staged lists name them."""
+        """Files in the attempts' folders; of adopted branches those that proofs and staged manifest lists name."""
         for each in ended:
             prefix = self._disposal.prefix_of(each)
             if prefix is not None:
-                yield from (_Candidate(each, left, prefix, of_job=False) for left in prefix.files())
+                yield from (_Candidate(each, file, prefix, of_job=False) for file in prefix.files())
         adopted = [each for each in ended if is_adopted(each.attempt) and each.core is not None]
         for each in adopted:
             yield from self._list_staged_files(row, each)
@@ -180,23 +180,23 @@ class OrphanSearch:
             yield from self._list_staged_metadata(row, adopted)
 
     def _list_staged_files(self, row: TableRow, ended: EndedAttempt) -> Iterator[_Candidate]:
-        """The staged data files. A file of another size is another file. Evidence that is not in quarantine stays."""
-        evidence = self._list_evidence(ended)
+        """The staged data files that the proof names, with unchanged size. Evidence that is not in quarantine stays."""
+        quarantined = self._find_quarantined(ended)
         table = parse_location(row.location)
-        for file in () if ended.core is None else ended.core.files.added:
-            location = parse_location(file.staged_path)
-            above = Location(location.scheme, location.authority, location.parts[:-1])
-            is_only_evidence = evidence is not None and file.staged_sha256 not in evidence
+        for proved in () if ended.core is None else ended.core.files.added:
+            location = parse_location(proved.staged_path)
+            folder = Location(location.scheme, location.authority, location.parts[:-1])
+            is_only_evidence = quarantined is not None and proved.staged_sha256 not in quarantined
             # Files directly at the table's location are left alone.
-            if is_only_evidence or above == table or not above.is_under(table):
+            if is_only_evidence or folder == table or not folder.is_under(table):
                 continue
-            prefix = open_folder(self._catalog, self._disposal.files, row, above)
-            left = prefix.find(location)
-            if left is not None and left.size == file.staged_size_bytes:
-                yield _Candidate(ended, left, prefix, of_job=True)
+            prefix = open_folder(self._catalog, self._disposal.files, row, folder)
+            file = prefix.find(location)
+            if file is not None and file.size == proved.staged_size_bytes:
+                yield _Candidate(ended, file, prefix, of_job=True)
 
-    def _list_evidence(self, ended: EndedAttempt) -> set[str] | None:
-        """The hashes of a failed attempt's quarantine; None if none has to be kept, or an operator has removed it."""
+    def _find_quarantined(self, ended: EndedAttempt) -> set[str] | None:
+        """The hashes of a failed attempt's files in quarantine; None if none belong there, or they were removed."""
         if not must_quarantine(ended):
             return None
         with self._ledger.read() as unit:
@@ -206,27 +206,29 @@ class OrphanSearch:
     def _list_staged_metadata(self, row: TableRow, adopted: Sequence[EndedAttempt]) -> Iterator[_Candidate]:
         """The manifest lists of staged snapshots, found by Iceberg's names for them, and their manifests."""
         prefix = open_folder(self._catalog, self._disposal.files, row, parse_location(row.location).child("metadata"))
-        there = {each.location: each for each in prefix.files()}
+        file_by_place = {each.location: each for each in prefix.files()}
         lists: dict[int, list[PrefixFile]] = {}
-        for left in there.values():
-            if match := _MANIFEST_LIST_NAME.fullmatch(left.location.parts[-1]):
-                lists.setdefault(int(match[1]), []).append(left)
+        for file in file_by_place.values():
+            if match := _MANIFEST_LIST_NAME.fullmatch(file.location.parts[-1]):
+                lists.setdefault(int(match[1]), []).append(file)
         for ended in adopted:
-            snapshot_id, base = ended.attempt.staged_snapshot_id, ended.core and ended.core.target.base_snapshot_id
-            wanted = [] if snapshot_id is None else [int(snapshot_id)]
+            staged_id, base_id = ended.attempt.staged_snapshot_id, ended.core and ended.core.target.base_snapshot_id
+            wanted = [] if staged_id is None else [int(staged_id)]
             while wanted:
-                snapshot_at = wanted.pop()
-                for left in lists.pop(snapshot_at, ()) if snapshot_at != base else ():
-                    yield _Candidate(ended, left, prefix, of_job=True)
-                    parent, manifests = self._read_list(left, snapshot_at)
+                snapshot_id = wanted.pop()
+                if snapshot_id == base_id:
+                    continue
+                for file in lists.pop(snapshot_id, []):
+                    yield _Candidate(ended, file, prefix, of_job=True)
+                    parent, manifests = self._read_list(file, snapshot_id)
                     wanted += [] if parent is None else [parent]
-                    existing = [there[location] for location in manifests if location in there]
+                    existing = [file_by_place[location] for location in manifests if location in file_by_place]
                     yield from (_Candidate(ended, manifest, prefix, of_job=True) for manifest in existing)
 
-    def _read_list(self, left: PrefixFile, snapshot_id: int) -> tuple[int | None, list[Location]]:
-        """The parent in a manifest list, and the manifests of its snapshot; nothing if it cannot be read."""
+    def _read_list(self, file: PrefixFile, snapshot_id: int) -> tuple[int | None, list[Location]]:
+        """The parent's id in a manifest list, and the snapshot's own manifests; None and [] if it cannot be read."""
         try:
-            data = self._files.read(str(left.location), most=MANIFEST_LIST_MAX_BYTES)
+            data = self._files.read(str(file.location), max_bytes=MANIFEST_LIST_MAX_BYTES)
             listed = read_manifest_list(data)
             own = [each.manifest_path for each in listed.manifests if each.added_snapshot_id == snapshot_id]
             return listed.header.parent_snapshot_id, [parse_location(each) for each in own]

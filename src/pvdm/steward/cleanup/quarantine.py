@@ -37,28 +37,28 @@ class QuarantineFiles:
         self._catalog = catalog
         self._vault = vault
 
-    def listed(self, grant: Grant, *, table: str | None = None, after: str | None = None) -> list[QuarantinedView]:
+    def list_page(self, grant: Grant, *, table: str | None = None, after: str | None = None) -> list[QuarantinedView]:
         """A page of the quarantine of the caller's domain, or of one table, oldest first.
 
         Attempts that the ledger does not know come last, by their ids.
         """
         refuse_attempt_token(grant)
-        uuid = None if table is None else load_row(self._catalog, grant, table).table_uuid
-        returned = self._find_returned(uuid)
+        only_uuid = None if table is None else load_row(self._catalog, grant, table).table_uuid
+        returned = self._find_returned(only_uuid)
         with self._ledger.read() as unit:
-            # A page that ends with an unknown attempt is followed by unknown ones only.
+            # If the page before ended with an unknown attempt, only unknown ones are left.
             after_unknown = None if after is None or attempts.find(unit, after) is not None else after
             found: list[Attempt] = []
             if after_unknown is None:
                 found = disposals.page_quarantined(
-                    unit, domain=visible_domain(grant), table_uuid=uuid, after=after, back=returned
+                    unit, domain=visible_domain(grant), table_uuid=only_uuid, after=after, returned=returned
                 )
             facts_of = [(each, *_read_facts(unit, each)) for each in found]
         views = [
             self._make_view(each.attempt_id, uuid, each.at_micros, self._list_files(uuid, each.attempt_id), facts)
             for each, uuid, facts in facts_of
         ]
-        unknown = self._list_unknown(grant, uuid)
+        unknown = self._list_unknown(grant, only_uuid)
         unknown = [each for each in unknown if after_unknown is None or each.attempt_id > after_unknown]
         no_facts: dict[str, str | None] = dict.fromkeys(("workload_id", "chunk_id", "verdict", "proof_id", "undecided"))
         for each in unknown[: QUARANTINE_PAGE_MAX_ROWS - len(views)]:
@@ -89,7 +89,7 @@ class QuarantineFiles:
         return [*removed, *(self._remove_unknown(grant, each, reason) for each in unknown.values())]
 
     def _is_returned(self, attempt_id: str) -> bool:
-        """Whether removed files are there again: a delayed clean-up may have written them after the removal."""
+        """Whether files are in quarantine again: a delayed clean-up may have written them after their removal."""
         with self._ledger.read() as unit:
             removal = disposals.find_removal(unit, attempt_id)
             if removal is None or not removal.done:
@@ -98,7 +98,7 @@ class QuarantineFiles:
         return bool(self._list_files(uuid, attempt_id))
 
     def _find_returned(self, table_uuid: str | None) -> list[str]:
-        """The attempts whose removed files are there again, of one table or of all."""
+        """The attempts whose removed files are in quarantine again, of one table or of all."""
         uuids = self._vault.tables() if table_uuid is None else [table_uuid]
         folders = [name for uuid in uuids for name in self._vault.folders(uuid, VaultKind.QUARANTINE)]
         with self._ledger.read() as unit:
@@ -115,7 +115,7 @@ class QuarantineFiles:
         removal = Removal(attempt_id, grant.token_id, grant.name, reason, len(files), size, done=False)
 
         def begin(unit: Unit) -> Removal:
-            # Checked in the transaction that records it; a decided workload stays decided.
+            # Checked again in the transaction that records the removal: later the files cannot become publishable.
             _require_removable(unit, grant, attempt_id, returned=returned)
             if returned:
                 return disposals.note_removal(unit, removal, known=True)
@@ -212,7 +212,7 @@ def _read_facts(unit: Unit, attempt: Attempt) -> tuple[str, dict[str, str | None
 
 
 def _why_undecided(unit: Unit, attempt: Attempt) -> str | None:
-    """Why the files may still be needed: break-glass can publish an unpublished chunk of an open workload."""
+    """Why the files may still be needed, or None: break-glass can publish an unpublished chunk of an open workload."""
     workload = workloads.get(unit, attempt.workload_id)
     published = chunks.list_publications(unit, attempt.workload_id, [attempt.chunk_id])
     if workload.state is not WorkloadState.OPEN or published:
@@ -221,7 +221,7 @@ def _why_undecided(unit: Unit, attempt: Attempt) -> str | None:
 
 
 def _require_removable(unit: Unit, grant: Grant, attempt_id: str, *, returned: bool) -> None:
-    """Refuse to remove files that may still be published; `returned`: files are there although they were removed."""
+    """Refuse to remove files that may still be published; `returned`: they were removed, and are there again."""
     attempt = attempts.get(unit, attempt_id)
     require_domain(grant, workloads.get(unit, attempt.workload_id).opening.domain)
     if attempt.state in ATTEMPT.live():

@@ -1,4 +1,4 @@
-"""The vault and the Steward's other storage: sweeps old manifests, counts files, measures free space."""
+"""Sweeps old manifests from the vault, counts the vault's files, and lists the Steward's local folders."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pvdm.steward.config.steward import StewardConfig
 
 VAULT_COUNTED_MAX_FILES: Final = 1_000_000
 
-_SWEEP_INTERVAL_SECONDS: Final = 86_400
+_SWEEP_INTERVAL_SECONDS: Final = 86_400  # one day
 _SNAPSHOT_FILE_NAME: Final = re.compile(r"(?:snap-([0-9]{1,19})|([0-9]{1,19})-[md][0-9]+)\.avro")
 _VERIFIED_MANIFEST_NAME: Final = re.compile(r"verified-([0-9a-f]{32})-[0-9a-f]{16}\.avro")
 
@@ -51,16 +51,16 @@ def local_folders(config: StewardConfig, ledger_file: Path | None) -> dict[str, 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """One count: files and bytes of each kind, and when the oldest file was put into quarantine.
+    """One count: files and bytes of each kind, and when the oldest file in quarantine was written.
 
-    A count that stopped at the limit is not `whole`. `counted` is the time at which it ended, in seconds since 1970.
+    A count that stopped at the limit is not `whole`. `counted_at` is the time of its end. Times are seconds since 1970.
     """
 
     files: Mapping[VaultKind, int]
     size_bytes: Mapping[VaultKind, int]
-    oldest_seconds: float | None
+    oldest_modified_at: float | None
     whole: bool
-    counted: float
+    counted_at: float
 
 
 class VaultUsage:
@@ -102,25 +102,25 @@ class VaultSweep:
         self._catalog = catalog
         self._vault = vault
         self._reader = reader
-        self._swept_seconds = 0.0
+        self._swept_at = 0.0
 
     def sweep(self) -> int:
         """Remove old files, at most once a day; returns their number."""
         now = time.time()
-        if now - self._swept_seconds < _SWEEP_INTERVAL_SECONDS:
+        if now - self._swept_at < _SWEEP_INTERVAL_SECONDS:
             return 0
         with self._ledger.read() as unit:
             if restores.newest_micros(unit) is not None:
                 return 0
         count = sum(self._sweep_table(table_uuid, now - ORPHAN_AGE_MIN_SECONDS) for table_uuid in self._vault.tables())
-        self._swept_seconds = now
+        self._swept_at = now
         return count
 
-    def _sweep_table(self, table_uuid: str, latest: float) -> int:
+    def _sweep_table(self, table_uuid: str, modified_until: float) -> int:
         found = self._vault.files_of_kind(table_uuid, VaultKind.METADATA)
-        old = [each for each in found if each.modified_seconds <= latest]
+        old = [each for each in found if each.modified_seconds <= modified_until]
         with self._ledger.read() as unit:
-            # A dropped table may be registered again.
+            # Files of a dropped table stay, since it may be registered again.
             if not old or tables.find_by_uuid(unit, table_uuid) is None:
                 return 0
             # If the writer of an unfinished file still runs, its write fails.
@@ -145,7 +145,7 @@ class VaultSweep:
         return [each for each in files if parse_location(each.location) not in referenced]
 
     def _schedule_deletion(self, table_uuid: str, files: Sequence[FoundFile]) -> list[FoundFile]:
-        """Schedule the files for deletion; a running publication is waited for, and its files stay."""
+        """Schedule the files for deletion and return them, without files of publications that ended meanwhile."""
         if not files:
             return []
 

@@ -1,1 +1,1 @@
-"""`steward.toml`: its sections as values, and what they name."""
+"""Reads `steward.toml`, compares it with the ledger, and opens the files and services that it names."""

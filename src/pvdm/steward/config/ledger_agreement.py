@@ -1,4 +1,4 @@
-"""Compares the configuration with the ledger: the settings its Stewards share, and where its tables lie."""
+"""Compares the configuration with the ledger: the settings that its Stewards share, and the folders of its tables."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _BELOW_METADATA: Final = 2
 _BELOW_VAULT: Final = 3
 
 
-def require_common_settings(
+def require_shared_settings(
     ledger: Ledger, config: StewardConfig, *, creating: bool = False, ignores_origin: bool = False
 ) -> bool:
-    """Compare the configuration with the settings that the ledger stores; returns whether all of them are stored.
+    """Compare the configuration with the settings in the ledger; returns whether every configured one is stored.
 
     Raises `steward_differs`. `creating`: the catalog's settings may change if the catalog never had a table or view.
     `ignores_origin`: the log's name is not compared, since a restore checks it itself.
@@ -46,7 +46,7 @@ def require_common_settings(
         return _merge_settings(unit, stored, configured, creating=creating) == stored
 
 
-def store_common_settings(ledger: Ledger, config: StewardConfig, *, at_micros: int, creating: bool = False) -> None:
+def store_shared_settings(ledger: Ledger, config: StewardConfig, *, at_micros: int, creating: bool = False) -> None:
     """Store the settings that the ledger lacks. Raises `steward_differs` if another Steward has stored other ones."""
     configured = _configured_settings(ledger, config)
 
@@ -85,9 +85,9 @@ def _merge_settings(
         stored_value = getattr(stored, name)
         if stored_value is None or stored_value == value:
             continue
-        # Rows of dropped tables stay, and tables of upstreams have rows too.
-        rows = (unit.row(select(column).limit(1)) for column in (tables_table.c.table_id, views.c.view_id))
-        if not (creating and name in _CATALOG_SETTINGS and all(row is None for row in rows)):
+        # Rows of dropped tables and views stay, so without a row the catalog never had one.
+        is_new = all(unit.row(select(each).limit(1)) is None for each in (tables_table.c.table_id, views.c.view_id))
+        if not (creating and is_new and name in _CATALOG_SETTINGS):
             raise _differs_error(name, stored_value, value)
     return replace(stored, **given)
 
@@ -98,7 +98,7 @@ def _differs_error(name: str, stored: str, configured: str) -> PvdmError:
     if name == "origin":
         hint += "; if the end of the log is lost, only `pvdm steward restore --lost-origin` sets a new origin"
     if name in _CATALOG_SETTINGS:
-        hint += "; if the catalog never had a table or view, stop every Steward and run `pvdm steward init` for it"
+        hint += "; if the catalog never had a table or view, stop every Steward and run `pvdm steward init` again"
     return Code.STEWARD_FOLDER_UNAVAILABLE(
         f"the Stewards of this ledger have another {setting}",
         reason="steward_differs",
@@ -109,30 +109,31 @@ def _differs_error(name: str, stored: str, configured: str) -> PvdmError:
 
 
 def require_table_folders(ledger: Ledger, catalog: CatalogConfig) -> None:
-    """Require that the ledger's tables lie in the configured metadata, vault and warehouse folders.
+    """Raise `steward_folders_moved` if the ledger's tables seem to lie in other folders than the configured ones.
 
-    Raises `steward_folders_moved`, since metadata names files by full paths and no table could be read.
+    Metadata names files by full paths, so no table could be read. Compared are the metadata files of all tables, and
+    the newest verified manifest in the vault. For the warehouse it is enough if one table's folder is found.
     """
-    checks: tuple[tuple[str, Location, Callable[[Unit, Location], Location | None]], ...] = (
+    checks: tuple[tuple[str, Location, Callable[[Unit, Location], str | None]], ...] = (
         ("metadata", location_of(catalog.metadata), _find_metadata_elsewhere),
         ("vault", location_of(catalog.vault), _find_vault_elsewhere),
         ("warehouse", parse_location(catalog.warehouse), _find_lost_warehouse),
     )
     with ledger.read() as unit:
-        for name, configured, find_elsewhere in checks:
-            found = find_elsewhere(unit, configured)
-            if found is not None:
+        for name, configured, find_expected in checks:
+            expected = find_expected(unit, configured)
+            if expected is not None:
                 raise Code.STEWARD_FOLDER_UNAVAILABLE(
                     f"the tables of this ledger do not lie in the {name} folder that steward.toml names",
                     reason="steward_folders_moved",
-                    expected=str(found),
+                    expected=expected,
                     got=str(configured),
                     hint="nothing was changed; tables name their files by full paths, so bring the folder back to its "
                     f"old path, or mount it there, and name that path as `{name}` under [catalog]",
                 )
 
 
-def _find_metadata_elsewhere(unit: Unit, root: Location) -> Location | None:
+def _find_metadata_elsewhere(unit: Unit, root: Location) -> str | None:
     """The metadata folder of a table whose metadata file is not under `root`; None if there is none."""
     prefix, column = f"{root}/", tables_table.c.metadata_location
     elsewhere = select(column.label("found")).where(
@@ -144,8 +145,8 @@ def _find_metadata_elsewhere(unit: Unit, root: Location) -> Location | None:
     return None if row is None else _ancestor(parse_location(row["found"]), _BELOW_METADATA)
 
 
-def _find_vault_elsewhere(unit: Unit, root: Location) -> Location | None:
-    """The vault of the newest verified manifest, if the manifest is not under `root`."""
+def _find_vault_elsewhere(unit: Unit, root: Location) -> str | None:
+    """The vault of the newest verified manifest, if the manifest is not under `root`; else None."""
     locations = select(verified.c.location.label("found")).where(verified.c.location.is_not(None))
     row = unit.row(locations.order_by(verified.c.at_micros.desc()).limit(1))
     if row is None or parse_location(row["found"]).is_under(root):
@@ -153,8 +154,8 @@ def _find_vault_elsewhere(unit: Unit, root: Location) -> Location | None:
     return _ancestor(parse_location(row["found"]), _BELOW_VAULT)
 
 
-def _find_lost_warehouse(unit: Unit, root: Location) -> Location | None:
-    """A table's folder, if no table lies in the warehouse and none of the tables' folders exists; on local disks only.
+def _find_lost_warehouse(unit: Unit, root: Location) -> str | None:
+    """Describe the expected warehouse, if no table is in `root` and no table's folder exists. None in object stores.
 
     One table proves nothing: it may lie outside of the warehouse, or have no files and so no folder.
     """
@@ -162,8 +163,9 @@ def _find_lost_warehouse(unit: Unit, root: Location) -> Location | None:
     places = [parse_location(each.location) for each in islice(live, _TABLES_COMPARED)]
     if root.scheme != "file" or any(each.is_under(root) or each.scheme != "file" for each in places):
         return None
-    return None if not places or any(each.local.is_dir() for each in places) else places[0]
+    is_lost = places and not any(each.local.is_dir() for each in places)
+    return f"a folder that contains {places[0]}" if is_lost else None
 
 
-def _ancestor(place: Location, levels: int) -> Location:
-    return Location(place.scheme, place.authority, place.parts[:-levels])
+def _ancestor(place: Location, levels: int) -> str:
+    return str(Location(place.scheme, place.authority, place.parts[:-levels]))

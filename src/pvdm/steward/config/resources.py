@@ -27,7 +27,7 @@ PASSPHRASE_FILE_MAX_BYTES: Final = 4_096
 
 
 def open_mounts(configured: Sequence[UpstreamConfig], store: S3Settings | None = None) -> tuple[Mount, ...]:
-    """Open a client for each upstream, without a request yet; `store` is the Steward's object store."""
+    """Open a client for each upstream catalog, without a request yet; for Glue with the Steward's object `store`."""
     return tuple(
         Mount(each.name, each.namespace, each.there, _open_upstream(each, store), each.places) for each in configured
     )
@@ -65,7 +65,7 @@ def _read_upstream_secret(path: Path | None) -> Secret | None:
 
 
 def open_keys(config: KeysConfig, book: EpochStore, *, create: bool = False) -> KeyService:
-    """Open the key service; `create` creates a keystore file and never overwrites one. Other homes use `book`."""
+    """Open the key service. `create` makes a new keystore file; `book` stores the epochs of KMS and PKCS#11 keys."""
     match config:
         case FileKeys(path, passphrase_file):
             secret = None if passphrase_file is None else _read_passphrase(passphrase_file)
@@ -86,7 +86,7 @@ def _read_passphrase(path: Path) -> Passphrase:
             error.hint = "before the first start create it with one line and mode 0600; later restore it from a backup"
         raise
     text = content.rstrip(b"\r\n").decode("utf-8", "replace")
-    del content
+    del content  # error reports may show the locals of each frame
     try:
         return Passphrase(text)
     finally:

@@ -17,7 +17,7 @@ from pvdm.lake.upstream import UPSTREAM_TIMEOUT_MAX_SECONDS, GlueSettings
 from pvdm.verify.spark.settings import SparkSettings, is_connect
 
 _DEFAULT_SPARK: Final = SparkSettings("local[*]", Path())
-_OWN_FIELDS: Final = frozenset({"spark.master", "spark.archives", "spark.remote"})
+_SET_BY_STEWARD: Final = frozenset({"spark.master", "spark.archives", "spark.remote"})
 _MEMORY_SIZE: Final = re.compile(r"(?i)[1-9][0-9]{0,9}[kmgt]")
 _SECRET_NAME: Final = re.compile(r"(?i)secret|password|token|credential")
 
@@ -33,8 +33,8 @@ class StrictSection(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-class SparkTable(StrictSection):
-    """The section `[spark]` as written; times are in seconds, and `memory` is a size as Spark writes it."""
+class SparkSection(StrictSection):
+    """The section `[spark]` as written, such as `memory = "1g"`; `SparkSettings` explains the fields."""
 
     master: Annotated[str, Field(min_length=1, max_length=1_024)]
     cores: Annotated[int, Field(ge=1, le=100_000)] | None = None
@@ -52,7 +52,7 @@ class SparkTable(StrictSection):
     settings: dict[str, str] = {}
 
 
-def spark_settings(given: SparkTable | None, folder: Path) -> SparkSettings | None:
+def spark_settings(given: SparkSection | None, folder: Path) -> SparkSettings | None:
     """The Spark settings of the section; None without it."""
     if given is None:
         return None
@@ -64,19 +64,19 @@ def spark_settings(given: SparkTable | None, folder: Path) -> SparkSettings | No
     }
     settings = SparkSettings(**{**given.model_dump(), **paths, "jars": tuple(given.jars)})
     if not settings.is_local and settings.worker_token is None:
-        expected = "worker_token, a file that lies on each of them"
+        expected = "worker_token, a file on each of these hosts"
         raise _spark_invalid("workers on other hosts need a credential", expected, "none")
     return settings
 
 
-def _require_supported(given: SparkTable) -> None:
+def _require_supported(given: SparkSection) -> None:
     if is_connect(given.master) and given.cores is None:
         raise _spark_invalid("a Spark Connect server does not say how many cores it has", "cores", "none")
     if not _MEMORY_SIZE.fullmatch(given.memory):
-        # Without this check Java would refuse it only at the first large chunk.
+        # Without this check Java would refuse it only when Spark starts, at the first large chunk.
         raise _spark_invalid("memory cannot be accepted", "a number with k, m, g or t, such as 1g", given.memory)
     for name in given.settings:
-        if name in _OWN_FIELDS or not name.startswith("spark."):
+        if name in _SET_BY_STEWARD or not name.startswith("spark."):
             expected = "settings of Spark that have no field in [spark]"
             raise _spark_invalid("a setting cannot be accepted", expected, name)
         if _SECRET_NAME.search(name):
@@ -91,7 +91,7 @@ def _spark_invalid(what: str, expected: str, got: str) -> PvdmError:
 class UpstreamConfig:
     """An upstream catalog: the namespaces below `there` in it are served below `namespace` of the Steward's catalog.
 
-    Its tables must lie below one of `places`; without places, anywhere outside of the Steward's own folders.
+    Its tables must lie below one of `places`; without places, wherever no other table and no file of the Steward is.
     """
 
     name: str
@@ -138,11 +138,11 @@ class _GlueUpstream(_Upstream):
     catalog_id: str | None = None
 
 
-UpstreamTable: TypeAlias = Annotated[_RestUpstream | _GlueUpstream, Field(discriminator="kind")]
+UpstreamSection: TypeAlias = Annotated[_RestUpstream | _GlueUpstream, Field(discriminator="kind")]
 
 
-def upstream_configs(given: Sequence[UpstreamTable], folder: Path, *, vends: bool) -> tuple[UpstreamConfig, ...]:
-    """The upstreams of the file; file names are relative to its folder. `vends`: the Steward vends credentials."""
+def upstream_configs(given: Sequence[UpstreamSection], folder: Path, *, vends: bool) -> tuple[UpstreamConfig, ...]:
+    """The upstreams of `steward.toml`, whose folder is `folder`; `vends`: the Steward gives out store credentials."""
     upstreams = tuple(_upstream(each, folder) for each in given)
     _require_disjoint(upstreams)
     # With vended credentials and without `places`, the upstream would decide where producers may write.
@@ -156,7 +156,7 @@ def upstream_configs(given: Sequence[UpstreamTable], folder: Path, *, vends: boo
     return upstreams
 
 
-def _upstream(given: UpstreamTable, folder: Path) -> UpstreamConfig:
+def _upstream(given: UpstreamSection, folder: Path) -> UpstreamConfig:
     settings: RestUpstreamConfig | GlueSettings
     match given:
         case _RestUpstream():
@@ -178,8 +178,6 @@ def _require_disjoint(upstreams: tuple[UpstreamConfig, ...]) -> None:
     for first, second in itertools.combinations(upstreams, 2):
         depth = min(len(first.namespace), len(second.namespace))
         if first.name == second.name or first.namespace[:depth] == second.namespace[:depth]:
-            raise Code.CONFIG_INVALID(
-                "two upstream catalogs would be served in one place",
-                expected="different names, and namespaces that do not overlap",
-                got=f"{first.name} and {second.name}",
-            )
+            message, got = "two upstream catalogs would be served in one place", f"{first.name} and {second.name}"
+            expected = "different names, and namespaces that do not overlap"
+            raise Code.CONFIG_INVALID(message, expected=expected, got=got)

@@ -71,7 +71,7 @@ KeysConfig: TypeAlias = FileKeys | KmsSettings | Pkcs11Keys
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The table [service.limits]; `rate_per_second`, `burst` and `concurrent` for one caller, `in_flight` for all."""
+    """The section [service.limits]; `rate_per_second`, `burst`, `concurrent` for one caller, `in_flight` for all."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -82,15 +82,15 @@ class Limits:
     burst: Annotated[int, Field(strict=True, ge=1, le=1_000_000)] = 400
     concurrent: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 32
     in_flight: Annotated[int, Field(strict=True, ge=1, le=100_000)] = 512
-    peer_connections: Annotated[int, Field(strict=True, ge=1, le=100_000)] = 256
-    wait_seconds: Annotated[int, Field(strict=True, ge=0, le=600)] = 10
+    peer_connections: Annotated[int, Field(strict=True, ge=1, le=100_000)] = 256  # of one address
+    wait_seconds: Annotated[int, Field(strict=True, ge=0, le=600)] = 10  # of a request above `concurrent`
     request_seconds: Annotated[int, Field(strict=True, ge=1, le=3_600)] = 60
     shutdown_seconds: Annotated[int, Field(strict=True, ge=1, le=3_600)] = 20
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceConfig:
-    """The table [service]: address of the HTTP service; without a certificate only loopback is allowed."""
+    """The section [service]: address of the HTTP service; without a certificate only loopback is allowed."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -125,7 +125,7 @@ class StewardConfig:
     """The whole configuration of a Steward."""
 
     notary: str
-    origin: str
+    origin: str  # the name of the log
     ledger_url: str = field(repr=False)  # it may hold a password
     keys: KeysConfig
     outside_path: Path
@@ -133,7 +133,7 @@ class StewardConfig:
     isolation: Isolation = Isolation.PROCESS
     development: bool = False  # whether the operator's key is in the Steward's folder and signs every approval
     archive: Path | None = None
-    trust_root_sha256: str | None = None
+    trust_root_sha256: str | None = None  # the hash of the first trust root; the Steward accepts no other first one
     service: ServiceConfig = field(default_factory=ServiceConfig)
     s3: S3Settings | None = None
     vending: VendingSettings | None = None
@@ -170,7 +170,7 @@ class _Catalog(sections.StrictSection):
     warehouse: Annotated[str, Field(min_length=1, max_length=4_096)] = "warehouse"
     metadata: Annotated[str, Field(min_length=1, max_length=4_096)] = "catalog"
     vault: Annotated[str, Field(min_length=1, max_length=4_096)] | None = None
-    upstreams: list[sections.UpstreamTable] = Field(default_factory=list, max_length=sections.UPSTREAMS_MAX)
+    upstreams: list[sections.UpstreamSection] = Field(default_factory=list, max_length=sections.UPSTREAMS_MAX)
 
 
 class _Vending(sections.StrictSection):
@@ -203,7 +203,7 @@ class _File(sections.StrictSection):
     service: ServiceConfig = ServiceConfig()
     catalog: _Catalog = _Catalog()
     s3: _S3 | None = None
-    spark: sections.SparkTable | None = None
+    spark: sections.SparkSection | None = None
 
 
 def load_config(path: Path) -> StewardConfig:
@@ -216,7 +216,7 @@ def load_config(path: Path) -> StewardConfig:
 
 
 def parse_config(data: bytes, path: Path, *, named_in_errors: Path | None = None) -> StewardConfig:
-    """Parse the text of the configuration file `path`; errors name the other file, if it is given."""
+    """Parse the text of the configuration file `path`; errors name `named_in_errors` in its place, if given."""
     folder, path = path.resolve().parent, named_in_errors or path
     if len(data) > CONFIG_SIZE_MAX_BYTES:
         raise _invalid(path, f"at most {CONFIG_SIZE_MAX_BYTES} bytes", "more")
@@ -245,9 +245,7 @@ def _make_config(parsed: _File, folder: Path) -> StewardConfig:
         archive=_path(parsed.archive, folder),
         trust_root_sha256=parsed.trust_root_sha256,
         service=replace(
-            service,
-            tls_certificate=_path(service.tls_certificate, folder),
-            tls_key=_path(service.tls_key, folder),
+            service, tls_certificate=_path(service.tls_certificate, folder), tls_key=_path(service.tls_key, folder)
         ),
         catalog=_catalog(parsed, folder),
         s3=None if parsed.s3 is None else S3Settings(**parsed.s3.model_dump(exclude={"vending"})),
@@ -262,7 +260,7 @@ def _make_config(parsed: _File, folder: Path) -> StewardConfig:
 
 
 def require_tls_or_loopback(service: ServiceConfig) -> None:
-    """Refuse an address beyond loopback without TLS, which would send tokens unencrypted."""
+    """Refuse an address beyond loopback without TLS, since clients would send tokens unencrypted."""
     if (service.tls_certificate is None) != (service.tls_key is None):
         raise Code.CONFIG_INVALID("TLS needs both files", expected="tls_certificate and tls_key", got="one of them")
     if service.tls_certificate is None and not is_loopback(service.host):
@@ -377,8 +375,8 @@ def _expected_and_got(error: Any, parts: list[str]) -> tuple[str, str]:
             return "a value", "nothing"
         case "extra_forbidden" | "unexpected_keyword_argument":
             return "a field of steward.toml", parts[-1]
-        case kind_error if kind_error in _EXPECTED_TYPES:
-            return _EXPECTED_TYPES[kind_error], got_type
+        case type_error if type_error in _EXPECTED_TYPES:
+            return _EXPECTED_TYPES[type_error], got_type
         case "string_pattern_mismatch":
             return _PATTERNS[limits["pattern"]], "another text"
         case "literal_error":

@@ -40,9 +40,9 @@ from pvdm.trust.verify import sign_statement
 OPERATOR: Final = "developer"
 _KEY: Final = "operator.pem"
 _CONFIG: Final = "steward.toml"
-_APPROVAL_MICROS: Final = 3_600_000_000
+_APPROVAL_MICROS: Final = 3_600_000_000  # one hour
 _NANOSECONDS: Final = (Kind.TIME_NS, Kind.TIMESTAMP_NS, Kind.TIMESTAMPTZ_NS)
-_FORMAT_3: Final = [PrimitiveType(each) for each in (*_NANOSECONDS, Kind.UNKNOWN, Kind.VARIANT)]
+_FORMAT_3_TYPES: Final = [PrimitiveType(each) for each in (*_NANOSECONDS, Kind.UNKNOWN, Kind.VARIANT)]
 _NOTICE: Final = (
     "created a development Steward in {folder}: an operator key ({key}), a root key, signing keys and tokens. "
     "Anyone who can read this folder can approve and publish; proofs say `isolation: embedded`. Not for production"
@@ -50,7 +50,7 @@ _NOTICE: Final = (
 
 
 class DevelopmentSteward(EmbeddedSteward):
-    """An embedded Steward whose operator signs approvals automatically; `close` stops it."""
+    """An embedded Steward that signs approvals itself, with an operator key in its folder; `close` stops it."""
 
     development: ClassVar[bool] = True
 
@@ -73,7 +73,7 @@ class DevelopmentSteward(EmbeddedSteward):
         levels, last = split_name(name)
         columns = schema_from_arrow(schema).fields
         for field in columns:
-            if isinstance(field.type, StructType | ListType | MapType) or field.type in _FORMAT_3:
+            if isinstance(field.type, StructType | ListType | MapType) or field.type in _FORMAT_3_TYPES:
                 message = f"column {field.name[:80]!a} has a type that this helper does not know"
                 expected = "a type of format 2 that is not nested"
                 raise Code.COLUMN_TYPE_UNSUPPORTED(message, expected=expected, got=str(field.type))
@@ -83,8 +83,8 @@ class DevelopmentSteward(EmbeddedSteward):
             if column not in ids:
                 raise Code.MIGRATION_INVALID(reason="column_unknown", expected=", ".join(ids), got=ascii(column)[:80])
         spec = [
-            {"source-id": ids[column], "field-id": 1_000 + at, "name": column, "transform": "identity"}
-            for at, column in enumerate(partition_by)
+            {"source-id": ids[column], "field-id": field_id, "name": column, "transform": "identity"}
+            for field_id, column in enumerate(partition_by, 1_000)  # Iceberg's first id of a partition field
         ]
         for end in range(1, len(levels) + 1):
             with contextlib.suppress(ConflictError):  # it exists
@@ -105,13 +105,13 @@ class DevelopmentSteward(EmbeddedSteward):
         """Append rows to an unprotected table, such as a source; the catalog refuses a protected one."""
         location = _load_metadata(self, table).location
         token = self.lend(Role.OPERATOR).token
-        ids = ("none", "none", "0" * 32)  # of workload, chunk and attempt
+        ids = ("none", "none", "0" * 32)  # placeholders of workload, chunk and attempt
         to = Destination(self.url, table, "main", location, *ids, token, Operation.APPEND)
         SmallStager(self).stage(lambda: rows, to)
 
     def read(self, table: str, snapshot_id: int | None = None) -> pa.Table:
         """The rows that a consumer sees, or those of one snapshot: a job passes `chunk.source_snapshot_id`."""
-        kernel_engine()  # it is the only reader of data files
+        kernel_engine()  # raises without the Rust kernel, the only reader of data files
         with self.with_token(self.lend(Role.CONSUMER).token) as consumer:
             metadata = _load_metadata(consumer, table)
         snapshot = metadata.current_snapshot if snapshot_id is None else metadata.snapshot(snapshot_id)
@@ -132,7 +132,7 @@ class DevelopmentSteward(EmbeddedSteward):
     def protect(self, contract: Path | str) -> None:
         """Put the contract's target under the contract in this file, by the development operator's signature.
 
-        Under another contract already, the table is migrated to this one; under this one, nothing is done.
+        A table under another contract is migrated to this one. A table under this contract stays as it is.
         """
         path = Path(contract)
         text = contract_text(read_contract(path), str(path))
@@ -161,7 +161,7 @@ class DevelopmentSteward(EmbeddedSteward):
 
 
 def start_development(path: Path | str) -> DevelopmentSteward:
-    """Start the development Steward of that folder; the first start creates it, and warns what was created."""
+    """Start the development Steward of that folder; the first start creates it, and warns about the keys in it."""
     first = not (Path(path) / _CONFIG).exists()
     steward = start_as(DevelopmentSteward, path)
     if first:

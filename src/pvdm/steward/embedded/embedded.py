@@ -44,9 +44,9 @@ _LOCK: Final = ".lock"
 _ROOT_SIGNER: Final = "root-signer.pem"
 _OUTSIDE: Final = "outside"
 
-# Compared even where the store file does not name them; [s3.vending] is a separate value of the configuration.
+# Fields of StewardConfig, with their names in steward.toml, that are compared even if the `StoreFile` lacks them.
 _ALWAYS_COMPARED: Final = {"catalog": "catalog", "s3": "s3", "vending": "s3.vending"}
-_TABLES: Final = ("catalog", "s3", "service", "spark")
+_STORE_SECTIONS: Final = ("catalog", "s3", "service", "spark")  # those that a `StoreFile` may have
 
 
 class EmbeddedSteward(StewardClient):
@@ -60,7 +60,7 @@ class EmbeddedSteward(StewardClient):
         running: server.RunningServer,
         lock: ProcessLock,
         folder: Path,
-        signer: OperatorKey,
+        root_signer: OperatorKey,
         people: Sequence[Person],
     ) -> None:
         self._notary = notary
@@ -68,10 +68,10 @@ class EmbeddedSteward(StewardClient):
         self._running = running
         self._lock = lock
         self._folder = folder
-        self._signer = signer
-        self._closing = threading.Lock()
-        self._issued: list[str] = []
-        self._lending = threading.Lock()
+        self._root_signer = root_signer
+        self._close_lock = threading.Lock()
+        self._issued_token_ids: list[str] = []
+        self._lend_lock = threading.Lock()
         self._lent: dict[tuple[Role, str], LentToken] = {}
         super().__init__(running.url, self._token_issuer(Role.OPERATOR, EVERY_DOMAIN, OWN_NAME))
         atexit.register(self.close)
@@ -126,22 +126,22 @@ class EmbeddedSteward(StewardClient):
         The default is the operator's role. Spark keeps its first token, so a second session must get the same one.
         """
         wanted = (Role.OPERATOR if role is None else role, EVERY_DOMAIN if domain is None else domain)
-        with self._lending:
+        with self._lend_lock:
             if wanted not in self._lent:
                 token, grant = self._issue(*wanted, OWN_NAME, TOKEN_LIFETIME_MAX_SECONDS)
                 self._lent[wanted] = LentToken(token, grant.token_id)
             return self._lent[wanted]
 
     def renew_trust_root(self, people: Sequence[Person] = ()) -> TrustRootVersion:
-        """Sign a trust root with the keys of all epochs and these people, if the newest lacks one, or is half over."""
+        """Sign a new trust root if keys of epochs or `people` were added or revoked, or its lifetime is half over."""
         require_people(people)
-        root = update_trust_root(self._notary, self._signer, people)
+        root = update_trust_root(self._notary, self._root_signer, people)
         return TrustRootVersion(version=root.version, sha256=root.sha256)
 
     def confirm_clock(self, reason: str) -> ClockConfirmed:
         """Confirm that the clock is right now; no token is needed, since none is issued while the time is in doubt."""
         found = self._notary.clock.confirm(operator=OWN_NAME, reason=reason)
-        confirmed = ClockConfirmed(at=found.at_micros, confirmed=found.was_jumped)
+        confirmed = ClockConfirmed(at=found.at_micros, confirmed=found.had_jumped)
         # The start skips these steps while the time is in doubt.
         self._notary.epochs.log_missing("logged after the clock was confirmed")
         self.renew_trust_root(self._people)
@@ -149,13 +149,13 @@ class EmbeddedSteward(StewardClient):
 
     def close(self) -> None:
         """Stop the service, revoke the tokens that it issued, and release the folder; a second call does nothing."""
-        with self._closing:
+        with self._close_lock:
             super().close()
             if not self._lock.is_held:
                 return
             atexit.unregister(self.close)
             self._running.stop()
-            for token_id in self._issued:
+            for token_id in self._issued_token_ids:
                 with contextlib.suppress(PvdmError):
                     self._notary.access.revoke(token_id)
             self._notary.close()
@@ -166,7 +166,7 @@ class EmbeddedSteward(StewardClient):
 
     def _issue(self, role: Role, domain: str, name: str, seconds: int) -> tuple[AccessToken, Grant]:
         token, grant = self._notary.access.issue(role, domain=domain, name=name, lifetime_seconds=seconds)
-        self._issued.append(grant.token_id)
+        self._issued_token_ids.append(grant.token_id)
         return AccessToken(token.reveal()), grant
 
 
@@ -180,10 +180,9 @@ def start_as(
 ) -> _S:
     """Start the Steward of that folder, or create one there; a second start is refused while it runs.
 
-    `outside` names a folder on another disk for the outside checkpoint. By default it lies in the same folder, so that
-    a restored or lost disk affects both. `store` is a file with tables such as [catalog] and [s3], which are appended
-    to a new configuration; a later start that names a file with other values is refused. So is a folder of another
-    kind of Steward.
+    `outside` names a folder on another disk for the outside checkpoint. By default the checkpoint is in the Steward's
+    folder; then a restored or lost disk affects both. `store` is a file with sections such as [catalog] and [s3], which
+    are appended to a new configuration. A later start with other values is refused. So is a folder of another `kind`.
     """
     require_people(people)
     with contextlib.ExitStack() as undo:
@@ -194,8 +193,9 @@ def start_as(
             unavailable=_unavailable,
         )
         undo.callback(lock.release)
-        tables = None if store is None else StoreFile.read(Path(store))
-        config = _load_or_create_config(folder, None if outside is None else Path(outside), tables, kind.development)
+        store_file = None if store is None else StoreFile.read(Path(store))
+        outside_folder = None if outside is None else Path(outside)
+        config = _load_or_create_config(folder, outside_folder, store_file, kind.development)
         people = (*people, *kind.open_own_people(folder))
         if config.trust_root_sha256 is None:  # also after an interrupted creation
             notary = create_notary(config, reason="first start of an embedded Steward")
@@ -234,7 +234,7 @@ def _unavailable(error: OSError) -> PvdmError:
 
 
 def _open_folder(path: Path) -> Path:
-    """The folder, created for its owner alone; one that others can read, or that has other files, is refused."""
+    """The folder, created with mode 0700. Raises if others can read it, or if it has files but no `steward.toml`."""
     try:
         path.mkdir(mode=0o700, parents=False, exist_ok=True)
         found = path.stat()
@@ -247,18 +247,15 @@ def _open_folder(path: Path) -> Path:
             expected=f"mode 0700 and user {os.geteuid()}", got=f"mode {mode:04o} and user {found.st_uid}"
         )
     if names and _CONFIG not in names:
-        raise Code.EMBEDDED_SETTINGS_INVALID(
-            reason="embedded_folder_foreign",
-            expected=f"no folder yet, an empty one, or one with {_CONFIG}",
-            got=ascii(min(names))[:80],
-        )
+        expected, got = f"no folder yet, an empty one, or one with {_CONFIG}", ascii(min(names))[:80]
+        raise Code.EMBEDDED_SETTINGS_INVALID(reason="embedded_folder_foreign", expected=expected, got=got)
     return path.resolve()
 
 
 def _load_or_create_config(
     folder: Path, outside: Path | None, store: StoreFile | None, development: bool
 ) -> StewardConfig:
-    """The folder's configuration, written at the first start; names are random, so that no two notaries share one."""
+    """The folder's configuration. The first start writes it, with a random name, so that no two notaries share one."""
     path = folder / _CONFIG
     if not path.exists():
         if outside is not None and not outside.is_dir():
@@ -275,11 +272,8 @@ def _load_or_create_config(
             "or name another folder",
         )
     if outside is not None and config.outside_path != _checkpoint_path(folder, outside, config.notary):
-        raise Code.EMBEDDED_SETTINGS_INVALID(
-            reason="embedded_outside_differs",
-            expected=ascii(str(config.outside_path.parent))[:200],
-            got=ascii(str(outside))[:200],
-        )
+        expected, got = (ascii(str(each))[:200] for each in (config.outside_path.parent, outside))
+        raise Code.EMBEDDED_SETTINGS_INVALID(reason="embedded_outside_differs", expected=expected, got=got)
     if not is_loopback(config.service.host):
         raise Code.EMBEDDED_NOT_LOOPBACK(got=ascii(config.service.host)[:80])
     if config.outside_path.parent == folder / _OUTSIDE:
@@ -288,7 +282,7 @@ def _load_or_create_config(
 
 
 def _apply_store(config: StewardConfig, path: Path, store: StoreFile | None) -> StewardConfig:
-    """Require that the configuration agrees with the store file. Before its first trust root it is written again."""
+    """Require that the configuration agrees with the store file; before the first trust root, write it again."""
     if store is None:
         return config
     text = _config_text(path, config.notary, config.outside_path, store, development=config.development)
@@ -311,7 +305,7 @@ def _checkpoint_path(folder: Path, outside: Path | None, name: str) -> Path:
 
 def _config_text(path: Path, name: str, checkpoint: Path, store: StoreFile | None, *, development: bool) -> bytes:
     lines = {"notary": name, "origin": f"{name}/log", "isolation": "embedded", "ledger": "sqlite:///ledger.sqlite"}
-    # Relative where it lies inside, so that the folder can be moved as a whole.
+    # A path inside the folder is written as relative, so that the folder can be moved as a whole.
     is_inside = checkpoint.is_relative_to(path.parent)
     lines["outside"] = str(checkpoint.relative_to(path.parent) if is_inside else checkpoint)
     text = "".join(f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in lines.items())
@@ -339,7 +333,7 @@ def _pin_trust_root(notary: Notary, signer: OperatorKey, people: Sequence[Person
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoreFile:
-    """A file with tables of `steward.toml`; `text` begins with a line feed."""
+    """A file with sections of `steward.toml`, such as [s3], for a new Steward; `text` begins with a line feed."""
 
     path: Path
     text: str
@@ -349,17 +343,17 @@ class StoreFile:
         """Read the file. Raises `config_invalid`."""
         try:
             text = path.read_text("utf-8")
-            tables = tomllib.loads(text)
+            sections = tomllib.loads(text)
         except (OSError, UnicodeDecodeError) as error:
             raise Code.CONFIG_INVALID(
-                "the store's tables cannot be read", expected=str(path), got=type(error).__name__
+                "the file of the store's settings cannot be read", expected=str(path), got=type(error).__name__
             ) from None
         except tomllib.TOMLDecodeError as error:
             got = str(error)[:200]
             raise Code.CONFIG_INVALID(f"{path.name} cannot be accepted", expected="TOML", got=got) from None
         # The text is appended to the configuration, where a line outside of a table would belong to another table.
-        for name, value in tables.items():
-            if name not in _TABLES or not isinstance(value, dict):
+        for name, value in sections.items():
+            if name not in _STORE_SECTIONS or not isinstance(value, dict):
                 raise Code.CONFIG_INVALID(
                     f"{path.name}: {ascii(name)[1:-1][:80]} cannot be accepted",
                     expected="the tables [catalog], [s3], [service.limits] and [spark], and nothing outside of them",
@@ -371,7 +365,7 @@ class StoreFile:
 def require_same_store(config: StewardConfig, given: StewardConfig, store: StoreFile, path: Path) -> None:
     """Refuse a configuration that differs from the store file: the caller would get another store than it named.
 
-    The configuration is not changed: tables lie where the first start put them.
+    The configuration is not changed, since tables stay where the first start put them.
     """
     compared = _ALWAYS_COMPARED | {name: name for name in tomllib.loads(store.text) if name in ("service", "spark")}
     # Values are not shown: one may be a password in the wrong line.

@@ -51,7 +51,7 @@ def require_people(people: Sequence[object]) -> None:
 
 
 def update_trust_root(notary: Notary, signer: OperatorKey, people: Sequence[Person]) -> TrustRoot:
-    """Sign the next version if keys were added or revoked, or half of the lifetime is over; returns the newest one."""
+    """Sign the next root if keys were added or revoked, or half of the lifetime is over; returns the newest root."""
     now = notary.clock.now_micros()
     current = notary.trust.current() if notary.trust.chain() else None
     wanted = _next_keys(notary, signer, people, current, now)
@@ -74,7 +74,7 @@ def _next_keys(
     """The keys of the next root: those of the current one and new ones; keys of revoked epochs are revoked."""
     with notary.ledger.read() as unit:
         first = events.page(unit, count=1)
-    # Since the ledger began: the first epoch signed its own creation before any root named it.
+    # Keys are valid from the ledger's first event on: the first epoch signed its own creation before any root named it.
     since = max(0, min([now, *(event.at_micros for event in first)]) - CLOCK_SKEW_MAX_MICROS)
     until = now + KEY_LIFETIME_SECONDS * _MICROS
     wanted = [TrustedKey(signer.public, f"{notary.config.notary}/root", (RootRole.ROOT,), (), since, until)]

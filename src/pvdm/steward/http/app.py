@@ -30,15 +30,14 @@ from pvdm.steward.http.v1 import audit, service, statements, work
 from pvdm.steward.logs import log_error, log_warning
 from pvdm.steward.notary import Notary
 
-# With the threads that look up tokens these are as many as the ledger's pool has connections; more would only wait.
+# Together with the threads that look up tokens, as many as the ledger's pool has connections. More would only wait.
 THREADS_MAX: Final = 13
-MARK_SECONDS: Final = 60
-READY_LOOK_SECONDS: Final = 15
+MARK_SECONDS: Final = 60  # between two marks: times that are stored in the ledger
+READINESS_LOG_SECONDS: Final = 15
 TIDY_SECONDS: Final = 600
 VAULT_COUNT_SECONDS: Final = 600
 
-_PARTS: Final = (service, oauth, work, statements, audit, namespaces, tables, views)
-_ROUTERS: Final = tuple(each.router for each in _PARTS)
+_ROUTERS: Final = tuple(each.router for each in (service, oauth, work, statements, audit, namespaces, tables, views))
 
 
 def create_app(notary: Notary) -> FastAPI:
@@ -73,10 +72,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     _warn_of_clock(notary)
     notary.jobs.start()
     repeated = (
-        # A start compares the clock with the last mark, to find out whether it was set back meanwhile.
+        # The next start compares the clock with the last mark, to find out whether the clock was set back.
         _run_repeatedly(notary.mark_time, MARK_SECONDS, "time_not_marked", wait=MARK_SECONDS),
         _run_repeatedly(notary.tidy, TIDY_SECONDS, "not_tidied", wait=TIDY_SECONDS),
-        # For the metrics, which report the last count.
+        # The metrics report the last count.
         _run_repeatedly(notary.usage.count, VAULT_COUNT_SECONDS, "vault_not_counted"),
         _watch_readiness(notary, app.state.readiness),
     )
@@ -90,7 +89,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def _warn_of_clock(notary: Notary) -> None:
-    """Log if the clock jumped, if an absence is not confirmed, or if the host's clock is behind, with both times."""
+    """Log if the clock jumped, if no second clock confirms the last downtime, or if the host's clock is behind."""
     clock = notary.clock
     trusted, host = format_micros(clock.trusted_micros()), format_micros(clock.host_micros())
     if not clock.is_ready():
@@ -108,7 +107,7 @@ def _warn_of_clock(notary: Notary) -> None:
 
 
 async def _run_repeatedly(work: Callable[[], object], seconds: float, failure_event: str, *, wait: float = 0.0) -> None:
-    """Run the work in a thread every `seconds`, first after `wait`; an error is logged under `failure_event`."""
+    """Run the work in a thread every `seconds`, first after `wait`. A PvdmError is logged under `failure_event`."""
     await asyncio.sleep(wait)
     while True:
         try:
@@ -119,10 +118,10 @@ async def _run_repeatedly(work: Callable[[], object], seconds: float, failure_ev
 
 
 async def _watch_readiness(notary: Notary, readiness: Readiness) -> None:
-    """Log when the Steward is not ready, even if /readyz is not called."""
+    """Log when the Steward stops being ready and when it is ready again, even if /readyz is not called."""
     while True:
         readiness.log_change(await run_sync(notary.readiness))
-        await asyncio.sleep(READY_LOOK_SECONDS)
+        await asyncio.sleep(READINESS_LOG_SECONDS)
 
 
 async def _raise_invalid(_: Request, error: Any) -> NoReturn:
@@ -131,5 +130,5 @@ async def _raise_invalid(_: Request, error: Any) -> NoReturn:
 
 
 async def _raise_unexpected(_: Request, error: Any) -> NoReturn:
-    """Raise the framework's own errors as the Steward's."""
+    """Raise an error of the framework as `request_invalid`; the door sends the response."""
     raise Code.REQUEST_INVALID("the request cannot be accepted", got=f"status {error.status_code}") from None

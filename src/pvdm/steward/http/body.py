@@ -18,8 +18,8 @@ from pvdm.steward.config.steward import Limits
 from pvdm.steward.http.request import context_of, header
 from pvdm.steward.http.roles import Body, Rule
 
-# Opening brackets and braces, and commas. A request has few JSON values, since a signed document is one string. A body
-# with more is refused before it is parsed, since each small value takes many times its bytes in memory.
+# Opening brackets, opening braces and commas in a JSON body. Requests need few: a signed document is one string.
+# A body with more is refused before it is parsed, since a small JSON value takes many times its bytes in memory.
 BODY_MARKS_MAX: Final = 1_024
 ANONYMOUS_BODY_MAX_SECONDS: Final = 5
 # How much of a refused body is still read, and for how long.
@@ -43,10 +43,11 @@ class BodyReceiver:
 
     def __init__(self, scope: Mapping[str, Any], receive: Receive) -> None:
         self._receive = receive
-        self.ended = not any(
+        has_body = any(
             name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0") != b"")
             for name, value in scope["headers"]
         )
+        self.ended = not has_body
 
     async def __call__(self) -> Message:
         """Receive the next message."""
@@ -55,7 +56,7 @@ class BodyReceiver:
         return message
 
     async def drain(self) -> None:
-        """Read and discard the rest, within `LINGER_MAX_BYTES` and `LINGER_MAX_SECONDS`."""
+        """Read and discard the rest of the body, within `LINGER_MAX_BYTES` and `LINGER_MAX_SECONDS`."""
         seen = 0
         try:
             async with asyncio.timeout(LINGER_MAX_SECONDS):
@@ -66,9 +67,9 @@ class BodyReceiver:
 
 
 async def send_refusal(start: dict[str, Any], body: bytes, receiver: BodyReceiver, send: Send) -> None:
-    """Send the response; if the caller is still sending its body, read a part of it before the connection is closed.
+    """Send an error response. If the caller is still sending its body, read on for a while before closing.
 
-    If the server closed at once, the caller's system would discard the response.
+    If the server closed the connection at once, the caller's system would discard the response.
     """
     if receiver.ended:
         await send(start)
@@ -87,7 +88,7 @@ class DisconnectedError(Exception):
 async def read_body(
     scope: Mapping[str, Any], receive: Receive, rule: Rule, limits: Limits, take: Callable[[int], None]
 ) -> bytes:
-    """Receive the whole body; `take` counts its bytes. Raises once it is too large, too slow or of the wrong type."""
+    """Receive the whole body; `take` reserves its bytes. Raises if it is too large, too slow or of the wrong type."""
     kind = rule.body
     if kind is Body.NONE:
         return b""  # the door has refused a request with a body
@@ -121,7 +122,7 @@ async def _receive_all(receive: Receive, most: int, take: Callable[[int], None])
 
 
 def require_one_length(scope: Mapping[str, Any]) -> None:
-    """Raise if two headers give the body's length: a proxy and the Steward may then use different ones."""
+    """Raise if two headers give the body's length: a proxy might use one of them, and the Steward the other."""
     if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
         raise Code.REQUEST_INVALID(reason="http_malformed", got="both")
 
@@ -154,7 +155,7 @@ ReasonBody = Annotated[ReasonRequest, body_of(ReasonRequest)]
 
 
 def require_empty(request: Request) -> None:
-    """A dependency of POST routes without a body: raises unless the body is empty or an empty object."""
+    """A dependency of POST routes without a body. Raises unless the body is empty or an empty JSON object."""
     body = context_of(request.scope).body
     if body.strip(b" \t\r\n") and _parse_json(body) != {}:
         raise Code.REQUEST_INVALID(reason="body_unexpected", expected="no body, or {}", got="another")
@@ -170,7 +171,7 @@ def parse(model: type[_M], body: bytes) -> _M:
 
 
 def _parse_json(body: bytes) -> object:
-    # Counted without a parser, so marks inside of strings count too; no request needs that many.
+    # Counted without a parser, so marks inside strings count too. No valid request has that many.
     marks = sum(body.count(mark) for mark in (b"[", b"{", b","))
     if marks > BODY_MARKS_MAX:
         expected = f"at most {BODY_MARKS_MAX} brackets, braces and commas"
@@ -203,9 +204,10 @@ def _malformed(got: str) -> PvdmError:
 
 
 def invalid_request(errors: Any) -> PvdmError:
-    """The error for the first wrong field, without its value, which may be a secret; numbers in the query are shown."""
+    """The error for the first wrong field. Only a number in the query is shown: other values may be secret."""
     first = errors[0] if errors else {"loc": (), "msg": "another request"}
-    field, got = error_field(first) or "the request", "another value"
+    field = error_field(first) or "the request"
+    got = "another value"
     if first.get("type") in _RANGE_ERRORS and first["loc"][:1] == ("query",) and "input" in first:
         got = ascii(first["input"]).strip("'")[:FIELD_NAME_MAX_CHARACTERS]
     return Code.REQUEST_INVALID(f"{field} cannot be accepted", expected=expected_value(first), got=got)

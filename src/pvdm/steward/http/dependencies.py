@@ -1,4 +1,4 @@
-"""Dependencies of routes: the notary, the caller's grant, and other objects of the app, with readiness checks."""
+"""Dependencies of routes: the notary, the caller's grant and other objects of the app; and readiness checks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pvdm.steward.http.request import caller
 from pvdm.steward.logs import log_error, log_event
 from pvdm.steward.notary import Notary
 
-# At most this many checks run a second; further calls get the last result.
+# At most this many checks begin within `_WINDOW_SECONDS`; further calls get the last result.
 READINESS_CHECKS_MAX: Final = 5
 _WINDOW_SECONDS: Final = 1.0
 
@@ -34,28 +34,28 @@ class Readiness:
     def __init__(self, check: Callable[[], Reasons], *, clock: Callable[[], float] = time.monotonic) -> None:
         self._check = check
         self._clock = clock
-        self._checks: deque[float] = deque(maxlen=READINESS_CHECKS_MAX)
+        self._check_times: deque[float] = deque(maxlen=READINESS_CHECKS_MAX)
         self._running: asyncio.Task[Reasons] | None = None
         self._last: Reasons | None = None
-        self._codes: frozenset[str] = frozenset()
+        self._logged_codes: frozenset[str] = frozenset()
 
     async def reasons(self) -> Reasons:
         """Every reason why the Steward accepts no work; empty if it is ready."""
         if self._running is None:
-            is_full = len(self._checks) == READINESS_CHECKS_MAX
-            if self._last is not None and is_full and self._clock() - self._checks[0] < _WINDOW_SECONDS:
+            is_full = len(self._check_times) == READINESS_CHECKS_MAX
+            if self._last is not None and is_full and self._clock() - self._check_times[0] < _WINDOW_SECONDS:
                 return self._last
-            self._checks.append(self._clock())
+            self._check_times.append(self._clock())
             self._running = asyncio.create_task(self._run_check())
         # Shielded: if this caller disconnects, others may still wait for the result.
         return await asyncio.shield(self._running)
 
     def log_change(self, reasons: Reasons) -> None:
-        """Log when the reasons for not being ready have changed, and when the Steward is ready again."""
-        codes = frozenset(each.reason for each in reasons)
-        if codes == self._codes:
+        """Log the reasons why the Steward is not ready if they have changed, and log when it is ready again."""
+        codes = frozenset(each.reason for each in reasons)  # in the log's field "code" are the errors' reasons
+        if codes == self._logged_codes:
             return
-        self._codes = codes
+        self._logged_codes = codes
         if codes:
             log_error("not_ready", code=", ".join(sorted(codes)), why="; ".join(str(each) for each in reasons))
         else:

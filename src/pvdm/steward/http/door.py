@@ -34,11 +34,11 @@ _COMMON_HEADERS: Final = (
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
 _BEARER: Final = "bearer "
-CHANGES_AT_ONCE_MAX: Final = 4
-CHANGES_OF_ONE_MAX: Final = 1
-_PATH_VALUE_CHARACTERS: Final = 200
+CHANGES_AT_ONCE_MAX: Final = 4  # catalog requests with a body, by one caller
+CHANGES_OF_ONE_OBJECT_MAX: Final = 1  # such requests about one table or view, by one caller
+_PATH_VALUE_CHARACTERS: Final = 200  # of a path parameter in the step log; the rest is left out
 _ROLES_OF_PEOPLE: Final = frozenset({Role.OPERATOR, Role.AUDITOR, Role.ATTESTOR})
-_OBJECT_PARAMS: Final = frozenset({"table", "view"})
+_OBJECT_PARAMS: Final = frozenset({"table", "view"})  # path parameters that name a table or view
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class _ResponseSender:
     context: RequestContext
     send: Send
     metrics: Metrics
-    seconds: float
+    timeout_seconds: float  # a caller that does not read a message in this time counts as disconnected
     status: int | None = None
     _ended: bool = False
 
@@ -61,10 +61,10 @@ class _ResponseSender:
             request_id = (b"x-request-id", self.context.request_id.encode("ascii"))
             message = {**message, "headers": [*message.get("headers", ()), *_COMMON_HEADERS, request_id]}
         try:
-            async with asyncio.timeout(self.seconds):
+            async with asyncio.timeout(self.timeout_seconds):
                 await self.send(message)
         except TimeoutError:
-            raise body.DisconnectedError from None  # the caller does not read its response
+            raise body.DisconnectedError from None
 
     def end(self) -> None:
         """Log and count the request, once."""
@@ -75,7 +75,7 @@ class _ResponseSender:
 
 
 class Door:
-    """ASGI middleware: refuses what can be refused before the route's own work."""
+    """ASGI middleware: refuses requests that can be refused before the route's own work."""
 
     def __init__(self, app: ASGIApp, notary: Notary, routes: RouteTable, lookup: TokenLookup, metrics: Metrics) -> None:
         self._app = app
@@ -113,46 +113,47 @@ class Door:
             sender.end()
 
     async def _handle(
-        self, scope: Scope, receive: body.BodyReceiver, sender: _ResponseSender, context: RequestContext
+        self, scope: Scope, receiver: body.BodyReceiver, sender: _ResponseSender, context: RequestContext
     ) -> None:
+        """Check the request, read its body, and call its route: through FastAPI, or directly on its fast path."""
         body.require_one_length(scope)
         found = self._routes.find(scope["method"], scope["path"], context)
         require_query(scope["query_string"], found.query_names)
-        body.require_no_body(receive, found.rule)
-        if not found.rule.limited:
-            await self._app(scope, receive, sender)
+        body.require_no_body(receiver, found.rule)
+        if not found.rule.limited:  # /healthz and /readyz only: they are public and have no body
+            await self._app(scope, receiver, sender)
             return
         identity = await self._authenticate(scope, found, context)
         async with self._limiter.slot(identity), self._limit_changes(found, identity, scope):
             with self._limiter.in_flight(anonymous=found.rule.public), self._limiter.body_budget(identity) as take:
                 limits = self._notary.config.service.limits
-                context.body = await body.read_body(scope, receive, found.rule, limits, take)
+                context.body = await body.read_body(scope, receiver, found.rule, limits, take)
                 with acting_as(_identify_actor(context, found)):
                     if found.fast_path is None:
-                        await self._app(scope, receive, sender)
+                        await self._app(scope, receiver, sender)
                     else:
                         scope["path_params"] = found.path_params
                         response = await run_sync(found.fast_path, Request(scope))
-                        await response(scope, receive, sender)
+                        await response(scope, receiver, sender)
 
     @contextlib.asynccontextmanager
     async def _limit_changes(self, found: FoundRoute, identity: str, scope: Scope) -> AsyncIterator[None]:
-        """Limit a caller's concurrent catalog changes, since each blocks a thread while it waits for its table.
+        """Limit a caller's concurrent catalog requests with a body. Most are changes, and block a thread as they wait.
 
-        The caller's changes of one table or view wait for each other here, where they block no thread. Changes whose
-        path names no table or view, such as creations and transactions, do not.
+        The caller's requests about one table or view wait for each other here, where they block no thread. Requests
+        whose path names no table or view, such as creations and transactions, do not. Drops have no body: no limit.
         """
         async with contextlib.AsyncExitStack() as turns:
             if found.rule.body is Body.CATALOG:
                 if _OBJECT_PARAMS & found.path_params.keys():
-                    name = hashlib.sha256(f"{identity} {scope['path']}".encode()).hexdigest()
-                    await turns.enter_async_context(self._limiter.queue(name, most=CHANGES_OF_ONE_MAX))
+                    name = hashlib.sha256(f"{identity} {scope['path']}".encode()).hexdigest()  # a path may be long
+                    await turns.enter_async_context(self._limiter.queue(name, most=CHANGES_OF_ONE_OBJECT_MAX))
                 slot = self._limiter.slot(f"changing {identity}", most=CHANGES_AT_ONCE_MAX)
                 await turns.enter_async_context(slot)
             yield
 
     async def _authenticate(self, scope: Scope, found: FoundRoute, context: RequestContext) -> str:
-        """Check the token and charge its identity; without a token, that of the address. Returns the identity."""
+        """Check the token and charge the request. Returns the identity whose limits apply: of the token or the peer."""
         peer = peer_of(scope)
         if found.rule.public:
             if found.rule.charged:
@@ -163,7 +164,7 @@ class Door:
         except NotAllowedError:
             self._limiter.charge(peer)
             raise
-        known = self._limiter.known_identity(token)
+        known = self._limiter.known_identity(token)  # a known token is charged before its lookup
         if known is None:
             context.grant = await self._lookup(token, peer)
             self._limiter.charge(token_identity(context.grant))
@@ -174,13 +175,14 @@ class Door:
         return token_identity(context.grant)
 
     async def _refuse(self, error: Exception, receiver: body.BodyReceiver, sender: _ResponseSender) -> None:
+        """Send the error in the form of its API, unless a response has begun. Also logs bugs and unknown states."""
         context = sender.context
         if isinstance(error, PvdmError):
             self._metrics.count_refusal(error)
         if kind_of(error) in ("bug", "state_unknown"):
             log_exception(context, error)
         if sender.status is not None:
-            return  # the response has begun, so the server ends the connection
+            return  # a response has begun, so no error can be sent; the server closes the connection
         if context.route == oauth.PATH:
             response = oauth.refusal(error)
         else:
@@ -193,7 +195,7 @@ class Door:
 
 
 def _identify_actor(context: RequestContext, found: FoundRoute) -> Actor | None:
-    """Set the context's workload; returns the person for the step log, None for other roles, which call often."""
+    """The person for the step log; None for GET requests and for programs' roles. Also sets the context's workload."""
     if context.grant is None or context.grant.role not in _ROLES_OF_PEOPLE or context.method == "GET":
         return None
     params = {

@@ -15,7 +15,7 @@ ALLOW_DETAIL: Final = "allow"
 
 Headers = tuple[tuple[str, str], ...]
 
-_STATUSES: Final[Mapping[str, int]] = {
+_STATUS_BY_KIND: Final[Mapping[str, int]] = {
     "conflict": 409,
     "rolled_back": 409,
     "input": 400,
@@ -43,7 +43,7 @@ TOKEN_CODES: Final = frozenset(
     }
 )
 
-# The status and Iceberg's exception of these codes and reasons; those of all others follow from the kind of the error.
+# Status and Iceberg exception for these codes and reasons. For all others they depend on the error's kind.
 _CATALOG_RESPONSES: Final[Mapping[str, tuple[int, str]]] = {
     Code.NAMESPACE_UNKNOWN: (404, "NoSuchNamespaceException"),
     Code.TABLE_UNKNOWN: (404, "NoSuchTableException"),
@@ -55,7 +55,7 @@ _CATALOG_RESPONSES: Final[Mapping[str, tuple[int, str]]] = {
     # Java's client expects this type.
     "view_dialect_twice": (400, "IllegalArgumentException"),
     Code.METADATA_FILE_MISSING: (404, "NotFoundException"),
-    # The configuration names other folders than those in which the tables lie, which the caller cannot change.
+    # The configured folders are not those of the tables. The caller cannot change that, so it is no client error.
     Code.METADATA_FILE_FOREIGN: (503, "ServiceUnavailableException"),
     Code.NAMESPACE_NOT_EMPTY: (409, "NamespaceNotEmptyException"),
     "namespace_properties_overlap": (422, "UnprocessableEntityException"),
@@ -73,7 +73,7 @@ _CATALOG_BY_KIND: Final[Mapping[str, tuple[int, str]]] = {
     "bug": (500, "InternalServerError"),
 }
 
-# Input errors whose reason begins with one of these are Iceberg's ValidationException.
+# An input error whose reason begins with one of these is sent as Iceberg's ValidationException.
 _VALIDATION_PREFIXES: Final = ("staging_", "view_", "schema_", "spec_", "sort_", "snapshot_", "format_")
 
 
@@ -81,13 +81,14 @@ def status_of(error: BaseException) -> int:
     """The HTTP status of the error."""
     kind = kind_of(error)
     if not isinstance(error, PvdmError) or kind == "bug":
-        return _STATUSES[kind]
+        return _STATUS_BY_KIND[kind]
     if isinstance(error, NotAllowedError) and error.code in TOKEN_CODES:
         return 401
     if isinstance(error, InputError | UnavailableError) and error.code in _STATUS_BY_CODE:
         return _STATUS_BY_CODE[error.code]
-    by_suffix = {"_unknown": 404, "_too_large": 413} if isinstance(error, InputError) else {}
-    return next((status for suffix, status in by_suffix.items() if error.reason.endswith(suffix)), _STATUSES[kind])
+    if isinstance(error, InputError) and error.reason.endswith(("_unknown", "_too_large")):
+        return 404 if error.reason.endswith("_unknown") else 413
+    return _STATUS_BY_KIND[kind]
 
 
 def error_document(error: BaseException, request_id: str) -> dict[str, object]:
@@ -96,7 +97,7 @@ def error_document(error: BaseException, request_id: str) -> dict[str, object]:
 
 
 def error_headers(error: BaseException, status: int, challenge: str = "Bearer") -> Headers:
-    """The headers that a status needs: how to authenticate, which methods are allowed, when to try again."""
+    """The headers that a status needs: how to authenticate (`challenge`), which methods are allowed, when to retry."""
     details: Mapping[str, str | int] = error.details if isinstance(error, PvdmError) else {}
     match status:
         case 401:
@@ -137,11 +138,12 @@ def catalog_refusal(error: BaseException) -> Refusal:
     missing = public.code == Code.METADATA_FILE_MISSING
     message = f"Failed to open input stream for file: {public.expected}" if missing else str(public)
     text = message if public.hint is None else f"{message}. {public.hint[:1].upper()}{public.hint[1:]}"
-    inner = {"message": text, "type": exception, "code": status, "pvdm-code": public.reason}
-    return Refusal(status, error_headers(error, status), json.dumps({"error": inner}).encode())
+    document = {"message": text, "type": exception, "code": status, "pvdm-code": public.reason}
+    return Refusal(status, error_headers(error, status), json.dumps({"error": document}).encode())
 
 
 def _status_and_type(error: BaseException) -> tuple[int, str]:
+    """The HTTP status and the name of Iceberg's exception."""
     code, reason = (error.code, error.reason) if isinstance(error, PvdmError) else ("", "")
     kind = kind_of(error)
     response = _CATALOG_RESPONSES.get(reason) or _CATALOG_RESPONSES.get(code)

@@ -1,4 +1,4 @@
-"""Limits of rate and concurrency, for each identity and for all together, in bounded memory."""
+"""Limits of rate and concurrency, for each identity (a token or an address) and for all together, in bounded memory."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from pvdm.steward.notary import Notary
 
 IDENTITIES_MAX: Final = 10_000
 LOOKUP_THREADS_MAX: Final = 2
-WAITING_MAX: Final = 256
+WAITING_MAX: Final = 256  # requests in one queue
+WAITING_TOGETHER_MAX: Final = 1_024  # requests in all queues
 LOOPBACK: Final = "peer loopback"
-WAITING_TOGETHER_MAX: Final = 1_024
 PATIENCE_SECONDS: Final = 0.25
 BODIES_MAX_BYTES: Final = 268_435_456
 # Callers without a token may send a body slowly, so at most a quarter of the running requests are theirs.
 _ANONYMOUS_SHARE: Final = 4
-# One identity's bodies fill at most a quarter of what is kept for all bodies.
+# One identity's bodies have at most a quarter of `BODIES_MAX_BYTES`.
 _BODY_SHARES: Final = 4
 
 
@@ -44,7 +44,7 @@ class _Waiter:
 
 @dataclass(slots=True, kw_only=True)
 class _Queue:
-    """Running and waiting requests. The first waiter is next once it has waited `patience` seconds, else the last."""
+    """Running and waiting requests. The first waiter is next if it has waited for `patience` seconds, else the last."""
 
     patience: float = 0.0
     running: int = 0
@@ -57,10 +57,10 @@ class _Queue:
 
 @dataclass(slots=True, kw_only=True)
 class _Identity(_Queue):
-    """One caller's rate-limit bucket, and the queue of its requests."""
+    """One caller's queue of requests, and the number of requests that its rate limit allows at once now."""
 
-    tokens: float
-    filled_at: float
+    allowance: float
+    refilled_at: float
     body_bytes: int = 0
 
 
@@ -80,10 +80,7 @@ class Limiter:
 
     @contextmanager
     def in_flight(self, *, anonymous: bool = False) -> Iterator[None]:
-        """Count a running request; requests without a token may be a quarter of the limit.
-
-        A request that waits in its identity's queue is not counted yet.
-        """
+        """Count a running request. Raises `service_busy` at the limit; for anonymous requests at a quarter of it."""
         most = max(1, self._limits.in_flight // _ANONYMOUS_SHARE) if anonymous else self._limits.in_flight
         if self._in_flight >= self._limits.in_flight or (anonymous and self._anonymous >= most):
             raise busy_error("the Steward is at its request limit", f"at most {most} such requests at a time")
@@ -96,24 +93,24 @@ class Limiter:
             self._anonymous -= anonymous
 
     def charge(self, identity: str) -> None:
-        """Take one token from the identity's bucket; raises `rate_limited` while the bucket is empty."""
-        caller = self._refilled(identity)
-        if caller.tokens < 1:
+        """Charge a request to the identity's rate limit. Raises `rate_limited` if the limit allows none now."""
+        caller = self._find_identity(identity)
+        if caller.allowance < 1:
             rate = self._limits.rate_per_second
             expected = f"{rate} a second, {self._limits.burst} at once"
-            raise _limit_error(Code.RATE_LIMITED, expected, math.ceil((1 - caller.tokens) / rate))
-        caller.tokens -= 1
+            raise _limit_error(Code.RATE_LIMITED, expected, math.ceil((1 - caller.allowance) / rate))
+        caller.allowance -= 1
 
     def slot(self, identity: str, *, most: int | None = None) -> AbstractAsyncContextManager[None]:
-        """Run a request of the identity once fewer than `most` others run; the wait is limited."""
-        return self._turn(self._refilled(identity), self._limits.concurrent if most is None else most)
+        """Run a request of the identity once fewer than `most` (or `concurrent`) others run; the wait is limited."""
+        return self._turn(self._find_identity(identity), self._limits.concurrent if most is None else most)
 
     @asynccontextmanager
     async def queue(self, name: str, *, most: int) -> AsyncIterator[None]:
-        """Run at most `most` requests of a named queue at a time, the last one first.
+        """Run at most `most` requests of a named queue at a time, the newest first.
 
-        A change of a table makes the older waiting changes of it stale. A request that has waited for
-        `PATIENCE_SECONDS` comes before all others.
+        Of the waiting changes of a table, the newest was most likely made for the table's current state. A request
+        that has waited for `PATIENCE_SECONDS` comes before all others.
         """
         queue = self._queues.setdefault(name, _Queue(patience=PATIENCE_SECONDS))
         try:
@@ -125,19 +122,18 @@ class Limiter:
 
     @contextmanager
     def body_budget(self, identity: str) -> Iterator[Callable[[int], None]]:
-        """Limit the bytes of request bodies in memory, of the identity and of all together."""
-        caller = self._refilled(identity)
+        """Limit the bytes of request bodies in memory: yields a function that reserves bytes or raises."""
+        caller = self._find_identity(identity)
         share = BODIES_MAX_BYTES // _BODY_SHARES
         taken = 0
 
         def take(size: int) -> None:
             nonlocal taken
             if caller.body_bytes + size > share:
-                raise self._too_many(f"bodies of {share} bytes together")
+                raise self._too_many_error(f"bodies of {share} bytes together")
             if self._body_bytes + size > BODIES_MAX_BYTES:
-                raise busy_error(
-                    "the Steward holds too many large bodies", f"at most {BODIES_MAX_BYTES} bytes together"
-                )
+                expected = f"at most {BODIES_MAX_BYTES} bytes together"
+                raise busy_error("the Steward holds too many large bodies", expected)
             self._body_bytes += size
             caller.body_bytes += size
             taken += size
@@ -149,7 +145,7 @@ class Limiter:
             caller.body_bytes -= taken
 
     def known_identity(self, token: str) -> str | None:
-        """The identity that is charged for a token before its lookup; None for a token that is not known."""
+        """The identity of a token that was looked up before and is remembered; None for other tokens."""
         key = _fingerprint(token)
         found = self._identity_by_token.get(key)
         if found is not None:
@@ -164,7 +160,7 @@ class Limiter:
 
     @asynccontextmanager
     async def _turn(self, queue: _Queue, most: int) -> AsyncIterator[None]:
-        # `_leave` hands the place of a finished request to a waiter, so a new request cannot take it.
+        # `_leave` gives the place of a finished request to a waiter, so a new request cannot take it.
         if queue.running < most:
             queue.running += 1
         else:
@@ -176,7 +172,7 @@ class Limiter:
 
     async def _wait(self, queue: _Queue) -> None:
         if len(queue.waiting) >= WAITING_MAX or self._limits.wait_seconds == 0:
-            raise self._too_many()
+            raise self._too_many_error()
         if self._waiting >= WAITING_TOGETHER_MAX:
             raise busy_error("too many requests wait", f"at most {WAITING_TOGETHER_MAX} that wait")
         waiter = _Waiter(asyncio.get_running_loop().create_future(), self._clock())
@@ -187,7 +183,7 @@ class Limiter:
                 await waiter.turn
         except TimeoutError:
             if waiter.turn.cancelled():  # else the turn came at the same moment, and is used
-                raise self._too_many() from None
+                raise self._too_many_error() from None
         except asyncio.CancelledError:
             if waiter.turn.done() and not waiter.turn.cancelled():
                 self._leave(queue)  # the turn came at the same moment: pass it on
@@ -207,7 +203,8 @@ class Limiter:
                 return
         queue.running -= 1
 
-    def _refilled(self, identity: str) -> _Identity:
+    def _find_identity(self, identity: str) -> _Identity:
+        """Find or create the identity, and add to its allowance what the time since the last call allows."""
         now = self._clock()
         found = self._identities.get(identity)
         if found is None:
@@ -217,14 +214,14 @@ class Limiter:
                 if oldest is None:
                     raise busy_error("too many callers at once", f"at most {IDENTITIES_MAX} identities")
                 del self._identities[oldest]
-            found = self._identities[identity] = _Identity(tokens=float(self._limits.burst), filled_at=now)
+            found = self._identities[identity] = _Identity(allowance=float(self._limits.burst), refilled_at=now)
         self._identities.move_to_end(identity)
-        gained = (now - found.filled_at) * self._limits.rate_per_second
-        found.tokens = min(float(self._limits.burst), found.tokens + gained)
-        found.filled_at = now
+        gained = (now - found.refilled_at) * self._limits.rate_per_second
+        found.allowance = min(float(self._limits.burst), found.allowance + gained)
+        found.refilled_at = now
         return found
 
-    def _too_many(self, expected: str | None = None) -> PvdmError:
+    def _too_many_error(self, expected: str | None = None) -> PvdmError:
         seconds = self._limits.wait_seconds
         at_once = f"{self._limits.concurrent} at a time, and {seconds} seconds of waiting"
         return _limit_error(Code.TOO_MANY_REQUESTS_AT_ONCE, expected or at_once, max(1, seconds))

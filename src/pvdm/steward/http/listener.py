@@ -18,11 +18,10 @@ from pvdm.steward.http.limits import LOOPBACK, peer_identity
 
 CONNECTIONS_MAX: Final = 2_048
 HANDSHAKE_MAX_SECONDS: Final = 10
-# File descriptors kept free for ledger, log, archive and keys; where the system allows few, half of all.
-_FILES_KEPT_FREE: Final = 256
-
 HEADERS_MAX_SECONDS: Final = 15
 HEADERS_MAX_BYTES: Final = 65_536
+# File descriptors kept free for ledger, log, archive and keys; half of all if the system allows fewer than 512.
+_FILES_KEPT_FREE: Final = 256
 
 
 class Listener(socket.socket):
@@ -36,7 +35,7 @@ class Listener(socket.socket):
         self._open_by_peer: Counter[str] = Counter()
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """The next connection. One beyond the limit is closed, and reported to the event loop as aborted."""
+        """The next connection. A connection beyond the limit is closed, and reported to the event loop as aborted."""
         accepted, address = super().accept()
         peer = peer_identity(address[0])
         connection = _Connection(self, peer, accepted.detach())
@@ -76,11 +75,11 @@ class _Connection(socket.socket):
 class StewardEventLoop(asyncio.SelectorEventLoop):
     """The event loop of the service, with a shorter time limit for TLS handshakes."""
 
-    async def create_server(self, *args: Any, **more: Any) -> asyncio.Server:
+    async def create_server(self, *args: Any, **options: Any) -> asyncio.Server:
         """As in asyncio, with a shorter time limit for TLS handshakes."""
-        if more.get("ssl") is not None:
-            more |= {"ssl_handshake_timeout": HANDSHAKE_MAX_SECONDS, "ssl_shutdown_timeout": HANDSHAKE_MAX_SECONDS}
-        return await super().create_server(*args, **more)
+        if options.get("ssl") is not None:
+            options |= {"ssl_handshake_timeout": HANDSHAKE_MAX_SECONDS, "ssl_shutdown_timeout": HANDSHAKE_MAX_SECONDS}
+        return await super().create_server(*args, **options)
 
 
 def connection_limit() -> int:
@@ -103,7 +102,7 @@ class StewardProtocol(H11Protocol):
         self._wait_for_headers()
 
     def data_received(self, data: bytes) -> None:
-        """Read on; the time limit for headers runs while no request is under way."""
+        """Handle received bytes. The time limit for headers runs while no request is under way."""
         super().data_received(data)
         if self._is_under_way():
             self._stop_waiting()
@@ -121,7 +120,7 @@ class StewardProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Send an error of the Steward's own form in place of uvicorn's message."""
+        """Send an error in the form of the Steward's API in place of uvicorn's message, and close the connection."""
         del msg
         error = Code.REQUEST_INVALID(
             "the request is not valid HTTP", reason="http_malformed", expected="HTTP/1.1", got="something else"

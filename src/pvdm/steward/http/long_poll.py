@@ -1,4 +1,4 @@
-"""Long polls: a request for an attempt waits until the attempt is settled, and blocks no thread."""
+"""Long polls: requests wait, without a thread, until an attempt is settled (ended, waiting for others, or failed)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pvdm.ledger.record.tokens import Grant
 from pvdm.steward.http.limits import token_identity
 from pvdm.steward.notary import Notary
 
-WAITS_AT_ONCE_MAX: Final = 16
+WAITS_AT_ONCE_MAX: Final = 16  # of one caller
 POLL_SECONDS: Final = 5.0
 
 
@@ -31,10 +31,10 @@ class LongPolls:
         self._poll_task: asyncio.Task[None] | None = None
 
     async def attempt(self, grant: Grant, attempt_id: str, seconds: float) -> AttemptView:
-        """The attempt, once it is settled or the time is over; at once if too many requests of the identity wait."""
+        """The attempt, once it is settled or the time is over; at once if too many requests of the caller wait."""
         identity = token_identity(grant)
         if seconds <= 0 or self._waiting_by_identity[identity] >= WAITS_AT_ONCE_MAX:
-            return await run_sync(self._notary.work.attempt, grant, attempt_id)
+            return await run_sync(self._notary.work.get_attempt, grant, attempt_id)
         self._waiting_by_identity[identity] += 1
         try:
             return await self._wait_until_settled(grant, attempt_id, seconds)
@@ -53,9 +53,9 @@ class LongPolls:
             while True:
                 changed.clear()
                 is_over = loop.time() >= deadline or self._notary.changes.closed
-                # `is_settled` costs the ledger a fraction of what the whole view costs.
+                # `is_settled` is far cheaper for the ledger than the whole view.
                 if is_over or await run_sync(self._notary.work.is_settled, grant, attempt_id):
-                    return await run_sync(self._notary.work.attempt, grant, attempt_id)
+                    return await run_sync(self._notary.work.get_attempt, grant, attempt_id)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), max(0.0, deadline - loop.time()))
 
@@ -78,7 +78,7 @@ class LongPolls:
             await asyncio.sleep(self._poll_seconds)
             waited_for = list(self._events)
             try:
-                settled = await run_sync(self._notary.work.settled_among, waited_for)
+                settled = await run_sync(self._notary.work.list_settled, waited_for)
             except PvdmError:
                 settled = waited_for  # each request then reads its attempt and reports the error
             for attempt_id in settled:

@@ -1,4 +1,4 @@
-"""Prometheus metrics of one service: what the door counts, and what is read for each scrape."""
+"""Prometheus metrics of one service: those that the door (its middleware) counts, and those read at each scrape."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Metrics:
         self.registry.register(_ScrapedFacts(notary))
 
     def count_request(self, context: RequestContext, status: int | None) -> None:
-        """Count a request at its end; unknown methods are one series, so that callers cannot create new series."""
+        """Count a request at its end. Without a route its method is "(other)": callers cannot create new series."""
         method = context.method if context.rule is not None else "(other)"
         self._requests.labels(method, context.route, str(status or 0)).inc()
         self._seconds.labels(context.route).observe(time.monotonic() - context.started)
@@ -81,7 +81,7 @@ class _ScrapedFacts(Collector):
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        """All values; those that cannot be read are left out."""
+        """All values. A reader that fails yields none of its values."""
         yield from self._clock_facts()
         readable = 1
         for read in _READERS:
@@ -155,26 +155,27 @@ def vault_facts(notary: Notary) -> Iterator[Metric]:
     yield _gauges("vault_files", "Files in the vault at the last count", "kind", files)
     yield _gauges("vault_bytes", "Bytes in the vault at the last count", "kind", size)
     now = time.time()
-    if last.oldest_seconds is not None:
-        yield _gauge("quarantine_oldest_seconds", "Age of the oldest file in quarantine", now - last.oldest_seconds)
-    yield _gauge("vault_counted_seconds", "Seconds since the last count of the vault", now - last.counted)
+    if last.oldest_modified_at is not None:
+        yield _gauge("quarantine_oldest_seconds", "Age of the oldest file in quarantine", now - last.oldest_modified_at)
+    yield _gauge("vault_counted_seconds", "Seconds since the last count of the vault", now - last.counted_at)
     yield _gauge("vault_counted_whole", "Whether that count saw every file", int(last.whole))
 
 
 def attempt_facts(notary: Notary) -> Iterator[Metric]:
-    """Attempts that have not ended, by state, and how long the oldest has been in that state; from the ledger."""
+    """Attempts in the ledger that have not ended, by state, and how long the oldest has been in that state."""
     with notary.ledger.read() as unit:
         live = attempts.count_live(unit)
     now = notary.clock.trusted_micros()
     count = {state.value: number for state, (number, _) in live.items()}
-    oldest = {key.value: max(0.0, (now - since) / 1e6) for key, (_, since) in live.items() if since is not None}
+    begun = {state.value: since for state, (_, since) in live.items() if since is not None}
+    oldest = {state: max(0.0, (now - since) / _MICROS) for state, since in begun.items()}
     yield _gauges("attempts", "Attempts that have not ended", "state", count)
     yield _gauges("attempt_oldest_seconds", "How long the oldest attempt has been in its state", "state", oldest)
 
 
 def job_facts(notary: Notary) -> Iterator[Metric]:
-    """This Steward's own jobs: a failed job is one that an operator must look at."""
-    listed = notary.jobs.listed()
+    """This Steward's own jobs, by state. An operator must look at a failed job."""
+    listed = notary.jobs.list_jobs()
     ages = {state.value: [job.age_seconds for job in listed if job.state is state] for state in JobState}
     oldest = {state: max(seconds) for state, seconds in ages.items() if seconds}
     count = {state: len(seconds) for state, seconds in ages.items()}
@@ -182,8 +183,8 @@ def job_facts(notary: Notary) -> Iterator[Metric]:
     yield _gauges("job_oldest_seconds", "Age of the oldest job", "state", oldest)
 
 
-_LEDGER_READERS: Final = (_proof_facts, _log_facts, _epoch_facts)
-_READERS: Final = (*_LEDGER_READERS, expiry_facts, folder_facts, vault_facts, attempt_facts, job_facts)
+_STATEMENT_READERS: Final = (_proof_facts, _log_facts, _epoch_facts)
+_READERS: Final = (*_STATEMENT_READERS, expiry_facts, folder_facts, vault_facts, attempt_facts, job_facts)
 
 
 def _gauge(name: str, help_text: str, value: float) -> Metric:

@@ -30,7 +30,7 @@ ACCESS_TOKEN_TYPE: Final = "urn:ietf:params:oauth:token-type:access_token"  # no
 _GRANT_TYPE: Final = "client_credentials"
 _MICROS: Final = 1_000_000
 _SINGLE_FIELDS: Final = frozenset({"grant_type", "client_id", "client_secret", "scope"})
-# RFC 6749: 401 if the client's credentials are wrong, 400 for other errors of the client.
+# RFC 6749: 401 if the client's credentials are wrong. All other OAuth2 codes have the status of their error.
 _STATUSES: Final = {"invalid_client": 401, "unauthorized_client": 400, "server_error": 500}
 
 router = APIRouter()
@@ -38,7 +38,7 @@ router = APIRouter()
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Client:
-    """A client's credentials; the id may be missing, as Iceberg's clients allow."""
+    """A client's credentials. The id may be missing: Iceberg's clients may send a secret alone."""
 
     client_id: str | None
     client_secret: str
@@ -54,7 +54,7 @@ async def exchange(request: Request, notary: NotaryPart, lookup: LookupPart) -> 
     if form["grant_type"] != _GRANT_TYPE:
         raise Code.GRANT_TYPE_UNSUPPORTED(expected=_GRANT_TYPE, got="another")
     client = _read_client(form, header(request.scope, b"authorization"))
-    # The rate limit of the token is charged, not that of the address, which all callers behind a proxy may share.
+    # The request is charged to the token, not to the address, which all callers behind a proxy may share.
     parent = await lookup(client.client_secret, peer_of(request.scope))
     lookup.limiter.charge(token_identity(parent))
     return await run_sync(_exchange, notary, client, parent.token_id)
@@ -87,7 +87,7 @@ def parse_form(body: bytes) -> dict[str, str]:
 def _read_client(form: Mapping[str, str], authorization: str | None) -> _Client:
     """The client's credentials, from the form or from HTTP Basic. If both are given, they must be equal.
 
-    Iceberg's Java client may send both when it refreshes. It may also send its old bearer token, which is ignored.
+    Iceberg's Java client may send both when it refreshes its token. An old bearer token in the header is ignored.
     """
     by_form = _Client(form.get("client_id") or None, form["client_secret"]) if form.get("client_secret") else None
     by_header = _basic_client(authorization)
@@ -117,7 +117,7 @@ def _malformed(message: str, expected: str, got: str | None = None) -> PvdmError
 
 
 def refusal(error: BaseException) -> Refusal:
-    """The error as an OAuth2 client reads it."""
+    """The error in the form of RFC 6749, for OAuth2 clients."""
     code, public = _oauth_code(error), public_error(error)
     status = _STATUSES.get(code) or status_of(error)
     text = str(public) if public.hint is None else f"{public}; {public.hint}"
@@ -126,7 +126,7 @@ def refusal(error: BaseException) -> Refusal:
 
 
 def _plain(text: str) -> str:
-    """The text with every character replaced that RFC 6749 section 5.2 does not allow in a description."""
+    """The text without characters that RFC 6749 section 5.2 forbids in a description; each becomes an apostrophe."""
     return "".join(each if " " <= each <= "~" and each not in '"\\' else "'" for each in text)[:1_000]
 
 

@@ -1,4 +1,4 @@
-"""The OpenAPI document, with every status that a route can return, from the table of roles."""
+"""The OpenAPI document. The statuses that a route can return follow from its rule in the table of roles."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def raw_response(media_type: str) -> dict[int | str, dict[str, Any]]:
 
 
 def build_document(routes: Sequence[APIRoute]) -> dict[str, Any]:
-    """The whole document, without the catalog's routes, which Iceberg's REST specification describes."""
+    """The document of all routes but the catalog's, which Iceberg's REST specification describes."""
     routes = [route for route in routes if route.include_in_schema]
     document = get_openapi(
         title="pvdm Steward",
@@ -81,7 +81,7 @@ def statuses(rule: Rule, path: str) -> tuple[int, ...]:
 
 def _complete_operation(operation: dict[str, Any], rule: Rule, route: APIRoute, model: type[BaseModel] | None) -> None:
     responses = operation["responses"]
-    responses.pop("422", None)
+    responses.pop("422", None)  # FastAPI's own: the Steward sends 400 for a wrong parameter
     error_model = OAuthErrorResponse if rule.body is Body.FORM else ErrorResponse
     for status in statuses(rule, route.path):
         responses[str(status)] = {"description": _STATUS_DESCRIPTIONS[status], "content": _json(_ref(error_model))}

@@ -1,4 +1,4 @@
-"""One request: its id, route, caller and body, and the names in paths of the catalog."""
+"""One request: its id, route, caller and body; and names in the catalog's paths."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ from pvdm.steward.http.roles import Rule
 
 _SCOPE_KEY: Final = "pvdm.context"
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-
 _CATALOG_PREFIX: Final = "/catalog/"
-_PLAIN: Final = re.compile(rb"[A-Za-z0-9_-]*")
+_PLAIN: Final = re.compile(rb"[A-Za-z0-9_-]*")  # a segment of a path that needs no encoding
 
 
 @dataclass(slots=True)
 class RequestContext:
-    """The facts of one request, which the door and the route table set."""
+    """The facts of one request. The door (the middleware) and the route table set them."""
 
     method: str
     request_id: str
@@ -35,7 +34,7 @@ class RequestContext:
     grant: Grant | None = None
     body: bytes = b""
     workload_id: str | None = None  # for the log: the workload that an operator, auditor or attestor changes
-    is_catalog: bool = False  # whether its path is one of the catalog, so that errors are sent in Iceberg's form
+    is_catalog: bool = False  # whether its path is the catalog's: then errors are sent in Iceberg's form
 
 
 def begin_request(scope: MutableMapping[str, Any]) -> RequestContext:
@@ -54,7 +53,7 @@ def context_of(scope: Mapping[str, Any]) -> RequestContext:
 
 
 def header(scope: Mapping[str, Any], name: bytes) -> str | None:
-    """The header's value; None if it is missing, or occurs twice, since a proxy might use the other one."""
+    """The header's value. None if it is missing, or if it occurs twice: a proxy might use the other value."""
     values = [value for key, value in scope["headers"] if key == name]
     return values[0].decode("latin-1") if len(values) == 1 else None
 
@@ -73,12 +72,12 @@ def grant_of(request: Request) -> Grant:
 
 
 def is_catalog(path: str) -> bool:
-    """Whether the path is one of the catalog."""
+    """Whether the path is one of the catalog's."""
     return path.startswith(_CATALOG_PREFIX)
 
 
 def routing_path(scope: Mapping[str, Any]) -> str:
-    """The path by which the route is found. Segments of catalog paths stay percent-encoded: names may have slashes."""
+    """The path by which the route is found. Catalog paths stay percent-encoded, since a name may contain slashes."""
     path: str = scope["path"]
     raw_path: bytes = scope.get("raw_path") or b""
     if not is_catalog(path) or not raw_path.startswith(_CATALOG_PREFIX.encode()):
@@ -96,7 +95,7 @@ def decode_name(segment: str) -> str:
 
 
 def _encode_segment(segment: bytes) -> str:
-    """The segment with one percent-encoding for each name; Iceberg's Java client sends a space as a plus sign."""
+    """The segment, encoded so that each name has one spelling. Iceberg's Java client sends a space as a plus sign."""
     if _PLAIN.fullmatch(segment):
         return segment.decode("ascii")
     data = unquote_to_bytes(segment.replace(b"+", b" "))

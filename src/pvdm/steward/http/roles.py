@@ -1,4 +1,4 @@
-"""The table of roles: who may call which route. The service does not start with a route that is not in it."""
+"""The table of roles: who may call which route. The service does not start if a route is missing in the table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AttemptToken(Enum):
     """Whether a token that is bound to one attempt may call a route."""
 
     REFUSED = auto()
-    OWN = auto()  # the attempt in the path must be its own
+    OWN = auto()  # only if the path names the token's own attempt
     ALLOWED = auto()
 
 
@@ -41,13 +41,13 @@ class Rule:
     body: Body = Body.NONE
     needs_every_domain: bool = False  # about the whole Steward: only for tokens of every domain
     every_domain_roles: frozenset[Role] = frozenset()  # only tokens of these roles must be of every domain
-    limited: bool = True  # whether the limits of rate and concurrency apply
+    limited: bool = True  # False for public routes without a body, to which no limits apply
     charged: bool = True  # on a public route: whether the request counts for the rate limit of its address
-    names_an_object: bool = False  # its query or body names an object that may not exist
+    names_an_object: bool = False  # the query or body names an object that may not exist: 404 is possible
 
     @property
     def public(self) -> bool:
-        """Whether anyone may call it."""
+        """Whether anyone may call the route."""
         return not self.roles
 
 

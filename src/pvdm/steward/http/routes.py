@@ -1,7 +1,7 @@
-"""Finds the route of a request: by path first, then by method, each with its rule from the table of roles.
+"""Finds the route of a request, by path and then by method, and the route's rule in the table of roles.
 
-A route on the fast path takes all that it needs from the request itself, and the door calls it directly. FastAPI would
-look for the route again and resolve a tree of dependencies, which takes longer than such a route itself.
+A route on the fast path takes all that it needs from the request itself, and the door (the middleware) calls it
+directly. FastAPI would find the route again and resolve its dependencies, which takes longer than the route's work.
 """
 
 from __future__ import annotations
@@ -26,10 +26,7 @@ Handler: TypeAlias = Callable[[Request], Response]
 
 
 def fast_path(query: Sequence[str] = ()) -> Callable[[Handler], Handler]:
-    """Mark a route for the fast path, with the query parameters that it accepts.
-
-    The door calls it in a thread once the body is read and the caller is authenticated.
-    """
+    """Mark a route for the fast path, with the query parameters that it accepts; the door calls it in a thread."""
 
     def mark(handler: Handler) -> Handler:
         setattr(handler, _FAST_PATH, frozenset(query))
@@ -39,14 +36,14 @@ def fast_path(query: Sequence[str] = ()) -> Callable[[Handler], Handler]:
 
 
 def fast_path_query_names(route: APIRoute) -> frozenset[str] | None:
-    """The query parameters that the route's fast path accepts; None if it has none."""
+    """The query parameters that the route accepts on the fast path; None if the route is not on it."""
     names: frozenset[str] | None = getattr(route.endpoint, _FAST_PATH, None)
     return names
 
 
 @dataclass(frozen=True, slots=True)
 class FoundRoute:
-    """The route of a request: its rule, the values in its path, the query parameters it accepts, its fast path."""
+    """The route of a request. `fast_path` is its function, or None if it is not on the fast path."""
 
     rule: Rule
     path_params: Mapping[str, str]
@@ -74,7 +71,7 @@ class RouteTable:
         """The route, which is also set in the context. Raises for an unknown path or method."""
         allowed = []
         for route, served in self._routes:
-            match = route.path_regex.fullmatch(path)  # not `match`: a line feed at the end is no match
+            match = route.path_regex.fullmatch(path)  # `match` would accept a line feed at the end
             if match is None:
                 continue
             context.route = route.path

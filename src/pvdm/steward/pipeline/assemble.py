@@ -1,4 +1,4 @@
-"""Builds the pipeline of a chunk: workloads are opened, and jobs verify, publish and clean up."""
+"""Builds the services that a chunk passes through: they open workloads, and their jobs verify, publish and clean up."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pvdm.steward.record.proofs import Proofs
 from pvdm.steward.record.recorder import Recorder
 from pvdm.steward.record.roots import TrustRoots
 from pvdm.steward.work.opening import Queue, Workloads
-from pvdm.steward.work.queries import Work
+from pvdm.steward.work.queries import WorkQueries
 from pvdm.steward.work.sources import Sources
 from pvdm.trust.keys.handles import Handles
 from pvdm.trust.keys.service import KeyService
@@ -57,11 +57,11 @@ class PipelineParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline(PipelineParts):
-    """The parts, and the services that a chunk passes through."""
+    """The parts of a Steward, and the services that a chunk passes through."""
 
     sources: Sources
     workloads: Workloads
-    work: Work
+    work: WorkQueries
     jobs: Jobs
     changes: Changes
     orphans: OrphanRequests
@@ -75,22 +75,22 @@ def fields_of(parts: PipelineParts) -> dict[str, Any]:
 
 
 def build_pipeline(parts: PipelineParts) -> Pipeline:
-    """Build the pipeline over one ledger and catalog."""
+    """Build the services that a chunk passes through, over one ledger and catalog."""
     files, changes = Files(parts.stores), Changes()
     sources = Sources(parts.ledger, parts.catalog, files)
     vault = Vault(parts.config.catalog.vault, parts.stores)
 
     def dispose(attempt_id: str) -> None:
-        jobs.dispose(attempt_id)  # the jobs are built after the workers, which ask for clean-ups later
+        jobs.dispose(attempt_id)  # the jobs are built after the services, which ask for clean-ups later
 
-    workers = build_workers(parts, vault, sources, files, dispose)
+    services = build_job_services(parts, vault, sources, files, dispose)
 
     def settle() -> None:
-        workers.publishing.settle()
-        workers.disposal.settle()
-        workers.publishing.require_settled()
+        services.publishing.settle()
+        services.disposal.settle()
+        services.publishing.require_settled()
 
-    tasks = Tasks(workers.verification.verify, workers.publishing.publish, workers.disposal.dispose, settle)
+    tasks = Tasks(services.verification.verify, services.publishing.publish, services.disposal.dispose, settle)
     jobs = Jobs(parts.ledger, parts.clock, tasks, changed=changes.notify)
     queue = Queue(jobs.hurry, jobs.dispose, changes.notify)
     workloads = Workloads(
@@ -101,12 +101,12 @@ def build_pipeline(parts: PipelineParts) -> Pipeline:
         queue,
         epoch=lambda: parts.keys.epoch_for(None),
         files=files,
-        extracts=None if parts.spark is None else parts.spark.extraction,
+        spark_extraction=None if parts.spark is None else parts.spark.extraction,
         seals=build_seals(parts),
     )
-    work = Work(parts.ledger, parts.clock, vault, job_of=jobs.of_attempt, on_abort=queue.clean_up_after)
+    work = WorkQueries(parts.ledger, parts.clock, vault, job_of=jobs.of_attempt, on_abort=queue.clean_up_after)
     give_up = partial(work.abort, STEWARD_GRANT)
-    orphans = OrphanSearch(parts.ledger, parts.catalog, files, workers.disposal)
+    orphans = OrphanSearch(parts.ledger, parts.catalog, files, services.disposal)
     return Pipeline(
         **fields_of(parts),
         sources=sources,
@@ -121,18 +121,18 @@ def build_pipeline(parts: PipelineParts) -> Pipeline:
 
 
 @dataclass(frozen=True, slots=True)
-class PipelineWorkers:
-    """The services that the jobs call."""
+class JobServices:
+    """The services that the Steward's jobs call."""
 
     disposal: Disposal
     verification: Verification
     publishing: Publishing
 
 
-def build_workers(
+def build_job_services(
     parts: PipelineParts, vault: Vault, sources: Sources, files: Files, dispose: Callable[[str], object]
-) -> PipelineWorkers:
-    """Build what the jobs call; `dispose` cleans up after an ended attempt, now or later."""
+) -> JobServices:
+    """Build the services that the jobs call; `dispose` cleans up after an ended attempt, now or later."""
     disposal = Disposal(parts.ledger, parts.clock, parts.catalog, vault, files, parts.recorder.require_consistent)
     seals = build_seals(parts)
     tools = Tools(files, parts.handles, parts.keys, vault)
@@ -156,14 +156,14 @@ def build_workers(
         signer,
         seals,
     )
-    return PipelineWorkers(disposal, verification, publishing)
+    return JobServices(disposal, verification, publishing)
 
 
 def build_seals(parts: PipelineParts) -> Seals:
-    """Build the seals; among the Stewards of a ledger a bucket's policy has one writer at a time."""
+    """Build the seals of staged files (storage `sealed`); one Steward at a time changes a bucket's policy."""
 
-    def alone(bucket: str, work: Callable[[], None]) -> None:
+    def run_locked(bucket: str, work: Callable[[], None]) -> None:
         with parts.ledger.hold_lock(f"policy of bucket {bucket}"):
             work()
 
-    return Seals(parts.stores, parts.config.vending, alone)
+    return Seals(parts.stores, parts.config.vending, run_locked)

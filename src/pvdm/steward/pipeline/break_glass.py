@@ -1,4 +1,4 @@
-"""Break-glass after a FAIL: stages the bytes that an override names from quarantine, as a new attempt."""
+"""Break-glass after a FAIL: takes the bytes that an operator's override names from quarantine and stages them again."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class OverrideStaging:
         with translate_refusals("override"):
             require_unexpired(statement.expires_at, self.clock.now_micros(), "override_expired", "the override")
         require_over_main(statement, self.catalog.states.of(self._get_row(core)).metadata.current_snapshot_id)
-        self._read_entries(core)
+        self._read_entries(core)  # raises if there are none
         failed, hashes = core.attempt, set(core.files.staged_hashes)
         # All files must lie in quarantine; under `on-fail: delete` there are none.
         listed = self.vault.finished(core.target.table.uuid, VaultKind.QUARANTINE, failed.attempt_id)
@@ -102,10 +102,10 @@ class OverrideStaging:
                 found = _find_live_attempt(unit, core, override_id)
             if found is None:
                 raise
-            return found  # by another Steward of this ledger
+            return found  # opened meanwhile by another Steward of this ledger
 
     def _read_entries(self, core: ProofCore) -> tuple[DataFile, ...]:
-        """The verified entries of the FAIL; raises if its files could not be read."""
+        """The manifest entries of the failed attempt; raises if verification could not read its files."""
         with self.ledger.read() as unit:
             record = verified.get(unit, core.attempt.nonce)
         if record.location is None:
@@ -122,7 +122,7 @@ class OverrideStaging:
         except ConflictError as error:
             if not error.reason.startswith("requirement_ref"):
                 raise
-            # Another Steward of this ledger has staged them first.
+            # The branch has moved: another Steward of this ledger has staged the bytes first.
         except (InputError, NotAllowedError, VerificationError) as error:
             # A retry would fail the same way, and this attempt would block other attempts at the chunk.
             self.give_up(attempt.attempt_id, f"break-glass: {error.reason}")
@@ -132,16 +132,16 @@ class OverrideStaging:
         """Write the bytes from quarantine into the attempt's folder, and commit one snapshot of them to its branch."""
         folder = parse_location(attempt.prefix)
         prefix = open_folder(self.catalog, self.files, row, folder)
-        hashes = {each.published_path: (each.staged_sha256, each.staged_size_bytes) for each in core.files.added}
+        hash_and_size = {each.published_path: (each.staged_sha256, each.staged_size_bytes) for each in core.files.added}
         added = []
         for number, file in enumerate(files):
-            sha256, size = hashes[file.file_path]
+            sha256, size = hash_and_size[file.file_path]
             name = quarantine_name(core.attempt.attempt_id, sha256)
             quarantined = self.vault.location(row.table_uuid, VaultKind.QUARANTINE, name)
             # A new name, since an interrupted call may have left a file.
             place = folder.child("data", f"{number:05d}-{secrets.token_hex(8)}.parquet")
-            prefix.write(place, self.vault.read(quarantined, sha256=sha256, most=size))
-            # The entry describes the published form of the file. Sizes and offsets differ in the staged bytes.
+            prefix.write(place, self.vault.read(quarantined, sha256=sha256, max_bytes=size))
+            # `file` describes the copy that would be published. Sizes and offsets are others in the staged bytes.
             added.append(
                 replace(file, file_path=str(place), file_size_in_bytes=size, column_sizes=None, split_offsets=None)
             )

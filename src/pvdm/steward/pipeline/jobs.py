@@ -28,8 +28,8 @@ from pvdm.steward.work.queries import JobKind, JobStatus
 JOB_THREADS_MAX: Final = 2
 JOB_RETRY_MAX_SECONDS: Final = 60
 SEARCH_INTERVAL_SECONDS: Final = 15
-_HELD_SECONDS: Final = 5
-_STOP_SECONDS: Final = 20
+_HELD_SECONDS: Final = 5  # the wait for a retry while another Steward does the work
+_STOP_SECONDS: Final = 20  # for running jobs to end
 # Older work was found by an earlier search of this Steward, or at its start.
 _SEARCH_BACK_MICROS: Final = 3_600 * 1_000_000
 
@@ -40,23 +40,23 @@ Listener = Callable[[], None]
 class Tasks:
     """What the threads call; each is idempotent and stores its result in the ledger."""
 
-    verify: Callable[[str], object]
-    publish: Callable[[str, Sequence[str]], object]
-    dispose: Callable[[str], object]
-    settle: Callable[[], object]
+    verify: Callable[[str], object]  # of an attempt id
+    publish: Callable[[str, Sequence[str]], object]  # of a workload id and attempt ids
+    dispose: Callable[[str], object]  # of an attempt id: cleans up
+    settle: Callable[[], object]  # makes the receipts and clean-ups that a crash prevented
 
 
 @dataclass(slots=True)
 class _Job:
     kind: JobKind
-    subject: str
+    subject: str  # an attempt's id, or the workload's if its chunks are published together; empty for SETTLE
     state: JobState = JobState.QUEUED
     tries: int = 0
-    due: float = 0.0
+    due: float = 0.0  # a time of the monotonic clock; 0.0 is at once
     requested_again: bool = False  # while it ran
     error: PvdmError | None = None
     error_is_current: bool = False  # false once the job was requested again
-    since: float = field(default_factory=time.monotonic)
+    since: float = field(default_factory=time.monotonic)  # when it was first requested
     position: float = field(default_factory=time.monotonic)  # jobs that are due run in the order of these positions
 
     def view(self) -> JobStatus:
@@ -67,7 +67,7 @@ class _Job:
 
 
 class Jobs:
-    """Worker threads over one set of jobs, which can always be rebuilt from the ledger."""
+    """Runs jobs in a few threads; after a restart the jobs are found again in the ledger."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Jobs:
         retry_seconds: float = 1.0,
         search_interval_seconds: float = SEARCH_INTERVAL_SECONDS,
     ) -> None:
-        """`changed` is called for each attempt that changed. A retry waits `retry_seconds`, the next one twice that.
+        """`changed` gets the id of what a job changed. A retry waits `retry_seconds`, and the next one twice as long.
 
         Every `search_interval_seconds` the ledger is searched for unfinished work that has no job in this process.
         """
@@ -129,14 +129,14 @@ class Jobs:
             self._queue_job(attempt)
 
     def dispose(self, attempt_id: str) -> None:
-        """Queue the clean-up after an attempt that has ended; a running job of the attempt passes its position on."""
+        """Queue the clean-up after an ended attempt, at the queue position of the attempt's job, if it has one."""
         with self._condition:
-            running = [self._jobs.get((kind, attempt_id)) for kind in (JobKind.VERIFY, JobKind.PUBLISH)]
-            position = min((job.position for job in running if job is not None), default=None)
+            optional = [self._jobs.get((kind, attempt_id)) for kind in (JobKind.VERIFY, JobKind.PUBLISH)]
+            position = min((job.position for job in optional if job is not None), default=None)
         self._queue(JobKind.DISPOSE, attempt_id, position=position)
 
     def of_attempt(self, attempt: Attempt) -> JobStatus | None:
-        """The job that the attempt waits for."""
+        """The job that the attempt waits for, or None."""
         with self._condition:
             found = (
                 self._jobs.get((JobKind.VERIFY, attempt.attempt_id))
@@ -145,13 +145,13 @@ class Jobs:
             )
             return None if found is None else found.view()
 
-    def listed(self) -> list[JobStatus]:
+    def list_jobs(self) -> list[JobStatus]:
         """Every job that is not finished."""
         with self._condition:
             return [job.view() for job in self._jobs.values()]
 
     def _queue(self, kind: JobKind, subject: str, *, position: float | None = None) -> None:
-        """Make the job due now. A new one is put last, or at the position of the job that it follows.
+        """Make the job due now, and create it if needed: last, or at the position of the job that it follows.
 
         A publication follows its verification, and a clean-up follows both, so that an attempt is finished before the
         next one is begun. Otherwise many staging branches would be live at once, and each makes every change of the
@@ -191,16 +191,16 @@ class Jobs:
                 log_warning("unfinished_work_not_known", code=error.reason)
 
     def _next(self) -> _Job | None:
-        """Wait for the job that is due longest; None when the service stops."""
+        """Wait for the next job that is due, and mark it as running; None when the service stops."""
         with self._condition:
             while not self._stopping:
                 now = time.monotonic()
                 waiting = [job for job in self._jobs.values() if job.state in (JobState.QUEUED, JobState.WAITING)]
-                due = min(waiting, key=lambda job: (job.due, job.position), default=None)
-                if due is not None and due.due <= now:
-                    due.state, due.tries = JobState.RUNNING, due.tries + 1
-                    return due
-                self._condition.wait(None if due is None else due.due - now)
+                first = min(waiting, key=lambda job: (job.due, job.position), default=None)
+                if first is not None and first.due <= now:
+                    first.state, first.tries = JobState.RUNNING, first.tries + 1
+                    return first
+                self._condition.wait(None if first is None else first.due - now)
         return None
 
     def _run(self, job: _Job) -> None:
@@ -211,9 +211,9 @@ class Jobs:
             log = log_event if is_held else log_warning
             if self._has_work(job) is False:
                 log("job_refused", code=error.reason, **self._describe(job))
-                self._finish(job, None, None)  # the refusal is in the ledger
-                may_be_done = not is_held and isinstance(error, UnavailableError | StateUnknownError)
-                if job.kind is JobKind.PUBLISH and may_be_done:
+                self._finish(job, None, None)  # the attempt has moved, and the refusal is in the ledger
+                may_be_published = not is_held and isinstance(error, UnavailableError | StateUnknownError)
+                if job.kind is JobKind.PUBLISH and may_be_published:
                     # The commit may be done, but neither the receipt nor the clean-up.
                     self._queue(JobKind.SETTLE, "")
             elif isinstance(error, UnavailableError | RolledBackError | StateUnknownError):
@@ -242,10 +242,10 @@ class Jobs:
                 if self._has_work(job) is not False:
                     self._tasks.verify(job.subject)
             case JobKind.PUBLISH:
-                if isinstance(job.error, StateUnknownError):
+                if isinstance(job.error, StateUnknownError):  # the last try may have published
                     self._tasks.settle()
-                if due := self._list_publishable(job.subject):
-                    self._tasks.publish(due[0].workload_id, [each.attempt_id for each in due])
+                if ready := self._list_publishable(job.subject):
+                    self._tasks.publish(ready[0].workload_id, [each.attempt_id for each in ready])
             case JobKind.DISPOSE:
                 self._tasks.dispose(job.subject)
             case JobKind.SETTLE:
@@ -255,7 +255,7 @@ class Jobs:
                     self._queue_unfinished()
 
     def _finish(self, job: _Job, state: JobState | None, error: PvdmError | None) -> None:
-        """Forget the job, or keep it with its error; its successor is queued before it is forgotten."""
+        """Forget the job if `state` is None, after its successors are queued; else keep it with its error."""
         moved = self._queue_next(job) if state is None else []
         with self._condition:
             requested_again, job.requested_again = job.requested_again, False
@@ -279,8 +279,8 @@ class Jobs:
             return []
         try:
             with self._ledger.read() as unit:
-                subject = attempts.find(unit, job.subject)
-                moved = attempts.list_live(unit, job.subject) if subject is None else [subject]
+                only_attempt = attempts.find(unit, job.subject)
+                moved = attempts.list_live(unit, job.subject) if only_attempt is None else [only_attempt]
             for attempt in moved:
                 self._queue_job(attempt, position=job.position)
         except PvdmError as error:
@@ -291,18 +291,19 @@ class Jobs:
         return [attempt.attempt_id for attempt in moved]
 
     def _queue_job(self, attempt: Attempt, *, position: float | None = None) -> None:
+        """Queue the verification or publication that the attempt is ready for, if there is one."""
         if attempt.state is AttemptState.VERIFYING:
             self._queue(JobKind.VERIFY, attempt.attempt_id)
-        elif attempt.state is AttemptState.COMMITTING and (due := self._list_publishable(attempt.attempt_id)):
-            subject = publication_id(attempt.workload_id, [each.attempt_id for each in due])
+        elif attempt.state is AttemptState.COMMITTING and (ready := self._list_publishable(attempt.attempt_id)):
+            subject = publication_id(attempt.workload_id, [each.attempt_id for each in ready])
             self._queue(JobKind.PUBLISH, subject, position=position)
 
     def _queue_unfinished(self) -> None:
-        """Queue unfinished attempts that have no job here and that no other Steward works on."""
+        """Queue the jobs of unfinished attempts that have no job here and that no other Steward works on."""
         with self._ledger.read() as unit:
             live = [each for each in attempts.list_live(unit) if each.state is not AttemptState.STAGING]
         for attempt in live:
-            # If all chunks are published together, the lock is for the workload.
+            # A publication of all chunks holds the lock of the workload.
             subjects = [attempt.attempt_id]
             subjects += [attempt.workload_id] if attempt.state is AttemptState.COMMITTING else []
             if self.of_attempt(attempt) is None and not any(is_work_held(self._ledger, each) for each in subjects):
@@ -350,9 +351,9 @@ class UnfinishedWork:
         self._since_micros = 0
 
     def settling_is_due(self, now_micros: int) -> bool:
-        """Whether a receipt or a clean-up was missing at the last two calls, so that it is not just being made.
+        """Whether a receipt or a clean-up is missing now and was at the previous call; a new one may be under way.
 
-        Each counts once: what settling cannot repair is not tried again at every call.
+        Each counts once, so that one which settling cannot repair is not tried again at every call.
         """
         with self._ledger.read() as unit:
             unreceipted = receipts.list_missing(unit, since_micros=self._since_micros)

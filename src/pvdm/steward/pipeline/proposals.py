@@ -1,4 +1,4 @@
-"""Collects proposals for the gate from ledger and vault, and signs the statements about publications."""
+"""Collects proposals (what the gate checks) from ledger and vault, and signs the statements about publications."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _OVERRIDE_ID: Final = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(eq=False)
 class Proposals:
-    """Collects proposals; signs the workload statement once all chunks of a plan are proved."""
+    """Collects proposals; under atomicity `workload` it also signs the statement over the proofs of all chunks."""
 
     ledger: Ledger
     vault: Vault
@@ -56,7 +56,7 @@ class Proposals:
     signer: StatementSigner
 
     def collect(self, workload_id: str, attempt_ids: Sequence[str]) -> Proposal:
-        """Everything that the gate judges about these attempts, which must be proved and of this workload."""
+        """Everything that the gate checks for these attempts. Raises unless all are proved and of this workload."""
         with self.ledger.read() as unit:
             workload = workloads.get(unit, workload_id)
             bound = bound_contract(unit, workload)
@@ -71,9 +71,9 @@ class Proposals:
         return Proposal(workload, bound, frozenset(planned), parts, statement, self._claim(workload, bound))
 
     def _claim(self, workload: Workload, bound: BoundContract) -> Claim:
-        """The workload's claim: the stored one, or the one that the contract's filter gives.
+        """The part of the target that the workload reserves: as stored, or as the contract's filter gives it.
 
-        The gate adds the target's column, by the base that it publishes on.
+        Without `claim` in the contract it is everything. The gate adds the target's column, as the table has it then.
         """
         if bound.contract.boundary.claim is None:
             return Claim.everything()
@@ -104,7 +104,7 @@ class Proposals:
                 signed[0].core.target.table,
                 tuple(sorted(chunk_proofs, key=lambda chunk: chunk.chunk_id)),
                 issued_at,
-                # A proof may have expired before the last one was made; the gate then refuses it.
+                # Never before `issued_at`, even if a proof had expired by then; the gate refuses that proof.
                 max(issued_at + 1, min(proof.notary.expires_at for proof in signed)),
             )
         )
@@ -118,35 +118,31 @@ def _read_chunk_ids(unit: Unit, workload_id: str) -> list[str]:
 
 
 def _read_attempt(unit: Unit, workload_id: str, attempt_id: str) -> tuple[Part, VerifiedRecord]:
-    """What the ledger has of one attempt, still without its files, and the record that names them."""
+    """One attempt's part of the proposal, still without files, and the record that names its verified manifest."""
     attempt = attempts.get(unit, attempt_id)
     if attempt.workload_id != workload_id:
         raise Code.WORKLOAD_INVALID(reason="attempt_of_other_workload", expected=workload_id, got=attempt.workload_id)
-    nonce = nonces.find_held(unit, attempt_id)
+    nonce = nonces.find_current(unit, attempt_id)
     if attempt.state is not AttemptState.COMMITTING or nonce is None:
-        raise Code.ATTEMPT_MOVED(
-            "the attempt does not wait for publication",
-            expected=AttemptState.COMMITTING,
-            got=attempt.state,
-            attempt_id=attempt_id,
-        )
+        message, expected = "the attempt does not wait for publication", AttemptState.COMMITTING
+        raise Code.ATTEMPT_MOVED(message, expected=expected, got=attempt.state, attempt_id=attempt_id)
     records = proofs.of_nonce(unit, nonce.nonce)
-    envelopes = tuple(logged(statements.get(unit, each.proof_id)) for each in records)
+    envelopes = tuple(to_logged_envelope(statements.get(unit, each.proof_id)) for each in records)
     failed = any(each.verdict is Outcome.FAIL for each in records)
-    waiver = _waiver(unit, attempt, envelopes) if failed else None
+    waiver = _read_waiver(unit, attempt, envelopes) if failed else None
     record = verified.get(unit, nonce.nonce)
     return Part(attempt, record.nonce, record.core_sha256, envelopes, (), waiver), record
 
 
-def _waiver(unit: Unit, attempt: Attempt, envelopes: Sequence[LoggedEnvelope]) -> Waiver | None:
-    """The override that waives this FAIL, if there is one, and all proofs of the FAIL that it names."""
+def _read_waiver(unit: Unit, attempt: Attempt, envelopes: Sequence[LoggedEnvelope]) -> Waiver | None:
+    """The override that waives this FAIL, with all proofs of the FAIL that it names; None if there is none."""
     found = find_waiver(unit, attempt, read_unchecked(envelopes[0].envelope, Proof).core)
     if found is None:
         return None
     override, record = found
     failed = [statements.get(unit, each.proof_id) for each in proofs.of_nonce(unit, record.nonce)]
     stored = statements.get(unit, override.record.override_id)
-    return Waiver(logged(stored), tuple(logged(each) for each in failed))
+    return Waiver(to_logged_envelope(stored), tuple(to_logged_envelope(each) for each in failed))
 
 
 def find_waiver(unit: Unit, attempt: Attempt, core: ProofCore) -> tuple[StoredOverride, ProofRecord] | None:
@@ -175,7 +171,7 @@ def find_waiver(unit: Unit, attempt: Attempt, core: ProofCore) -> tuple[StoredOv
 
 
 def is_waivable(unit: Unit, attempt: Attempt, override: StoredOverride, now_micros: int) -> bool:
-    """Whether the attempt goes to the gate with this override. It may be expired if the attempt was opened for it."""
+    """Whether the override goes to the gate with the attempt: it has not expired, or the attempt was opened for it."""
     record = override.record
     return record.expires_micros > now_micros or find_override_of(unit, attempt) == record.override_id
 
@@ -194,17 +190,17 @@ def find_override_of(unit: Unit, attempt: Attempt) -> str | None:
 
 
 def encode_verified(metadata: TableMetadata, files: Sequence[DataFile], nonce: str) -> bytes:
-    """Encode the verified entries as a manifest; equal files give equal bytes."""
+    """Encode the verified entries as a manifest; equal files and nonces give equal bytes."""
     header = header_of(metadata, metadata.default_spec_id, ManifestContent.DATA)
     entries = [ManifestEntry(status=EntryStatus.ADDED, data_file=file) for file in files]
     return write_manifest(header, entries, sync=bytes.fromhex(nonce)).data
 
 
 def read_verified(vault: Vault, record: VerifiedRecord) -> tuple[DataFile, ...]:
-    """Read the files of a verified manifest; its hash must be the recorded one."""
+    """Read the file entries of a verified manifest. Raises if there is none, or its hash is not the recorded one."""
     if record.location is None or record.sha256 is None:
         raise Code.PUBLICATION_MISMATCH(reason="verified_without_files")
-    data = vault.read(record.location, sha256=record.sha256, most=AVRO_FILE_MAX_BYTES)
+    data = vault.read(record.location, sha256=record.sha256, max_bytes=AVRO_FILE_MAX_BYTES)
     return tuple(entry.data_file for entry in read_manifest(data).entries)
 
 
@@ -217,12 +213,12 @@ class StatementSigner:
     recorder: Recorder
     notary: str
 
-    def sign_receipt(self, shown: PublishedSnapshot) -> str:
-        """Sign the receipt of a publication and log it; returns its id."""
+    def sign_receipt(self, published: PublishedSnapshot) -> str:
+        """Sign the receipt of a publication and log it, unless it has one; returns the receipt's id."""
         epoch = signing_epoch(self.keys.book())
-        envelope = sign_statement(shown.receipt(self.notary, epoch), self.keys.signer(KeyRole.SIGNING, epoch))
-        data, snapshot_id = envelope.to_bytes(), str(shown.new_snapshot_id)
-        record = ReceiptRecord(envelope.payload_sha256, shown.workload_id, shown.table.uuid, snapshot_id)
+        envelope = sign_statement(published.receipt(self.notary, epoch), self.keys.signer(KeyRole.SIGNING, epoch))
+        data, snapshot_id = envelope.to_bytes(), str(published.new_snapshot_id)
+        record = ReceiptRecord(envelope.payload_sha256, published.workload_id, published.table.uuid, snapshot_id)
 
         def work(unit: Unit, log_indexes: Sequence[int]) -> None:
             earlier = receipts.of_snapshot(unit, record.table_uuid, record.snapshot_id)
@@ -256,9 +252,9 @@ class StatementSigner:
                 self.recorder.cover()
             with self.ledger.read() as unit:
                 stored = statements.get(unit, statement_id)
-        return logged(stored)
+        return to_logged_envelope(stored)
 
 
-def logged(statement: statements.Statement) -> LoggedEnvelope:
+def to_logged_envelope(statement: statements.Statement) -> LoggedEnvelope:
     """A statement of the ledger in the form that the gate takes."""
     return LoggedEnvelope(statement.kind, statement.envelope, statement.log_index, statement.at_micros)

@@ -42,7 +42,7 @@ from pvdm.verify.fetch import Files
 
 # Errors about the trust root, not about a proof: a renewed root cures them.
 _TRUST_ROOT_CODES: Final = frozenset({Code.LOG_KEY_MISSING, Code.TRUST_ROOT_EXPIRED})
-_CHECK_OF_NOTARIES: Final = 2
+_CHECK_OF_NOTARIES: Final = 2  # the gate's check of the notaries' signatures
 
 
 @dataclass(eq=False)
@@ -65,7 +65,7 @@ class Publishing:
     def publish(self, workload_id: str, attempt_ids: Sequence[str]) -> PublicationResult:
         """Publish these proved attempts together: one, or one of every chunk under atomicity `workload`.
 
-        An attempt that the gate refuses becomes VERIFICATION_FAILED. One whose proof expired or whose table moved goes
+        An attempt that the gate refuses becomes VERIFICATION_FAILED. If its proof expired or the table moved, it goes
         back to VERIFYING. After any other error it stays COMMITTING. The error is raised in each case.
         """
         with hold_work(self.ledger, publication_id(workload_id, attempt_ids)):
@@ -81,8 +81,8 @@ class Publishing:
         except PvdmError as error:
             raise _untrusted_error(error) from error
         with self.ledger.read() as unit:
-            held_nonces = [nonces.find_held(unit, attempt_id) for attempt_id in attempt_ids]
-        nonces_before = {str(each.attempt_id): each.nonce for each in held_nonces if each is not None}
+            current_nonces = [nonces.find_current(unit, attempt_id) for attempt_id in attempt_ids]
+        nonces_before = {str(each.attempt_id): each.nonce for each in current_nonces if each is not None}
         try:
             proposal = self.proposals.collect(workload_id, attempt_ids)
             result = validate_then_commit(proposal, self._gate(proposal.workload.opening.table_uuid))
@@ -105,8 +105,8 @@ class Publishing:
     def settle(self) -> list[PublicationResult]:
         """Make the receipts that a crash prevented, for publications that `main` shows.
 
-        Pointer, nonces and states change in one transaction, so an attempt that is COMMITTING was not published. Only a
-        publication announced to an upstream may have been: there the upstream's state is read first.
+        Pointer, nonces and states change in one transaction, so an attempt that is COMMITTING was not published. At an
+        upstream it may have been. So every announced publication, stored before its request was sent, is settled first.
         """
         self._settle_announced()
         with self.ledger.read() as unit:
@@ -165,23 +165,24 @@ class Publishing:
         self._clean_up(attempt_ids)
         return result
 
-    def _ensure_receipt(self, each: Publication) -> PublicationResult:
-        """Run the gate's checks 14 and 15 for a committed publication; an existing receipt is returned."""
+    def _ensure_receipt(self, publication: Publication) -> PublicationResult:
+        """The result of a committed publication. If it has no receipt, the gate's checks 14 and 15 make one."""
+        table_uuid, snapshot_id = publication.table_uuid, publication.snapshot_id
         with self.ledger.read() as unit:
-            event = events.history(unit, PUBLISHED, f"{each.table_uuid}/{each.snapshot_id}", count=1)[0]
-            proof_ids = [record.proof_id for nonce in each.nonces for record in proofs.of_nonce(unit, nonce)]
-            receipt = receipts.of_snapshot(unit, each.table_uuid, each.snapshot_id)
+            event = events.history(unit, PUBLISHED, f"{table_uuid}/{snapshot_id}", count=1)[0]
+            proof_ids = [record.proof_id for nonce in publication.nonces for record in proofs.of_nonce(unit, nonce)]
+            receipt = receipts.of_snapshot(unit, table_uuid, snapshot_id)
         published = PublishedSnapshot.from_facts(
-            dict(event.new or {}), proof_ids=tuple(sorted(proof_ids)), published_at=each.published_micros
+            dict(event.new or {}), proof_ids=tuple(sorted(proof_ids)), published_at=publication.published_micros
         )
         if receipt is not None:
             self.signer.recorder.cover()
             return PublicationResult(published, receipt.receipt_id)
         with translate_errors_after_commit():
-            return confirm_publication(published, self._gate(each.table_uuid))
+            return confirm_publication(published, self._gate(table_uuid))
 
     def _move(self, error: PvdmError, nonces_before: Mapping[str, str]) -> None:
-        """Move the attempts that the gate's refusal is about: the one that it names, or all.
+        """End the attempts that the gate's refusal is about, the one that it names or all, or have them verified again.
 
         An attempt whose state or nonce has changed since stays as it is: the refusal is about an earlier state.
         """
@@ -196,8 +197,8 @@ class Publishing:
             ended = []
             for attempt_id, nonce_before in refused.items():
                 attempt = attempts.lock(unit, attempt_id)
-                held = nonces.find_held(unit, attempt_id)
-                if attempt.state is not AttemptState.COMMITTING or held is None or held.nonce != nonce_before:
+                current = nonces.find_current(unit, attempt_id)
+                if attempt.state is not AttemptState.COMMITTING or current is None or current.nonce != nonce_before:
                     continue
                 if verify_again:
                     staged, nonce = attempt.staged_snapshot_id, secrets.token_hex(16)
@@ -210,7 +211,7 @@ class Publishing:
         self._clean_up(self.ledger.transact(work, at_micros=self.clock.now_micros()))
 
     def _clean_up(self, attempt_ids: Sequence[str]) -> None:
-        """Clean up after these attempts; what fails now is done at the next start."""
+        """Clean up after these attempts; what fails now is done when unfinished work is settled."""
         for attempt_id in attempt_ids:
             with contextlib.suppress(PvdmError):
                 self.dispose(attempt_id)

@@ -21,7 +21,7 @@ from pvdm.ledger.clock import LedgerClock
 from pvdm.ledger.work import attempts, chunks, nonces, verified, workloads
 from pvdm.ledger.work.attempts import Attempt
 from pvdm.ledger.work.verified import StoredFinding, VerifiedRecord
-from pvdm.metadata.gate.proposal import raise_table_in_doubt, require_staged_shown
+from pvdm.metadata.gate.proposal import require_staged_shown, translate_table_errors
 from pvdm.model.chunk import ChunkDefinition
 from pvdm.model.printable import counted
 from pvdm.model.statements.core import Attempt as ProvedAttempt
@@ -60,36 +60,36 @@ class Verification:
     def verify(self, attempt_id: str) -> None:
         """Move the attempt from VERIFYING to COMMITTING or VERIFICATION_FAILED, with one proof for the nonce.
 
-        If the source cannot be read as the contract says, there is no verdict, and the attempt becomes ROLLED_BACK.
+        If the source cannot be used as the contract says, there is no verdict, and the attempt becomes ROLLED_BACK.
         An attempt that is not VERIFYING stays as it is. Raises `work_held` while another Steward verifies it.
         """
         with self.ledger.read() as unit:
             attempt = attempts.get(unit, attempt_id)
-            held = nonces.find_held(unit, attempt_id)
-        if attempt.state is AttemptState.VERIFYING and held is not None:
+            current = nonces.find_current(unit, attempt_id)
+        if attempt.state is AttemptState.VERIFYING and current is not None:
             try:
                 with hold_work(self.ledger, attempt_id):
-                    self._verify(attempt, held.nonce)
+                    self._verify(attempt, current.nonce)
             except ConflictError as error:
                 if error.code != Code.ATTEMPT_MOVED:
                     raise
             except InputError as error:
                 if error.code != Code.SOURCE_UNUSABLE:
                     raise
-                self._give_up(attempt, held.nonce, error)
+                self._give_up(attempt, current.nonce, error)
         with self.ledger.read() as unit:
             state = attempts.get(unit, attempt_id).state
         if state in (AttemptState.VERIFICATION_FAILED, AttemptState.ROLLED_BACK):
             self.dispose(attempt_id)
 
     def load_job(self, attempt_id: str) -> VerifyJob:
-        """The verification job of this attempt, under a new job id; it is not run. Ends earlier runs' key handles."""
+        """The verification job of this attempt, under a new job id; it is not run. Ends the last run's key handle."""
         with self.ledger.read() as unit:
             attempt = attempts.get(unit, attempt_id)
-            held = nonces.find_held(unit, attempt_id)
-        if attempt.state is not AttemptState.VERIFYING or held is None:
+            current = nonces.find_current(unit, attempt_id)
+        if attempt.state is not AttemptState.VERIFYING or current is None:
             raise Code.ATTEMPT_MOVED("the attempt is not being verified", expected="VERIFYING", got=attempt.state)
-        return self._load_job(attempt, held.nonce)
+        return self._load_job(attempt, current.nonce)
 
     def _verify(self, attempt: Attempt, nonce: str) -> None:
         proof = self.proofs.find_recorded(nonce)
@@ -114,11 +114,11 @@ class Verification:
             )
             proof = recorded, result.core
         fault.point("verify.after_proof")
-        self._move(attempt, *proof)
+        self._apply_verdict(attempt, *proof)
         fault.point("verify.after_verdict")
 
     def _store_result(self, job: VerifyJob, result: VerificationResult) -> None:
-        """Store the verified entries before the proof is recorded, so that every recorded proof has them."""
+        """Store the verified manifest and the findings before the proof, so that every recorded proof has them."""
         location = sha256 = None
         nonce = job.attempt.nonce
         if result.files is not None:
@@ -143,12 +143,12 @@ class Verification:
         )
         self.ledger.transact(lambda unit: verified.put(unit, record), at_micros=self.clock.now_micros())
 
-    def _move(self, attempt: Attempt, recorded: RecordedProof, core: ProofCore) -> None:
+    def _apply_verdict(self, attempt: Attempt, recorded: RecordedProof, core: ProofCore) -> None:
         def work(unit: Unit) -> None:
-            now = attempts.lock(unit, attempt.attempt_id)
-            if not _is_verifying(unit, now, core.attempt.nonce):
-                raise Code.ATTEMPT_MOVED("the attempt is not being verified", expected="VERIFYING", got=now.state)
-            waived_by = None if core.verdict.passed else self._find_override(unit, now, core)
+            locked = attempts.lock(unit, attempt.attempt_id)
+            if not _is_verifying(unit, locked, core.attempt.nonce):
+                raise Code.ATTEMPT_MOVED("the attempt is not being verified", expected="VERIFYING", got=locked.state)
+            waived_by = None if core.verdict.passed else self._find_override(unit, locked, core)
             if core.verdict.passed:
                 attempts.begin_committing(unit, attempt.attempt_id, reason=f"PASS: proof {recorded.statement_id}")
             elif waived_by is not None:
@@ -170,7 +170,7 @@ class Verification:
         self.ledger.transact(work, at_micros=self.clock.now_micros())
 
     def _find_override(self, unit: Unit, attempt: Attempt, core: ProofCore) -> str | None:
-        """The id of the override that waives this FAIL, if its files could be read; the gate checks the override."""
+        """The id of the override that waives this FAIL, if the files could be read; the gate checks the override."""
         found = find_waiver(unit, attempt, core)
         if found is None or verified.get(unit, core.attempt.nonce).location is None:
             return None
@@ -190,7 +190,7 @@ class Verification:
             table = table_ref(unit, catalog.name, row)
         if planned is None:
             raise AssertionError("an attempt is at a chunk of its plan")
-        with raise_table_in_doubt():
+        with translate_table_errors():
             metadata = catalog.states.newest(row).metadata
         staged = None if attempt.staged_snapshot_id is None else int(attempt.staged_snapshot_id)
         require_staged_shown(metadata, staged, upstream=row.upstream)
@@ -199,12 +199,12 @@ class Verification:
         if staged is not None and head is None:
             message = "the staged snapshot is not in the table any more"
             findings.append(Finding(FailureClass.METADATA, "staged_snapshot_gone", message, str(staged), "none"))
-        adopted, operation = is_adopted(attempt), bound.contract.boundary.operation
-        # Called before the source is read: the key handles of earlier runs end, whether the source is found or not.
-        job_id = self._end_earlier_runs(nonce)
+        adopted = is_adopted(attempt)  # it took over a branch that a job staged itself (`pvdm publish`)
+        # Called before the source is read: the last run's key handle ends, whether the source is found or not.
+        job_id = self._end_last_run(nonce)
         with translate_load_errors():
             source = self.sources.pin_again(workload, bound)
-        findings += find_overtaken(metadata, operation, bound.partition, head, self.tools.files)
+        findings += find_overtaken(metadata, bound.contract.boundary.operation, bound.partition, head, self.tools.files)
         return VerifyJob(
             job_id=job_id,
             attempt=ProvedAttempt(
@@ -229,14 +229,14 @@ class Verification:
             folders=(parse_location(row.location if adopted else attempt.prefix),),
             source=source,
             storage=Storage.COPIED if adopted else bound.contract.storage,
-            found=tuple(findings),
+            prior_findings=tuple(findings),
         )
 
-    def _end_earlier_runs(self, nonce: str) -> str:
-        """End the key handles of earlier runs; returns a job id that was not used before.
+    def _end_last_run(self, nonce: str) -> str:
+        """End the handle by which workers of the last run get keys; returns a job id that was not used before.
 
-        Runs are numbered without a gap, so a binary search finds the first free number. There may be thousands, since a
-        store that is unavailable for days means a retry every minute.
+        Each earlier run was ended when the next one began. Runs are numbered without a gap, so a binary search finds
+        the first free number. There may be thousands: if a store is unavailable for days, each minute has a retry.
         """
         low, high = 0, 1
         while self._end_run(nonce, high - 1):
@@ -262,8 +262,8 @@ class Verification:
 
 def _is_verifying(unit: Unit, attempt: Attempt, nonce: str) -> bool:
     """Whether the attempt is still being verified under this nonce."""
-    held = nonces.find_held(unit, attempt.attempt_id)
-    return attempt.state is AttemptState.VERIFYING and held is not None and held.nonce == nonce
+    current = nonces.find_current(unit, attempt.attempt_id)
+    return attempt.state is AttemptState.VERIFYING and current is not None and current.nonce == nonce
 
 
 def _run_id(nonce: str, run: int) -> str:
@@ -281,8 +281,8 @@ def verdict_error(core: ProofCore, proof_id: str) -> PvdmError:
         f"the verdict is FAIL: {', '.join(each.value for each in core.verdict.classes)}",
         expected=expected,
         got=got,
-        hint=f"proof {proof_id}; after a look at the job, `pvdm repair`, or `pvdm publish` for a branch of your own, "
-        "opens a new attempt with a reason",
+        hint=f"proof {proof_id}; fix the job, then open a new attempt with a reason: `pvdm repair`, or `pvdm publish` "
+        "for a branch of your own",
     )
 
 
@@ -292,7 +292,8 @@ def require_not_outdated(ledger: Ledger, job: VerifyJob, removed: Collection[str
     A workload may continue after another one has corrected the same rows. A snapshot that the source no longer has
     counts as older.
     """
-    source, base = job.source.metadata, None if job.base_id is None else job.metadata.snapshot(job.base_id)
+    source = job.source.metadata
+    base = None if job.base_id is None else job.metadata.snapshot(job.base_id)
     if not removed or source is None or base is None:
         return
     entries = live_entries(job.metadata, base, reader)
@@ -300,10 +301,10 @@ def require_not_outdated(ledger: Ledger, job: VerifyJob, removed: Collection[str
     with ledger.read() as unit:
         own_source = workloads.get(unit, job.attempt.workload_id).opening.source
         publishers = workloads.list_publishers(unit, job.table.uuid, replaced)
-    older = {each.snapshot_id for each in source.ancestry(job.source.snapshot_id)}
+    not_newer = {each.snapshot_id for each in source.ancestry(job.source.snapshot_id)}
     for other in publishers:
         pinned = int(other.source_snapshot_id or 0)
-        if other.opening.source != own_source or pinned in older or source.snapshot(pinned) is None:
+        if other.opening.source != own_source or pinned in not_newer or source.snapshot(pinned) is None:
             continue
         raise unusable(
             Code.SOURCE_REFUSED(

@@ -1,4 +1,4 @@
-"""Source attestations: gives a source keys for one snapshot, and accepts its signed digest."""
+"""Source attestations: gives a source keys for one snapshot, and accepts its signed row count and commitment."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ from pvdm.trust.keys.service import KeyService
 from pvdm.trust.root import RootRole, TrustRoot, require_root_current
 from pvdm.trust.statement import read_statement, read_unchecked
 
-CHALLENGE_SECONDS: Final = 86_400
-
+CHALLENGE_SECONDS: Final = 86_400  # one day
 _MICROS: Final = 1_000_000
 
 
@@ -54,7 +53,7 @@ class Attestations:
     trust: TrustRoots
 
     def challenge(self, grant: Grant, request: ChallengeRequest) -> Challenge:
-        """Issue keys for one snapshot to a registered attestor; the same request again returns the same keys."""
+        """Issue keys for one snapshot to an attestor of the trust root; a repeated request returns the same keys."""
         now = self.clock.now_micros()
         require_registered(self.trust.current(), grant.name, now)
         epoch = self.keys.epoch_for(None)
@@ -84,7 +83,7 @@ class Attestations:
         )
 
     def submit(self, envelope: bytes, grant: Grant) -> AttestationView:
-        """Verify and log an attestation, which uses its nonce up; the same one again changes nothing."""
+        """Verify an attestation, use its nonce up and log it; the same attestation again changes nothing."""
         parsed = parse_envelope(envelope)
         attestation = read_statement(parsed.payload, SourceAttestation)
         if attestation.attestor != grant.name:
@@ -96,7 +95,7 @@ class Attestations:
             return earlier
         now = self.clock.now_micros()
         require_in_time(challenge, now)
-        self.keys.epoch_for(challenge.epoch)
+        self.keys.epoch_for(challenge.epoch)  # raises if the epoch was revoked
         _verify(envelope, attestation, self.trust.current(), challenge, now)
         record = AttestationRecord(
             parsed.payload_sha256,
@@ -121,10 +120,10 @@ class Attestations:
         with self.ledger.read() as unit:
             return _make_view(statements.get(unit, record.attestation_id))
 
-    def listed(
+    def list_attestations(
         self, *, attestor: str | None = None, table_uuid: str | None = None, snapshot_id: int | None = None
     ) -> list[AttestationView]:
-        """The newest attestations."""
+        """The newest attestations; those of one attestor, table or snapshot if it is given."""
         snapshot = None if snapshot_id is None else str(snapshot_id)
         with self.ledger.read() as unit:
             found = statements.list_newest_attestations(
@@ -161,7 +160,7 @@ def require_registered(root: TrustRoot, attestor: str, now: int) -> None:
     require_root_current(root, now)
     keys = (key for key in root.keys if key.identity == attestor and RootRole.ATTESTOR in key.roles)
     valid = (key for key in keys if key.valid_from <= now < key.valid_until)
-    if all(key.revoked_at is not None and key.revoked_at <= now for key in valid):
+    if all(key.revoked_at is not None and key.revoked_at <= now for key in valid):  # also without a key
         raise Code.PERMISSION_DENIED(reason="attestor_unregistered", got=attestor)
 
 
@@ -174,7 +173,7 @@ def require_in_time(challenge: ChallengeRecord, now: int) -> None:
 def _verify(
     envelope: bytes, attestation: SourceAttestation, root: TrustRoot, challenge: ChallengeRecord, now: int
 ) -> None:
-    """Verify an attestation against its challenge: its mode, projection and schema must be those of the issued keys."""
+    """Verify an attestation against its challenge: the keys were issued for its mode, projection and schema."""
     match canonical_json.parse(challenge.request.encode(), size_max_bytes=1_048_576):
         case {
             "catalog": str(catalog),
@@ -183,7 +182,7 @@ def _verify(
             "mode": str(mode),
             "fingerprints": Mapping() as fingerprints,
         }:
-            issued = (mode, fingerprints.get(attestation.projection.value))
+            fingerprint = fingerprints.get(attestation.projection.value)
         case _:
             raise AssertionError("a stored request has a source, a mode and fingerprints")
     wanted = RequiredAttestation(
@@ -196,12 +195,9 @@ def _verify(
         age_max_micros=CHALLENGE_SECONDS * _MICROS,
     )
     verify_attestation(envelope, root, wanted, now=now)
-    if issued != (attestation.mode, attestation.schema_fingerprint):
-        raise Code.ATTESTATION_INVALID(
-            reason="attestation_kind_differs",
-            expected=f"{issued[0]} {issued[1]}",
-            got=f"{attestation.mode} {attestation.schema_fingerprint}",
-        )
+    if (mode, fingerprint) != (attestation.mode, attestation.schema_fingerprint):
+        expected, got = f"{mode} {fingerprint}", f"{attestation.mode} {attestation.schema_fingerprint}"
+        raise Code.ATTESTATION_INVALID(reason="attestation_kind_differs", expected=expected, got=got)
 
 
 def _encode_request(context: SourceContext) -> str:

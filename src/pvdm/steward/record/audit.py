@@ -1,4 +1,4 @@
-"""Gives auditors a table's metadata, its statements with log proofs and its manifests; verifies none of them."""
+"""Gives auditors a table's metadata, its signed statements with inclusion proofs, and manifests, for them to verify."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _POLL_SECONDS: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class _TableFiles:
-    """Reads files in `folders`, or anywhere if it is None; `last` holds the bytes of the last file."""
+    """Reads files in `folders`, or anywhere if that is None; `last` holds the bytes of the file that was read last."""
 
     files: Files
     folders: tuple[Location, ...] | None
     last: list[bytes]
 
-    def read(self, location: str, *, most: int) -> bytes:
+    def read(self, location: str, *, max_bytes: int) -> bytes:
         parsed = parse_location(location)
         if self.folders is not None and not any(parsed.is_under(folder) for folder in self.folders):
             raise Code.LOCATION_OUTSIDE(
@@ -55,7 +55,7 @@ class _TableFiles:
                 got=str(parsed)[:200],
                 hint="an auditor of every domain may read it",
             )
-        self.last[:] = [self.files.read(location, most=most)]
+        self.last[:] = [self.files.read(location, max_bytes=max_bytes)]
         return self.last[0]
 
 
@@ -77,15 +77,15 @@ class Audits:
         self._vault = location_of(vault)
         self._files = Files(stores)
 
-    def evidence(self, grant: Grant, levels: Levels, name: str) -> Evidence:
-        """The table's metadata, the newest checkpoint and the table's approvals; receipts come in pages."""
+    def read_evidence(self, grant: Grant, levels: Levels, name: str) -> Evidence:
+        """The table's metadata, the newest checkpoint and the table's approvals; `read_receipts` gives its receipts."""
         state = self._load_receipted(grant, levels, name)
         row = state.row
         with self._ledger.read() as unit:
             note = LedgerLog(unit).newest_checkpoint() or b""
             size = read_unverified(note).checkpoint.size
-            found = self._read_logged(unit, protections.approval_ids(unit, row.table_uuid, row.namespace_id), size)
-            approvals = tuple(logged for _, logged in found)
+            wanted = protections.approval_ids(unit, row.table_uuid, row.namespace_id)
+            approvals = tuple(logged for _, logged in self._read_logged(unit, wanted, size, whole=True))
         self._require_covered(size)
         return Evidence(
             TableRef(self._catalog.name, row.table_uuid, full_name((*levels, name))),
@@ -95,10 +95,10 @@ class Audits:
             approvals,
         )
 
-    def receipts(
+    def read_receipts(
         self, grant: Grant, levels: Levels, name: str, *, size: int, after: int | None, count: int
     ) -> tuple[LoggedStatement, ...]:
-        """A page of the table's receipts after the log index `after`; empty at the end."""
+        """The table's receipts after log index `after`, with inclusion proofs for this log size; empty at the end."""
         row = self._catalog.tables.load(grant, levels, name).row
         with self._ledger.read() as unit:
             self._require_size(unit, size)
@@ -107,7 +107,7 @@ class Audits:
         self._require_covered(size)
         return found
 
-    def statements(
+    def read_statements(
         self, grant: Grant, levels: Levels, name: str, wanted: Sequence[str], *, size: int
     ) -> tuple[LoggedStatement, ...]:
         """Proofs and overrides of the table by id, in the order of the ids, up to `AUDIT_PAGE_MAX_BYTES`."""
@@ -121,7 +121,7 @@ class Audits:
         self._require_covered(size)
         return tuple(found)
 
-    def file(self, grant: Grant, levels: Levels, name: str, snapshot_id: int, manifest: str | None) -> bytes:
+    def read_file(self, grant: Grant, levels: Levels, name: str, snapshot_id: int, manifest: str | None) -> bytes:
         """The manifest list of `main`'s snapshot or one of its ancestors, or a manifest that the list names."""
         state = self._catalog.tables.load(grant, levels, name)
         metadata, head = state.metadata, state.metadata.current_snapshot_id
@@ -142,7 +142,7 @@ class Audits:
         return reader.last[0]
 
     def _load_receipted(self, grant: Grant, levels: Levels, name: str) -> TableState:
-        """The table, once the head of `main` has a receipt, at the latest after `_RECEIPT_WAIT_SECONDS`."""
+        """The table, once the head of `main` has a receipt, or after `_RECEIPT_WAIT_SECONDS` at the latest."""
         deadline = time.monotonic() + _RECEIPT_WAIT_SECONDS
         while True:
             state = self._catalog.tables.load(grant, levels, name)
@@ -163,14 +163,22 @@ class Audits:
             raise Code.LOG_REQUEST_INVALID(message, reason="log_sizes_invalid", expected=expected, got=str(size))
 
     @staticmethod
-    def _read_logged(unit: Unit, wanted: Iterable[str], size: int) -> Iterator[tuple[Statement, LoggedStatement]]:
-        """Statements with inclusion proofs for this log size, without later ones, up to the page limit."""
+    def _read_logged(
+        unit: Unit, wanted: Iterable[str], size: int, *, whole: bool = False
+    ) -> Iterator[tuple[Statement, LoggedStatement]]:
+        """Statements with inclusion proofs for this log size, without later ones.
+
+        Stops at the end of a page, after at least one statement. With `whole` it raises there instead.
+        """
         log, total = LedgerLog(unit), 0
         for statement_id in wanted:
             found = statements.get(unit, statement_id)
             total += len(found.envelope)
             if total > AUDIT_PAGE_MAX_BYTES and total > len(found.envelope):
-                return
+                if not whole:
+                    return
+                expected = f"at most {AUDIT_PAGE_MAX_BYTES:,} bytes of protections and migrations"
+                raise Code.AUDIT_FAILED(reason="audit_too_large", expected=expected, got="more")
             if found.log_index >= size:
                 continue
             entry = parse_entry(log.read_entries(found.log_index, found.log_index + 1)[0])
@@ -179,7 +187,7 @@ class Audits:
 
 
 def _require_about(statement: Statement, row: TableRow) -> None:
-    """Refuse a statement about another table, which may be of another domain, and any but proofs and overrides."""
+    """Refuse statements about other tables, which may be of other domains, and all but proofs and overrides."""
     match statement.kind:
         case StatementKind.PROOF:
             about = read_unchecked(statement.envelope, Proof).core.target.table.uuid

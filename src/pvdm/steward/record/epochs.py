@@ -1,4 +1,4 @@
-"""Key epochs: each step is made in the epoch book, then signed and logged. Stores book and handles in the ledger."""
+"""Epochs (key generations): changes the epoch book, logs each step, and stores book and key handles in the ledger."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Epochs:
         return changes
 
     def log_missing(self, reason: str) -> None:
-        """Log every step of the book that is not in the log yet, such as after a crash; none if no epoch can sign."""
+        """Log every step of the book that is not in the log yet, as after a crash; nothing if no epoch can sign."""
         fault.point("steward.after_epoch_step")
         book = self.keys.book()
         if not any(epoch.can_sign for epoch in book.epochs):
@@ -116,6 +116,7 @@ class Epochs:
         return logged
 
     def _read_log(self) -> tuple[tuple[str, ...], dict[int, LoggedEpoch]]:
+        """The ids of all epoch statements in the log, and the last one about each epoch."""
         with self.ledger.read() as unit:
             stored = statements.of_kind(unit, StatementKind.EPOCH)
             restored = statements.of_kind(unit, StatementKind.RESTORE)
@@ -162,7 +163,7 @@ def _key_ids(epoch: Epoch) -> tuple[tuple[str, str | None], ...]:
 
 
 def missing_steps(book: EpochBook, logged: dict[int, EpochStage]) -> list[tuple[Epoch, EpochStage | None, EpochStage]]:
-    """The steps of each epoch that are not logged yet, in their order."""
+    """The steps that are not logged yet, in their order: the epoch, its stage before and its stage after."""
     found = []
     for epoch in book.epochs:
         before = logged.get(epoch.number)
@@ -237,7 +238,7 @@ class LedgerHandles:
         return None if found is None else _from_stored(found)
 
     def change(self, handle_sha256: str, step: Callable[[HandleRecord], HandleRecord]) -> None:
-        """Replace the record by what `step` makes of it; if `step` raises, nothing changes."""
+        """Replace the record by the result of `step`; if `step` raises, nothing changes."""
 
         def work(unit: Unit) -> None:
             old = shared_settings.lock_handle(unit, handle_sha256)

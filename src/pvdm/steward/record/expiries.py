@@ -72,7 +72,7 @@ class Expiries:
 
 
 def _read_keys(root: TrustRoot, book: EpochBook) -> Iterator[tuple[str, int]]:
-    """The Steward's own keys of the active epoch; for each role, when the first person has no valid key left."""
+    """When the active epoch's keys expire, and, for each role, when the first person is left without a valid key."""
     if book.active is not None:
         for kind, key_role in (("notary_key", KeyRole.SIGNING), ("log_key", KeyRole.LOG)):
             public = book.active.key(key_role).public

@@ -25,7 +25,6 @@ from pvdm.trust.log.tiles import TILE_WIDTH, StaticTiles, parse_path
 
 ARCHIVE_PAGE_ENTRIES: Final = 1_000
 _TRIES: Final = 16
-
 _LOCK: Final = ".lock"
 _LOG: Final = "log"
 _STATEMENTS: Final = "statements"
@@ -56,7 +55,7 @@ class LogQueries:
         """A tile or an entry bundle by its C2SP path; raises `tile_unknown` beyond the log's size."""
         tile = parse_path(path)
         size = self._reader.size()
-        hashes_at_level = size >> (8 * max(tile.level, 0))
+        hashes_at_level = size >> (8 * max(tile.level, 0))  # a hash of level n is over 256**n entries
         if tile.index * TILE_WIDTH + tile.width > hashes_at_level:
             raise Code.LOG_REQUEST_INVALID(reason="tile_unknown", got=ascii(path[:200]))
         self._require_covered(size)
@@ -122,8 +121,8 @@ class LedgerLogReader:
 class PinnedLogReader(LedgerLogReader):
     """The log as it was when its size was first read.
 
-    Size, checkpoint and the hashes that an append needs are read in one transaction. It does not stay open, since the
-    key service may read its epoch book from the same ledger meanwhile.
+    Size, checkpoint and the hashes that an append needs are read in one transaction. The transaction does not stay
+    open, since the key service may read its epoch book from the same ledger meanwhile.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -205,7 +204,7 @@ class Archive:
             return ArchiveRepair(export(log, log_folder(self._folder), verify=True).files_written, written)
 
     def _follow(self) -> ArchiveProgress:
-        for left in reversed(range(_TRIES)):
+        for tries_left in reversed(range(_TRIES)):
             try:
                 with self._lock_folder():
                     # Envelopes are written before the checkpoint, which must not cover missing ones. The log is pinned
@@ -215,7 +214,7 @@ class Archive:
                     return ArchiveProgress(export(log, log_folder(self._folder)).size, written)
             except ConflictError as error:
                 # Another Steward was first; an object store has no lock to wait for.
-                if error.code != Code.FILE_OVERTAKEN or left == 0:
+                if error.code != Code.FILE_OVERTAKEN or tries_left == 0:
                     raise
         raise AssertionError("the last try raises")
 

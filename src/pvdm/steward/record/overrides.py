@@ -1,4 +1,4 @@
-"""Break-glass overrides: verified, then logged and stored in one transaction, which reserves the nonce."""
+"""Break-glass overrides (an operator waives a FAIL): verifies them, then logs and stores them in one transaction."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Overrides:
     catalog: Catalog
 
     def submit(self, envelope: bytes, grant: Grant) -> OverrideView:
-        """Accept an override for a FAIL proof; it waives the verdict at the gate once, and nothing else."""
+        """Accept an override for a FAIL proof: it waives the verdict at the gate once, and no other check."""
         with translate_refusals("override"):
             parsed = parse_envelope(envelope)
             override = read_statement(parsed.payload, BreakGlass)
@@ -49,7 +49,7 @@ class Overrides:
             try:
                 self._accept(envelope, override, grant)
             except NotAllowedError as error:
-                # A concurrent call with the same bytes may have been first; that is no replay.
+                # A concurrent call may have stored the same bytes first; then this call succeeds too.
                 earlier = self._find_same(override_id, envelope)
                 if error.code != Code.OVERRIDE_REPLAYED or earlier is None:
                     raise
@@ -63,14 +63,14 @@ class Overrides:
         return _make_view(earlier, stored)
 
     def get(self, override_id: str, grant: Grant) -> OverrideView:
-        """One override of the caller's domain."""
+        """One override of the caller's domain. Raises if it is unknown or of another domain."""
         with self.ledger.read() as unit:
             found = get_override(unit, override_id)
             require_domain(grant, found.domain)
             return _make_view(found, statements.get(unit, override_id))
 
-    def listed(self, grant: Grant) -> list[OverrideView]:
-        """The newest overrides of the caller's domain, newest first."""
+    def list_overrides(self, grant: Grant) -> list[OverrideView]:
+        """The latest overrides of the caller's domain, newest first."""
         with self.ledger.read() as unit:
             found = proofs.list_newest_overrides(unit, domain=visible_domain(grant))
             return [_make_view(each, statements.get(unit, each.record.override_id)) for each in found]
@@ -92,7 +92,7 @@ class Overrides:
         def work(unit: Unit, log_indexes: Sequence[int]) -> None:
             # The log's lock is held here, so no trust root that revokes the key is accepted meanwhile.
             if statements.ids_of_kind(unit, StatementKind.TRUST_ROOT) != root_ids:
-                raise Code.TRUST_ROOT_MOVED("a trust root was accepted meanwhile", hint="submit it again")
+                raise Code.TRUST_ROOT_MOVED("a trust root was accepted meanwhile", hint="submit the override again")
             nonce = nonces.find(unit, override.nonce)
             if nonce is not None:
                 _require_not_void(unit, override, nonce.state)
@@ -105,7 +105,9 @@ class Overrides:
             try:
                 proofs.put_override(unit, record, envelope, log_index=log_indexes[0])
             except ConflictError as error:
-                raise Code.OVERRIDE_REPLAYED(got=override.nonce) if error.code == Code.NONCE_TAKEN else error from None
+                if error.code != Code.NONCE_TAKEN:
+                    raise
+                raise Code.OVERRIDE_REPLAYED(got=override.nonce) from None
 
         self.recorder.record([Document(StatementKind.BREAK_GLASS, record.override_id, envelope)], work)
 
@@ -133,7 +135,7 @@ class Overrides:
 
 
 def get_override(unit: Unit, override_id: str) -> StoredOverride:
-    """The override; raises `override_unknown`."""
+    """The override. Raises `override_unknown` if there is none."""
     found = proofs.find_override(unit, override_id)
     if found is None:
         raise Code.RECORD_UNKNOWN(reason="override_unknown", got=ascii(override_id[:80]))

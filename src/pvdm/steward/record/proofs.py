@@ -1,4 +1,4 @@
-"""Signs, logs and stores proofs in one transaction, lists them, and opens them for auditors."""
+"""Signs, logs and stores proofs, lists them, and opens them: auditors get the digest keys of ended attempts."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Proofs:
         lifetime_micros: int,
         context: AttemptContext | None,
     ) -> RecordedProof:
-        """Sign, log and store a proof; the same core for a nonce returns the existing one. Raises `proof_exists`."""
+        """Sign, log and store a proof, or return the nonce's earlier one. Raises `proof_exists` if its core differs."""
         with self.ledger.read() as unit:
             earlier = proofs.find_by_notary(unit, core.attempt.nonce, self.notary)
             epoch = workloads.get(unit, core.attempt.workload_id).epoch
@@ -99,7 +99,7 @@ class Proofs:
         return recorded, read_unchecked(stored.envelope, Proof).core
 
     def get(self, proof_id: str, grant: Grant) -> ProofView:
-        """One proof of the caller's domain."""
+        """One proof of the caller's domain. Raises if it is unknown or the caller may not see it."""
         with self.ledger.read() as unit:
             self._require_readable(unit, proof_id, grant)
             found = proofs.get(unit, proof_id)
@@ -108,7 +108,7 @@ class Proofs:
         self.recorder.require_covered(index + 1)
         return _make_view(found, index, override_ids, grant)
 
-    def listed(
+    def list_proofs(
         self,
         grant: Grant,
         *,
@@ -119,7 +119,7 @@ class Proofs:
     ) -> list[ProofView]:
         """The newest proofs of the caller's domain, going back in the log from the index `after`."""
         wanted = attempt_id or grant.attempt_id
-        refuse_attempt_token(grant, but=wanted)
+        refuse_attempt_token(grant, allowed_attempt_id=wanted)
         with self.ledger.read() as unit:
             found = proofs.page(
                 unit,
@@ -182,7 +182,7 @@ class Proofs:
     @staticmethod
     def _require_readable(unit: Unit, proof_id: str, grant: Grant) -> None:
         require_domain(grant, proofs.domain_of(unit, proof_id))
-        refuse_attempt_token(grant, but=proofs.get(unit, proof_id).attempt_id)
+        refuse_attempt_token(grant, allowed_attempt_id=proofs.get(unit, proof_id).attempt_id)
 
 
 def _require_verifying(unit: Unit, core: ProofCore) -> None:

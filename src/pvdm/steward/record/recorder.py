@@ -41,7 +41,7 @@ class Document:
 
 
 class RecordedMeanwhileError(Exception):
-    """Another thread or Steward has recorded a statement in place of this one; raised in this one's transaction."""
+    """Raised in the transaction of an append: another thread or Steward has recorded its statement first."""
 
     def __init__(self, statement_id: str) -> None:
         super().__init__(statement_id)
@@ -78,7 +78,7 @@ class Recorder:
     def record(self, documents: Sequence[Document], work: Work) -> tuple[int, ...]:
         """Log the documents and run `work` in one transaction; `work` gets the log indexes and stores the documents."""
         appended = self.store(documents, work)
-        self._acknowledge(appended)
+        self._cover_appended(appended)
         return tuple(range(appended.index, appended.size))
 
     def cover(self) -> None:
@@ -87,14 +87,14 @@ class Recorder:
         if note is not None:
             newest = read_unverified(note)
             size = newest.checkpoint.size
-            self._acknowledge(AppendedEntries(size, size, newest))
+            self._cover_appended(AppendedEntries(size, size, newest))
 
     def require_covered(self, size: int) -> None:
         """Update the outside checkpoint unless it covers this log size: an uncovered entry could be lost unnoticed."""
         if size > self._covered_size:
             self.cover()
 
-    def _acknowledge(self, appended: AppendedEntries) -> None:
+    def _cover_appended(self, appended: AppendedEntries) -> None:
         fault.point("steward.before_outside")
         if self.archive is not None:
             self.archive.cover(appended.size)
@@ -130,7 +130,8 @@ def signing_epoch(book: EpochBook) -> int:
     """The epoch whose keys sign for the Steward: the active one, or the newest that may still sign."""
     if book.active is not None:
         return book.active.number
-    return next((epoch.number for epoch in reversed(book.epochs) if epoch.can_sign), None) or book.epoch_for(None)
+    newest = next((epoch.number for epoch in reversed(book.epochs) if epoch.can_sign), None)
+    return newest or book.epoch_for(None)  # the latter raises, since no epoch is active
 
 
 def _store_and_work(prepared: PreparedAppend, work: Work, unit: Unit) -> AppendedEntries:

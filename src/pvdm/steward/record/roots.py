@@ -45,7 +45,7 @@ class TrustRoots:
         return found
 
     def accept(self, envelope: bytes, *, pin: str | None = None) -> TrustRoot:
-        """Add the first version, by its pin, or the next, by its signatures; the newest again changes nothing."""
+        """Accept the first version by its pinned hash, or the next by its signatures; a repetition changes nothing."""
         now = self.clock.now_micros()
         seen = self.ids()
         current = self.find()

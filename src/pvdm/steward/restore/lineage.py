@@ -1,8 +1,8 @@
-"""Publications that the backup lacks, in the order of their snapshots, and those that have no receipt.
+"""Publications that the ledger's backup lacks, in the order of their snapshots, and those that have no receipt.
 
 A late receipt is logged after younger ones, so the log's order is not that of the snapshots. A crash between commit and
-receipt leaves a publication without a receipt; an archive may also have lost the receipt's envelope. The proofs tell
-to which workload the publication belongs: this workload must not publish the rows again.
+receipt leaves a publication without a receipt; an archive may also have lost the receipt's envelope. Proofs then tell
+which workload made the publication: this workload must not publish the rows again.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ ArchivedMigration = tuple[ArchivedEntry, Migration]
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A receipt that the backup lacks, and the cores of its proofs; None for a lost proof.
+    """A receipt that the backup lacks, and the cores of its proofs by proof id; None for a lost proof.
 
-    `proof_index` is the log index of its last proof, -1 if none is from after the backup. `index` is the receipt's. The
-    publication came between the two.
+    `index` is the log index of the receipt. `proof_index` is that of its last proof, or -1 if no proof is from after
+    the backup. The publication came between the two.
     """
 
     index: int
@@ -60,7 +60,7 @@ class Publication:
 class LostPublication:
     """A publication that its table does not show after the restore; `chunk_ids` are to be published again.
 
-    `code` and `why` are the reason and the message of the error; `file` is the file that it is about, if any.
+    `code` and `why` are the error's reason and message; `file` is the file that the error is about, if any.
     """
 
     table: str
@@ -85,7 +85,7 @@ class ProtectionChanges:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """The snapshots from the backup to a publication, as far as receipts and metadata tell.
+    """The snapshots from the backup to a publication (`reached`), as far as receipts and metadata tell.
 
     `receipted` have a receipt from after the backup; `gaps` have none and came while the table was protected.
     `is_complete`: it reaches a snapshot of the backup, or the table's first one. `was_unprotected`: it includes a time
@@ -110,24 +110,25 @@ def trace(
     reached: set[int] = set()
     gaps: list[int] = []
     unprotected = was_unprotected = False
-    at: int | None = published[-1].receipt.new_snapshot_id
-    while at is not None and at not in reached:
-        reached.add(at)
-        if is_in_backup(at):
-            at = None
-        elif at in parents:
+    current: int | None = published[-1].receipt.new_snapshot_id  # None once the walk has reached its end
+    while current is not None and current not in reached:
+        reached.add(current)
+        if is_in_backup(current):
+            current = None
+        elif current in parents:
             unprotected = False
-            at = parents[at]
+            current = parents[current]
         else:
             # Backwards in time, an unprotected time begins where a protection began.
-            unprotected = at in changes.begun or (unprotected and at not in changes.ended)
+            unprotected = current in changes.begun or (unprotected and current not in changes.ended)
             was_unprotected = was_unprotected or unprotected
-            gaps += [] if unprotected else [at]
-            snapshot = metadata.snapshot(at)
+            if not unprotected:
+                gaps.append(current)
+            snapshot = metadata.snapshot(current)
             if snapshot is None:
                 break
-            at = snapshot.parent_id
-    return Lineage(frozenset(reached), frozenset(parents), tuple(gaps), at is None, was_unprotected)
+            current = snapshot.parent_id
+    return Lineage(frozenset(reached), frozenset(parents), tuple(gaps), current is None, was_unprotected)
 
 
 def publications_by_table(ledger: Ledger, archived: Sequence[ArchivedEntry]) -> dict[str, list[Publication]]:
@@ -136,9 +137,10 @@ def publications_by_table(ledger: Ledger, archived: Sequence[ArchivedEntry]) -> 
     by_table: dict[str, list[Publication]] = {}
     with ledger.read() as unit:
         for each, receipt in statements_of(archived, Receipt):
-            parts = {key: archived_proofs.get(key) or (-1, stored_core(unit, key)) for key in receipt.proof_ids}
-            proof_index = max(index for index, _ in parts.values())
-            cores = {proof_id: core for proof_id, (_, core) in parts.items()}
+            # The log index and the core of each proof; the index is -1 if the proof is not from after the backup.
+            found = {key: archived_proofs.get(key) or (-1, stored_core(unit, key)) for key in receipt.proof_ids}
+            proof_index = max(index for index, _ in found.values())
+            cores = {proof_id: core for proof_id, (_, core) in found.items()}
             publication = Publication(each.index, each.statement_id(), receipt, cores, proof_index)
             by_table.setdefault(receipt.table.uuid, []).append(publication)
     return {uuid: _sort_publications(of_table) for uuid, of_table in by_table.items()}
@@ -212,8 +214,8 @@ def count_contained(
 ) -> int:
     """How many of the migrations the publication's metadata contains.
 
-    It contains those before its last proof and none after its receipt. For those in between, the signed target states
-    are compared with the metadata, since a receipt may be late.
+    It contains those logged before its last proof and none after its receipt. For those in between, the signed target
+    states are compared with the metadata, since a receipt may be late.
     """
     if newest is None:
         return 0
@@ -226,7 +228,7 @@ def count_contained(
 
 
 def _sort_publications(published: Collection[Publication]) -> list[Publication]:
-    """Each publication after its parent; a publication whose parent has no receipt here, by time."""
+    """Sort each publication after its parent; publications whose parents have no receipt here are sorted by time."""
     by_snapshot = {each.receipt.new_snapshot_id: each for each in published}
     children: dict[int, list[Publication]] = {}
     ready: list[tuple[int, int, Publication]] = []
@@ -235,30 +237,27 @@ def _sort_publications(published: Collection[Publication]) -> list[Publication]:
         if old in by_snapshot:
             children.setdefault(old, []).append(each)
         else:
-            heapq.heappush(ready, _sort_key(each))
+            heapq.heappush(ready, (each.receipt.published_at, each.index, each))
     ordered: list[Publication] = []
     while ready:
         *_, each = heapq.heappop(ready)
         ordered.append(each)
         for child in children.pop(each.receipt.new_snapshot_id, ()):
-            heapq.heappush(ready, _sort_key(child))
-    # What is left are receipts that form a circle, which no Steward signs. Checks of their metadata refuse them.
-    return ordered + sorted((each for of in children.values() for each in of), key=lambda each: each.index)
-
-
-def _sort_key(each: Publication) -> tuple[int, int, Publication]:
-    return each.receipt.published_at, each.index, each
+            heapq.heappush(ready, (child.receipt.published_at, child.index, child))
+    # The others form a circle. No Steward signs such receipts, and checks of their metadata refuse them.
+    circular = [child for of_parent in children.values() for child in of_parent]
+    return ordered + sorted(circular, key=lambda each: each.index)
 
 
 def stored_core(unit: Unit, proof_id: str) -> ProofCore | None:
-    """The core of a proof in the ledger."""
+    """The core of a proof in the ledger; None if the ledger lacks the proof."""
     stored = statements.find(unit, proof_id)
     return None if stored is None else read_unchecked(stored.envelope, Proof).core
 
 
 @dataclass(frozen=True, slots=True)
 class Unreceipted:
-    """A proof whose rows a table shows without a receipt; if not `certain`, the table may or may not show them."""
+    """A proof whose rows a table shows without a receipt. If not `certain`, the table may or may not show them."""
 
     table: TableRef
     snapshot_id: str
@@ -297,13 +296,14 @@ class LooseProofs:
     def fill(
         self, newest: Publication, metadata: TableMetadata, lineage: Lineage, live: Mapping[str, int | None]
     ) -> FilledGaps:
-        """Find the proofs of snapshots without a receipt; raises if such a proof is missing or is a FAIL."""
+        """Find the proofs of snapshots without a receipt. Raises if a snapshot names a missing proof, or a FAIL."""
         table = newest.receipt.table
         shown: dict[str, Unreceipted] = {}
         for gap in lineage.gaps:
             snapshot = metadata.snapshot(gap)
             if snapshot is not None:
                 shown |= self._proofs_in_summary(table, snapshot)
+        # `live` has the data files of `main`, each with the snapshot that added it.
         unreceipted = {path: at for path, at in live.items() if at is not None and at not in lineage.receipted}
         for proof_id, core in self.find(table.uuid).items():
             paths = [file.published_path for file in core.files.added if file.published_path in unreceipted]
@@ -312,7 +312,7 @@ class LooseProofs:
                 shown[proof_id] = Unreceipted(table, at, proof_id, _require_pass(proof_id, core), certain=True)
         gaps = [gap for gap in lineage.gaps if str(gap) not in {each.snapshot_id for each in shown.values()}]
         if gaps:
-            # Other proofs may have been published in the gap and replaced since; they must not be published again.
+            # Rows of other proofs may have been published there and replaced since: they must not be published again.
             shown |= {
                 proof_id: Unreceipted(table, str(gaps[0]), proof_id, core, certain=False)
                 for proof_id, core in self.find(table.uuid).items()
@@ -321,7 +321,7 @@ class LooseProofs:
         return FilledGaps(tuple(shown.values()), tuple(gaps))
 
     def _proofs_in_summary(self, table: TableRef, snapshot: Snapshot) -> dict[str, Unreceipted]:
-        """The proofs that the snapshot's summary names, in metadata that a receipt binds."""
+        """The proofs that the snapshot's summary names. The summary can be trusted: a receipt binds its metadata."""
         if SUMMARY_STATEMENT in snapshot.summary:
             workload = self._get_workload(snapshot.summary[SUMMARY_STATEMENT])
             proof_ids = [chunk.proof_ids[0] for chunk in workload.chunks]
@@ -349,7 +349,7 @@ class LooseProofs:
 def are_rows_proved(
     live: Iterable[str], proved: Iterable[ProofCore], backup: frozenset[str] | None, changes: ProtectionChanges
 ) -> bool:
-    """Whether each shown file is in a proof or in the backup; False if that is unknown.
+    """Whether each shown file (`live`) is in a proof or in the backup; False if that is unknown.
 
     Raises `restore_rows_unproved` for any other file if no protection of the table began or ended after the backup.
     """

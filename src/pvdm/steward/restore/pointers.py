@@ -1,4 +1,4 @@
-"""Chooses the metadata file that each table shows after a restore: the newest one that a receipt binds."""
+"""Chooses the metadata file that each table shows after a restore: the newest that a publication's receipt binds."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _REFUSALS = (VerificationError, InputError, NotAllowedError)
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """A table that will show newer metadata; `namespace` is set if the backup lacks the table."""
+    """A table that will show newer metadata; `namespace` is where it is created if the backup lacks the table."""
 
     table: TableRef
     snapshot_id: int | None
@@ -73,18 +73,18 @@ class Advance:
 
 @dataclass(slots=True)
 class Pointers:
-    """What the restore does to the catalog.
+    """What the restore will do to the catalog's tables, and what it found out about them.
 
-    `shown`: ids of receipts whose snapshots the tables show afterwards.
-    `unclear`: ids of lost receipts whose rows a table may show; they must not be published again.
+    `shown`: ids of receipts whose snapshots the tables will show.
+    `unclear`: ids of receipts of lost publications whose rows a table may show; they must not be published again.
     `unreceipted`: publications that are or may be shown without a receipt.
     `doubted`: shown publications that follow a snapshot without a receipt and without a proof.
-    `migrated`: migrations in force again, with the hash of the metadata that was written for each. It is None if the
-    metadata of a receipt has the change already.
+    `migrated`: ids of migrations in force again, each with the hash of the metadata that was written for it. It is None
+    if the metadata of a receipt has the change already.
     `reached`: the state of each judged table, by UUID.
     `with_newer_files`: UUIDs of tables that may be unprotected and have newer metadata files than is shown.
     `unreadable`: tables whose metadata file is gone. `unregistered`: metadata folders of unknown tables.
-    `schemas`: the columns of the tables as they are shown.
+    `published`: all publications that the backup lacks. `schemas`: the columns of the tables as they will be shown.
     """
 
     advances: list[Advance] = field(default_factory=list)
@@ -103,9 +103,9 @@ class Pointers:
 
 
 def prepare_pointers(notary: Notary, plan: Plan, request: RestoreRequest) -> Pointers:
-    """Judge every receipt and migration that the backup lacks. The ledger is not changed.
+    """Judge every receipt and migration that the backup lacks. Changes no row of the ledger.
 
-    It writes metadata files: with migrations applied, and without staging branches of lost attempts. Raises
+    Writes metadata files: with migrations applied, and without staging branches of lost attempts. Raises
     `restore_publications_lost` if a publication cannot be shown again, and `restore_tables_unreadable` if a table
     cannot be read, unless the operator accepts that.
     """
@@ -136,7 +136,7 @@ def apply_pointers(unit: Unit, pointers: Pointers) -> None:
     """Create the tables that the backup lacks, and set the chosen metadata files."""
     for each in pointers.advances:
         tables.lock(unit, [each.table.uuid])
-        tables.require_not_scheduled_for_deletion(unit, [each.pointer.location.rpartition("/")[2]])
+        tables.require_not_scheduled_for_deletion(unit, [each.pointer.name])
         if each.namespace is None:
             row = tables.find_by_uuid(unit, each.table.uuid)
             if row is None:
@@ -154,19 +154,19 @@ def apply_pointers(unit: Unit, pointers: Pointers) -> None:
             may_reuse_uuid=True,
         )
         row = tables.create(unit, new)
-        unit.lock_name("places")
-        require_free(unit, row.location, of=row)
+        unit.lock_name("places")  # until the transaction ends, no other table can take the folder
+        require_free(unit, row.location, for_table=row)
 
 
 @dataclass(frozen=True, slots=True)
 class _NewestPublication:
-    """The newest publication whose files are intact, with its metadata and the live data files of `main`."""
+    """The newest publication whose files are intact, with its metadata."""
 
     publication: Publication
     metadata: TableMetadata
     pointer: Pointer
     lineage: Lineage
-    live: Mapping[str, int | None]
+    live: Mapping[str, int | None]  # the data files of `main`, each with the snapshot that added it
     filled: FilledGaps
 
     def shows(self, older: Publication) -> bool:
@@ -178,7 +178,7 @@ class _NewestPublication:
 
 @dataclass(frozen=True, slots=True)
 class _JudgedTable:
-    """A table as it may be shown; without a row the backup lacks it, and `namespace` is where it is created."""
+    """A table as it may be shown. Without `row` the backup lacks the table, and `namespace` is where it is created."""
 
     uuid: str
     row: TableRow | None
@@ -201,7 +201,7 @@ class _TableJudge:
         self._loose = LooseProofs(notary.ledger, archived)
 
     def judge(self, uuid: str, published: Sequence[Publication], pointers: Pointers) -> _JudgedTable | None:
-        """The table's newest metadata that a receipt binds; None if the ledger has no pointer to set."""
+        """Choose the newest metadata that a receipt binds, and classify the publications. None: no pointer to set."""
         with self._notary.ledger.read() as unit:
             row = tables.find_by_uuid(unit, uuid)
         if row is not None and row.upstream is not None:
@@ -238,7 +238,7 @@ class _TableJudge:
         refusal: PvdmError | None,
         pointers: Pointers,
     ) -> None:
-        """Add the publication to those that are shown, lost, or unclear."""
+        """Add the publication to those that are shown or lost, and perhaps to the unclear ones."""
         if refusal is None:
             if self._is_in_backup(publication.receipt, backup) or (newest is not None and newest.shows(publication)):
                 pointers.shown.add(publication.receipt_id)
@@ -258,7 +258,7 @@ class _TableJudge:
             return chunks.is_published_at(unit, receipt.table.uuid, str(receipt.new_snapshot_id))
 
     def advance(self, judged: _JudgedTable, migrations: Sequence[ArchivedMigration], pointers: Pointers) -> None:
-        """Add what the table will show to `pointers`: the chosen metadata with the signed migrations after it."""
+        """Add to `pointers` what the table will show: the chosen metadata, with the signed migrations applied to it."""
         chosen, chosen_pointer, newest = judged.metadata, judged.pointer, judged.newest
         if chosen is None or chosen_pointer is None:
             return
@@ -267,7 +267,7 @@ class _TableJudge:
             metadata, pointer = self._remove_lost_branches(judged, metadata, pointer)
         metadata, pointer = self._apply_migrations(judged, metadata, pointer, migrations, pointers)
         applied = sum(pointers.migrated.get(entry.statement_id()) is not None for entry, _ in migrations)
-        # Counted as before the loss: each migration had its own revision.
+        # Revisions are counted as before the loss: each migration had its own.
         revision = None if newest is None else revision_of(file_name(newest.receipt.metadata_path))
         if revision is None:
             revision = 0 if judged.row is None else judged.row.revision
@@ -327,7 +327,7 @@ class _TableJudge:
     def _verify_publications(
         self, published: Sequence[Publication], backup: TableMetadata | None
     ) -> _NewestPublication:
-        """The last publication, once all files that these publications add to the backup were read and verified."""
+        """Read and verify all files that these publications add to the backup, and return the last publication."""
         newest = published[-1]
         receipt = newest.receipt
         stored = Pointer(receipt.metadata_path, receipt.metadata_sha256)
@@ -343,7 +343,7 @@ class _TableJudge:
         added = {file.published_path: file for core in cores for file in core.files.added}
         live = receipt_document.require_published_bytes(receipt, metadata, list(added.values()), self._files)
         with self._notary.ledger.read() as unit:
-            require_free(unit, metadata.location, of=tables.find_by_uuid(unit, receipt.table.uuid))
+            require_free(unit, metadata.location, for_table=tables.find_by_uuid(unit, receipt.table.uuid))
         filled = self._fill_gaps(newest, metadata, lineage, live, cores, backup)
         return _NewestPublication(newest, metadata, stored, lineage, live, filled)
 
@@ -356,7 +356,7 @@ class _TableJudge:
         cores: Sequence[ProofCore],
         backup: TableMetadata | None,
     ) -> FilledGaps:
-        """Find proofs for the snapshots without a receipt between the backup and this publication."""
+        """Find proofs for the snapshots between the backup and this publication that have no receipt."""
         if not lineage.gaps:
             return FilledGaps()
         filled = self._loose.fill(newest, metadata, lineage, live)
@@ -367,7 +367,7 @@ class _TableJudge:
         changes = protection_changes(self._archived, newest.receipt.table.uuid)
         if are_rows_proved(live, proved, in_backup, changes):
             return filled
-        return replace(filled, open_gaps=filled.open_gaps or lineage.gaps[-1:])
+        return replace(filled, open_gaps=filled.open_gaps or lineage.gaps[-1:])  # at least the oldest gap is open
 
     def _trace(
         self, published: Sequence[Publication], metadata: TableMetadata, backup: TableMetadata | None
@@ -388,7 +388,7 @@ class _TableJudge:
     ) -> tuple[TableMetadata, Pointer]:
         """The metadata without the staging branches of attempts that the ledger has lost.
 
-        No clean-up would remove them, and a ref to missing files would stop a search for orphans.
+        No clean-up would remove such a branch, and a branch with missing files would stop a search for orphans.
         """
         with self._notary.ledger.read() as unit:
             lost = [
@@ -430,7 +430,7 @@ class _TableJudge:
         return metadata, pointer
 
     def _migrate(self, migration: Migration, before: TableMetadata, pointer: Pointer) -> TableMetadata:
-        """The metadata after the migration; both must be the signed states, as at the gate."""
+        """The metadata after the migration. Raises unless the states before and after it are the signed ones."""
         migration_checks.require_state(migration.before, before, migration.before.contract_sha256)
         after = self._update(before, pointer, parse_updates(migration.updates))
         migration_checks.require_same_table(before, after)

@@ -1,4 +1,4 @@
-"""The transaction of a restore: refills the ledger, settles publications, ends open work and stores the marker."""
+"""The transaction of a restore: refills the ledger, settles publications, ends open work and stores its marker."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from pvdm.verify.source import pinned_schema
 def apply_restore(
     notary: Notary, request: RestoreRequest, plan: Plan, pointers: Pointers, known_claims: Mapping[str, Claim]
 ) -> Restore:
-    """Run the transaction, and return its marker, which keeps the Steward from starting until the restore is logged.
+    """Run the transaction, and return its marker: until the restore is logged, this row stops the Steward's start.
 
-    `known_claims` are those of shown appends, by receipt id, or by proof id if there is no receipt.
+    `known_claims` are the claims of shown appends, by receipt id, or by proof id if there is no receipt.
     """
     epoch_before = max((epoch.number for epoch in notary.keys.book().epochs), default=0)
 
@@ -123,9 +123,9 @@ def _unreceipted_facts(each: Unreceipted) -> dict[str, str]:
 def _apply_receipts(
     unit: Unit, archived: Sequence[ArchivedEntry], pointers: Pointers, known_claims: Mapping[str, Claim]
 ) -> dict[str, Any]:
-    """Apply the receipts from after the backup: settle known attempts, and use up the ids of unknown ones.
+    """Apply the receipts from after the backup: commit attempts that the backup has, mark chunks of others as used.
 
-    A lost publication may be published again, so nothing of it is settled or used up; an unclear one may not.
+    A lost publication may be published again, so it is skipped, unless it is unclear whether its table shows it.
     """
     settled: list[str] = []
     used_up: set[str] = set()
@@ -136,6 +136,7 @@ def _apply_receipts(
     def apply(
         statement_id: str, workload_id: str, table: TableRef, snapshot: str, cores: Mapping[str, ProofCore | None]
     ) -> None:
+        """Apply one publication; the statement is its receipt, or without a receipt its proof."""
         for proof_id, core in cores.items():
             if core is not None and statement_id not in uncertain and _settle(unit, core, snapshot):
                 settled.append(core.attempt.attempt_id)
@@ -155,7 +156,7 @@ def _apply_receipts(
         cores = {proof_id: stored_core(unit, proof_id) for proof_id in receipt.proof_ids}
         if receipt_id in lost:
             if may_have_appended(cores.values()) and tables.find_by_uuid(unit, receipt.table.uuid) is None:
-                # Registering its metadata would show its rows again, so claims on it are blocked.
+                # If the table's metadata is registered, its rows are shown again. So claims on it are blocked.
                 restores.put_lost_claim(unit, receipt_id, receipt.workload_id, target=receipt.table.uuid)
             continue
         apply(receipt_id, receipt.workload_id, receipt.table, snapshot, cores)
@@ -165,8 +166,9 @@ def _apply_receipts(
     for doubted in pointers.doubted:
         receipt, receipt_id = doubted.receipt, doubted.receipt_id
         restores.put_lost_claim(unit, receipt_id, receipt.workload_id, target=receipt.table.uuid)
-        claim = {"table": receipt.table.name, "receipt_id": receipt_id, "workload_id": receipt.workload_id}
-        blocked += [] if claim in blocked else [claim]
+        blocked_claim = {"table": receipt.table.name, "receipt_id": receipt_id, "workload_id": receipt.workload_id}
+        if blocked_claim not in blocked:
+            blocked.append(blocked_claim)
     return {"settled": settled, "spent": sorted(used_up), "blocked": blocked}
 
 
@@ -180,9 +182,9 @@ def _complete_if_published(unit: Unit, workload_id: str) -> None:
 
 
 def _store_last_sources(unit: Unit, archived: Sequence[ArchivedEntry]) -> None:
-    """Store the source that each target last published from, by the proofs from after the backup.
+    """Store the source of each table's last publication, by the proofs from after the backup.
 
-    It needs the refilled contracts. If a proof or its contract is lost, the source of the backup stays.
+    Called after the contracts are refilled. If a proof or its contract is lost, the source of the backup stays.
     """
     # By publication time, since a receipt may have been logged late.
     archived_receipts = (each for _, each in statements_of(archived, Receipt))
@@ -190,12 +192,13 @@ def _store_last_sources(unit: Unit, archived: Sequence[ArchivedEntry]) -> None:
         for core in (stored_core(unit, proof_id) for proof_id in receipt.proof_ids):
             if core is None or not protections.has_contract(unit, core.attempt.contract_sha256):
                 continue
-            source, uuid = contract_of(unit, core.attempt.contract_sha256).boundary.source, core.sources[0].table.uuid
-            claims.note_source(unit, receipt.table.uuid, source, uuid, workload_id=receipt.workload_id)
+            source = contract_of(unit, core.attempt.contract_sha256).boundary.source
+            source_uuid = core.sources[0].table.uuid
+            claims.note_source(unit, receipt.table.uuid, source, source_uuid, workload_id=receipt.workload_id)
 
 
 def _block_claims(unit: Unit, target: str, workload_id: str, statement_id: str, claim: Claim | None) -> bool:
-    """Block claims on the target if the append's claim is unknown; returns whether it did."""
+    """Block claims on the target table if the append's claim is unknown. Returns whether it did."""
     if restores.has_claim(unit, workload_id, target):
         return False
     if claim is not None and claims.refill(unit, workload_id, target=target, claim=claim):
@@ -205,12 +208,12 @@ def _block_claims(unit: Unit, target: str, workload_id: str, statement_id: str, 
 
 
 def _settle(unit: Unit, core: ProofCore, snapshot_id: str) -> bool:
-    """Make the attempt COMMITTED if it is live in the backup; returns whether it was."""
+    """Make the attempt COMMITTED if the backup has it live. Returns whether it did."""
     proved = core.attempt
     attempt = attempts.find(unit, proved.attempt_id)
     if attempt is None or attempt.state not in ATTEMPT.live():
         return False
-    if nonces.find(unit, proved.nonce) is None:
+    if nonces.find(unit, proved.nonce) is None:  # the attempt was verified after the backup, with this nonce
         if attempt.state is AttemptState.VERIFYING:
             attempts.begin_committing(unit, proved.attempt_id, reason=RESTORE_REASON)
         staged = None if core.staged.snapshot_id is None else str(core.staged.snapshot_id)
@@ -224,7 +227,7 @@ def _settle(unit: Unit, core: ProofCore, snapshot_id: str) -> bool:
 
 
 def end_announced(unit: Unit) -> list[str]:
-    """End the announced publications that the backup has open; an audit of their tables shows their result."""
+    """End the open announced publications (sent to an upstream, result unknown). Returns their snapshot ids."""
     still_open = announced.list_open(unit)
     for each in still_open:
         is_published = chunks.is_published_at(unit, each.table_uuid, each.snapshot_id)
@@ -263,25 +266,25 @@ def derive_claims(notary: Notary, archived: Sequence[ArchivedEntry], pointers: P
     texts = [protection.contract for _, protection in statements_of(archived, Protection)]
     texts += [migration.contract for _, migration in statements_of(archived, Migration)]
     contracts = {contract_sha256(text): parse_contract(text.encode()) for text in texts if text is not None}
-    claims: dict[str, Claim] = {}
+    derived: dict[str, Claim] = {}
     for each in pointers.published:
         if each.receipt_id not in pointers.shown or not may_have_appended(each.cores.values()):
             continue
         core = next((core for core in each.cores.values() if core is not None), None)
         claim = _derive_claim(notary, core, contracts, pointers.schemas.get(each.receipt.table.uuid))
         if claim is not None:
-            claims[each.receipt_id] = claim
+            derived[each.receipt_id] = claim
     for shown in pointers.unreceipted:
         claim = _derive_claim(notary, shown.core, contracts, pointers.schemas.get(shown.table.uuid))
         if claim is not None and shown.certain and may_have_appended([shown.core]):
-            claims[shown.proof_id] = claim
-    return claims
+            derived[shown.proof_id] = claim
+    return derived
 
 
 def _derive_claim(
     notary: Notary, core: ProofCore | None, contracts: dict[str, DataProductContract], target: Schema | None
 ) -> Claim | None:
-    """The claim of the workload's filter, derived as when the workload was opened; None if it is unknown."""
+    """The claim of the workload, derived from its filter as when it was opened; None if it is unknown."""
     if core is None or target is None:
         return None
     sha256 = core.attempt.contract_sha256
@@ -305,7 +308,7 @@ def _derive_claim(
 def _source_schema(notary: Notary, bound: BoundContract, core: ProofCore) -> Schema | None:
     """The columns of the pinned source snapshot, or the source's columns now if the snapshot is lost.
 
-    Changed columns make claims that cannot be compared; such claims count as overlapping.
+    If the columns have changed since, the claim cannot be compared with others, and counts as overlapping.
     """
     pinned = core.sources[0]
     if bound.contract.boundary.source.table is None:

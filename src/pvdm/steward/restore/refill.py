@@ -1,4 +1,4 @@
-"""Plans a restore: the archive's entries that the backup lacks, each verified by the trust root of its time."""
+"""Plans a restore: the archive's log entries that the backup lacks, each verified by the trusted keys of its time."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from pvdm.trust.root import RootRole, TrustedKey, TrustRoot, advance_root, pin_r
 from pvdm.trust.statement import SIGNING_RULES, read_statement, read_unchecked
 from pvdm.trust.verify import require_key_epoch, require_signer_name, verify_statement
 
-KINDS: Final = {rule.kind: kind for kind, rule in SIGNING_RULES.items()}
-S = TypeVar("S", bound=Any)
+_STATEMENT_TYPES: Final = {rule.kind: statement_type for statement_type, rule in SIGNING_RULES.items()}
+_S = TypeVar("_S", bound=Any)
 _NOTARY_STATEMENTS: Final = (Proof, Receipt, WorkloadStatement, EpochStatement, RestoreStatement)
 
 
@@ -50,12 +50,12 @@ class RestoreRequest:
     operator: str
     reason: str
     archive: FilePath | None = None
-    lost_origin: str | None = None
-    log_keys: tuple[bytes, ...] = ()
-    accept_missing: bool = False
-    accept_lost: bool = False
-    accept_unreadable: bool = False
-    again: bool = False
+    lost_origin: str | None = None  # the old name of the log, if its missing entries are given up
+    log_keys: tuple[bytes, ...] = ()  # public keys of the log that the keystore lacks
+    accept_missing: bool = False  # envelopes that the archive lacks
+    accept_lost: bool = False  # publications that cannot be shown again
+    accept_unreadable: bool = False  # tables whose metadata cannot be read
+    again: bool = False  # restore even if the ledger was restored before and its log lacks nothing
     confirm_clock: bool = False
 
 
@@ -69,18 +69,18 @@ class Plan:
     entries: tuple[bytes, ...]
     hashes: dict[Node, bytes]
     archived: tuple[ArchivedEntry, ...]
-    lost: int
+    lost: int  # entries that neither the backup nor the archive has
 
     @property
     def missing(self) -> int:
-        """How many entries have lost their envelope."""
+        """The number of entries whose envelope the archive lacks."""
         return sum(each.envelope is None for each in self.archived)
 
 
 def plan_refill(notary: Notary, request: RestoreRequest) -> Plan:
     """Plan the refill: check the request, both checkpoints, the archive and its statements. Changes nothing."""
     config = notary.config
-    # Both are signed at the end, when the restore must not fail any more.
+    # Operator and reason are signed at the end, when the restore must not fail any more.
     require_form(request.operator, "identity", "the operator")
     require_printable_reason(request.reason)
     outside = _load_outside(notary, request)
@@ -111,7 +111,7 @@ def plan_refill(notary: Notary, request: RestoreRequest) -> Plan:
 
 
 def _require_archive_not_longer(config: StewardConfig, reached: int) -> None:
-    """Refuse if the configured archive is longer than the restored log, which continues in it."""
+    """Raise if the configured archive has more entries than the restored log, which continues in this archive."""
     archive = archive_folder(config)
     if archive is not None and archived_size(archive) > reached:
         raise Code.RESTORE_REFUSED(
@@ -134,7 +134,7 @@ def require_archive_free(config: StewardConfig) -> None:
 
 
 def _load_outside(notary: Notary, request: RestoreRequest) -> SignedCheckpoint:
-    """The outside checkpoint; with a lost origin it is that of the old log."""
+    """The outside checkpoint, of the old log if the request gives up entries. Raises if there is none."""
     config = notary.config
     origin = request.lost_origin or config.origin
     if request.lost_origin == config.origin:
@@ -161,7 +161,7 @@ def _log_keys(notary: Notary, request: RestoreRequest, origin: str) -> list[Note
 
 @contextlib.contextmanager
 def _log_key_hint() -> Iterator[None]:
-    """Replace the hint to fetch a trust root, which is impossible while the Steward is down."""
+    """Replace the hint of `note_key_unknown`: while the Steward is down, no trust root can be fetched."""
     try:
         yield
     except VerificationError as error:
@@ -191,7 +191,7 @@ def _require_accepted_loss(
 def _load_archive_checkpoint(
     notary: Notary, request: RestoreRequest, outside: SignedCheckpoint
 ) -> SignedCheckpoint | None:
-    """The archive's checkpoint, or the outside one if both are of one size; None without an archive."""
+    """The archive's checkpoint, or the outside checkpoint if both have the same size; None without an archive."""
     if request.archive is None or not (log_folder(request.archive) / CHECKPOINT_FILE).exists():
         return None
     origin = outside.checkpoint.origin
@@ -219,7 +219,7 @@ def _require_same_root(root: bytes, signed: SignedCheckpoint, message: str, hint
 def _require_trusted_checkpoint(
     notary: Notary, request: RestoreRequest, target: SignedCheckpoint, archived: Sequence[ArchivedEntry], covered: int
 ) -> None:
-    """Refuse entries beyond the outside checkpoint, whose size is `covered`, that only a revoked log key has signed."""
+    """Raise if only a revoked log key has signed the entries from `covered` on, the outside checkpoint's size."""
     origin = target.checkpoint.origin
     revoked = _revoked_log_keys(notary, archived, covered)
     keys = [key for key in _log_keys(notary, request, origin) if hashlib.sha256(key.der).hexdigest() not in revoked]
@@ -238,9 +238,8 @@ def _require_trusted_checkpoint(
 def _revoked_log_keys(notary: Notary, archived: Sequence[ArchivedEntry], covered: int) -> set[str]:
     """The ids of log keys whose epochs are revoked, by the epoch book, the backup, or an entry before `covered`."""
     with notary.ledger.read() as unit:
-        steps = [
-            read_unchecked(each.envelope, EpochStatement) for each in statements.of_kind(unit, StatementKind.EPOCH)
-        ]
+        stored = statements.of_kind(unit, StatementKind.EPOCH)
+    steps = [read_unchecked(each.envelope, EpochStatement) for each in stored]
     steps += [step for each, step in statements_of(archived, EpochStatement) if each.index < covered]
     revoked = [step for step in steps if step.after is EpochStage.REVOKED]
     key_ids = {key_id for step in revoked for role, key_id in step.key_ids if role == KeyRole.LOG.value and key_id}
@@ -253,7 +252,7 @@ def _revoked_log_keys(notary: Notary, archived: Sequence[ArchivedEntry], covered
 
 
 def _require_envelopes(request: RestoreRequest, archived: Sequence[ArchivedEntry]) -> None:
-    """Refuse missing envelopes unless the operator accepts them: one may be a receipt or a revocation."""
+    """Raise for missing envelopes unless the operator accepts them: one may be a receipt or a revocation."""
     missing = [each for each in archived if each.envelope is None]
     if not missing or request.accept_missing:
         return
@@ -266,7 +265,7 @@ def _require_envelopes(request: RestoreRequest, archived: Sequence[ArchivedEntry
 
 
 def _verify_growth(notary: Notary, entries: Sequence[bytes], target: SignedCheckpoint) -> dict[Node, bytes]:
-    """Append the entries to the backup's log in memory; returns the new hashes if the root is the signed one."""
+    """Append the entries to the backup's log in memory, and return the new hashes. Raises for another root."""
     log = PinnedLogReader.pin_now(notary.ledger)
     frontier = log.read_hashes(merkle.frontier(log.size()))
     hashes: dict[Node, bytes] = {}
@@ -281,7 +280,7 @@ def _verify_growth(notary: Notary, entries: Sequence[bytes], target: SignedCheck
 
 
 def _require_root(notary: Notary, outside: SignedCheckpoint) -> None:
-    """Refuse a backup with as many entries as the outside checkpoint, or more, and another root for these."""
+    """Raise if the backup's log does not begin with the log of the outside checkpoint."""
     with notary.ledger.read() as unit:
         root = merkle.root_at(LedgerLog(unit), outside.checkpoint.size)
     _require_same_root(
@@ -309,11 +308,11 @@ class ArchivedEntry:
         return root.payload_sha256
 
 
-def statements_of(archived: Sequence[ArchivedEntry], kind: type[S]) -> Iterator[tuple[ArchivedEntry, S]]:
-    """The statements of one kind whose envelopes are in the archive, in the order of the log."""
+def statements_of(archived: Sequence[ArchivedEntry], statement_type: type[_S]) -> Iterator[tuple[ArchivedEntry, _S]]:
+    """The statements of one type whose envelopes are in the archive, in the order of the log."""
     for each in archived:
-        if each.envelope is not None and KINDS.get(each.entry.kind) is kind:
-            yield each, read_unchecked(each.envelope, kind)
+        if each.envelope is not None and _STATEMENT_TYPES.get(each.entry.kind) is statement_type:
+            yield each, read_unchecked(each.envelope, statement_type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,16 +327,16 @@ class _Signers:
     revoked: frozenset[str]
     roots: Sequence[tuple[int, TrustRoot]]
 
-    def roots_for(self, each: ArchivedEntry, kind: type[Any]) -> list[TrustRoot]:
-        """The root in force at the entry; for a statement about the Steward also later ones, which may name its key."""
-        in_force = [root for index, root in self.roots if index < each.index][-1:]
-        if kind in (EpochStatement, RestoreStatement):
-            in_force += [root for index, root in self.roots if index > each.index]
-        return in_force
+    def roots_for(self, each: ArchivedEntry, statement_type: type[Any]) -> list[TrustRoot]:
+        """The root in force at the entry; for epochs and restores also later ones, which may name a new key first."""
+        roots = [root for index, root in self.roots if index < each.index][-1:]
+        if statement_type in (EpochStatement, RestoreStatement):
+            roots += [root for index, root in self.roots if index > each.index]
+        return roots
 
 
 def require_statements(notary: Notary, archived: Sequence[ArchivedEntry], *, covered: int) -> None:
-    """Verify every envelope; from index `covered` on, beyond the outside checkpoint, REVOKED epochs do not count."""
+    """Verify every envelope. From index `covered`, beyond the outside checkpoint, REVOKED epochs are refused."""
     signers = _load_signers(notary, archived)
     for each in archived:
         if each.envelope is None or each.entry.kind is StatementKind.TRUST_ROOT:
@@ -362,7 +361,7 @@ def _load_signers(notary: Notary, archived: Sequence[ArchivedEntry]) -> _Signers
 
 
 def _verify_roots(notary: Notary, archived: Sequence[ArchivedEntry]) -> list[tuple[int, TrustRoot]]:
-    """The trust roots after the backup's, each verified at the time of its log entry."""
+    """The backup's trust root at index -1, and the later ones, each verified at the time of its log entry."""
     current = notary.trust.find()
     chain = [] if current is None else [(-1, current)]
     for each in archived:
@@ -381,31 +380,32 @@ def _verify_roots(notary: Notary, archived: Sequence[ArchivedEntry]) -> list[tup
 
 
 def _verify(signers: _Signers, each: ArchivedEntry, envelope: bytes, covered: int) -> None:
-    kind = KINDS[each.entry.kind]
+    """Verify the statement by a key of the notary's epoch book, else by a trust root."""
+    statement_type = _STATEMENT_TYPES[each.entry.kind]
     key_id = parse_envelope(envelope).signature.key_id
-    own = signers.own.get(key_id) if kind in _NOTARY_STATEMENTS else None
+    own = signers.own.get(key_id) if statement_type in _NOTARY_STATEMENTS else None
     if own is not None and not (each.index >= covered and key_id in signers.revoked):
-        _verify_own(own, envelope, kind)
+        _verify_own(own, envelope, statement_type)
         return
     refusal: PvdmError | None = None
-    for root in signers.roots_for(each, kind):
+    for root in signers.roots_for(each, statement_type):
         try:
-            verified = verify_statement(envelope, root, kind, now=each.entry.time)
+            verified = verify_statement(envelope, root, statement_type, now=each.entry.time)
         except PvdmError as error:
             refusal = error
             continue
-        if kind in _NOTARY_STATEMENTS and verified.key.identity != signers.notary:
+        if statement_type in _NOTARY_STATEMENTS and verified.key.identity != signers.notary:
             break
         return
     raise refusal or Code.KEY_UNKNOWN("no known key has signed it", got=key_id)
 
 
-def _verify_own(key: TrustedKey, data: bytes, kind: type[Any]) -> None:
-    """Verify by a key of the notary's epoch book, which a trust root need not name yet."""
+def _verify_own(key: TrustedKey, data: bytes, statement_type: type[Any]) -> None:
+    """Verify by a key of the notary's epoch book, which perhaps no trust root names yet."""
     envelope = parse_envelope(data)
     require_signature(key.public, envelope.signature.value, envelope.message)
     epoch: int | None
-    match read_statement(envelope.payload, kind):
+    match read_statement(envelope.payload, statement_type):
         case Proof(notary=part):
             signer, epoch = part.notary, part.epoch
         case Receipt() | WorkloadStatement() as signed:

@@ -74,7 +74,7 @@ def refill_approvals(
 ) -> RefilledApprovals:
     """Write every approval that the backup lacks, and apply it to tables and namespaces of the backup.
 
-    `migrated` are the migrations whose change the tables have again, with the hash of the resulting metadata.
+    `migrated` has the ids of migrations in force again, with the hash of the metadata that was written for each.
     """
     effects = RefilledApprovals()
     for each in archived:
@@ -92,7 +92,7 @@ def refill_approvals(
 def _refill_protection(
     unit: Unit, protection_id: str, protection: Protection, at_micros: int, effects: RefilledApprovals
 ) -> None:
-    """Apply the protection, and report whether its target is protected now; the last one about a target counts."""
+    """Store and apply the protection, and note its effect; a later protection of the same target replaces the note."""
     target, protects = protection.target, protection.action is ProtectionAction.PROTECT
     after = target.contract_sha256 if protects else None
     if isinstance(target, NamespaceTarget):
@@ -118,13 +118,9 @@ def _refill_protection(
 
 
 def _refill_migration(
-    unit: Unit,
-    migration_id: str,
-    migration: Migration,
-    effects: RefilledApprovals,
-    migrated: Mapping[str, str | None],
+    unit: Unit, migration_id: str, migration: Migration, effects: RefilledApprovals, migrated: Mapping[str, str | None]
 ) -> None:
-    """Apply the migration's contract; a change that the table lacks has to be proposed again."""
+    """Store the migration and apply its contract. A change that the table lacks must be proposed again."""
     table = migration.table
     domain = _set_contract(unit, table.uuid, migration.after.contract_sha256)
     if migration_id in migrated:
@@ -162,12 +158,12 @@ def refill_verdicts(unit: Unit, archived: Sequence[ArchivedEntry]) -> None:
 def _refill_proof(unit: Unit, proof_id: str, proof: Proof) -> None:
     core, part = proof.core, proof.notary
     attempt = core.attempt
-    # The key context is not in the envelope.
+    # The envelope lacks the key context (what the attempt's keys were derived from).
     record = proof_record(proof_id, core, part, context=None)
     workload = workloads.find(unit, attempt.workload_id)
     table = tables.find_by_uuid(unit, core.target.table.uuid)
-    of_table = EVERY_DOMAIN if table is None else table.domain
-    domain = of_table if workload is None else workload.opening.domain
+    table_domain = EVERY_DOMAIN if table is None else table.domain
+    domain = table_domain if workload is None else workload.opening.domain
     proofs.insert_restored(unit, record, attempt.workload_id, domain=domain)
 
 

@@ -1,4 +1,4 @@
-"""Restores the ledger from a backup, ends everything that was open in it, and logs the restore."""
+"""Completes a ledger that was brought back from a backup: refills it, ends its open work, and logs the restore."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pvdm.ledger.record.events import LedgerLog
 from pvdm.ledger.record.restores import Restore
 from pvdm.model.statements.epoch import EpochStage, EpochStatement, RestoreStatement
 from pvdm.model.statements.kind import StatementKind
-from pvdm.steward.config.ledger_agreement import require_common_settings
+from pvdm.steward.config.ledger_agreement import require_shared_settings
 from pvdm.steward.config.resources import outside_file
 from pvdm.steward.config.steward import StewardConfig
 from pvdm.steward.locks import serve_alone
@@ -58,7 +58,7 @@ class AdvancedTable:
 
 @dataclass(frozen=True, slots=True)
 class BlockedClaim:
-    """A publication whose claim is unknown: claims on its table are blocked until an operator releases that claim."""
+    """A publication whose claim (reserved rows) is unknown. Its table gets no claims until an operator releases it."""
 
     table: str
     receipt_id: str
@@ -67,7 +67,7 @@ class BlockedClaim:
 
 @dataclass(frozen=True, slots=True)
 class UnreceiptedChunk:
-    """A chunk that a table shows without a receipt, since a later publication was made on it."""
+    """A chunk that a table shows although its receipt is missing, because a later publication was made on it."""
 
     table: str
     snapshot_id: str
@@ -80,17 +80,17 @@ class UnreceiptedChunk:
 class Restored:
     """The result of a restore.
 
-    `refilled`, `missing`, `lost`: how many entries came from the archive, lack their envelope, and are given up.
+    `refilled`, `missing`, `lost`: numbers of log entries that came from the archive, lack their envelope, are given up.
     `abandoned`, `published`: workloads that the backup had open; the latter were published after it, at least in part.
-    `settled`: attempts that are committed now. `spent`: workloads whose ids are used up.
+    `settled`: attempts that are committed now. `spent`: workloads whose ids cannot be used again.
     `blocked`: publications whose claims are lost.
     `protected`, `remade`: tables and namespaces protected again, and migrations in force again.
     `migrated`: names of tables that lack a migration from after the backup; it must be proposed again.
-    `unreceipted`: chunks shown without a receipt; their workload ids are used up.
+    `unreceipted`: chunks shown without a receipt; their workload ids cannot be used again.
     `lost_publications`: publications with a receipt that their tables do not show.
-    `nonces`, `tokens`: how many were voided and revoked.
+    `nonces`, `tokens`: the numbers of nonces that were voided and of tokens that were revoked.
     `repeated`: this is the result of an earlier restore of the same ledger; nothing was changed.
-    The other fields list instances of their classes.
+    The classes of the other fields describe them.
     """
 
     backup_size: int
@@ -125,14 +125,15 @@ def restore(
 ) -> Restored:
     """Refill the log from the archive, end open work, open a new epoch, and log the restore.
 
-    With `lost_origin` missing entries are given up, and the log continues under the configuration's new origin. Without
-    it missing entries are an error. The next call finishes an interrupted restore for its first operator; until then
-    the Steward does not start. A ledger that was restored before and lacks nothing is left alone without `again`.
+    With `lost_origin`, the old name of the log, missing entries are given up, and the log continues under the new name
+    in the configuration. Without it missing entries are an error. An interrupted restore leaves its marker, a row of
+    the ledger. Then the Steward does not start until the next call finishes it, with the first call's operator. A
+    ledger that was restored before and lacks nothing is left alone without `again`.
     """
     with contextlib.ExitStack() as undo:
         notary = assemble_notary(config, undo, wall=wall, monotonic=monotonic)
         undo.enter_context(serve_alone(notary.ledger))
-        require_common_settings(notary.ledger, config, ignores_origin=True)
+        require_shared_settings(notary.ledger, config, ignores_origin=True)
         _require_clock(notary, request)
         with notary.ledger.read() as unit:
             newest = restores.newest(unit)
@@ -151,7 +152,7 @@ def restore(
 
 
 def _require_clock(notary: Notary, request: RestoreRequest) -> None:
-    """Require a clock that is not in doubt, or the operator's confirmation: downtime looks like a clock jump."""
+    """Raise if the clock is in doubt and the operator does not confirm it: downtime looks like a clock jump."""
     if notary.clock.is_ready():
         return
     if request.confirm_clock:
@@ -165,7 +166,7 @@ def _require_clock(notary: Notary, request: RestoreRequest) -> None:
 
 
 def _require_same_origin(config: StewardConfig, marker: Restore) -> None:
-    """Refuse to continue a restore under another origin than it began with."""
+    """Raise if the restore would continue under another origin (name of the log) than it began with."""
     origin = _outside_checkpoint(marker).origin
     if marker.outcome["lost"]:
         refill.require_archive_free(config)
@@ -178,7 +179,7 @@ def _require_same_origin(config: StewardConfig, marker: Restore) -> None:
 
 
 def _complete(notary: Notary, marker: Restore) -> Restored:
-    """Open the new epoch and log the restore, as far as an interrupted call has not done so."""
+    """Open the new epoch and log the restore, unless an interrupted call has done so already."""
     lost = bool(marker.outcome["lost"])
     note = expect(LedgerLogReader(notary.ledger).newest_checkpoint(), "a log that was backed up has a checkpoint")
     if not (lost and read_unverified(note).checkpoint.origin == notary.config.origin):
@@ -187,7 +188,7 @@ def _complete(notary: Notary, marker: Restore) -> Restored:
         _log_restore(notary, marker, new_epoch)
     if lost:
         fault.point("steward.restore.before_swap")
-        _swap_outside(notary, marker)
+        _replace_outside(notary, marker)
         at = notary.clock.now_micros()
         notary.ledger.transact(lambda unit: _finish(unit, notary, marker), at_micros=at)
     notary.epochs.log_missing(marker.reason)
@@ -260,8 +261,8 @@ def _begin_new_origin(notary: Notary, document: Document, *, epoch: int, old_ori
     notary.ledger.transact(lambda unit: document.store(unit, prepared.store(LedgerLog(unit)).index), at_micros=at)
 
 
-def _swap_outside(notary: Notary, marker: Restore) -> None:
-    """Replace the outside checkpoint; the old one is kept beside it."""
+def _replace_outside(notary: Notary, marker: Restore) -> None:
+    """Replace the outside checkpoint by the newest one; the old one is kept beside it as `….lost-<number>`."""
     path = outside_file(notary.config)
     note = LedgerLogReader(notary.ledger).newest_checkpoint() or b""
     try:
@@ -285,14 +286,13 @@ def _swap_outside(notary: Notary, marker: Restore) -> None:
 
 
 def open_new_epoch(ledger: Ledger, keys: KeyService, marker: Restore) -> int:
-    """Retire or revoke the old epochs and create a new one; returns its number. A second call continues the first.
+    """Create an epoch, retire or revoke the old ones, and return the new one's number.
 
-    With lost entries it is unknown which epochs were revoked, so all old ones are revoked.
+    A second call continues the first. If log entries are lost, all old epochs are revoked: one of them may have been.
     """
     with ledger.read() as unit:
-        steps = [
-            read_unchecked(each.envelope, EpochStatement) for each in statements.of_kind(unit, StatementKind.EPOCH)
-        ]
+        stored = statements.of_kind(unit, StatementKind.EPOCH)
+    steps = [read_unchecked(each.envelope, EpochStatement) for each in stored]
     logged = {each.epoch: each.after for each in steps}  # the last stage of each epoch in the refilled log
     lost = bool(marker.outcome["lost"])
 

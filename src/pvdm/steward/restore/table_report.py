@@ -32,7 +32,7 @@ class BehindTable:
 
 @dataclass(frozen=True, slots=True)
 class ReachedState:
-    """The metadata that the restore brings a table to: revision, time and hash."""
+    """Revision, time and hash of the metadata that a table shows after the restore."""
 
     revision: int
     updated_ms: int
@@ -42,7 +42,7 @@ class ReachedState:
 def find_tables_with_newer_files(
     ledger: Ledger, files: MetadataFiles, archived: Sequence[ArchivedEntry], reached: Mapping[str, ReachedState]
 ) -> set[str]:
-    """The UUIDs of tables that may be unprotected and whose folders have newer metadata files than is shown."""
+    """The UUIDs of tables that may be unprotected and have newer metadata files than the one that they show."""
     unprotected = {
         protection.target.table.uuid
         for _, protection in statements_of(archived, Protection)
@@ -57,7 +57,7 @@ def find_tables_with_newer_files(
 
 
 def find_behind(unit: Unit, with_newer_files: set[str]) -> list[BehindTable]:
-    """The unprotected ones among these tables, once all approvals are in force again."""
+    """The unprotected ones among these tables. Called once all approvals are in force again."""
     rows = [row for row in tables.list_live(unit) if row.table_uuid in with_newer_files and not row.protected]
     behind = [BehindTable(name_of_row(unit, row), row.table_uuid, tables.was_protected(unit, row)) for row in rows]
     return sorted(behind, key=lambda each: each.table)
@@ -94,7 +94,7 @@ def _has_newer_file(files: MetadataFiles, table_uuid: str, shown: ReachedState) 
 
 @dataclass(frozen=True, slots=True)
 class UnreadableTable:
-    """A table whose metadata file is gone or changed, while no receipt binds a newer one; `why` is the message."""
+    """A table whose metadata file is gone or changed, and for which no newer one was found; `why` is the message."""
 
     table: str
     table_uuid: str
@@ -104,7 +104,7 @@ class UnreadableTable:
 
 
 def find_unreadable(ledger: Ledger, files: MetadataFiles, *, already_read: Collection[str]) -> list[UnreadableTable]:
-    """Read the metadata of every other table of the backup, and report those that cannot be read."""
+    """The tables of the backup whose metadata cannot be read; tables in `already_read` are skipped."""
     with ledger.read() as unit:
         rows = [row for row in tables.list_live(unit) if row.upstream is None and row.table_uuid not in already_read]
         names = [name_of_row(unit, row) for row in rows]
@@ -142,7 +142,7 @@ class UnregisteredTable:
 def find_unregistered(
     ledger: Ledger, files: MetadataFiles, archived: Sequence[ArchivedEntry], *, published: Collection[str]
 ) -> list[UnregisteredTable]:
-    """Find metadata folders of UUIDs that the ledger does not know, not even as dropped, and that are not `published`.
+    """Tables that have a metadata folder, but no row in the ledger (not even a dropped one), and are not `published`.
 
     A table's name is the last one in the protections and migrations from after the backup.
     """

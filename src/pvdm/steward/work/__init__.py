@@ -1,1 +1,1 @@
-"""Workloads and attempts of producers: open, read and end them."""
+"""Opens, shows and ends the workloads and attempts of producers."""

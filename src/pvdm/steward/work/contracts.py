@@ -17,29 +17,29 @@ from pvdm.verify.spark.extracting import SparkExtraction, require_extraction
 
 
 def contract_text(data: bytes, name: str = "contract") -> str:
-    """Parse a contract's bytes and return them as text; the text encodes to the same bytes."""
+    """The text of a contract's bytes. Raises if they are empty or not a valid contract; `name` is for the errors."""
     if not data:
         raise Code.CONTRACT_INVALID(f"{name} cannot be accepted", got="an empty file")
     parse_contract(data, name)
     return data.decode()
 
 
-def require_servable(text: str, *, extracts: SparkExtraction | None) -> DataProductContract:
-    """Parse a contract and refuse one that this Steward cannot serve; `extracts` is Spark's reader."""
+def require_servable(text: str, spark_extraction: SparkExtraction | None) -> DataProductContract:
+    """Parse a contract. Raises if it needs Spark's reader (`spark_extraction`), and this Steward has none."""
     found = parse_contract(text.encode())
     if found.extraction is ExtractionPath.SPARK:
-        require_extraction(extracts)
+        require_extraction(spark_extraction)
     return found
 
 
 def require_target_fit(
-    contract: DataProductContract, metadata: TableMetadata, extracts: SparkExtraction | None
+    contract: DataProductContract, metadata: TableMetadata, spark_extraction: SparkExtraction | None
 ) -> None:
     """Require that the target has the declared partition, and that Spark's reader reaches its files."""
     require_partition_fit(contract, metadata)
     if contract.extraction is ExtractionPath.SPARK:
-        # Every file below the table's folder is reached alike.
-        require_extraction(extracts).require_reach([f"{metadata.location.rstrip('/')}/data/file"])
+        # Spark reaches all files below the table's folder alike, so one example is enough.
+        require_extraction(spark_extraction).require_reach([f"{metadata.location.rstrip('/')}/data/file"])
 
 
 def require_for_table(contract: DataProductContract, parts: Sequence[str], domain: str) -> None:
@@ -49,8 +49,8 @@ def require_for_table(contract: DataProductContract, parts: Sequence[str], domai
 
 def require_for_namespace(contract: DataProductContract, levels: Sequence[str], domain: str) -> None:
     """Require that the contract publishes a table of this namespace, for the domain that owns it."""
-    inside, _, _ = contract.boundary.target.rpartition(".")
-    _require_applicable(contract, inside == full_name(levels), f"a table of {full_name(levels)}", domain)
+    namespace, _, _ = contract.boundary.target.rpartition(".")
+    _require_applicable(contract, namespace == full_name(levels), f"a table of {full_name(levels)}", domain)
 
 
 def require_source_reached(ledger: Ledger, contract: DataProductContract, grant: Grant) -> None:

@@ -1,4 +1,4 @@
-"""Opened workloads and their attempts: contract, parameters, staged or adopted branch, refusals, facts for logs."""
+"""Reads facts of opened workloads and attempts (contract, parameters, branch, refusal), and describes them for logs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def bound_contract(unit: Unit, workload: Workload) -> BoundContract:
 
 
 def contract_of(unit: Unit, sha256: str) -> DataProductContract:
-    """A contract of the ledger."""
+    """The contract of this hash. Raises if the ledger has none."""
     return _parse_cached(protections.get_contract(unit, sha256))
 
 
@@ -148,12 +148,14 @@ def describe_work(ledger: Ledger, subject: str) -> Facts:
     return facts
 
 
-def tables_and_workloads(ledger: Ledger, subjects: Sequence[str]) -> list[tuple[str | None, str | None]]:
+def list_tables_and_workloads(ledger: Ledger, subjects: Sequence[str]) -> list[tuple[str | None, str | None]]:
     """Table and workload of each subject, an attempt or a workload; None and None for an unknown one."""
     with ledger.read() as unit:
         found = [_find_work(unit, subject)[1] for subject in subjects]
-        openings = [None if workload is None else workload.opening for workload in found]
-        return [(None, None) if of is None else (table_name(unit, of.table_uuid), of.workload_id) for of in openings]
+        return [
+            (None, None) if each is None else (table_name(unit, each.opening.table_uuid), each.opening.workload_id)
+            for each in found
+        ]
 
 
 def _find_work(unit: Unit, subject: str) -> tuple[Attempt | None, Workload | None]:
@@ -194,13 +196,13 @@ def decode_refusal(reason: str) -> RefusalView | None:
 
 
 def sentence_of(reason: str) -> str:
-    """The reason as a sentence: for a refusal its code and message."""
+    """The reason as a sentence; of an encoded refusal its reason and message."""
     found = decode_refusal(reason)
     return reason if found is None else f"{found.reason}: {found.message}"
 
 
 def require_adoptable(metadata: TableMetadata, branch: str) -> None:
-    """Refuse a branch that cannot be adopted: unknown, a tag, `main`, or one that the Steward made."""
+    """Refuse a branch that `pvdm publish` cannot take over: unknown, a tag, `main`, or one that the Steward made."""
     ref = metadata.refs.get(branch)
     if ref is None or ref.type is not RefType.BRANCH:
         raise Code.BRANCH_UNKNOWN(

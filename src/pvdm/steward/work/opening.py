@@ -66,8 +66,8 @@ class PlannedChunk(NamedTuple):
 class Queue:
     """Passes work on to the Steward's job threads; each call returns at once."""
 
-    hurry: Callable[[Attempt], None]  # runs the job that the attempt waits for now
-    dispose: Callable[[str], None]
+    hurry: Callable[[Attempt], None]  # runs at once the job that the attempt waits for
+    dispose: Callable[[str], None]  # cleans up after the attempt
     changed: Callable[[str], None]  # wakes those who wait for the attempt
 
     def clean_up_after(self, attempt_id: str) -> None:
@@ -85,9 +85,9 @@ class Workloads:
     catalog: Catalog
     sources: Sources
     queue: Queue
-    epoch: Callable[[], int]
+    epoch: Callable[[], int]  # the active epoch of keys
     files: Files
-    extracts: SparkExtraction | None = None  # Spark's reader
+    spark_extraction: SparkExtraction | None = None  # Spark's reader
     seals: Seals | None = None  # ends a producer's write access at the store
     _opening: ThreadLocks = field(default_factory=ThreadLocks, init=False)
 
@@ -118,8 +118,8 @@ class Workloads:
     ) -> Attempt:
         """Open a new attempt at the chunk, STAGING, and create its branch from main's head, in one transaction.
 
-        A call with the same `attempt_id` again returns the same attempt. At most `most` attempts may have failed
-        before; the default is the contract's limit.
+        A call with the same `attempt_id` again returns the same attempt. Raises if `most` attempts have failed; the
+        default is the contract's limit.
         """
         refuse_attempt_token(grant)
         attempt_id = attempt_id or secrets.token_hex(16)
@@ -140,16 +140,16 @@ class Workloads:
 
         with self.ledger.read() as unit:
             levels = levels_of(unit, row)
-        # Without a head of main the first write creates the branch.
+        # If `main` has no snapshot, the first write creates the branch.
         ref: Json = {"action": "set-snapshot-ref", "ref-name": opening.branch, "type": "branch", "snapshot-id": head}
         same_table: Json = {"type": "assert-table-uuid", "uuid": row.table_uuid}
         change = Change(levels, row.name, [same_table], [] if head is None else [ref])
-        self.catalog.commits.commit(STEWARD_GRANT, [change], extra=open_attempt)
+        self.catalog.commits.commit(STEWARD_GRANT, [change], hook=open_attempt)
         self.queue.changed(attempt_id)
         return opened[0]
 
-    def source_newest(self, workload_id: str) -> int | None:
-        """The newest snapshot of a workload's source; None for an abandoned workload, or if it is unknown."""
+    def find_newest_source(self, workload_id: str) -> int | None:
+        """The id of the source's newest snapshot; None if it is unknown, or for an abandoned workload."""
         try:
             with self.ledger.read() as unit:
                 workload = workloads.get(unit, workload_id)
@@ -159,8 +159,8 @@ class Workloads:
         return None if workload.state is WorkloadState.ABANDONED else self.sources.newest(workload, bound)
 
     def end_staging(self, grant: Grant, attempt_id: str) -> Attempt:
-        """End staging: the attempt becomes VERIFYING with the branch's head as the catalog has it, and is queued."""
-        refuse_attempt_token(grant, but=attempt_id)
+        """End staging: the attempt becomes VERIFYING with the branch's present head, and its verification is queued."""
+        refuse_attempt_token(grant, allowed_attempt_id=attempt_id)
         with self.ledger.read() as unit:
             found = attempts.get(unit, attempt_id)
             workload = workloads.get(unit, found.workload_id)
@@ -171,7 +171,7 @@ class Workloads:
         return found
 
     def abandon(self, grant: Grant, workload_id: str, reason: str) -> Workload:
-        """Abandon a workload: its live attempts are ROLLED_BACK and cleaned up; published chunks stay."""
+        """Abandon a workload: its live attempts become ROLLED_BACK and are cleaned up; published chunks stay."""
         refuse_attempt_token(grant)
         ended: list[Attempt] = []
 
@@ -189,8 +189,8 @@ class Workloads:
             self.queue.clean_up_after(each.attempt_id)
         return moved
 
-    def chunks(self, grant: Grant, workload_id: str, *, after: int, count: int) -> list[PlannedChunk]:
-        """A page of the plan's chunks, each with its last attempt; it may be shorter than `count`."""
+    def list_chunks(self, grant: Grant, workload_id: str, *, after: int, count: int) -> list[PlannedChunk]:
+        """The plan's chunks after the first `after`, each with its last attempt; `count` of them, or fewer."""
         refuse_attempt_token(grant)
         with self.ledger.read() as unit:
             get_workload(unit, grant, workload_id)
@@ -212,7 +212,7 @@ class Workloads:
         parameters: Mapping[str, str],
         reason: str | None = None,
     ) -> Attempt:
-        """Open a workload of one chunk whose attempt is a branch that was staged before; VERIFYING, and queued.
+        """Open a workload of one chunk for a branch that was staged before; its attempt is VERIFYING, and queued.
 
         After a failed attempt a new one needs a reason that says what was corrected.
         """
@@ -241,8 +241,8 @@ class Workloads:
             if earlier.opening.contract_hash == row.contract_hash:
                 return None
             bound = contract_of(unit, earlier.opening.contract_hash).bind(parameters)
-            same = replace(earlier.opening, parameters=canonical_json.dump(dict(bound.parameters)), domain=row.domain)
-            workloads.require_same_opening(same, earlier.opening)
+            asked = replace(earlier.opening, parameters=canonical_json.dump(dict(bound.parameters)), domain=row.domain)
+            workloads.require_same_opening(asked, earlier.opening)
         if earlier.state is not WorkloadState.COMPLETE:
             _require_contract(row, earlier.opening.contract_hash)
         return earlier
@@ -262,9 +262,10 @@ class Workloads:
         return contract.bind(parameters)
 
     def _open(self, workload_id: str, row: TableRow, bound: BoundContract) -> Workload:
+        """Open the workload, or return the one that was opened under this id with the same contract and parameters."""
         contract = bound.contract
         metadata = self.catalog.states.of(row).metadata
-        require_target_fit(contract, metadata, self.extracts)
+        require_target_fit(contract, metadata, self.spark_extraction)
         opening = Opening(
             workload_id,
             contract.sha256,
@@ -283,10 +284,10 @@ class Workloads:
                 return earlier
         source = self.sources.pin(bound, row.table_uuid)
         if contract.extraction is ExtractionPath.SPARK:
-            require_extraction(self.extracts).require_reach(source.scan.locations())
+            require_extraction(self.spark_extraction).require_reach(source.scan.locations())
         target = to_model(metadata.current_schema)
         if contract.boundary.operation is Operation.APPEND:
-            # Before anything is staged; the gate checks it again.
+            # The claim is checked before anything is staged; the gate checks it again.
             schema = source.scan.schema
             claim = with_source_column(bound, claim_of(bound, schema), source.ref.uuid, schema)
             claim = with_target_column(bound, claim, target)
@@ -328,9 +329,9 @@ class Workloads:
         head = staged_head(metadata, found.branch)
 
         def work(unit: Unit) -> Attempt:
-            now = attempts.lock(unit, found.attempt_id)
-            if now.state not in _BEFORE_VERIFYING:
-                return now  # a concurrent call was first
+            locked = attempts.lock(unit, found.attempt_id)
+            if locked.state not in _BEFORE_VERIFYING:
+                return locked  # a concurrent call was first
             return attempts.begin_verifying(
                 unit, found.attempt_id, nonce=secrets.token_hex(16), staged_snapshot_id=head, reason="staged"
             )
@@ -340,7 +341,7 @@ class Workloads:
         return begun
 
     def _adopt_branch(self, workload: Workload, branch: str, reason: str | None) -> Attempt:
-        """The attempt that adopts the branch; after a failed one a new one is opened if there is a reason."""
+        """A new attempt that adopts the branch; the last one if it is live or published, or a reason is missing."""
         workload_id = workload.opening.workload_id
         with self.ledger.read() as unit:
             contract = contract_of(unit, workload.opening.contract_hash)
@@ -388,7 +389,7 @@ class Workloads:
         return self.ledger.transact(work, at_micros=self.clock.now_micros())
 
     def _require_as_staged(self, workload: Workload, found: Attempt, branch: str) -> None:
-        """Refuse another branch than the one that was adopted, and one that was written since."""
+        """Refuse another branch than the adopted one, and a branch that was written since its adoption."""
         if found.branch != branch:
             raise Code.WORKLOAD_INVALID(
                 f"workload {found.workload_id} publishes another branch",
@@ -406,7 +407,7 @@ class Workloads:
         is_published = found.state is AttemptState.COMMITTED
         raise Code.BRANCH_STAGED_SINCE(
             f"branch {branch[:80]} holds something else than workload {found.workload_id} "
-            f"{'has published' if is_published else 'is publishing'}; it was not read",
+            f"{'has published' if is_published else 'is publishing'}; the new data was not read",
             expected=f"snapshot {found.staged_snapshot_id}" if found.staged_snapshot_id else "no row of its own",
             got=f"snapshot {head}",
             workload_id=found.workload_id,

@@ -83,7 +83,7 @@ class _FailureDetails:
     """What one role may see of a FAIL."""
 
     findings: tuple[api.FindingView, ...] = ()
-    more: int = 0
+    more: int = 0  # how many findings are not shown
     located: WrongRows | None = None
     quarantine: api.QuarantineView | None = None
 
@@ -103,19 +103,19 @@ _NO_DETAILS: Final = _FailureDetails()
 def attempt_views(
     unit: Unit, found: Sequence[Attempt], job_of: JobOf, role: Role, vault: Vault
 ) -> list[api.AttemptView]:
-    """Build the views of these attempts for a role; details are read only for those that failed."""
+    """Build the views of these attempts for a role; details of failures are read only for those that failed."""
     ids = [each.attempt_id for each in found]
     last_proofs = proofs.find_newest_of_attempts(unit, ids)
     published = chunks.find_publications_of_attempts(unit, ids)
     workload_ids = sorted({each.workload_id for each in found})
     override_ids = proofs.overrides_used_by(unit, workload_ids)
-    openings = {each: workloads.get(unit, each).opening for each in workload_ids}
-    workload_facts = {
-        each: _WorkloadFacts(table_name(unit, of.table_uuid), _is_incomplete(unit, of), override_ids.get(each, {}))
-        for each, of in openings.items()
-    }
-    failed = [each.nonce for each in last_proofs.values() if each.verdict is Outcome.FAIL]
-    records = verified.of_nonces(unit, failed)
+    workload_facts = {}
+    for workload_id in workload_ids:
+        opening = workloads.get(unit, workload_id).opening
+        name, incomplete = table_name(unit, opening.table_uuid), _is_incomplete(unit, opening)
+        workload_facts[workload_id] = _WorkloadFacts(name, incomplete, override_ids.get(workload_id, {}))
+    failed_nonces = [each.nonce for each in last_proofs.values() if each.verdict is Outcome.FAIL]
+    records = verified.of_nonces(unit, failed_nonces)
     details = {nonce: _failure_details(unit, record, role) for nonce, record in records.items()}
     views = []
     for each in found:
@@ -229,21 +229,21 @@ def locate_in_quarantine(
     if disposals.find_removal(unit, attempt_id) is not None:
         return None
     table = workloads.get(unit, attempt.workload_id).opening.table_uuid
-    bound = read_unchecked(proofs.get_envelope(unit, proof.proof_id), Proof).core.files.added if named else ()
+    added = read_unchecked(proofs.get_envelope(unit, proof.proof_id), Proof).core.files.added if named else ()
     files = [
         api.KeptFileView(
             file=each.staged_path,
             location=vault.location(table, VaultKind.QUARANTINE, quarantine_name(attempt_id, each.staged_sha256)),
         )
-        for each in bound
+        for each in added
         if each.staged_path in named
     ]
     return api.QuarantineView(folder=vault.location(table, VaultKind.QUARANTINE, attempt_id), files=tuple(files))
 
 
 @dataclass(eq=False)
-class Work:
-    """Reads workloads and attempts as one caller may see them."""
+class WorkQueries:
+    """Shows workloads and attempts as the caller may see them, and aborts attempts."""
 
     ledger: Ledger
     clock: LedgerClock
@@ -251,26 +251,26 @@ class Work:
     job_of: JobOf
     on_abort: Callable[[str], None]  # cleans up after an attempt that a producer aborted
 
-    def workloads(self, grant: Grant, *, after: str | None = None, count: int = 100) -> list[api.WorkloadView]:
+    def list_workloads(self, grant: Grant, *, after: str | None = None, count: int = 100) -> list[api.WorkloadView]:
         """The workloads of the caller's domain, by id; a token for one attempt is refused."""
         refuse_attempt_token(grant)
         with self.ledger.read() as unit:
             found = workloads.page(unit, domain=visible_domain(grant), after=after, count=count)
-            return self._views(unit, found)
+            return self._view_workloads(unit, found)
 
-    def newest_workloads(self, grant: Grant, *, count: int = 100) -> tuple[list[api.WorkloadView], int]:
+    def list_newest_workloads(self, grant: Grant, *, count: int = 100) -> tuple[list[api.WorkloadView], int]:
         """The workloads of the caller's domain that were opened or ended last, latest first, and the total count."""
         refuse_attempt_token(grant)
         with self.ledger.read() as unit:
             found = workloads.newest(unit, domain=visible_domain(grant), count=count)
-            return self._views(unit, found), workloads.count_all(unit, domain=visible_domain(grant))
+            return self._view_workloads(unit, found), workloads.count_all(unit, domain=visible_domain(grant))
 
-    def view(self, workload: Workload) -> api.WorkloadView:
+    def view_workload(self, workload: Workload) -> api.WorkloadView:
         """The view of one workload."""
         with self.ledger.read() as unit:
-            return self._views(unit, [workload])[0]
+            return self._view_workloads(unit, [workload])[0]
 
-    def workload(
+    def get_workload_detail(
         self, grant: Grant, workload_id: str, *, chunks_after: int = 0, count: int = chunks.CHUNKS_PAGE_MAX_ROWS
     ) -> api.WorkloadDetail:
         """One workload of the caller's domain, with the next chunks of its plan after `chunks_after`."""
@@ -282,7 +282,7 @@ class Work:
             all_attempts = [attempt for of_chunk in attempts_by_chunk.values() for attempt in of_chunk]
             published = chunks.list_publications(unit, workload_id, list(attempts_by_chunk))
             return api.WorkloadDetail(
-                **dict(self._views(unit, [found])[0]),
+                **dict(self._view_workloads(unit, [found])[0]),
                 chunk_ids=tuple(attempts_by_chunk),
                 attempts=tuple(attempt_views(unit, all_attempts, self.job_of, grant.role, self.vault)),
                 published=tuple(
@@ -293,18 +293,18 @@ class Work:
                 ),
             )
 
-    def attempt(self, grant: Grant, attempt_id: str) -> api.AttemptView:
-        """One attempt of the caller's domain."""
+    def get_attempt(self, grant: Grant, attempt_id: str) -> api.AttemptView:
+        """One attempt of the caller's domain. Raises if it is unknown or of another domain."""
         with self.ledger.read() as unit:
             return attempt_views(unit, [_get_allowed(unit, grant, attempt_id)], self.job_of, grant.role, self.vault)[0]
 
     def is_settled(self, grant: Grant, attempt_id: str) -> bool:
-        """Whether an attempt of the caller's domain has nothing to wait for, without reading the rest of its view."""
+        """Whether a wait for the attempt is over: it ended, waits for other chunks, or its job failed."""
         with self.ledger.read() as unit:
             return self._is_settled(unit, _get_allowed(unit, grant, attempt_id))
 
-    def settled_among(self, attempt_ids: Sequence[str]) -> list[str]:
-        """The attempts among these that have nothing to wait for, in one read for all of them."""
+    def list_settled(self, attempt_ids: Sequence[str]) -> list[str]:
+        """Those of these attempts that are settled, as in `is_settled`, by one read for all of them."""
         with self.ledger.read() as unit:
             found = [attempts.get(unit, attempt_id) for attempt_id in attempt_ids]
             return [each.attempt_id for each in found if self._is_settled(unit, each)]
@@ -315,12 +315,12 @@ class Work:
         failed = job is not None and job.state is api.JobState.FAILED
         return api.is_attempt_settled(attempt.state, waiting=waiting, failed=failed)
 
-    def views(self, grant: Grant, found: list[Attempt]) -> list[api.AttemptView]:
+    def view_attempts(self, grant: Grant, found: list[Attempt]) -> list[api.AttemptView]:
         """Views of attempts that the caller may see."""
         with self.ledger.read() as unit:
             return attempt_views(unit, found, self.job_of, grant.role, self.vault)
 
-    def _views(self, unit: Unit, found: list[Workload]) -> list[api.WorkloadView]:
+    def _view_workloads(self, unit: Unit, found: list[Workload]) -> list[api.WorkloadView]:
         ids = [each.opening.workload_id for each in found]
         planned, waived = chunks.count_by_workload(unit, ids), proofs.overrides_used_by(unit, ids)
         states, claimed = attempts.count_last_states(unit, ids), claims.list_claim_texts(unit, ids)
@@ -374,11 +374,11 @@ class Work:
 
         ended = self.ledger.transact(work, at_micros=self.clock.now_micros())
         self.on_abort(attempt_id)
-        return self.views(grant, [ended])[0]
+        return self.view_attempts(grant, [ended])[0]
 
 
 def _get_allowed(unit: Unit, grant: Grant, attempt_id: str) -> Attempt:
-    refuse_attempt_token(grant, but=attempt_id)
+    refuse_attempt_token(grant, allowed_attempt_id=attempt_id)
     found = attempts.get(unit, attempt_id)
     require_domain(grant, workloads.get(unit, found.workload_id).opening.domain)
     return found

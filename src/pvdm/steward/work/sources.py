@@ -1,4 +1,4 @@
-"""Pins a source when a workload is opened, and reads it as pinned when the workload's attempts are verified."""
+"""Pins the source snapshot of a workload at its opening, and finds it again when attempts are verified."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from pvdm.verify.fit import require_contract_fit, require_extraction_fit, requir
 from pvdm.verify.source import (
     SOURCE_MANIFEST_MAX_BYTES,
     PinnedSource,
+    manifest_snapshot_id,
     pin_files,
     pin_table,
     pinned_schema,
     require_descends,
-    state_of,
 )
 
 _GONE_HINT: Final = "the workload cannot be verified any more; an operator may abandon it; then open another one"
@@ -53,7 +53,7 @@ class Sources:
         self._reader = reader
 
     def pin(self, bound: BoundContract, table_uuid: str) -> PinnedSource:
-        """Pin the source as it is now; a replaced table is refused until an operator approves it.
+        """Pin the source as it is now. Raises if another table has its name now, until an operator approves that.
 
         The source's snapshot must descend from the one that was last published to the target.
         """
@@ -65,23 +65,19 @@ class Sources:
         with self._ledger.read() as unit:
             last = workloads.last_source_snapshot(unit, table_uuid, ref.uuid)
         if current is None:
-            raise Code.SOURCE_REFUSED(
-                f"{ref.name} has no snapshot to pin",
-                reason="source_empty",
-                got="none yet",
-                hint=f"write to {ref.name} first",
-            )
+            message, hint = f"{ref.name} has no snapshot to pin", f"write to {ref.name} first"
+            raise Code.SOURCE_REFUSED(message, reason="source_empty", got="none yet", hint=hint)
         require_descends(state.metadata, current, None if last is None else int(last))
         newer = newer_columns(state.metadata, current)
         metadata = self._with_newer(state.metadata, current, newer, contract, table_uuid)
         pinned = self._require_own_readable(state, pin_table(ref, metadata, current, self._reader))
         return replace(pinned, newer_columns=newer)
 
-    def judge(self, contract: DataProductContract, table_uuid: str | None) -> Callable[[Schema | None], None]:
-        """Check the contract's source now; returns a function that refuses a target which the source cannot fill.
+    def check_source(self, contract: DataProductContract, table_uuid: str | None) -> Callable[[Schema | None], None]:
+        """Check the contract's source now; returns a function that refuses a target schema that the source cannot fill.
 
         Raises for a source that is missing, unreadable, of an unsupported format, or not the approved table. A table
-        without a snapshot is checked by its schema. Without a target, as for a namespace, only the source is checked.
+        without a snapshot is checked by its schema. For the target None, as of a namespace, only the source is checked.
         """
         with _refuse_contract(contract):
             if contract.boundary.source.manifest is not None:
@@ -101,18 +97,18 @@ class Sources:
         return require_fit
 
     def pin_again(self, workload: Workload, bound: BoundContract) -> PinnedSource:
-        """The source as the workload pinned it; raises if it is gone or has changed, which is no verdict."""
+        """The source as the workload pinned it. Raises if it is gone or has changed; then there is no verdict."""
         manifest = bound.contract.boundary.source.manifest
         if manifest is not None:
             data = self._read_manifest(manifest)
-            # Compared before it is parsed: another manifest may be invalid. Unavailable, since the pinned one may be
-            # put back.
-            if workload.source_snapshot_id != str(state_of(data)):
+            # Compared before it is parsed, since another manifest may be invalid. The error is retried: somebody may
+            # put the pinned manifest back.
+            if workload.source_snapshot_id != str(manifest_snapshot_id(data)):
                 raise Code.SOURCE_UNREADABLE(
                     "the manifest of the source is not the one that the workload has pinned",
                     reason="source_changed",
                     expected=str(workload.source_snapshot_id),
-                    got=str(state_of(data)),
+                    got=str(manifest_snapshot_id(data)),
                     hint=_MOVED_HINT,
                 )
             return self._require_readable(pin_files(manifest, data), bound.contract.product.domain)
@@ -120,11 +116,11 @@ class Sources:
         return self._require_own_readable(state, pin_table(ref, metadata, snapshot_id, self._reader))
 
     def newest(self, workload: Workload, bound: BoundContract) -> int | None:
-        """The source's newest snapshot, to compare with the pinned one; None if it is unknown now."""
+        """The id of the source's newest snapshot, to compare with the pinned one; None if it is unknown now."""
         manifest = bound.contract.boundary.source.manifest
         try:
             if manifest is not None:
-                return state_of(self._read_manifest(manifest))
+                return manifest_snapshot_id(self._read_manifest(manifest))
             with self._ledger.read() as unit:
                 row = tables.find_by_uuid(unit, workload.opening.source)
             return None if row is None else self._catalog.states.of(row).metadata.current_snapshot_id
@@ -147,7 +143,7 @@ class Sources:
         *levels, name = parse_full_name(str(source.table))
         catalog = self._catalog
         state = catalog.states.get(tuple(levels), name)
-        require_proved(self._ledger, state)  # rows without a proof may not be published from a source either
+        require_proved(self._ledger, state)  # a protected source must itself show proved rows only
         if table_uuid is not None:
             with self._ledger.read() as unit:
                 claims.require_same_source(unit, table_uuid, source, state.row.table_uuid)
@@ -161,7 +157,7 @@ class Sources:
         contract: DataProductContract,
         table_uuid: str,
     ) -> TableMetadata:
-        """The source with the newer columns that the contract reads."""
+        """The source's metadata with those columns, newer than the snapshot, that the contract reads."""
 
         def wanted() -> frozenset[str]:
             with self._ledger.read() as unit:
@@ -175,12 +171,12 @@ class Sources:
         return self._require_readable(source, state.row.domain, *self._catalog.responses.places_of(state))
 
     def _require_readable(self, source: PinnedSource, domain: str, *own: Location) -> PinnedSource:
-        """Check that the domain may read the source's files, which the Steward reads with its own rights."""
+        """Return the source. Raises if a file is the Steward's or another domain's; `own` are its table's folders."""
         if domain == EVERY_DOMAIN:
             return source
-        homes = tuple(f"{each}/" for each in own)
+        own_folders = tuple(f"{each}/" for each in own)
         folders = {str(parse_location(each)).rpartition("/")[0] + "/" for each in source.scan.locations()}
-        foreign = [parse_location(each) for each in sorted(folders) if not each.startswith(homes)]
+        foreign = [parse_location(each) for each in sorted(folders) if not each.startswith(own_folders)]
         if foreign:
             with self._ledger.read() as unit:
                 self._catalog.access.require_readable(unit, foreign, domain)
@@ -189,7 +185,7 @@ class Sources:
     def _load_pinned(
         self, workload: Workload, contract: DataProductContract
     ) -> tuple[TableState, TableRef, TableMetadata, int]:
-        """The source now, its name, its metadata with the newer columns that it had when pinned, and its snapshot."""
+        """The source now, its name, its metadata with the newer columns it had when pinned, and the pinned snapshot."""
         catalog = self._catalog
         with self._ledger.read() as unit:
             row = tables.find_by_uuid(unit, workload.opening.source)
@@ -211,9 +207,9 @@ class Sources:
         return state, ref, metadata, snapshot_id
 
     def _require_as_pinned(self, state: TableState, snapshot_id: int) -> None:
-        """Raise `source_changed` if an upstream changed the pinned snapshot or what was proved since.
+        """Raise `source_changed` if an upstream no longer shows the pinned snapshot, or a protected source is unproved.
 
-        This is retried: a cache may show an older state for a while.
+        The caller's job is retried: a cache may show an older state for a while.
         """
         row, found = state.row, state.metadata.snapshot(snapshot_id)
         if row.upstream is None or (found is not None and not row.protected):
@@ -234,7 +230,7 @@ class Sources:
 
     def _read_manifest(self, manifest: str) -> bytes:
         try:
-            return self._reader.read(manifest, most=SOURCE_MANIFEST_MAX_BYTES)
+            return self._reader.read(manifest, max_bytes=SOURCE_MANIFEST_MAX_BYTES)
         except VerificationError as error:
             # An unreadable manifest gives no verdict about rows, since it may be corrected.
             raise Code.SOURCE_UNREADABLE(
@@ -294,5 +290,5 @@ def levels_of(unit: Unit, row: TableRow) -> Levels:
     """The levels of a table's namespace."""
     found = namespaces.find_by_id(unit, row.namespace_id)
     if found is None:
-        raise AssertionError("a table that is there is in a namespace that is there")
+        raise AssertionError("a table that exists is in a namespace that exists")
     return found.levels

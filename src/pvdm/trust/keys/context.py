@@ -16,7 +16,7 @@ from pvdm.model.codec import Decimal, Document, FieldType
 from pvdm.model.fields import LONG_MAX, TEXT_MAX_BYTES, Fields
 from pvdm.model.projection import ProjectionName
 
-_COUNTER: Final = b"\x01"
+_COUNTER: Final = b"\x01"  # the last byte of each message (spec/keys.md section 2)
 _HASH_BYTES: Final = 32
 _RANDOM_ID: Final = (re.compile(r"[0-9a-f]{32}"), "32 lower-case hex digits")
 _PATTERNS: Final = {
@@ -60,11 +60,11 @@ Fingerprints: TypeAlias = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class AttemptContext(Document, title="the context of an attempt's keys"):
-    """What an attempt's keys are bound to. Nothing in it is secret. Both roots are hashes of the frozen files."""
+    """The facts that an attempt's keys are bound to. None of them is secret."""
 
     row_hash_purpose: ClassVar[Purpose] = Purpose.ROW_HASH
     commitment_purpose: ClassVar[Purpose] = Purpose.COMMITMENT
-    holder: ClassVar[str] = "an attempt"
+    holder: ClassVar[str] = "an attempt"  # in messages
 
     epoch: Decimal
     workload_id: str
@@ -72,12 +72,12 @@ class AttemptContext(Document, title="the context of an attempt's keys"):
     attempt_id: str
     nonce: str
     mode: Mode
-    fingerprints: Fingerprints
-    intent_root: _Hash
-    staged_root: _Hash
+    fingerprints: Fingerprints  # of the schema of each projection
+    intent_root: _Hash  # over the frozen files of the source
+    staged_root: _Hash  # over the frozen staged files
 
     def require_consistent(self) -> None:
-        """Every field can be part of a key."""
+        """Raise `context_invalid` unless every field can be part of a key."""
         _require_fields(self)
 
     @property
@@ -105,11 +105,11 @@ class AttemptContext(Document, title="the context of an attempt's keys"):
 
 @dataclass(frozen=True, slots=True)
 class SourceContext:
-    """Everything that the keys of a source attestation are bound to: source snapshot, attestor and challenge."""
+    """The facts that the keys of a source attestation are bound to: source snapshot, attestor and challenge."""
 
     row_hash_purpose: ClassVar[Purpose] = Purpose.SOURCE_ROW_HASH
     commitment_purpose: ClassVar[Purpose] = Purpose.SOURCE_COMMITMENT
-    holder: ClassVar[str] = "a source attestation"
+    holder: ClassVar[str] = "a source attestation"  # in messages
 
     epoch: int
     catalog: str

@@ -70,9 +70,8 @@ def write(path: Path, content: Secret, *, mode: int, fresh: bool = False) -> Non
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock of this file against other processes and threads. Removes temporary files of a crashed writer."""
     try:
-        descriptor = os.open(
-            path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_MODE
-        )
+        lock = path.with_name(f".{path.name}.lock")
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_MODE)
     except OSError as error:
         raise _unavailable(path, error) from None
     try:

@@ -61,7 +61,7 @@ class KeyEntry(Document, title="a key"):
     public: Annotated[PublicKey | None, FieldType(_read_public, _write_public)] = None
 
     def require_consistent(self) -> None:
-        """The reference is neither empty nor too long, and only keys that sign have a public half."""
+        """Raise unless the reference has an allowed length, and exactly the keys that sign have a public half."""
         if not 1 <= len(self.reference.encode()) <= REFERENCE_MAX_BYTES:
             raise _malformed(f"references of 1 to {REFERENCE_MAX_BYTES} bytes", f"{len(self.reference)} characters")
         if self.role.signs != (self.public is not None):
@@ -70,14 +70,14 @@ class KeyEntry(Document, title="a key"):
 
 @dataclass(frozen=True, slots=True)
 class Epoch(Document, title="an epoch"):
-    """One epoch: its number, its stage and its four keys."""
+    """One epoch: its number, its stage (`state`) and its four keys."""
 
     number: Decimal
     state: EpochStage
     keys: tuple[KeyEntry, ...]
 
     def require_consistent(self) -> None:
-        """The number is in range, and every role has one key of its own."""
+        """Raise unless the number is in range, and every role has one key of its own."""
         if isinstance(self.number, bool) or not 1 <= self.number <= EPOCH_MAX:
             raise Code.EPOCH_INVALID(expected="1 to 2^63-1", got=str(self.number))
         if [entry.role for entry in self.keys] != list(KeyRole):
@@ -119,7 +119,7 @@ class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
     epochs: tuple[Epoch, ...] = ()
 
     def require_consistent(self) -> None:
-        """Numbers ascend, at most one epoch is active, and every key belongs to one epoch."""
+        """Raise unless numbers ascend, at most one epoch is active, and every key belongs to one epoch."""
         numbers = [epoch.number for epoch in self.epochs]
         if numbers != sorted(set(numbers)):
             raise _malformed("ascending distinct epochs", "another order")
@@ -164,7 +164,7 @@ class EpochBook(Document, title="the epoch book", format="pvdm-epochs/v1"):
         return self.active.number
 
     def next_number(self, above: int = 0) -> int:
-        """The next epoch's number: above all of the book and above `above`, because a restored book may be older."""
+        """The next epoch's number: above all in this book, which may be a restored old one, and above `above`."""
         return max([above, *(epoch.number for epoch in self.epochs)]) + 1
 
     def create(self, number: int, keys: tuple[KeyEntry, ...], reason: str) -> BookAndChanges:
@@ -243,7 +243,7 @@ def _change(epoch: Epoch, before: EpochStage | None, after: EpochStage, reason: 
 
 
 def require_printable_reason(reason: str) -> None:
-    """The reason is printable text of limited length, because it is logged."""
+    """Raise `epoch_reason` unless the reason is printable text of limited length, because it is logged."""
     if not reason.strip() or not reason.isprintable() or len(reason.encode()) > REASON_MAX_BYTES:
         expected = f"1 to {REASON_MAX_BYTES} bytes of printable text"
         raise Code.EPOCH_INVALID(reason="epoch_reason", expected=expected, got=repr(reason)[:160])

@@ -1,4 +1,4 @@
-"""The keystore file: keys and epoch book in one file of mode 0600, optionally sealed with a passphrase."""
+"""The keystore file: keys and epoch book in one file of mode 0600, optionally sealed (encrypted) with a passphrase."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ KEYSTORE_SIZE_MAX_BYTES: Final = 32 * 1024 * 1024
 
 _FORMAT: Final = "pvdm-keystore/v1"
 _CHECK_LABEL: Final = b"pvdm/keystore-check/v1\0"
-_CLOSED_STAMP: Final = (-1,)
+_CLOSED_STAMP: Final = (-1,)  # in place of the file's `disk.stamp` after `close`
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Content:
     book: EpochBook
-    keys: Mapping[str, Secret]
+    keys: Mapping[str, Secret]  # by reference
 
 
 class FileKeystore:
-    """A key home and an epoch store in one file: keys and the book that names them change in one write."""
+    """A `KeyHome` and an `EpochStore` in one file: keys and the book that names them change in one write."""
 
     __slots__ = ("_content", "_lock", "_path", "_pending", "_seal", "_stamp")
 
@@ -45,7 +45,7 @@ class FileKeystore:
         self._path = path
         self._seal = seal
         self._lock = threading.RLock()
-        self._pending: dict[str, Secret] = {}
+        self._pending: dict[str, Secret] = {}  # new keys, by reference, that no stored book names yet
         self._content: _Content | None = None
         self._stamp: tuple[int, ...] = ()
 
@@ -170,12 +170,9 @@ def _to_file_bytes(content: _Content, seal: Seal | None) -> Secret:
             }
         )
     )
-    seal_header: Value = None
-    check = ""
-    if seal is None:
-        check = _checksum(body)
-    else:
-        seal_header = seal.header()
+    seal_header: Value = None if seal is None else seal.header()
+    check = _checksum(body) if seal is None else ""  # a seal has its own check
+    if seal is not None:
         body = seal.encrypt(body, bound=canonical_json.dump(seal_header))
     return Secret(
         canonical_json.dump({"format": _FORMAT, "seal": seal_header, "check": check, "body": body.reveal().hex()})
@@ -183,7 +180,7 @@ def _to_file_bytes(content: _Content, seal: Seal | None) -> Secret:
 
 
 def _checksum(body: Secret) -> str:
-    # All that is secret in the body are keys of 256 random bits, so its hash reveals nothing.
+    # The only secrets in the body are keys of 256 random bits, so its hash reveals nothing.
     return hashlib.sha256(_CHECK_LABEL + body.reveal()).hexdigest()
 
 

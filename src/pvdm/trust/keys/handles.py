@@ -1,4 +1,4 @@
-"""Handles: after the freeze, each worker exchanges the handle of a verify job once for the job's digest keys."""
+"""Handles: once all files are hashed (the freeze), each worker exchanges a verify job's handle for its digest keys."""
 
 from __future__ import annotations
 

@@ -16,14 +16,14 @@ from pvdm.trust.keys.service import EpochStore, KeyService
 KMS_TRIES_MAX: Final = 10
 KMS_TIMEOUT_MAX_SECONDS: Final = 60
 
-# KMS itself hashes messages of 1 to this many bytes. Others are hashed here. Both are signatures of the same hash.
+# KMS hashes messages of 1 to this many bytes itself. Others are hashed here. Either way KMS signs the same hash.
 _RAW_MESSAGE_BYTES: Final = 4_096
 _DELETION_DAYS: Final = 7
 
 
 @dataclass(frozen=True, slots=True)
 class KmsSettings:
-    """The region of KMS, its endpoint, timeout and tries. Credentials come from the AWS credential chain."""
+    """KMS's region and endpoint, and timeout and tries of a call. Credentials come from the AWS credential chain."""
 
     region: str
     endpoint: str | None = None
@@ -96,8 +96,8 @@ class KmsHome:
         return public
 
     def _call(self, operation: Callable[..., Any], **arguments: object) -> Any:
-        # The response may hold a key, and the library's errors may hold the response. So our error is raised outside
-        # the handler: it has neither as its context, and no local of this frame holds them.
+        # The response may hold a derived key, and the library's errors may hold the response. So our error is raised
+        # outside the handler: it has neither as its context, and no local of this frame holds them.
         failure: PvdmError | None = None
         try:
             return operation(**arguments)
@@ -125,9 +125,8 @@ def _client(settings: KmsSettings) -> Any:
         retries={"mode": "standard", "total_max_attempts": settings.tries},
     )
     try:
-        return boto3.session.Session().client(
-            "kms", region_name=settings.region, endpoint_url=settings.endpoint, config=config
-        )
+        session = boto3.session.Session()
+        return session.client("kms", region_name=settings.region, endpoint_url=settings.endpoint, config=config)
     except (BotoCoreError, ValueError) as error:
         raise Code.CONFIG_INVALID(reason="kms_settings", got=type(error).__name__) from None
 

@@ -93,7 +93,7 @@ def open_pkcs11_keys(settings: Pkcs11Settings, pin: Passphrase, store: EpochStor
 
 
 class _Connection:
-    """The only session of this process with a token, for all `users` (key homes): a login is for the whole process."""
+    """The only session of this process with a token: a login is for the whole process. `users` counts its key homes."""
 
     __slots__ = ("_lock", "_session", "pin", "settings", "users")
 

@@ -1,4 +1,4 @@
-"""Passphrases, and sealing with one: scrypt for the key, AES-256-GCM for the content."""
+"""Passphrases, and sealing (encrypting) a keystore with one: scrypt for the key, AES-256-GCM for the content."""
 
 from __future__ import annotations
 

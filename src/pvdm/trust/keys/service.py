@@ -1,4 +1,4 @@
-"""The key service: derives attempt keys and signs, for each epoch, with keys in any key home."""
+"""The key service: derives attempt keys and signs, for each epoch (key generation), with keys in any key home."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class KeyHome(Protocol):
         """A new key for this role, under a reference that no other key of this home has."""
 
     def drop(self, entry: KeyEntry) -> None:
-        """Remove a key that no book names."""
+        """Remove a key that no epoch book names."""
 
     def mac(self, entry: KeyEntry, message: bytes) -> bytes:
         """HMAC-SHA256 of the message under a root key."""
@@ -61,7 +61,7 @@ class Signer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AttemptKeys:
-    """The keys of one attempt, one of each kind for each projection."""
+    """The keys of one attempt. Each projection has a digest key (`row_hash`) and a commitment key."""
 
     row_hash: tuple[tuple[ProjectionName, DigestKey], ...]
     commitment: tuple[tuple[ProjectionName, CommitmentKey], ...]
@@ -93,15 +93,15 @@ class KeyService:
             raise
 
     def activate_epoch(self, number: int, reason: str) -> tuple[EpochChange, ...]:
-        """CREATED → ACTIVE. The epoch that was ACTIVE is RETIRED in the same step."""
+        """Move from CREATED to ACTIVE. The epoch that was ACTIVE is RETIRED in the same step."""
         return self._change(lambda book: book.activate(number, reason))
 
     def retire_epoch(self, number: int, reason: str) -> tuple[EpochChange, ...]:
-        """ACTIVE → RETIRED."""
+        """Move from ACTIVE to RETIRED."""
         return self._change(lambda book: book.retire(number, reason))
 
     def revoke_epoch(self, number: int, reason: str, *, keep_a_signing_epoch: bool = False) -> tuple[EpochChange, ...]:
-        """RETIRED or ACTIVE → REVOKED. `keep_a_signing_epoch` refuses to revoke the last epoch that can sign."""
+        """Move from RETIRED or ACTIVE to REVOKED; with `keep_a_signing_epoch`, not the last epoch that can sign."""
         return self._change(lambda book: book.revoke(number, reason, keep_a_signing_epoch=keep_a_signing_epoch))
 
     def epoch_for(self, workload_epoch: int | None) -> int:

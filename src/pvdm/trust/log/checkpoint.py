@@ -1,4 +1,4 @@
-"""C2SP checkpoints: origin, size and root of the log as a signed note."""
+"""Checkpoints (c2sp.org/tlog-checkpoint): origin, size and root of the log as a signed note."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def sign_checkpoint(checkpoint: Checkpoint, signer: SigningKey) -> SignedCheckpo
 
 
 def open_checkpoint(note: bytes, *, origin: str, keys: Iterable[NoteKey]) -> SignedCheckpoint:
-    """The checkpoint of a note that a known key signed, of the log with this origin."""
+    """The checkpoint of a note. Raises unless one of `keys` signed the note and its origin is `origin`."""
     checkpoint = parse_checkpoint(open_note(note, keys))
     if checkpoint.origin != origin:
         raise refused(Code.CHECKPOINT_ORIGIN, origin, checkpoint.origin[:200])
@@ -57,7 +57,7 @@ def open_checkpoint(note: bytes, *, origin: str, keys: Iterable[NoteKey]) -> Sig
 
 
 def read_unverified(note: bytes) -> SignedCheckpoint:
-    """A note's checkpoint, without a check of the signature. The caller wrote the note, or compares the checkpoint."""
+    """A note's checkpoint, its signature unchecked. The caller wrote the note, checks it, or shows it as unverified."""
     text, _ = split_note(note)
     return SignedCheckpoint(parse_checkpoint(text), note)
 

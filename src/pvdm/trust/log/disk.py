@@ -1,4 +1,4 @@
-"""Files that stay whole after a power loss: write, sync, rename, sync the folder. Objects are put atomically."""
+"""Files that stay whole after a power loss: write, sync, rename, sync the folder. For an object, one put does it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def write_atomically(path: FilePath, data: bytes) -> None:
     if isinstance(path, ObjectPath):
         path.put(data)
         return
-    handle, name = tempfile.mkstemp(prefix=TEMPORARY_PREFIX, dir=path.parent)
+    descriptor, name = tempfile.mkstemp(prefix=TEMPORARY_PREFIX, dir=path.parent)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
             os.fchmod(file.fileno(), 0o644)
@@ -32,7 +32,7 @@ def write_atomically(path: FilePath, data: bytes) -> None:
 
 
 def replace_if_unchanged(path: FilePath, seen: bytes | None, data: bytes) -> None:
-    """Replace the file durably. An object must still be `seen`. For a local file the caller holds the lock."""
+    """Replace a file or object durably. Raises `file_overtaken` if an object is not `seen`; files are not compared."""
     if isinstance(path, ObjectPath):
         if not path.swap(seen, data):
             raise Code.FILE_OVERTAKEN(got=str(path))
@@ -45,11 +45,11 @@ def sync_folder(folder: FilePath) -> None:
     """Make the folder's entries durable."""
     if isinstance(folder, ObjectPath):
         return
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(handle)
+        os.fsync(descriptor)
     finally:
-        os.close(handle)
+        os.close(descriptor)
 
 
 def make_folders(folder: FilePath) -> None:

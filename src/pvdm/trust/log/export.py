@@ -32,7 +32,8 @@ class ExportResult:
 def export(storage: LogStorage, folder: FilePath, *, verify: bool = False) -> ExportResult:
     """Bring the folder to the newest checkpoint. A reader sees the whole old tree or the whole new one.
 
-    Of the tiles that exist, those at the tree's right edge are compared, or written if missing; with `verify` all.
+    Tiles that an earlier export wrote are compared, and written again if missing: with `verify` all, else only those at
+    the tree's right edge.
     """
     note = storage.newest_checkpoint()
     if note is None:
@@ -86,7 +87,7 @@ def _right_edge(size: int) -> Iterator[Tile]:
 
 
 def _write_tiles(storage: LogStorage, folder: FilePath, tiles: Iterable[Tile], *, durable: bool) -> int:
-    """Write missing tiles and compare the others. `durable`: the folders of existing tiles need no sync."""
+    """Write missing tiles and compare the others. With `durable` the folders of existing tiles are not synced again."""
     written, unsynced = 0, set[FilePath]()
     for tile in tiles:
         path, data = folder / tile.path, tile_bytes(storage, tile)

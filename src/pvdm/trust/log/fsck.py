@@ -1,4 +1,4 @@
-"""Checks an exported log by its files alone. It shares no code with the writer, only `pvdm.errors`."""
+"""Checks an exported log (spec/log.md) by its files alone. It shares no code with the writer, only `pvdm.errors`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from cryptography.hazmat.primitives.serialization import load_der_public_key
 
 from pvdm.errors import Code, VerificationError
 
-_NOTE_BYTES: Final = 131_072
+_NOTE_BYTES: Final = 131_072  # limits of a signed note: its size, and its lines by kind
 _SIGNATURE_LINES: Final = 64
 _EXTENSION_LINES: Final = 16
-_BUNDLE_BYTES: Final = 256 * (2 + 65_535)
-_TILE_BYTES: Final = 256 * 32
-_ENTRIES: Final = -1
-_TEMPORARY: Final = ".pvdm-new-"
+_BUNDLE_BYTES: Final = 256 * (2 + 65_535)  # 256 entries, each after two bytes of length
+_TILE_BYTES: Final = 256 * 32  # 256 hashes
+_ENTRIES: Final = -1  # the level of entry bundles
+_TEMPORARY: Final = ".pvdm-new-"  # how names of files begin that a writer has not finished
 _FILE: Final = re.compile(
     r"tile/(entries|[0-9]|[1-5][0-9]|6[0-3])/((?:x[0-9]{3}/){0,6}[0-9]{3})(?:\.p/([1-9][0-9]{0,2}))?", re.ASCII
 )
@@ -38,7 +38,7 @@ _VKEY: Final = re.compile(r"([^\s+]+)\+([0-9a-f]{8})\+([A-Za-z0-9+/]{44,}={0,2})
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A valid log: its origin, size and root, the number of files, and how many the checkpoint does not cover."""
+    """A valid log. `files` counts the checkpoint too; files beyond the checkpoint are of a later, larger tree."""
 
     origin: str
     size: int
@@ -244,7 +244,7 @@ def _raise_unreadable(error: OSError) -> NoReturn:
 
 
 def _require_all_files(file_widths: _FileWidths, size: int) -> int:
-    """Require each tile of a tree of this size, as wide as there or full. Returns how many files the tree covers."""
+    """Require each tile of a tree of this size, as wide as in the tree or full. Returns how many files belong to it."""
     for level in range(_ENTRIES, 8):
         count = size // 256 ** max(level, 0)
         for index in range((count + 255) // 256):
@@ -260,6 +260,7 @@ def _require_all_files(file_widths: _FileWidths, size: int) -> int:
 
 
 def _place(level: int, index: int, width: int) -> str:
+    """The path of a tile or bundle under the log's folder."""
     parts = [f"{index % 1000:03d}"]
     while index >= 1000:
         index //= 1000
@@ -270,8 +271,8 @@ def _place(level: int, index: int, width: int) -> str:
 
 def _read(folder: Path, place: str, size_max: int) -> bytes:
     try:
-        handle = os.open(folder / place, os.O_RDONLY | os.O_NOFOLLOW)
-        with os.fdopen(handle, "rb") as file:
+        descriptor = os.open(folder / place, os.O_RDONLY | os.O_NOFOLLOW)
+        with os.fdopen(descriptor, "rb") as file:
             data = file.read(size_max + 1)
     except FileNotFoundError:
         _fail("fsck_file_missing", place, "a file of the log is not there", place, "nothing")
@@ -288,8 +289,7 @@ def _read(folder: Path, place: str, size_max: int) -> bytes:
 def _check_leaves(folder: Path, file_widths: _FileWidths, checkpoints: Sequence[_Checkpoint]) -> dict[int, bytes]:
     """Hash every entry and compare with the tiles of level 0 and the signed roots. Returns the roots of full tiles."""
     bundles, tiles = file_widths.get(_ENTRIES, {}), file_widths.get(0, {})
-    peaks, full = _Peaks(), dict[int, bytes]()
-    size = checkpoints[-1].size
+    peaks, full_roots, size = _Peaks(), dict[int, bytes](), checkpoints[-1].size
     _check_roots(peaks, checkpoints)
     for index in sorted(bundles | tiles):
         entries = _check_bundle(folder, index, bundles[index]) if index in bundles else []
@@ -308,8 +308,8 @@ def _check_leaves(folder: Path, file_widths: _FileWidths, checkpoints: Sequence[
                 peaks.add(leaf)
                 _check_roots(peaks, checkpoints)
         if len(stored) == 256:
-            full[index] = _tree_root(stored)
-    return full
+            full_roots[index] = _tree_root(stored)
+    return full_roots
 
 
 def _check_roots(peaks: _Peaks, checkpoints: Sequence[_Checkpoint]) -> None:
@@ -342,6 +342,7 @@ def _check_bundle(folder: Path, index: int, widths: Sequence[int]) -> list[bytes
 
 
 def _check_tile(folder: Path, level: int, index: int, widths: Sequence[int]) -> list[bytes]:
+    """Compare the tile's files of these widths. Returns the hashes of the widest one."""
     whole: list[bytes] = []
     for width in reversed(widths):
         place = _place(level, index, width)
@@ -359,7 +360,7 @@ def _check_level(
     folder: Path, level: int, level_widths: dict[int, list[int]], below: dict[int, bytes]
 ) -> dict[int, bytes]:
     """Compare each hash with its full tile below. Returns the roots of this level's full tiles."""
-    full = {}
+    full_roots = {}
     for index in sorted(level_widths):
         stored = _check_tile(folder, level, index, level_widths[index])
         place = _place(level, index, level_widths[index][-1])
@@ -372,8 +373,8 @@ def _check_level(
                 what = f"hash {at} is not that of {_place(level - 1, child, 256)}"
                 _fail("fsck_node_hash", place, what, below[child].hex(), value.hex())
         if len(stored) == 256:
-            full[index] = _tree_root(stored)
-    return full
+            full_roots[index] = _tree_root(stored)
+    return full_roots
 
 
 def _tree_root(hashes: Sequence[bytes]) -> bytes:

@@ -36,7 +36,7 @@ class LogStorage(merkle.HashReader, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AppendedEntries:
-    """The first entry's index, the log's size after the last. `acknowledge` then stores the checkpoint outside."""
+    """The first new entry's index, and the log's size and checkpoint after the last. Next: `outside.acknowledge`."""
 
     index: int
     size: int
@@ -59,7 +59,7 @@ class PreparedAppend:
 
 
 class Log:
-    """An append-only log under one origin. `signer` is the log key, whose name in notes is the origin.
+    """An append-only log under one origin (its name). `signer` is the log key, whose name in notes is the origin.
 
     `continues` is the origin of a log whose end was lost. Its entries stay; new checkpoints have the new origin.
     """
@@ -86,11 +86,11 @@ class Log:
     def prepare(self, entries: Sequence[LogEntry]) -> PreparedAppend:
         """What an append stores: the entries, about two hashes each, and one new checkpoint.
 
-        Signing is done here, so that no transaction waits for the key home.
+        Signing is done here, so that no transaction waits for the key home (keystore file, AWS KMS or PKCS#11 token).
         """
         if not 0 < len(entries) <= APPEND_ENTRIES_MAX:
-            most = f"1 to {APPEND_ENTRIES_MAX}"
-            raise Code.LOG_REQUEST_INVALID(reason="log_append_invalid", expected=most, got=str(len(entries)))
+            expected = f"1 to {APPEND_ENTRIES_MAX}"
+            raise Code.LOG_REQUEST_INVALID(reason="log_append_invalid", expected=expected, got=str(len(entries)))
         at = self._storage.size()
         frontier = self._read_frontier(at)
         leaves = tuple(entry.to_bytes() for entry in entries)
@@ -109,12 +109,11 @@ class Log:
         return sign_checkpoint(Checkpoint(self.origin, 0, merkle.EMPTY_ROOT), self._signer)
 
     def _read_frontier(self, size: int) -> Sequence[bytes]:
-        """The hashes of the tree's frontier. Raises if they do not give the last signed root."""
+        """The hashes of the complete subtrees of the tree. Raises if they do not give the last signed root."""
         newest = self.checkpoint().checkpoint
         if newest.origin not in (self.origin, self._continues) or newest.size != size:
-            raise Code.LOG_STORAGE_BROKEN(
-                expected=f"a checkpoint of {self.origin} at {size}", got=f"{newest.origin} at {newest.size}"
-            )
+            expected = f"a checkpoint of {self.origin} at {size}"
+            raise Code.LOG_STORAGE_BROKEN(expected=expected, got=f"{newest.origin} at {newest.size}")
         nodes = merkle.frontier(size)
         hashes = list(self._storage.read_hashes(nodes)) if nodes else []
         if not compare_digest(merkle.fold(hashes), newest.root):

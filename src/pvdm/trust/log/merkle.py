@@ -16,7 +16,7 @@ EMPTY_ROOT: Final = hashlib.sha256(b"").digest()
 
 
 class Node(NamedTuple):
-    """A complete subtree: the leaves from `offset << level` up to `(offset + 1) << level`."""
+    """A complete subtree: the leaves from `offset << level` up to, but without, `(offset + 1) << level`."""
 
     level: int
     offset: int

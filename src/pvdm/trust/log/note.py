@@ -1,4 +1,4 @@
-"""C2SP signed notes with Ed25519 and ECDSA P-256 keys: key names and ids, signing, and strict verification."""
+"""Signed notes (c2sp.org/signed-note) with Ed25519 and ECDSA P-256 keys: key names and ids, signing, verification."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOTE_SIZE_MAX_BYTES: Final = 131_072
 NOTE_SIGNATURES_MAX: Final = 64
 KEY_NAME_MAX_BYTES: Final = 255
 
-# Signature types that the specification assigns.
+# Signature types that the specification assigns. The type is the first byte of a verifier key's material.
 _ED25519_TYPE: Final = b"\x01"
 _ECDSA_TYPE: Final = b"\x02"
 _ED25519_KEY_BYTES: Final = 32

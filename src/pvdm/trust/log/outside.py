@@ -1,4 +1,4 @@
-"""The newest checkpoint in another failure domain. It only moves forward, and the log is checked against it."""
+"""The outside checkpoint: the newest one, in another failure domain. It never goes back, and the log must agree."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def locked(path: FilePath) -> Iterator[None]:
 
 
 def _wait_for(lock: int) -> None:
-    """Lock the open file `lock`, by polling, because the system has no lock with a timeout."""
+    """Lock the open file `lock`. This polls, because the system's file locks have no timeout."""
     deadline = time.monotonic() + OUTSIDE_LOCK_MAX_SECONDS
     while True:
         try:
@@ -134,7 +134,7 @@ class FileOutsideCheckpoint:
 
 
 def require_consistent(outside: FileOutsideCheckpoint, log: Log) -> SignedCheckpoint | None:
-    """The outside checkpoint, whose tree the log must begin with. None on the first start."""
+    """The outside checkpoint; None on the first start. Raises unless the log begins with the checkpoint's tree."""
     newest = outside.load()
     if newest is None:
         if log.size() == 0:
@@ -145,7 +145,7 @@ def require_consistent(outside: FileOutsideCheckpoint, log: Log) -> SignedCheckp
 
 
 def check_at_start(outside: FileOutsideCheckpoint, log: Log) -> None:
-    """Check the log against the outside checkpoint, then update that one if a crash left it behind."""
+    """Check the log against the outside checkpoint, then update the outside checkpoint if a crash left it behind."""
     newest = require_consistent(outside, log)
     stored = log.checkpoint()
     if stored.checkpoint.size != log.size() or not compare_digest(stored.checkpoint.root, log.root(log.size())):
@@ -155,7 +155,7 @@ def check_at_start(outside: FileOutsideCheckpoint, log: Log) -> None:
 
 
 def acknowledge(outside: FileOutsideCheckpoint, log: Log, appended: AppendedEntries) -> int:
-    """Have an outside checkpoint cover the entries, so that their loss is detected. Returns the size that it covers.
+    """Store an outside checkpoint that covers the entries, so that their loss is detected. Returns the size it covers.
 
     Call this after the transaction is durable and before the result is sent.
     """
@@ -177,9 +177,9 @@ def acknowledge(outside: FileOutsideCheckpoint, log: Log, appended: AppendedEntr
 def _require_begins_with(log: Log, seen: Checkpoint) -> None:
     root = log.find_root(seen.size)
     if root is None:
-        message = "the log is shorter than the checkpoint kept outside: the database was rolled back"
+        message = "the log is shorter than the outside checkpoint: the database was rolled back"
         expected = f"at least {seen.size} entries"
-        hint = "`pvdm steward restore` brings a backup back without hiding it"
+        hint = "`pvdm steward restore` restores a backup and logs the restore"
         raise refused(Code.LOG_BEHIND_CHECKPOINT, expected, log.size(), message=message, hint=hint)
     if seen.origin != log.origin or not compare_digest(root, seen.root):
         raise _forked(root, seen)

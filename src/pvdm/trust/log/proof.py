@@ -1,6 +1,7 @@
-"""Verification of log proofs: inclusion, consistency, C2SP `tlog-proof` files, and two checkpoints of one log.
+"""Verification of log proofs: inclusion, consistency, `tlog-proof` files (c2sp.org), and two checkpoints of one log.
 
-The loops are those of RFC 9162. They share only the hash functions with `merkle`, which makes the proofs.
+The loops are those of RFC 9162; `at` and `last` are its fn and sn. They share only the hash functions with `merkle`,
+which makes the proofs.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from pvdm.trust.refusal import refused
 LOG_PROOF_SIZE_MAX_BYTES: Final = NOTE_SIZE_MAX_BYTES + 4_096
 _HEADER: Final = "c2sp.org/tlog-proof@v1"
 _INDEX: Final = re.compile(r"index (0|[1-9][0-9]{0,18})", re.ASCII)
-_HASHES: Final = 64
+_HASHES: Final = 64  # more than an inclusion proof of any tree below 2^63 leaves has
 
 
 def verify_inclusion(proof: merkle.InclusionProof, *, entry: bytes, size: int, root: bytes) -> None:
-    """The tree with this size and root, as a checkpoint names them, has `entry` at the proof's index."""
+    """Raise unless the tree with this size and root, as a checkpoint names them, has `entry` at the proof's index."""
     if proof.size != size:
         raise refused("inclusion_size", size, proof.size)
     if not 0 <= proof.index < size <= merkle.TREE_SIZE_MAX:
@@ -49,7 +50,7 @@ def verify_inclusion(proof: merkle.InclusionProof, *, entry: bytes, size: int, r
 def verify_consistency(
     proof: merkle.ConsistencyProof, *, old_size: int, old_root: bytes, new_size: int, new_root: bytes
 ) -> None:
-    """The tree with the new size and root begins with the tree of the old size and root."""
+    """Raise unless the tree with the new size and root begins with the tree of the old size and root."""
     if (proof.old_size, proof.new_size) != (old_size, new_size):
         raise refused("consistency_size", f"{old_size} and {new_size}", f"{proof.old_size} and {proof.new_size}")
     if not 0 <= old_size <= new_size <= merkle.TREE_SIZE_MAX:
@@ -59,7 +60,7 @@ def verify_consistency(
         _verify_trivial(proof, old_root, new_root)
         return
     path = list(proof.hashes)
-    if old_size & (old_size - 1) == 0:
+    if old_size & (old_size - 1) == 0:  # a power of two: then the proof leaves out the old root
         path.insert(0, old_root)
     old, new = _climb_to_roots(path, old_size - 1, new_size - 1)
     # The new root first: if it matches, every hash of the proof belongs to the new tree, and the old root is wrong.
@@ -107,9 +108,8 @@ def _skip_right_turns(at: int, last: int) -> tuple[int, int]:
 def _require_hashes(code: str, hashes: Sequence[bytes]) -> None:
     for value in hashes:
         if len(value) != merkle.HASH_BYTES:
-            raise refused(
-                code, f"{merkle.HASH_BYTES} bytes", len(value), message="a hash of the proof has the wrong length"
-            )
+            message = "a hash of the proof has the wrong length"
+            raise refused(code, f"{merkle.HASH_BYTES} bytes", len(value), message=message)
 
 
 @dataclass(frozen=True, slots=True)

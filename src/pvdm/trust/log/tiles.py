@@ -1,4 +1,4 @@
-"""C2SP tiles of height 8: paths, the tiles of a tree, entry bundles, and reading both from a folder."""
+"""Tiles of height 8 (c2sp.org/tlog-tiles): paths, the tiles of a tree, entry bundles, and reading both from files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PATH: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, order=True)
 class Tile:
-    """`width` hashes of tree level `8 * level`, from `index * 256` on. Level -1 is a bundle of entries."""
+    """`width` hashes of tree level `8 * level`, from hash `index * 256` on. Level -1 is a bundle of entries."""
 
     level: int
     index: int
@@ -73,9 +73,8 @@ def tile_at(size: int, level: int, index: int) -> Tile:
     count = size >> (TILE_HEIGHT * max(level, 0))
     width = min(count - index * TILE_WIDTH, TILE_WIDTH)
     if width <= 0:
-        raise Code.LOG_REQUEST_INVALID(
-            "the tree has no such tile", reason="tile_path_invalid", expected=f"size {size}", got=f"{level}/{index}"
-        )
+        message, got = "the tree has no such tile", f"{level}/{index}"
+        raise Code.LOG_REQUEST_INVALID(message, reason="tile_path_invalid", expected=f"size {size}", got=got)
     return Tile(level, index, width)
 
 
@@ -117,7 +116,7 @@ class StaticTiles:
         return [self._hash(node, tiles) for node in nodes]
 
     def read_entries(self, start: int, end: int) -> list[bytes]:
-        """The entries from `start` up to `end`, from the bundles."""
+        """The entries from `start` up to, but without, `end`, from the bundles."""
         found: list[bytes] = []
         for index in range(start // TILE_WIDTH, -(-end // TILE_WIDTH)):
             tile = tile_at(self._size, ENTRIES_LEVEL, index)
@@ -141,7 +140,7 @@ class StaticTiles:
         return _subtree_root([part[i : i + HASH_BYTES] for i in range(0, len(part), HASH_BYTES)])
 
     def _load(self, tile: Tile) -> tuple[bytes, int]:
-        """The file and its width. It may be wider than the tile; then it begins with the tile's bytes."""
+        """The file's bytes and its width. A file that is wider than the tile begins with the tile's bytes."""
         for width in (tile.width, *self._wider(tile), TILE_WIDTH):
             try:
                 return (self._folder / Tile(tile.level, tile.index, width).path).read_bytes(), width

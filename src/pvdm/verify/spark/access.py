@@ -28,7 +28,7 @@ class StoreAccess:
         return None if self._settings is None or self._vending is None else store_properties(self._settings)
 
     def reaches(self, *sides: Sequence[str]) -> bool:
-        """Whether a session could read all of these locations."""
+        """Whether a session could read all of these locations, given for each side of the comparison."""
         schemes = {parse_location(each).scheme for side in sides for each in side}
         if schemes <= {"file"}:
             return True
@@ -65,7 +65,7 @@ class StoreAccess:
 
 
 def _common_folders(sides: Iterable[Iterable[str]]) -> list[Location]:
-    """The deepest common folder of each side's objects, by bucket and first folder. Raises for one without a folder."""
+    """The deepest common folder of each side's objects, by bucket and first folder. Raises for an object in none."""
     common: dict[Location, None] = {}
     for side in sides:
         groups: dict[tuple[str, str], list[tuple[str, ...]]] = {}

@@ -33,7 +33,7 @@ DRIVER_LOG: Final = "driver.log"
 
 @dataclass(frozen=True, slots=True)
 class RunningDriver:
-    """A running driver process and what it said about itself."""
+    """A running driver process, its pipes, and the facts that it reported at its start."""
 
     process: subprocess.Popen[bytes]
     requests: IO[bytes]
@@ -70,7 +70,7 @@ class SparkTable:
 
 
 class Application:
-    """Runs one driver at a time, in its own process group, so that a signal to it does not reach the Steward.
+    """Runs one driver process at a time, in a process group of its own, so that killing it does not hit the Steward.
 
     A job uses all cores, so jobs run one after the other. A job starts a new driver if the last one has ended.
     """
@@ -89,15 +89,15 @@ class Application:
             return started.cores if self._settings.cores is None else self._settings.cores
 
     def run(self, job_id: str, common: bytes, tasks: Sequence[bytes]) -> tuple[list[str | None], list[bytes]]:
-        """Run the tasks. Returns two lists: why a worker got no keys, else None; and the sealed reports."""
+        """Run the tasks. Returns two lists: why a worker got no keys, else None; and the encrypted reports."""
         return self._request({"job": job_id}, [common, *tasks])
 
     def extract(
-        self, job_id: str, common: bytes, rows: bytes, table: SparkTable
+        self, job_id: str, common: bytes, selection: bytes, table: SparkTable
     ) -> tuple[list[str | None], list[bytes]]:
         """Digest the table with Spark's reader. Returns the same two lists, with an item for each Spark partition."""
         head = {"table": table.name, "snapshot": str(table.snapshot_id), "columns": list(table.columns)}
-        return self._request({"job": job_id, "tasks": table.tasks} | head, [common, rows], table.store)
+        return self._request({"job": job_id, "tasks": table.tasks} | head, [common, selection], table.store)
 
     def versions(self) -> str:
         """The versions of Spark and Iceberg, in the form of a proof's method."""

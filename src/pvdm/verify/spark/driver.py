@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FRAME_MAX_BYTES: Final = 4_294_967_296
 _LENGTH_BYTES: Final = 8
-_PIECE: Final = 1_048_576
+_PIECE_BYTES: Final = 1_048_576
 
 
 def send(stream: IO[bytes], head: dict[str, Any], parts: Sequence[bytes] = ()) -> None:
@@ -34,24 +34,24 @@ def send(stream: IO[bytes], head: dict[str, Any], parts: Sequence[bytes] = ()) -
 
 def receive(stream: IO[bytes], seconds: float | None = None) -> tuple[dict[str, Any], list[bytes]]:
     """Receive the next message; raises `spark_driver_gone` at the end of the stream or after `seconds`."""
-    ends = None if seconds is None else time.monotonic() + seconds
-    head: dict[str, Any] = json.loads(_read_frame(stream, ends))
-    return head, [_read_frame(stream, ends) for _ in range(int(head["parts"]))]
+    deadline = None if seconds is None else time.monotonic() + seconds
+    head: dict[str, Any] = json.loads(_read_frame(stream, deadline))
+    return head, [_read_frame(stream, deadline) for _ in range(int(head["parts"]))]
 
 
-def _read_frame(stream: IO[bytes], ends: float | None) -> bytes:
-    size = int.from_bytes(_read_exactly(stream, _LENGTH_BYTES, ends), "big")
+def _read_frame(stream: IO[bytes], deadline: float | None) -> bytes:
+    size = int.from_bytes(_read_exactly(stream, _LENGTH_BYTES, deadline), "big")
     if size > FRAME_MAX_BYTES:
         raise driver_gone(f"a message of {size} bytes")
-    return _read_exactly(stream, size, ends)
+    return _read_exactly(stream, size, deadline)
 
 
-def _read_exactly(stream: IO[bytes], size: int, ends: float | None) -> bytes:
+def _read_exactly(stream: IO[bytes], size: int, deadline: float | None) -> bytes:
     parts: list[bytes] = []
     while size > 0:
-        if ends is not None and not select.select([stream], [], [], max(0.0, ends - time.monotonic()))[0]:
+        if deadline is not None and not select.select([stream], [], [], max(0.0, deadline - time.monotonic()))[0]:
             raise driver_gone("no answer in time")
-        part = os.read(stream.fileno(), min(size, _PIECE))
+        part = os.read(stream.fileno(), min(size, _PIECE_BYTES))
         if not part:
             raise driver_gone("the end of its output")
         parts.append(part)
@@ -64,11 +64,11 @@ def driver_gone(got: str) -> PvdmError:
     return Code.SPARK_EXTRACTION_FAILED(reason="spark_driver_gone", got=got)
 
 
-ANSWER_DDL = "task long, sealed binary, refused string"
+ANSWER_DDL = "task long, encrypted binary, refused string"
 
 
 def main() -> None:
-    """Start Spark by the first message; then run one job a message, until the Steward closes the pipe."""
+    """Start Spark with the settings of the first message; then run a job for each message, until the pipe is closed."""
     # Output of Spark must not mix with the answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -118,7 +118,7 @@ def _serve(spark: SparkSession, requests: IO[bytes], answers: IO[bytes]) -> None
         try:
             answer, found = _extract(spark, head, parts) if "table" in head else _read(spark, parts)
         except Exception as error:
-            over = not _is_alive(spark)
+            over = not _is_alive(spark)  # then the Steward starts a new driver for the next job
             send(answers, _error_answer(error) | {"over": over})
             if over:
                 return
@@ -127,7 +127,7 @@ def _serve(spark: SparkSession, requests: IO[bytes], answers: IO[bytes]) -> None
 
 
 def _is_alive(spark: SparkSession) -> bool:
-    """Whether Spark still runs queries. It never does again once its Java process or its context has ended."""
+    """Whether Spark still runs queries: not if its Java process or its context has ended."""
     try:
         return len(spark.sql("select 1").collect()) == 1
     except Exception:
@@ -136,13 +136,13 @@ def _is_alive(spark: SparkSession) -> bool:
 
 def _extract(spark: SparkSession, head: dict[str, Any], parts: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
     """Read the rows of a snapshot with Iceberg's reader in Spark, by a metadata file that the Steward wrote."""
-    # An open client looks for a new credential at most once a second. A new session opens the store with this job's.
+    # An open client looks for a new credential at most once a second. A new session uses this job's.
     session = spark if is_remote(spark) else spark.newSession()
     table = session.read.option("versionAsOf", head["snapshot"]).table(head["table"])
     names = ["`" + name.replace("`", "``") + "`" for name in head["columns"]]
     columns = table.select(*names).coalesce(int(head["tasks"]))
     rows = columns.mapInArrow(_on_workers("run_extraction", *parts), ANSWER_DDL).collect()
-    return {"refused": [row["refused"] for row in rows]}, [bytes(row["sealed"] or b"") for row in rows]
+    return {"refused": [row["refused"] for row in rows]}, [bytes(row["encrypted"] or b"") for row in rows]
 
 
 def _read(spark: SparkSession, parts: list[bytes]) -> tuple[dict[str, Any], list[bytes]]:
@@ -152,7 +152,7 @@ def _read(spark: SparkSession, parts: list[bytes]) -> tuple[dict[str, Any], list
     rows = numbers.mapInArrow(_on_workers("run_tasks", common, tasks), ANSWER_DDL).collect()
     by_task = {row["task"]: row for row in rows}
     ordered = [by_task[number] for number in range(len(tasks))]
-    return {"refused": [row["refused"] for row in ordered]}, [bytes(row["sealed"] or b"") for row in ordered]
+    return {"refused": [row["refused"] for row in ordered]}, [bytes(row["encrypted"] or b"") for row in ordered]
 
 
 def _on_workers(name: str, *arguments: Any) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

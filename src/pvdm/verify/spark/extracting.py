@@ -49,7 +49,7 @@ class SparkExtraction:
             raise Code.EXTRACTION_UNSUPPORTED(reason="extraction_store_unreachable", got=remote[0][:200])
 
     def wrap(self, direct: Reader) -> Reader:
-        """A reader that reads rows with Spark, and everything else with `direct`."""
+        """A reader that reads with `direct` and then with Spark's reader, and compares the two."""
         return _ExtractionReader(self, direct)
 
 
@@ -73,7 +73,7 @@ class _ExtractionReader:
 
     def redemptions(self, work: Work) -> int:
         """Those of the direct reader, and one for every try of every task of Spark's two jobs, one for each side."""
-        return self.direct.redemptions(work) + 2 * TASK_TRIES_MAX * _tasks(self.spark)
+        return self.direct.redemptions(work) + 2 * TASK_TRIES_MAX * _task_count(self.spark)
 
     def read(self, work: Work, job_keys: JobKeys) -> ReadResult:
         """Read both sides. If the direct reader could not read a file, Spark reads nothing."""
@@ -87,9 +87,9 @@ class _ExtractionReader:
         if not _agree(intent, direct.intent):
             expected, got = f"{rows_of(direct.intent)} rows, as they were frozen", _rows_text(intent, direct.intent)
             raise Code.SOURCE_UNREADABLE(reason="extraction_source_differs", expected=expected, got=got)
-        found = () if _agree(staged, direct.staged) else (_difference(staged, direct.staged),)
+        differing = () if _agree(staged, direct.staged) else (_difference(staged, direct.staged),)
         changed = tuple(self._versions_changed(work))
-        return ReadResult(direct.read, staged, intent, (*found, *changed), self.spark.application.versions())
+        return ReadResult(direct.read, staged, intent, (*differing, *changed), self.spark.application.versions())
 
     def _versions_changed(self, work: Work) -> Iterator[Finding]:
         """Findings for files whose version changed while Spark read them, since its reader knows no versions."""
@@ -109,10 +109,10 @@ def extract_staged(
 ) -> Partials:
     """Digest the staged rows. Spark reads them by the entries, and from the paths, that would be published."""
     store = spark.access.vend(job_keys.job_id, [each.file_path for each in files])
-    snapshot_id = int.from_bytes(hashlib.sha256(job_keys.job_id.encode()).digest()[:7], "big") + 1
+    snapshot_id = int.from_bytes(hashlib.sha256(job_keys.job_id.encode()).digest()[:7], "big") + 1  # below 2^63
     document = _with_snapshot(without_properties(inputs.metadata), files, snapshot_id, folder, spark.files)
     columns = tuple(dict.fromkeys(name for each in inputs.plan.projections for name in each.columns))
-    table = SparkTable(folder / "staged", snapshot_id, columns, _tasks(spark), store)
+    table = SparkTable(folder / "staged", snapshot_id, columns, _task_count(spark), store)
     table.write(document.to_bytes())
     reports = _reports(spark, inputs, RowSelection(staged=True), table, job_keys)
     return combine_all(inputs.plan, job_keys.keys, (each.staged for each in reports))
@@ -126,7 +126,7 @@ def extract_intent(spark: SparkExtraction, inputs: JobInputs, folder: Path, job_
     columns = inputs.intent().source_columns + (() if chunk_files is None else (FILE_COLUMN,))
     metadata_files = _metadata_locations(source.metadata, source.snapshot_id, spark.files)
     store = spark.access.vend(job_keys.job_id, source.scan.locations(), metadata_files)
-    table = SparkTable(folder / "source", source.snapshot_id, columns, _tasks(spark), store)
+    table = SparkTable(folder / "source", source.snapshot_id, columns, _task_count(spark), store)
     table.write(without_properties(source.metadata).to_bytes())
     reports = _reports(spark, inputs, RowSelection(staged=False, files=chunk_files), table, job_keys)
     return combine_all(inputs.plan, job_keys.keys, (each.intent for each in reports))
@@ -135,23 +135,23 @@ def extract_intent(spark: SparkExtraction, inputs: JobInputs, folder: Path, job_
 def without_properties(metadata: TableMetadata) -> TableMetadata:
     """The table without its properties, which any writer may set and Spark would follow.
 
-    No property changes the rows. But a split of one byte (`read.split.target-size`), a batch of all rows or a class to
-    be loaded would block the application for other jobs.
+    No property changes the rows. But a split of one byte (`read.split.target-size`), a batch of all rows, or a class
+    that a property lets Spark load would block the application for other jobs.
     """
     return TableMetadata.from_json({**metadata.raw, "properties": {}})
 
 
-def _tasks(spark: SparkExtraction) -> int:
+def _task_count(spark: SparkExtraction) -> int:
     return TASKS_A_CORE_MAX * spark.application.cores()
 
 
 def _reports(
-    spark: SparkExtraction, inputs: JobInputs, rows: RowSelection, table: SparkTable, job_keys: JobKeys
+    spark: SparkExtraction, inputs: JobInputs, selection: RowSelection, table: SparkTable, job_keys: JobKeys
 ) -> list[Report]:
     common = Common.for_tasks(inputs, spark.endpoint_of(job_keys.job_id, job_keys.handle)).to_bytes()
-    selection = rows.to_bytes()
-    refused, sealed = spark.application.extract(job_keys.job_id, common, selection, table)
-    return open_reports(refused, sealed, [hash_task(common, selection)] * len(sealed), job_keys)
+    message = selection.to_bytes()
+    refused, encrypted = spark.application.extract(job_keys.job_id, common, message, table)
+    return open_reports(refused, encrypted, [hash_task(common, message)] * len(encrypted), job_keys)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The reader of large chunks: groups files into tasks, runs them on Spark, and adds up their sealed reports."""
+"""The reader of large chunks: groups files into tasks, runs them on Spark, and adds up their encrypted reports."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from pvdm.verify.readers import (
 )
 from pvdm.verify.spark.access import StoreAccess
 from pvdm.verify.spark.application import Application
-from pvdm.verify.spark.report import FileReport, JobSeal, Report, hash_task
+from pvdm.verify.spark.report import FileReport, JobCipher, Report, hash_task
 from pvdm.verify.spark.settings import TASK_TRIES_MAX, TASKS_A_CORE_MAX, SparkSettings
 from pvdm.verify.spark.task import Common, KeyEndpoint, Task
 
 EndpointOf = Callable[[str, str], KeyEndpoint]
-_Each = TypeVar("_Each")
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +81,12 @@ class SparkReader:
         return ReadResult(
             read,
             combine_all(work.inputs.plan, keys, (report.staged for report in reports)) if all_read else None,
-            # The schema is checked even where a chunk has no files.
+            # The source's schema is checked even if the chunk has no files.
             combine_each([work.inputs.intent_digest(keys).partials(), *intent]),
         )
 
     def _finish_file(self, work: Work, item: StagedItem, report: FileReport, keys: Keys) -> ReadFile | Finding:
-        """What a worker found in a file, and the file to publish, made of the bytes that the worker read."""
+        """The file as a worker observed it, with the file to publish, made of the bytes that the worker read."""
         seen = report.seen
         if isinstance(seen, Finding):
             return seen
@@ -95,7 +95,7 @@ class SparkReader:
         except VerificationError as error:
             return Finding.of(FailureClass.PHYSICAL, error, item.path)
         if staged is None:
-            return ReadFile(write_added_file(work, item, seen, bytes), seen)
+            return ReadFile(write_added_file(work, item, seen, lambda: b""), seen)  # no copy is made of it
         if seen.recipe is None:
             # The recipe was too long for the report.
             seen = replace(seen, recipe=observe_staged(work.inputs, item, staged, keys)[0].recipe)
@@ -114,25 +114,26 @@ class SparkReader:
     ) -> list[Report]:
         if not tasks:
             return []
-        sealed_store = None if store is None else JobSeal(job_keys.keys, job_keys.job_id).encrypt_store(store)
-        common = Common.for_tasks(inputs, self.endpoint_of(job_keys.job_id, job_keys.handle), sealed_store).to_bytes()
+        encrypted_store = None if store is None else JobCipher(job_keys.keys, job_keys.job_id).encrypt_store(store)
+        endpoint = self.endpoint_of(job_keys.job_id, job_keys.handle)
+        common = Common.for_tasks(inputs, endpoint, encrypted_store).to_bytes()
         messages = [task.to_bytes() for task in tasks]
-        refused, sealed = self.application.run(job_keys.job_id, common, messages)
-        if not len(refused) == len(sealed) == len(messages):
-            raise Code.WORKER_REPORT_MALFORMED(expected=f"{len(messages)} reports", got=f"{len(sealed)} reports")
-        return open_reports(refused, sealed, [hash_task(common, message) for message in messages], job_keys)
+        refused, encrypted = self.application.run(job_keys.job_id, common, messages)
+        if not len(refused) == len(encrypted) == len(messages):
+            raise Code.WORKER_REPORT_MALFORMED(expected=f"{len(messages)} reports", got=f"{len(encrypted)} reports")
+        return open_reports(refused, encrypted, [hash_task(common, message) for message in messages], job_keys)
 
 
 def open_reports(
-    refused: Sequence[str | None], sealed: Sequence[bytes], about: Sequence[bytes], job_keys: JobKeys
+    refused: Sequence[str | None], encrypted: Sequence[bytes], task_hashes: Sequence[bytes], job_keys: JobKeys
 ) -> list[Report]:
-    """Open the reports. Each must be bound to its task. The error of the first report that has one is raised."""
-    seal = JobSeal(job_keys.keys, job_keys.job_id)
+    """Decrypt the reports, each of which must be bound to its task. Raises the first error that a report has."""
+    cipher = JobCipher(job_keys.keys, job_keys.job_id)
     reports = []
-    for refusal, data, bound in zip(refused, sealed, about, strict=True):
+    for refusal, data, task_hash in zip(refused, encrypted, task_hashes, strict=True):
         if refusal is not None:
             raise Code.SPARK_EXTRACTION_FAILED(reason="spark_worker_refused", got=refusal[:120])
-        report = Report.from_bytes(seal.decrypt(data, bound))
+        report = Report.from_bytes(cipher.decrypt(data, task_hash))
         if report.error is not None:
             raise report.error
         reports.append(report)
@@ -140,8 +141,8 @@ def open_reports(
 
 
 def _locations(work: Work) -> tuple[list[str], list[str]]:
-    """The locations of all files that are fetched, by side."""
-    source = [seen.location for each in work.source for seen in each.frozen]
+    """The locations of all staged files, and of all source files with their delete files."""
+    source = [frozen.location for each in work.source for frozen in each.frozen]
     return [each.frozen.location for each in work.staged], source
 
 
@@ -156,14 +157,14 @@ def _tasks(work: Work, cores: int) -> list[Task]:
     ]
 
 
-def group_by_size(items: Sequence[tuple[int, _Each]], cores: int) -> list[list[_Each]]:
+def group_by_size(items: Sequence[tuple[int, _Item]], cores: int) -> list[list[_Item]]:
     """The items, each with its size, in at most four groups a core: largest first, each into the smallest group.
 
     There are few groups, since a Python task costs as much as a file of some megabytes. Each item counts one byte more,
     since opening a file costs time too. The result depends on the input only, and no group is empty.
     """
     count = min(len(items), TASKS_A_CORE_MAX * max(1, cores))
-    groups: list[list[_Each]] = [[] for _ in range(count)]
+    groups: list[list[_Item]] = [[] for _ in range(count)]
     loads = [(0, at) for at in range(count)]
     for size, each in sorted(items, key=lambda pair: -pair[0]):
         load, at = heapq.heappop(loads)

@@ -1,7 +1,7 @@
 """Reports of workers. They are parsed strictly and never unpickled, since the Steward's process has the root keys.
 
-A report is sealed: encrypted under a key of its job, because sums of row hashes must not be stored on any disk. The
-credential with which workers read a store is encrypted in the same way.
+A report is encrypted under a key of its job, because sums of row hashes must not be stored on any disk. So is the
+credential with which workers read a store.
 """
 
 from __future__ import annotations
@@ -36,54 +36,54 @@ from pvdm.model.secret import Secret
 from pvdm.verify.findings import Finding, Partials
 from pvdm.verify.observed import FileObservation
 
-_LABEL: Final = b"pvdm/worker-seal/v1\0"
+_KEY_LABEL: Final = b"pvdm/worker-seal/v1\0"
 _STORE_MAX_BYTES: Final = 65_536
-_STORE: Final = b"pvdm/worker-store/v1\0"
+_STORE_LABEL: Final = b"pvdm/worker-store/v1\0"
 _NONCE_BYTES: Final = 12
 
 
-class JobSeal:
+class JobCipher:
     """Encrypts and decrypts the reports of one job; its key is derived from the job's digest keys."""
 
     __slots__ = ("_key",)
 
     def __init__(self, keys: Keys, job_id: str) -> None:
         first = next(name for name in ProjectionName if name in keys)
-        self._key = Secret(hmac.digest(keys[first].reveal(), _LABEL + framed(job_id.encode()), hashlib.sha256))
+        self._key = Secret(hmac.digest(keys[first].reveal(), _KEY_LABEL + framed(job_id.encode()), hashlib.sha256))
 
     def encrypt(self, report: bytes, bound: bytes) -> bytes:
-        """Nonce and ciphertext; `bound` is authenticated, and `decrypt` needs the same."""
+        """Nonce and ciphertext. `bound` is authenticated but not contained: `decrypt` needs the same value."""
         nonce = os.urandom(_NONCE_BYTES)
         return nonce + AESGCM(self._key.reveal()).encrypt(nonce, report, bound)
 
     def encrypt_store(self, config: Mapping[str, str]) -> bytes:
         """The access to a store, with its credential, for the workers of this job."""
-        return self.encrypt(dump(dict(config)), _STORE)
+        return self.encrypt(dump(dict(config)), _STORE_LABEL)
 
-    def decrypt_store(self, sealed: bytes) -> dict[str, str]:
+    def decrypt_store(self, encrypted: bytes) -> dict[str, str]:
         """The access to a store, on a worker that has the job's keys."""
-        config = parse(self.decrypt(sealed, _STORE), size_max_bytes=_STORE_MAX_BYTES)
+        config = parse(self.decrypt(encrypted, _STORE_LABEL), size_max_bytes=_STORE_MAX_BYTES)
         if not isinstance(config, dict):
-            raise AssertionError("as `encrypt_store` wrote it")
+            raise AssertionError("`encrypt_store` writes an object")
         return {str(name): str(config[name]) for name in config}
 
-    def decrypt(self, sealed: bytes, bound: bytes) -> bytes:
-        """The report; raises `worker_report_forged` unless it was made under this job's keys and about `bound`."""
+    def decrypt(self, encrypted: bytes, bound: bytes) -> bytes:
+        """The report. Raises `worker_report_forged` unless it was encrypted under this job's keys with this `bound`."""
         try:
-            return AESGCM(self._key.reveal()).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound)
+            return AESGCM(self._key.reveal()).decrypt(encrypted[:_NONCE_BYTES], encrypted[_NONCE_BYTES:], bound)
         except (InvalidTag, ValueError):
             raise Code.SPARK_EXTRACTION_FAILED(reason="worker_report_forged", got="another") from None
 
 
 def hash_task(common: bytes, task: bytes) -> bytes:
-    """The hash of a task, or of a row selection, and of what its job's tasks share. A report is bound to it."""
+    """The hash to which a report is bound: of its task or row selection, and of what all tasks of the job share."""
     return hashlib.sha256(b"pvdm/worker-orders/v1\0" + framed(common) + framed(task)).digest()
 
 
 REPORT_MAX_BYTES: Final = 268_435_456
 RECIPES_MAX_BYTES: Final = 134_217_728
-"""Compressed recipes of one report. A recipe grows with the number of pages, which the producer decides."""
-_SYNC: Final = bytes(16)
+"""Compressed recipes of one report. A recipe, for making the published file, grows with the producer's pages."""
+_SYNC: Final = bytes(16)  # the marker between blocks of the Avro file
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class FileReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of one task; a side that was not read to its end has no digest."""
+    """The result of one task. The digest of a side is None if the task read nothing of it to its end."""
 
     files: tuple[FileReport, ...]
     staged: Partials | None
@@ -144,7 +144,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class _FileDocument(Document, title="a file's report"):
-    """One staged file in JSON: the finding about its bytes (`changed`), or everything but its entry."""
+    """One staged file in JSON. If its entry was `rebuilt`, the entry is the next one in the report's manifest."""
 
     position: Count
     changed: Finding | None = None
@@ -205,8 +205,9 @@ def _write_files(reports: Sequence[FileReport]) -> list[Value]:
             documents.append(_FileDocument(each.position, seen).to_json())
             continue
         packed = None if seen.recipe is None else base64.b64encode(zlib.compress(seen.recipe, 1)).decode()
-        if packed is not None:
-            packed, left = (None, left) if len(packed) > left else (packed, left - len(packed))
+        if packed is not None and len(packed) > left:
+            packed = None
+        left -= len(packed or "")
         is_rebuilt = seen.data_file is not None
         document = _FileDocument(each.position, None, is_rebuilt, each.digested, seen.findings, packed)
         documents.append(document.to_json())

@@ -31,26 +31,26 @@ def is_connect(master: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """The application, which reads chunks of at least `bytes_least` bytes or `files_least` files, both sides together.
+    """The application reads chunks of at least `bytes_least` bytes or `files_least` files, staged and source together.
 
-    `worker_token` is a file on every worker's host, which an operator puts there. Where all workers are on this host,
+    `worker_token` is a file on every worker's host, which an operator puts there. If all workers are on this host,
     the Steward makes it. Workers reach the Steward at `address`, and trust the certificates of `authorities`.
     """
 
-    master: str
-    scratch: Path
-    cores: int | None = None
-    memory: str = "1g"
-    python: str | None = None
-    jars: tuple[str, ...] = ()
+    master: str  # as Spark has it, or a Connect server's address (sc://…)
+    scratch: Path  # the folder of the driver's log and temporary files
+    cores: int | None = None  # the most cores to use; for a Connect server, how many it has
+    memory: str = "1g"  # of the driver, and of each executor
+    python: str | None = None  # the workers' interpreter
+    jars: tuple[str, ...] = ()  # for Spark
     bytes_least: int = 4_294_967_296
     files_least: int = 1_000
     worker_token: Path | None = None
     address: str | None = None
     authorities: Path | None = None
-    job_seconds: int = 3_600
-    idle_seconds: int = 600
-    settings: Mapping[str, str] = field(default_factory=dict)
+    job_seconds: int = 3_600  # the longest time of one job
+    idle_seconds: int = 600  # from the last job to the end of the driver
+    settings: Mapping[str, str] = field(default_factory=dict)  # further settings of Spark
 
     @property
     def is_local(self) -> bool:
@@ -85,7 +85,7 @@ _PROFILE_KEYS: Final = {
 
 
 def credential_file(scratch: Path) -> Path:
-    """The file with the credential by which Spark's reader reads a store, in the format of AWS."""
+    """The file with the credential with which Spark's reader reads a store, in the format of AWS."""
     return scratch / "store.credentials"
 
 
@@ -108,7 +108,7 @@ def lend_credential(scratch: Path, store: Mapping[str, str] | None) -> Iterator[
 
 EXTRACTION_CATALOG: Final = "pvdm_extraction"
 EXTRACTION_FOLDER: Final = "extraction"
-# The driver gets only these variables, since the Steward's environment may hold credentials of a key home.
+# The driver gets only these variables, since the Steward's environment may hold credentials of AWS KMS or a key token.
 _ENVIRONMENT: Final = ("HOME", "JAVA_HOME", "LANG", "LC_ALL", "PATH", "SPARK_CONF_DIR", "SPARK_HOME", "TZ", "USER")
 
 
@@ -138,8 +138,8 @@ def spark_conf(settings: SparkSettings, store: Mapping[str, str] | None, archive
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    for name, value in _catalog(settings, store).items():
-        conf[f"spark.sql.catalog.{EXTRACTION_CATALOG}{name and f'.{name}'}"] = value
+    for suffix, value in _catalog(settings, store).items():
+        conf[f"spark.sql.catalog.{EXTRACTION_CATALOG}{suffix}"] = value
     if settings.cores is not None:
         conf["spark.cores.max"] = str(settings.cores)
     if settings.jars:
@@ -153,19 +153,18 @@ def spark_conf(settings: SparkSettings, store: Mapping[str, str] | None, archive
 
 
 def _catalog(settings: SparkSettings, store: Mapping[str, str] | None) -> dict[str, str]:
-    """A catalog of plain folders, into which the Steward writes table metadata; no other catalog is used."""
+    """The only catalog: plain folders, into which the Steward writes table metadata. Keys are suffixes of its name."""
     properties = {
-        "": CATALOG_CLASS,
         "type": "hadoop",
         "warehouse": f"file://{settings.scratch / EXTRACTION_FOLDER}",
         "cache-enabled": "false",
         # Chooses local files or the object store by the scheme.
         "io-impl": "org.apache.iceberg.io.ResolvingFileIO",
     }
-    if store is None:
-        return properties
-    provider = "software.amazon.awssdk.auth.credentials.ProfileCredentialsProvider"
-    return properties | dict(store) | {"client.credentials-provider": provider}
+    if store is not None:
+        provider = "software.amazon.awssdk.auth.credentials.ProfileCredentialsProvider"
+        properties |= {**store, "client.credentials-provider": provider}
+    return {"": CATALOG_CLASS} | {f".{name}": value for name, value in properties.items()}
 
 
 def _store_environment(settings: SparkSettings) -> dict[str, str]:

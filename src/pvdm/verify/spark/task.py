@@ -11,7 +11,7 @@ from typing import Self
 from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.verify.readers import JobInputs, SourceItem, StagedItem
 
-# A table is sent as its document, whose parts cannot be pickled.
+# A table's metadata is sent as its JSON document, because its parsed parts cannot be pickled.
 copyreg.pickle(TableMetadata, lambda metadata: (TableMetadata.parse, (metadata.to_bytes(),)))
 
 
@@ -34,9 +34,9 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class KeyEndpoint:
-    """Where a worker gets the job's keys: the Steward's address, the handle, and the file with the worker's token.
+    """Where a worker gets the job's keys: the Steward's address, the handle, and the token file on the worker's host.
 
-    Handle and token are useless without each other, and the token lies on the worker's host.
+    Handle and token are useless without each other. The token, and the certificates `authorities`, are on that host.
     """
 
     address: str
@@ -58,7 +58,7 @@ class Task(Message):
 class RowSelection(Message):
     """The rows that workers get from Spark's reader: staged rows, or the source's, which they filter and map.
 
-    `files` are the source files whose rows count, where the chunk names them; each row then has its file's name.
+    If the chunk is a list of source files, `files` has them, and each row has its file's name.
     """
 
     staged: bool
@@ -67,7 +67,7 @@ class RowSelection(Message):
 
 @dataclass(frozen=True, slots=True)
 class Common(Message):
-    """What all tasks of a job share; `store` is the access to its object store, encrypted by `JobSeal`."""
+    """What all tasks of a job share; `store` is the access to its object store, encrypted by `JobCipher`."""
 
     endpoint: KeyEndpoint
     inputs: JobInputs

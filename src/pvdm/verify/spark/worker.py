@@ -1,4 +1,4 @@
-"""What a worker process does: gets keys for its handle, reads and digests the files of a task, and reports.
+"""The work of a worker process: it exchanges the job's handle for keys, digests the files of a task, and reports.
 
 It imports neither `trust` nor `ledger`: a process that decodes staged files has one attempt's keys, never root keys.
 """
@@ -31,15 +31,15 @@ from pvdm.verify.fetch import Files, source_fetcher
 from pvdm.verify.findings import Finding, Partials
 from pvdm.verify.readers import JobInputs, SourceItem, StagedItem, observe_staged
 from pvdm.verify.source import translate_read_errors
-from pvdm.verify.spark.report import FileReport, JobSeal, Report, hash_task
+from pvdm.verify.spark.report import FileReport, JobCipher, Report, hash_task
 from pvdm.verify.spark.task import Common, KeyEndpoint, RowSelection, Task
 
-REDEEM_PATH: Final = "/v1/keys/redeem"
+REDEEM_PATH: Final = "/v1/keys/redeem"  # reasons of errors call the Steward's service for workers a door
 REDEEM_TRIES_MAX: Final = 4
 REDEEM_TIMEOUT_SECONDS: Final = 30
 KEYS_IDLE_SECONDS: Final = 30
 FILE_COLUMN: Final = "_file"  # Iceberg's name for the file of a row
-_COLUMNS: Final[dict[str, pa.DataType]] = {"task": pa.int64(), "sealed": pa.binary(), "refused": pa.string()}
+_COLUMNS: Final[dict[str, pa.DataType]] = {"task": pa.int64(), "encrypted": pa.binary(), "refused": pa.string()}
 ANSWER_SCHEMA: Final = pa.schema(_COLUMNS)
 
 
@@ -114,7 +114,7 @@ def redeem(endpoint: KeyEndpoint, worker: str) -> Keys:
                 return _parse_keys(answer.json())
             if answer.status_code not in (429, 503) or number == REDEEM_TRIES_MAX:
                 raise _refusal(answer)
-        time.sleep(number)
+        time.sleep(number)  # seconds, one more after each try
     raise AssertionError("the last try returns or raises")
 
 
@@ -127,49 +127,49 @@ def _parse_keys(answer: dict[str, object]) -> Keys:
 
 def _refusal(answer: httpx.Response) -> PvdmError:
     try:
-        code = str(answer.json()["error"]["reason"])
+        reason = str(answer.json()["error"]["reason"])
     except (ValueError, KeyError, TypeError):
-        code = f"status {answer.status_code}"
-    return Code.WORKER_REFUSED(got=code[:80])
+        reason = f"status {answer.status_code}"
+    return Code.WORKER_REFUSED(got=reason[:80])
 
 
 KEYRING: Final = Keyring(redeem)
 
 
 def run_tasks(common: bytes, tasks: Sequence[bytes], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run the tasks with these numbers. Each answer has a sealed report, or the reason why the worker got no keys."""
+    """Run the tasks numbered in the column `id`. Each answer has an encrypted report, or why the worker got no keys."""
     for batch in batches:
         numbers: list[int] = batch.to_pydict()["id"]
         for number in numbers:
             yield _answer(number, *run_task(common, tasks[number]))
 
 
-def run_extraction(common: bytes, rows: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Digest all rows of a partition that Spark's own reader reads, in one answer."""
+def run_extraction(common: bytes, selection: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Digest all rows of a partition that Spark's own reader reads, in one answer. `selection` is a `RowSelection`."""
 
     def extract(shared: Common, keys: Keys) -> Report:
-        return _extract(shared.inputs, RowSelection.from_bytes(rows), keys, batches)
+        return _extract(shared.inputs, RowSelection.from_bytes(selection), keys, batches)
 
-    yield _answer(0, *_run_sealed(common, rows, extract))
+    yield _answer(0, *_run_work(common, selection, extract))
 
 
-def _answer(task: int, sealed: bytes | None, refused: str | None) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([{"task": task, "sealed": sealed, "refused": refused}], schema=ANSWER_SCHEMA)
+def _answer(task: int, encrypted: bytes | None, refused: str | None) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"task": task, "encrypted": encrypted, "refused": refused}], ANSWER_SCHEMA)
 
 
 def run_task(common: bytes, task: bytes) -> tuple[bytes | None, str | None]:
-    """The sealed report of a task."""
+    """The encrypted report of a task and None; or None and the reason why the worker got no keys."""
 
     def read(shared: Common, keys: Keys) -> Report:
-        store = None if shared.store is None else JobSeal(keys, shared.endpoint.job_id).decrypt_store(shared.store)
+        store = None if shared.store is None else JobCipher(keys, shared.endpoint.job_id).decrypt_store(shared.store)
         files = Files(Stores(None if store is None else settings_from_config(store)))
         return read_task(shared.inputs, Task.from_bytes(task), keys, files)
 
-    return _run_sealed(common, task, read)
+    return _run_work(common, task, read)
 
 
-def _run_sealed(common: bytes, task: bytes, work: Callable[[Common, Keys], Report]) -> tuple[bytes | None, str | None]:
-    """Do the work and encrypt its report; without keys, return only the reason."""
+def _run_work(common: bytes, task: bytes, work: Callable[[Common, Keys], Report]) -> tuple[bytes | None, str | None]:
+    """Get the keys, do the work, and encrypt the report. Returns the same as `run_task`."""
     shared = Common.from_bytes(common)
     try:
         keys = KEYRING.keys(shared.endpoint)
@@ -181,25 +181,25 @@ def _run_sealed(common: bytes, task: bytes, work: Callable[[Common, Keys], Repor
         except PvdmError as error:
             report = Report((), None, None, error)  # the Steward raises the error, so there is no verdict
         data = report.to_bytes(shared.inputs.metadata)
-        return JobSeal(keys, shared.endpoint.job_id).encrypt(data, hash_task(common, task)), None
+        return JobCipher(keys, shared.endpoint.job_id).encrypt(data, hash_task(common, task)), None
     finally:
         KEYRING.start_idle_timer()
 
 
-def _extract(inputs: JobInputs, rows: RowSelection, keys: Keys, batches: Iterable[pa.RecordBatch]) -> Report:
+def _extract(inputs: JobInputs, selection: RowSelection, keys: Keys, batches: Iterable[pa.RecordBatch]) -> Report:
     """Digest rows that Spark read; the report has no files."""
     digester = Digester(inputs.plan, keys, engine=kernel_engine())
-    if rows.staged:
+    if selection.staged:
         for batch in batches:
             digester.update(batch)
         return Report((), digester.partials(), None)
     with translate_read_errors():
         intent = inputs.intent()
         for batch in batches:
-            if rows.files is None:
+            if selection.files is None:
                 digester.update(intent.of_batch(batch))
             else:
-                is_of_chunk = pc.is_in(batch.column(FILE_COLUMN), pa.array(rows.files, pa.string()))
+                is_of_chunk = pc.is_in(batch.column(FILE_COLUMN), pa.array(selection.files, pa.string()))
                 digester.update(intent.of_batch(batch.drop_columns([FILE_COLUMN]).filter(is_of_chunk)))
     return Report((), None, digester.partials())
 
@@ -224,7 +224,8 @@ def _read_staged(
             continue
         observed, partials = observe_staged(inputs, item, fetched, keys)
         read.append(FileReport(item.position, observed, partials is not None))
-        sums += [] if partials is None else [partials]
+        if partials is not None:
+            sums.append(partials)
     return tuple(read), combine_each(sums) if sums else None
 
 
@@ -232,8 +233,8 @@ def _read_source(inputs: JobInputs, items: Sequence[SourceItem], keys: Keys, fil
     if not items:
         return None
     digest = inputs.intent_digest(keys)
-    add = digest.worker(source_fetcher(files, (seen for item in items for seen in item.frozen)))
+    add_file = digest.file_adder(source_fetcher(files, (each for item in items for each in item.frozen)))
     with translate_read_errors():
         for item in items:
-            add(item.file)
+            add_file(item.file)
     return digest.partials()

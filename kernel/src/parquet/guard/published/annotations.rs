@@ -1,4 +1,5 @@
-//! Refuses annotations in a published footer that the kernel ignores, but that keep some engine from reading the file.
+//! Refuses annotations in a published footer that the kernel ignores, but with which some engine reads the file
+//! differently or not at all.
 
 use crate::canonical::schema::{Field, Slot, Type};
 use crate::error::{Fault, Result};
@@ -10,7 +11,7 @@ use parquet::schema::types::Type as Element;
 /// Refuses an annotation of the root or of the group inside a list, because PyArrow, Polars and Trino do not read such
 /// a file. Refuses text annotated as JSON, because DuckDB and Polars read it as another type.
 pub fn require_plain_annotations(table_fields: &[Field], root: &Element) -> Result<()> {
-    require_none("", root)?;
+    require_no_annotation("", root)?;
     require_in_fields("", table_fields, root)
 }
 
@@ -23,11 +24,11 @@ fn require_in_fields(path: &str, table_fields: &[Field], group: &Element) -> Res
 
 fn require_inside(path: &str, slot: &Slot, element: &Element) -> Result<()> {
     match &slot.kind {
-        // The kernel does not read an annotated struct.
+        // The kernel does not read an annotated struct, so the struct itself needs no check.
         Type::Struct(fields) => require_in_fields(path, fields, element),
         Type::List(inner) => {
             let Some(list) = only_child(element) else { return Ok(()) };
-            require_none(path, list)?;
+            require_no_annotation(path, list)?;
             only_child(list).map_or(Ok(()), |found| require_inside(&join_path(path, "element"), inner, found))
         }
         Type::Map(key, value) => {
@@ -51,10 +52,10 @@ fn require_inside(path: &str, slot: &Slot, element: &Element) -> Result<()> {
     }
 }
 
-fn require_none(path: &str, element: &Element) -> Result<()> {
+fn require_no_annotation(path: &str, element: &Element) -> Result<()> {
     let info = element.get_basic_info();
-    let plain = info.converted_type() == ConvertedType::NONE && info.logical_type_ref().is_none();
-    if plain { Ok(()) } else { Err(other_annotation(path, "a group without an annotation")) }
+    let is_plain = info.converted_type() == ConvertedType::NONE && info.logical_type_ref().is_none();
+    if is_plain { Ok(()) } else { Err(other_annotation(path, "a group without an annotation")) }
 }
 
 fn other_annotation(path: &str, expected: &str) -> Fault {

@@ -11,10 +11,11 @@ use parquet::file::metadata::ParquetMetaData;
 
 const KEY: &str = "ARROW:schema";
 const EXTENSION: &str = "ARROW:extension:name";
+/// Names of the time zone that mean UTC.
 const UTC: [&str; 6] = ["UTC", "utc", "+00:00", "-00:00", "Etc/UTC", "Z"];
 const UUID_BYTES: i32 = 16;
 
-/// Refuses an Arrow schema that contradicts the file's schema, which was checked against the table's.
+/// Refuses an Arrow schema that contradicts the file's own fields, which were checked against the table's.
 pub fn require_arrow_schema(metadata: &ParquetMetaData, own: &Fields) -> Result<()> {
     let pairs = metadata.file_metadata().key_value_metadata().into_iter().flatten();
     let mut found = pairs.filter(|pair| pair.key == KEY);
@@ -44,7 +45,8 @@ fn require_same_fields(path: &str, declared: &Fields, own: &Fields) -> Result<()
     Ok(())
 }
 
-/// Elements of lists, keys and values may have other names, because readers find them by position.
+/// Requires the same id, extension and type. The name is not compared, because readers find elements of lists, keys and
+/// values by position.
 fn require_same_field(path: &str, declared: &Field, own: &Field) -> Result<()> {
     if let Some(id) = declared.metadata().get(FIELD_ID)
         && own.metadata().get(FIELD_ID) != Some(id)
@@ -70,7 +72,7 @@ fn is_known_extension(name: &str, own: &DataType) -> bool {
     }
 }
 
-/// Types that differ only in Arrow's memory layout are the same.
+/// Requires the same type. Types that differ only in Arrow's memory layout are the same.
 fn require_same_type(path: &str, declared: &DataType, own: &DataType) -> Result<()> {
     use DataType::*;
     let is_same = match (declared, own) {
@@ -86,7 +88,7 @@ fn require_same_type(path: &str, declared: &DataType, own: &DataType) -> Result<
             (Some(zone), Some(_)) => UTC.contains(&zone.as_ref()),
             (declared, own) => declared.is_none() && own.is_none(),
         },
-        _ => match (decimal(declared), decimal(own)) {
+        _ => match (decimal_digits(declared), decimal_digits(own)) {
             (Some(declared), Some(own)) => declared == own,
             _ => declared == own,
         },
@@ -95,14 +97,14 @@ fn require_same_type(path: &str, declared: &DataType, own: &DataType) -> Result<
 }
 
 fn require_same_entries(path: &str, declared: &Field, own: &Field) -> Result<()> {
-    let (Some(declared), Some(own)) = (pair(declared), pair(own)) else {
+    let (Some(declared), Some(own)) = (key_and_value(declared), key_and_value(own)) else {
         return Err(fault(path, "keys and values", "different ones"));
     };
     require_same_field(&join_path(path, "key"), declared.0, own.0)?;
     require_same_field(&join_path(path, "value"), declared.1, own.1)
 }
 
-fn pair(entries: &Field) -> Option<(&Field, &Field)> {
+fn key_and_value(entries: &Field) -> Option<(&Field, &Field)> {
     match entries.data_type() {
         DataType::Struct(fields) => match &fields[..] {
             [key, value] => Some((key, value)),
@@ -112,7 +114,8 @@ fn pair(entries: &Field) -> Option<(&Field, &Field)> {
     }
 }
 
-fn decimal(kind: &DataType) -> Option<(u8, i8)> {
+/// Precision and scale of a decimal of any width.
+fn decimal_digits(kind: &DataType) -> Option<(u8, i8)> {
     match kind {
         DataType::Decimal32(precision, scale)
         | DataType::Decimal64(precision, scale)

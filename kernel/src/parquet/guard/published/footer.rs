@@ -1,4 +1,5 @@
-//! Checks the layout, the keys and the filters of a published footer.
+//! Checks of a published footer: offsets and sizes of row groups, a key that changes types, and columns that engines
+//! filter differently.
 
 use crate::canonical::schema::{Field, Slot, Type};
 use crate::error::{Fault, Result};
@@ -30,7 +31,7 @@ pub fn require_layout(data: &Bytes, metadata: &ParquetMetaData) -> Result<()> {
     require_all_or_no_ordinals(&layouts)
 }
 
-/// What the footer declares about a row group's place.
+/// What the footer declares about the position of a row group.
 #[derive(Default)]
 struct Layout {
     file_offset: Option<i64>,
@@ -39,6 +40,7 @@ struct Layout {
     numbers: Vec<(&'static str, i64)>,
 }
 
+/// Field ids and names of sizes, counts and offsets in `RowGroup`, `ColumnChunk` and `ColumnMetaData`.
 const GROUP_NUMBERS: [(i16, &str); 4] =
     [(2, "total_byte_size"), (3, "num_rows"), (5, "file_offset"), (6, "total_compressed_size")];
 
@@ -109,6 +111,7 @@ fn read_chunk(scan: &mut Scan<'_>, numbers: &mut Vec<(&'static str, i64)>) -> Op
     })
 }
 
+/// Reads the field if it is one of `names`, and returns whether it is.
 fn read_number(
     scan: &mut Scan<'_>,
     names: &[(i16, &'static str)],
@@ -134,7 +137,8 @@ fn require_no_negative(layout: &Layout) -> Result<()> {
     }
 }
 
-/// Requires that `file_offset` is the start of the first column's pages. No engine reads a row group without rows.
+/// Requires that `file_offset` is the start of the first column's pages. A row group without rows is not checked,
+/// because no engine reads it.
 fn require_file_offset(group: &RowGroupMetaData, layout: &Layout) -> Result<()> {
     let (Some(declared), true, true) = (layout.file_offset, group.num_rows() != 0, group.num_columns() > 0) else {
         return Ok(());
@@ -146,6 +150,7 @@ fn require_file_offset(group: &RowGroupMetaData, layout: &Layout) -> Result<()> 
     Err(ambiguous("", first.to_string(), declared.to_string()).of_claim("file_offset", None))
 }
 
+/// Requires that a declared `ordinal` is the row group's position.
 fn require_ordinal(at: usize, layout: &Layout) -> Result<()> {
     match layout.ordinal {
         Some(declared) if usize::try_from(declared) != Ok(at) => {
@@ -155,7 +160,7 @@ fn require_ordinal(at: usize, layout: &Layout) -> Result<()> {
     }
 }
 
-/// DataFusion does not read a file in which only some row groups have an ordinal.
+/// Requires an `ordinal` in all row groups or in none. DataFusion does not read other files.
 fn require_all_or_no_ordinals(layouts: &[Layout]) -> Result<()> {
     if layouts.windows(2).all(|pair| pair[0].ordinal.is_some() == pair[1].ordinal.is_some()) {
         return Ok(());
@@ -163,9 +168,9 @@ fn require_all_or_no_ordinals(layouts: &[Layout]) -> Result<()> {
     Err(ambiguous("", "one of every row group, or of none", "of some").of_claim("ordinal", None))
 }
 
-/// Polars does not read a schema in which an element has only one of scale and precision.
+/// Requires scale and precision together. Polars does not read a schema in which an element has only one of them.
 fn require_scales(footer: &[u8]) -> Result<()> {
-    let mut is_alone = false;
+    let mut has_only_one = false;
     let scanned = Scan::new(footer, 0).each_field(|scan, id, _| {
         if id != 2 {
             return Some(false);
@@ -176,11 +181,11 @@ fn require_scales(footer: &[u8]) -> Result<()> {
                 count += usize::from(id == 7 || id == 8);
                 Some(false)
             })?;
-            is_alone |= count == 1;
+            has_only_one |= count == 1;
         }
         Some(true)
     });
-    if scanned.is_some() && !is_alone {
+    if scanned.is_some() && !has_only_one {
         return Ok(());
     }
     Err(ambiguous("", "scale and precision, or neither", "one of them"))
@@ -208,7 +213,7 @@ pub fn require_filterable(table_fields: &[Field], metadata: &ParquetMetaData) ->
                 let got = format!("a decimal of {} digits", column.type_precision());
                 return Err(Fault::new("cast_refused", path, kind.to_string(), got));
             }
-            // DuckDB looks up another form of the bytes.
+            // DuckDB looks up bytes in another form than they are stored in.
             Type::Binary | Type::Fixed(_) if has_bloom_filter(metadata, at) => {
                 let expected = "no bloom filter of bytes";
                 return Err(Fault::new("parquet_claim_unverified", path, expected, "one"));
@@ -228,6 +233,7 @@ fn has_bloom_filter(metadata: &ParquetMetaData, leaf: usize) -> bool {
     metadata.row_groups().iter().any(|group| group.column(leaf).bloom_filter_offset().is_some())
 }
 
+/// Collects the path and type of the field, and of all fields inside it, by id.
 fn collect_types<'a>(path: &str, slot: &'a Slot, into: &mut HashMap<i32, (String, &'a Type)>) {
     into.extend(slot.id.map(|id| (id, (path.to_owned(), &slot.kind))));
     match &slot.kind {

@@ -12,7 +12,7 @@ const ELEMENTS: [&str; 2] = ["element", "item"];
 /// The names of the group of a map's entries, whose children are key and value.
 const ENTRIES: [&str; 3] = ["key_value", "entries", "map"];
 
-/// Refuses names that are not the table's, and names that an engine may confuse with another column.
+/// Refuses names that are not the table's, and names that an engine may take for those of another column.
 pub fn require_table_names(table_fields: &[Field], root: &Element) -> Result<()> {
     require_distinct_paths("", root, &mut HashSet::new())?;
     require_field_names("", table_fields, root)
@@ -21,49 +21,50 @@ pub fn require_table_names(table_fields: &[Field], root: &Element) -> Result<()>
 /// Refuses paths that are equal in lower case. Trino lower-cases names, and some engines join a path with dots.
 fn require_distinct_paths(path: &str, group: &Element, seen: &mut HashSet<String>) -> Result<()> {
     for child in children_of(group) {
-        let place = join_path(path, child.name());
+        let child_path = join_path(path, child.name());
         if child.name().is_empty() {
-            return Err(Fault::new(CODE, &place, "a name", "an empty one"));
+            return Err(Fault::new(CODE, &child_path, "a name", "an empty one"));
         }
-        if !seen.insert(place.to_lowercase()) {
-            return Err(Fault::new(CODE, &place, "a path that no other column has, in lower case", "one twice"));
+        if !seen.insert(child_path.to_lowercase()) {
+            return Err(Fault::new(CODE, &child_path, "a path that no other column has, in lower case", "one twice"));
         }
-        require_distinct_paths(&place, child, seen)?;
+        require_distinct_paths(&child_path, child, seen)?;
     }
     Ok(())
 }
 
 fn require_field_names(path: &str, table_fields: &[Field], group: &Element) -> Result<()> {
     for (field, child) in fields_of_table(table_fields, group) {
-        let place = join_path(path, &field.name);
+        let field_path = join_path(path, &field.name);
         // An escaped name may be the name of another field of the table.
         let is_name_of_another =
             table_fields.iter().any(|other| other.slot.id != field.slot.id && other.name == child.name());
         if is_name_of_another || !is_name_of(child.name(), &field.name) {
-            return Err(Fault::new(CODE, &place, field.name.as_str(), child.name()));
+            return Err(Fault::new(CODE, &field_path, field.name.as_str(), child.name()));
         }
-        require_names_inside(&place, &field.slot, child)?;
+        require_names_inside(&field_path, &field.slot, child)?;
     }
     Ok(())
 }
 
+/// Checks the names inside a struct, list or map.
 fn require_names_inside(path: &str, slot: &Slot, element: &Element) -> Result<()> {
     match &slot.kind {
         Type::Struct(fields) => require_field_names(path, fields, element),
         Type::List(inner) => {
-            let place = join_path(path, "element");
+            let element_path = join_path(path, "element");
             let found = match only_child(element) {
                 Some(list) if list.name() == "list" => {
                     only_child(list).filter(|found| ELEMENTS.contains(&found.name()))
                 }
                 _ => None,
             };
-            let found = found.ok_or_else(|| Fault::new(CODE, &place, "list.element", list_names(element)))?;
-            require_names_inside(&place, inner, found)
+            let found = found.ok_or_else(|| Fault::new(CODE, &element_path, "list.element", list_names(element)))?;
+            require_names_inside(&element_path, inner, found)
         }
         Type::Map(key, value) => {
             let entries = only_child(element).filter(|entries| ENTRIES.contains(&entries.name()));
-            // DuckDB finds both by their names.
+            // DuckDB finds keys and values by their names.
             match entries.map_or(&[][..], children_of) {
                 [keys, values] if keys.name() == "key" && values.name() == "value" => {
                     require_names_inside(&join_path(path, "key"), key, keys)?;
@@ -92,7 +93,7 @@ pub fn children_of(element: &Element) -> &[std::sync::Arc<Element>] {
     if element.is_group() { element.get_fields() } else { &[] }
 }
 
-/// The only child of a group.
+/// The child of a group that has only one.
 pub fn only_child(element: &Element) -> Option<&Element> {
     match children_of(element) {
         [child] => Some(child),
@@ -109,7 +110,8 @@ fn list_names(element: &Element) -> String {
     children_of(element).iter().map(|child| show(child)).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether a name in the file is that of the table: equal, or escaped for Avro as Iceberg's Java and Python writers do.
+/// Whether a name in the file is that of the table: equal, or escaped as an Avro name, as Iceberg's Java and Python
+/// writers do.
 fn is_name_of(file: &str, table: &str) -> bool {
     if file == table {
         return true;
@@ -124,8 +126,8 @@ fn is_name_of(file: &str, table: &str) -> bool {
     rest.is_empty()
 }
 
-/// The forms of a character in Avro names; `first` says that it begins the name. Beyond U+FFFF, Iceberg's Java writers
-/// escape each UTF-16 unit, and its Python writer the whole character.
+/// The forms of a character in Avro names. `first` says whether the character begins the name. For characters beyond
+/// U+FFFF, Iceberg's Java writers escape each UTF-16 unit, and its Python writer escapes the whole character.
 fn escapes(character: char, first: bool) -> Vec<String> {
     let itself = character.to_string();
     if character == '_' || character.is_ascii_alphabetic() || character.is_ascii_digit() && !first {

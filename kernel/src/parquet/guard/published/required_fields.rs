@@ -5,35 +5,36 @@ use crate::error::{Fault, Result};
 use crate::parquet::format::thrift::{LIST, Scan};
 
 /// The required field ids of a struct, and the structs inside it, single or in a list.
-struct Shape {
+struct RequiredFields {
     name: &'static str,
     required: &'static [i16],
-    inside: &'static [(i16, &'static Shape)],
+    inside: &'static [(i16, &'static RequiredFields)],
 }
 
-const KEY_VALUE: Shape = Shape { name: "KeyValue", required: &[1], inside: &[] };
+const KEY_VALUE: RequiredFields = RequiredFields { name: "KeyValue", required: &[1], inside: &[] };
 /// The format allows a missing value, but Trino does not read such a file.
-const FILE_KEY_VALUE: Shape = Shape { name: "KeyValue", required: &[1, 2], inside: &[] };
-const SCHEMA_ELEMENT: Shape = Shape { name: "SchemaElement", required: &[4], inside: &[] };
-const SORTING_COLUMN: Shape = Shape { name: "SortingColumn", required: &[1, 2, 3], inside: &[] };
-const ENCODING_STATS: Shape = Shape { name: "PageEncodingStats", required: &[1, 2, 3], inside: &[] };
+const FILE_KEY_VALUE: RequiredFields = RequiredFields { name: "KeyValue", required: &[1, 2], inside: &[] };
+const SCHEMA_ELEMENT: RequiredFields = RequiredFields { name: "SchemaElement", required: &[4], inside: &[] };
+const SORTING_COLUMN: RequiredFields = RequiredFields { name: "SortingColumn", required: &[1, 2, 3], inside: &[] };
+const ENCODING_STATS: RequiredFields = RequiredFields { name: "PageEncodingStats", required: &[1, 2, 3], inside: &[] };
 
-const COLUMN: Shape = Shape {
+const COLUMN: RequiredFields = RequiredFields {
     name: "ColumnMetaData",
     required: &[1, 2, 3, 4, 5, 6, 7, 9],
     inside: &[(8, &KEY_VALUE), (13, &ENCODING_STATS)],
 };
 
-const CHUNK: Shape = Shape { name: "ColumnChunk", required: &[2, 3], inside: &[(3, &COLUMN)] };
-const GROUP: Shape = Shape { name: "RowGroup", required: &[1, 2, 3], inside: &[(1, &CHUNK), (4, &SORTING_COLUMN)] };
+const CHUNK: RequiredFields = RequiredFields { name: "ColumnChunk", required: &[2, 3], inside: &[(3, &COLUMN)] };
+const GROUP: RequiredFields =
+    RequiredFields { name: "RowGroup", required: &[1, 2, 3], inside: &[(1, &CHUNK), (4, &SORTING_COLUMN)] };
 
-const FILE: Shape = Shape {
+const FILE: RequiredFields = RequiredFields {
     name: "FileMetaData",
     required: &[1, 2, 3, 4],
     inside: &[(2, &SCHEMA_ELEMENT), (4, &GROUP), (5, &FILE_KEY_VALUE)],
 };
 
-/// Refuses a footer that lacks such a field. Its form was checked before.
+/// Refuses a footer that lacks such a field. The footer's form was checked before.
 pub fn require_fields(footer: &[u8]) -> Result<()> {
     let mut lacking = None;
     check_struct(&mut Scan::new(footer, 0), &FILE, &mut lacking);
@@ -46,19 +47,20 @@ pub fn require_fields(footer: &[u8]) -> Result<()> {
     }
 }
 
-fn check_struct(scan: &mut Scan<'_>, shape: &Shape, lacking: &mut Option<(&'static str, i16)>) -> Option<()> {
+/// Reads a struct, and sets `lacking` to the first required field that it or a struct inside it lacks.
+fn check_struct(scan: &mut Scan<'_>, wanted: &RequiredFields, lacking: &mut Option<(&'static str, i16)>) -> Option<()> {
     let mut seen = Vec::new();
     scan.each_field(|scan, id, wire| {
         seen.push(id);
-        let Some((_, inner)) = shape.inside.iter().find(|(known, _)| *known == id) else { return Some(false) };
+        let Some((_, inner)) = wanted.inside.iter().find(|(known, _)| *known == id) else { return Some(false) };
         let count = if wire == LIST { scan.list()?.0 } else { 1 };
         for _ in 0..count {
             check_struct(scan, inner, lacking)?;
         }
         Some(true)
     })?;
-    if let Some(id) = shape.required.iter().find(|id| !seen.contains(id)) {
-        lacking.get_or_insert((shape.name, *id));
+    if let Some(id) = wanted.required.iter().find(|id| !seen.contains(id)) {
+        lacking.get_or_insert((wanted.name, *id));
     }
     Some(())
 }

@@ -24,8 +24,7 @@ AVRO_BLOCKS_MAX: Final = 1_000_000
 
 MAGIC: Final = b"Obj\x01"
 SYNC_BYTES: Final = 16
-# As in Avro's Java writer: a block ends when it has this many bytes before compression.
-BLOCK_BYTES: Final = 64_000
+BLOCK_BYTES: Final = 64_000  # as in Avro's Java writer; a block ends when it has this many bytes before compression
 _DEFLATE_LEVEL: Final = 6
 _SCHEMA: Final = "avro.schema"
 _CODEC: Final = "avro.codec"
@@ -33,7 +32,7 @@ _CODEC: Final = "avro.codec"
 
 @dataclass(frozen=True, slots=True)
 class AvroLimits:
-    """The limits that a file must keep to be read."""
+    """Limits for reading: a file over one of them is refused."""
 
     file_size_max_bytes: int = AVRO_FILE_MAX_BYTES
     content_size_max_bytes: int = AVRO_CONTENT_MAX_BYTES
@@ -99,7 +98,7 @@ def _read_header(cursor: Cursor, limits: AvroLimits) -> dict[str, bytes]:
     header: dict[str, bytes] = {}
     while (count := read_long(cursor)) != 0:
         if count < 0:
-            read_size(cursor)
+            read_size(cursor)  # the block's size in bytes follows a negative count
         for _ in range(abs(count)):
             key = read_string(cursor)
             if key in header or len(header) == AVRO_HEADER_KEYS_MAX:
@@ -107,7 +106,7 @@ def _read_header(cursor: Cursor, limits: AvroLimits) -> dict[str, bytes]:
                 raise Code.AVRO_INVALID(reason="avro_header_keys_refused", expected=expected, got=repr(key)[:120])
             header[key] = read_bytes(cursor)
             if cursor.position - start > limits.header_size_max_bytes:
-                raise _over("avro_header_too_large", f"at most {limits.header_size_max_bytes} bytes")
+                raise _over_limit("avro_header_too_large", f"at most {limits.header_size_max_bytes} bytes")
     return header
 
 
@@ -124,9 +123,9 @@ def _read_records(
             raise Code.AVRO_INVALID(reason="avro_sync_mismatch", expected=sync.hex(), got="another")
         records_left, blocks = records_left - count, blocks + 1
         if records_left < 0:
-            raise _over("avro_too_many_records", f"at most {limits.records_max}")
+            raise _over_limit("avro_too_many_records", f"at most {limits.records_max}")
         if blocks > limits.blocks_max:
-            raise _over("avro_too_many_blocks", f"at most {limits.blocks_max}")
+            raise _over_limit("avro_too_many_blocks", f"at most {limits.blocks_max}")
         content = decompress(codec, stored, content_left)
         content_left -= len(content)
         block_sizes.append(len(content))
@@ -157,13 +156,13 @@ def decompress(codec: str, stored: bytes, size_max_bytes: int) -> bytes:
     return content
 
 
-def _over(reason: str, expected: str) -> PvdmError:
+def _over_limit(reason: str, expected: str) -> PvdmError:
     return Code.AVRO_INVALID(reason=reason, expected=expected, got="more")
 
 
 def _require_content_size(size: int, size_max_bytes: int) -> None:
     if size > size_max_bytes:
-        raise _over("avro_content_too_large", f"at most {size_max_bytes} more bytes")
+        raise _over_limit("avro_content_too_large", f"at most {size_max_bytes} more bytes")
 
 
 def _corrupt(codec: str, got: str) -> PvdmError:
@@ -190,7 +189,7 @@ def _decompress_snappy(stored: bytes, size_max_bytes: int) -> bytes:
     import pyarrow as pa
 
     size, shift = 0, 0
-    for byte in stored[:5]:
+    for byte in stored[:5]:  # seven bits a byte, the lowest first
         size |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
@@ -223,8 +222,8 @@ def write_avro(
     codec: str = "deflate",
     sync: bytes | None = None,
 ) -> bytes:
-    """Encode a container file. Without `sync` its marker is a hash of its content. Other codecs become deflate."""
-    if codec not in {"null", "deflate"}:
+    """Encode a container file. `sync` is the marker after header and blocks; by default it is a content hash."""
+    if codec not in {"null", "deflate"}:  # other codecs are only read
         codec = "deflate"
     encoded = encode_records(parse_avro_schema(schema_text), records)
     header = MAGIC + _encode_header((*metadata, (_SCHEMA, schema_text.encode()), (_CODEC, codec.encode())))

@@ -1,4 +1,4 @@
-"""Strict decoding of Avro values: every length, count and range is checked before it is used."""
+"""Decodes Avro values strictly: every length, count and range is checked before it is used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 from pvdm.errors import Code
 from pvdm.lake.format.avro import schema
 
-# A decoded value: records and arrays are tuples and Avro maps are tuples of pairs, since cached values may not change.
+# A decoded value. Records and arrays are tuples, and Avro maps are tuples of pairs, since cached values may not change.
 Raw: TypeAlias = Any
 Reader: TypeAlias = Callable[["Cursor"], Raw]
 
@@ -151,7 +151,7 @@ def _option_reader(read_inner: Reader, null_first: bool) -> Reader:
 
 
 def _read_counts(cursor: Cursor, least_size: int, least_values: int) -> Iterator[int]:
-    """The number of items in each block up to the empty one; the caller reads the items.
+    """The number of items in each block of an array or map. The caller reads the items. The empty block is the last.
 
     An item has at least `least_size` bytes and `least_values` values. Raises if a block's count or size is wrong.
     """

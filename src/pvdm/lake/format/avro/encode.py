@@ -1,4 +1,4 @@
-"""Encoding of Avro values, each checked against its type. Tests compare it with fastavro."""
+"""Encodes Avro values, each checked against its type. Tests compare the bytes with fastavro's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def encode_records(schema: RecordNode, records: Iterable[Any]) -> list[bytes]:
 
 
 def write_long(target: bytearray, value: int) -> None:
-    """Write a zigzag number; the caller has checked its range."""
+    """Write a zigzag number. The caller has checked that it fits in 64 bits."""
     rest = (value << 1) ^ (value >> 63)
     while rest > 0x7F:
         target.append((rest & 0x7F) | 0x80)
@@ -115,7 +115,7 @@ def _fixed_writer(size: int) -> Writer:
 
 
 def _option_writer(write_inner: Writer, null_first: bool) -> Writer:
-    # The number of a union's branch, zigzag-encoded.
+    # The numbers of the two branches, 0 and 1, zigzag-encoded.
     null_branch, value_branch = (0, 2) if null_first else (2, 0)
 
     def write(target: bytearray, value: Any) -> None:

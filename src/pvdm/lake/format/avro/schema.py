@@ -1,4 +1,4 @@
-"""Avro schemas as checked trees with field ids; recursion, deep nesting and unions other than optional are refused."""
+"""Avro schemas as checked trees with field ids. Recursion, deep nesting and unions other than with null are refused."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ AVRO_FIXED_MAX_BYTES: Final = 1_048_576
 AVRO_NAME_MAX_CHARACTERS: Final = 1_024
 
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
-# The trees of longer schemas are not cached.
-_CACHED_TEXT_MAX_CHARACTERS: Final = 65_536
-# Values of the other primitive types have at least one byte.
-_LEAST_BYTES: Final = {"null": 0, "float": 4, "double": 8}
+_CACHED_TEXT_MAX_CHARACTERS: Final = 65_536  # longer schemas are parsed each time
+_LEAST_BYTES: Final = {"null": 0, "float": 4, "double": 8}  # other primitive types have values of one byte or more
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +136,7 @@ def _unsupported(expected: str, got: object) -> PvdmError:
 class _Parser:
     """Parses a schema in one pass. A named type counts for the limit on nodes wherever it is used.
 
-    `_defined` has the named types by full name, and `_unfinished` the names of the records around the present node.
+    `_defined` has the named types by full name, `_unfinished` the names of the records that enclose the current node.
     """
 
     def __init__(self) -> None:
@@ -175,7 +173,7 @@ class _Parser:
         node = self._defined.get(full_name)
         if node is None:
             raise _unsupported("a type that is defined before it is named", name)
-        self._count_nodes(_size(node))
+        self._count_nodes(_count_tree(node))
         return node
 
     def _parse_option(self, branches: list[Any], namespace: str, depth: int) -> Node:
@@ -254,17 +252,17 @@ class _Parser:
         return FieldNode(value["name"], kind, _read_id(value, "field-id"))
 
 
-def _size(node: Node) -> int:
+def _count_tree(node: Node) -> int:
     """The number of nodes in the tree."""
     match node:
         case RecordNode(fields):
-            return 1 + sum(_size(field.type) for field in fields)
+            return 1 + sum(_count_tree(field.type) for field in fields)
         case ArrayNode(items):
-            return 1 + _size(items)
+            return 1 + _count_tree(items)
         case MapNode(values):
-            return 1 + _size(values)
+            return 1 + _count_tree(values)
         case OptionNode(inner):
-            return 1 + _size(inner)
+            return 1 + _count_tree(inner)
         case _:
             return 1
 

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
-# A file above this size, or with its content above it, is parsed each time.
+# A file that has more bytes than this, together with its decompressed content, is parsed each time.
 CACHED_FILE_MAX_BYTES: Final = 262_144
 FILE_CACHE_MAX_BYTES: Final = 4_194_304
 
@@ -35,7 +35,7 @@ class SizedCache(Generic[_Key, _T]):
             return entry[0]
 
     def put(self, key: _Key, value: _T, size: int) -> None:
-        """Add or replace a value. One that is larger than the whole cache may be is not kept."""
+        """Add or replace a value. A value that is larger than the whole cache is not kept."""
         with self._lock:
             _, replaced_size = self._entries.pop(key, (value, 0))
             self._size -= replaced_size
@@ -49,7 +49,7 @@ class SizedCache(Generic[_Key, _T]):
 
 
 class ParsedFiles(Generic[_T]):
-    """Parsed files by the hash of their bytes, so that a changed file is parsed again. Callers must not change them."""
+    """Parsed files by the hash of their bytes, so that a changed file is parsed again. Callers must not modify them."""
 
     def __init__(self, content_bytes: Callable[[_T], int], max_bytes: int = FILE_CACHE_MAX_BYTES) -> None:
         """`content_bytes` returns the decompressed size of a parsed file, which counts for the limits too."""

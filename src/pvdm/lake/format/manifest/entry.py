@@ -103,13 +103,13 @@ class DataFile:
 
     @property
     def is_deletion_vector(self) -> bool:
-        """Whether this is a blob in a Puffin file."""
+        """Whether this is a deletion vector, which is a blob in a Puffin file."""
         return self.file_format.lower() == "puffin"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestEntry:
-    """One entry; numbers that are None are inherited from the manifest list."""
+    """One entry. Numbers that are None are inherited from the manifest list (`inherit`)."""
 
     status: EntryStatus
     data_file: DataFile
@@ -140,25 +140,26 @@ class EntryReader:
     """Reads the entries of one manifest. The positions of the known fields are found once, by field id."""
 
     def __init__(self, schema: RecordNode, spec: PartitionSpec, types: tuple[Type | None, ...]) -> None:
-        self._entry = {ENTRY[field_id].name: at for field_id, at in locate_fields(schema, ENTRY).items()}
-        at = schema.position(DATA_FILE_FIELD)
-        file_node = None if at is None else schema.fields[at].type
-        if at is None or not isinstance(file_node, RecordNode):
+        positions = locate_fields(schema, ENTRY)
+        self._entry_positions = {ENTRY[field_id].name: position for field_id, position in positions.items()}
+        position = schema.position(DATA_FILE_FIELD)
+        file_node = None if position is None else schema.fields[position].type
+        if position is None or not isinstance(file_node, RecordNode):
             raise _missing("data_file", DATA_FILE_FIELD)
-        self._file_at = at
-        self._file = locate_fields(file_node, FILE)
+        self._data_file_position = position
+        self._file_positions = locate_fields(file_node, FILE)
         for field_id, declared in FILE.items():
-            if declared.required and field_id not in self._file:
+            if declared.required and field_id not in self._file_positions:
                 raise _missing(declared.name, field_id)
-        if "status" not in self._entry:
+        if "status" not in self._entry_positions:
             raise _missing("status", 0)
-        self._partition_at, self.partition_fields = _locate_partition(file_node, spec, types)
+        self._partition_position, self.partition_fields = _locate_partition(file_node, spec, types)
         self._void_ids = frozenset(field.field_id for field in spec.fields if field.transform.name == "void")
 
     def read_entry(self, raw: Raw, content: ManifestContent) -> ManifestEntry:
         """The entry of one record."""
         status = _to_enum(EntryStatus, self._read_number(raw, "status"), "status")
-        data_file = self._read_data_file(raw[self._file_at])
+        data_file = self._read_data_file(raw[self._data_file_position])
         _check_content(data_file, content)
         return ManifestEntry(
             status=status,
@@ -169,16 +170,16 @@ class EntryReader:
         )
 
     def _read_number(self, raw: Raw, name: str) -> int | None:
-        at = self._entry.get(name)
-        return None if at is None else raw[at]
+        position = self._entry_positions.get(name)
+        return None if position is None else raw[position]
 
     def _read_sequence_number(self, raw: Raw, name: str) -> int | None:
         return _require_not_negative(name, self._read_number(raw, name))
 
     def _read_data_file(self, raw: Raw) -> DataFile:
         values: dict[str, Any] = {}
-        for field_id, at in self._file.items():
-            declared, value = FILE[field_id], raw[at]
+        for field_id, position in self._file_positions.items():
+            declared, value = FILE[field_id], raw[position]
             if value is not None:
                 values[declared.name] = value
             elif declared.required:
@@ -186,7 +187,7 @@ class EntryReader:
         for name in _COUNT_MAPS:
             for _, count in values.get(name, ()):
                 _require_not_negative(name, count)
-        for name in _NUMBERS:
+        for name in _NOT_NEGATIVE:
             _require_not_negative(name, values.get(name))
         for name in (*_COUNT_MAPS, "lower_bounds", "upper_bounds"):
             if name in values:
@@ -198,14 +199,13 @@ class EntryReader:
         return DataFile(**values)
 
     def _read_partition(self, raw: Raw) -> IdMap[Value]:
-        if self._partition_at is None:
+        if self._partition_position is None:
             return IdMap()
-        values = raw[self._partition_at]
+        values = raw[self._partition_position]
         if values is None:
             raise _missing("partition", PARTITION_FIELD)
-        partition = IdMap(
-            (field_id, from_raw(kind, values[at])) for field_id, (at, kind) in self.partition_fields.items()
-        )
+        fields = self.partition_fields.items()
+        partition = IdMap((field_id, from_raw(kind, values[position])) for field_id, (position, kind) in fields)
         for field_id in self._void_ids:
             if partition[field_id] is not None:
                 got = repr(partition[field_id])[:120]
@@ -214,7 +214,7 @@ class EntryReader:
 
 
 _COUNT_MAPS: Final = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "distinct_counts")
-_NUMBERS: Final = ("record_count", "file_size_in_bytes", "first_row_id", "content_offset", "content_size_in_bytes")
+_NOT_NEGATIVE: Final = ("record_count", "file_size_in_bytes", "first_row_id", "content_offset", "content_size_in_bytes")
 
 
 def _missing(name: str, field_id: int) -> PvdmError:
@@ -254,11 +254,11 @@ def _check_content(data_file: DataFile, content: ManifestContent) -> None:
         raise _refused("manifest_equality_ids_missing", "equality_ids", None)
     if any(not 0 < each < 2**31 for each in ids or ()):
         raise _refused("manifest_equality_id_invalid", "1 to 2^31 − 1", ids)
-    blob = (data_file.content_offset, data_file.content_size_in_bytes)
-    if data_file.is_deletion_vector and (None in blob or data_file.referenced_data_file is None):
+    offset, size = data_file.content_offset, data_file.content_size_in_bytes
+    if data_file.is_deletion_vector and None in (offset, size, data_file.referenced_data_file):
         expected = "referenced_data_file, content_offset and content_size_in_bytes"
-        raise _refused("manifest_deletion_vector_incomplete", expected, blob)
-    if blob[0] is not None and blob[1] is None:
+        raise _refused("manifest_deletion_vector_incomplete", expected, (offset, size))
+    if offset is not None and size is None:
         raise _refused("manifest_content_size_missing", "content_size_in_bytes", None)
 
 
@@ -269,8 +269,8 @@ def _locate_partition(
 
     Raises unless the tuple has exactly the spec's fields. An unpartitioned manifest may have no tuple.
     """
-    at = file_node.position(PARTITION_FIELD)
-    node = None if at is None else inner_node(file_node.fields[at].type)
+    tuple_position = file_node.position(PARTITION_FIELD)
+    node = None if tuple_position is None else inner_node(file_node.fields[tuple_position].type)
     if node is None and not spec.fields:
         return None, {}
     if not isinstance(node, RecordNode):
@@ -288,4 +288,4 @@ def _locate_partition(
         else:
             require_type(kind, avro_node)
             located[field_spec.field_id] = (position, kind)
-    return at, located
+    return tuple_position, located

@@ -69,6 +69,7 @@ LIST: Final = _by_id(
     _field(519, "key_metadata", _BINARY, False, "Encryption key metadata blob"),
     _field(520, "first_row_id", _LONG, False, "Starting row ID to assign to new rows in ADDED data files"),
 )
+# By format version: the field ids in the order in which Iceberg's Java library writes the fields.
 _LIST_V1: Final = (500, 501, 502, 503, 504, 505, 506, 507, 512, 513, 514, 519)
 _LIST_V2: Final = (500, 501, 502, 517, 515, 516, 503, 504, 505, 506, 512, 513, 514, 507, 519)
 _LIST_V3: Final = (*_LIST_V2, 520)
@@ -103,10 +104,10 @@ FILE: Final = _by_id(
     _field(145, "content_size_in_bytes", _LONG, False, "The length of referenced content stored in the file"),
 )
 PARTITION_FIELD: Final = 102
-_STATISTICS: Final = (108, 109, 110, 137, 125, 128, 131, 132)
-_FILE_V1: Final = (100, 101, PARTITION_FIELD, 103, 104, 105, *_STATISTICS, 140)
-_FILE_V2: Final = (134, 100, 101, PARTITION_FIELD, 103, 104, *_STATISTICS, 135, 140, 143)
-_FILE_V3: Final = (134, 100, 101, PARTITION_FIELD, 103, 104, *_STATISTICS, 135, 140, 142, 143, 144, 145)
+_OPTIONAL_FIELDS: Final = (108, 109, 110, 137, 125, 128, 131, 132)
+_FILE_V1: Final = (100, 101, PARTITION_FIELD, 103, 104, 105, *_OPTIONAL_FIELDS, 140)
+_FILE_V2: Final = (134, 100, 101, PARTITION_FIELD, 103, 104, *_OPTIONAL_FIELDS, 135, 140, 143)
+_FILE_V3: Final = (134, 100, 101, PARTITION_FIELD, 103, 104, *_OPTIONAL_FIELDS, 135, 140, 142, 143, 144, 145)
 _PARTITION_DOC: Final = "Partition data tuple, schema based on the partition spec"
 
 ENTRY: Final = _by_id(
@@ -142,8 +143,8 @@ def entry_fields(version: int, spec: PartitionSpec, types: Iterable[Type | None]
     by_id = {**FILE, PARTITION_FIELD: _field(PARTITION_FIELD, "partition", StructType(tuple(partition)), True, doc)}
     # Writers always have content (134) and, in format 1, the block size (105).
     file_fields = tuple(replace(by_id[each], required=by_id[each].required or each in (134, 105)) for each in ids)
-    numbers = (ENTRY[0], ENTRY[1]) if version == 1 else tuple(ENTRY.values())  # status and snapshot_id
-    return StructType((*numbers, _field(DATA_FILE_FIELD, "data_file", StructType(file_fields), True)))
+    first_fields = (ENTRY[0], ENTRY[1]) if version == 1 else tuple(ENTRY.values())  # status and snapshot_id
+    return StructType((*first_fields, _field(DATA_FILE_FIELD, "data_file", StructType(file_fields), True)))
 
 
 def avro_text(struct: StructType, name: str) -> str:
@@ -152,7 +153,7 @@ def avro_text(struct: StructType, name: str) -> str:
 
 
 def iceberg_text(struct: StructType) -> str:
-    """The file's Iceberg schema, which Java writes into the header as `iceberg.schema`."""
+    """The file's Iceberg schema, which Iceberg's Java library writes into the header as `iceberg.schema`."""
     return _dump(to_iceberg(struct))
 
 
@@ -225,18 +226,18 @@ def locate_fields(record: RecordNode, known: Mapping[int, Field]) -> dict[int, i
     return positions
 
 
-# The Avro types in which a field of the manifest may be stored, if not only in the one of the same name.
+# The Avro types that may store a type, if other than the one of the same name.
 _AVRO_TYPES: Final = {"long": {"int", "long"}, "binary": {"bytes"}}
 
 
 def _can_hold(node: Node, kind: Type) -> bool:
-    """Whether the Avro type stores values of the type; an id that it gives must be the right one."""
+    """Whether the Avro type can store values of the type. An id in the Avro type must be that of the field."""
     match kind, node:
         case PrimitiveType(Kind(value=name)), PrimitiveNode(stored_as):
             return stored_as in _AVRO_TYPES.get(name, {name})
         case MapType(key, value), ArrayNode(RecordNode((first, second)), _, "map"):
-            has_ids = first.field_id in {None, key.field_id} and second.field_id in {None, value.field_id}
-            return has_ids and first.type == PrimitiveNode("int") and _can_hold(second.type, value.type)
+            ids_match = first.field_id in {None, key.field_id} and second.field_id in {None, value.field_id}
+            return ids_match and first.type == PrimitiveNode("int") and _can_hold(second.type, value.type)
         case ListType(element), ArrayNode(items, element_id):
             if element_id not in {None, element.field_id}:
                 return False

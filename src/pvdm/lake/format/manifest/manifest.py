@@ -20,7 +20,7 @@ MANIFEST_ENTRIES_MAX: Final = 500_000
 
 MANIFEST_LIMITS: Final = AvroLimits(file_size_max_bytes=MANIFEST_MAX_BYTES, records_max=MANIFEST_ENTRIES_MAX)
 _CONTENT: Final = {"data": ManifestContent.DATA, "deletes": ManifestContent.DELETES}
-_SEQUENCE_NUMBER_ID: Final = 3
+_SEQUENCE_NUMBER_FIELD: Final = 3  # a field id; from format 2 on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +34,7 @@ class ManifestHeader:
     schema_id: int | None = None
 
     def partition_types(self) -> tuple[Type | None, ...]:
-        """The type of each partition field.
-
-        None if the table's schema no longer has the source column, and only the Avro schema gives the type.
-        """
+        """The type of each partition field; None if only the Avro schema gives it, as for a lost source column."""
         return self.spec.result_types(schema_from_text(self.schema_text)[0])
 
 
@@ -57,7 +54,7 @@ _PARSED: Final[ParsedFiles[Manifest]] = ParsedFiles(lambda manifest: manifest.fi
 def read_manifest(
     data: bytes, *, defaults: ManifestHeader | None = None, limits: AvroLimits = MANIFEST_LIMITS
 ) -> Manifest:
-    """Read a manifest. `defaults` has the table's values for what the header leaves out."""
+    """Read a manifest. `defaults` has the table's values for those that the header leaves out."""
     return _PARSED.get(data, (defaults, limits), lambda: _parse(data, defaults, limits))
 
 
@@ -71,9 +68,8 @@ def _parse(data: bytes, defaults: ManifestHeader | None, limits: AvroLimits) -> 
 
 
 def _read_header(file: AvroFile, defaults: ManifestHeader | None) -> ManifestHeader:
-    # Manifests of format 1 have no sequence_number.
-    by_schema = 1 if file.schema.position(_SEQUENCE_NUMBER_ID) is None else 2
-    version = read_version(file, None if defaults is None else defaults.format_version, by_schema)
+    schema_version = 1 if file.schema.position(_SEQUENCE_NUMBER_FIELD) is None else 2
+    version = read_version(file, None if defaults is None else defaults.format_version, schema_version)
     schema_text = file.text("schema")
     if schema_text is None:
         if defaults is None:
@@ -125,8 +121,8 @@ def _read_spec(file: AvroFile, version: int, defaults: ManifestHeader | None) ->
 def inherit(manifest: Manifest, listed: ManifestFile) -> tuple[ManifestEntry, ...]:
     """The entries with the numbers that they inherit from the manifest list.
 
-    Live data files without row ids get them in the order of the entries, as in Java's reader. If the list gives the
-    manifest no first row id, no file has one. Delete files never have one.
+    Live data files without row ids get them in the order of the entries, as in Iceberg's Java reader. If the list
+    gives the manifest no first row id, no file has one. Delete files never have one.
     """
     inherited: list[ManifestEntry] = []
     next_row_id = listed.first_row_id if manifest.header.content is ManifestContent.DATA else None
@@ -145,6 +141,7 @@ def inherit(manifest: Manifest, listed: ManifestFile) -> tuple[ManifestEntry, ..
 
 
 def _inherit_numbers(entry: ManifestEntry, listed: ManifestFile) -> ManifestEntry:
+    """The entry with snapshot id and sequence numbers. Raises if an entry that may not inherit them has none."""
     number = listed.sequence_number or 0
     if entry.status is not EntryStatus.ADDED and number != 0:
         for name in ("sequence_number", "file_sequence_number"):
@@ -177,15 +174,15 @@ def check_listed(manifest: Manifest, listed: ManifestFile, *, size: int) -> None
 
 
 def _check_sequence_numbers(manifest: Manifest, listed: ManifestFile) -> None:
-    live = [entry.sequence_number or 0 for entry in inherit(manifest, listed) if entry.is_live]
-    if not live:
+    numbers = [entry.sequence_number or 0 for entry in inherit(manifest, listed) if entry.is_live]
+    if not numbers:
         return
-    if max(live) > (listed.sequence_number or 0):
+    if max(numbers) > (listed.sequence_number or 0):
         expected = f"at most {listed.sequence_number}"
-        raise Code.MANIFEST_INVALID(reason="manifest_sequence_ahead", expected=expected, got=str(max(live)))
-    least = listed.min_sequence_number or 0
-    if least != min(live):
-        raise _wrong_in_list("manifest_listed_minimum_lies", "min_sequence_number", min(live), least)
+        raise Code.MANIFEST_INVALID(reason="manifest_sequence_ahead", expected=expected, got=str(max(numbers)))
+    listed_minimum = listed.min_sequence_number or 0
+    if listed_minimum != min(numbers):
+        raise _wrong_in_list("manifest_listed_minimum_lies", "min_sequence_number", min(numbers), listed_minimum)
 
 
 def _wrong_in_list(reason: str, name: str, in_manifest: int | str, in_list: int | str) -> PvdmError:

@@ -21,10 +21,12 @@ MANIFEST_LIST_ENTRIES_MAX: Final = 100_000
 LIST_LIMITS: Final = AvroLimits(file_size_max_bytes=MANIFEST_LIST_MAX_BYTES, records_max=MANIFEST_LIST_ENTRIES_MAX)
 FORMAT_VERSIONS: Final = (1, 2, 3)
 COUNTS: Final = tuple(count_entries(()))
-"""The names of the counts in a list."""
+"""The names of the counts that a list has for each manifest."""
 # Field ids.
-_PARTITIONS: Final = 507
-_CONTAINS_NULL: Final = 509
+_PARTITIONS_FIELD: Final = 507
+_CONTAINS_NULL_FIELD: Final = 509
+_SEQUENCE_NUMBER_FIELD: Final = 515  # from format 2 on
+_FIRST_ROW_ID_FIELD: Final = 520  # from format 3 on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +41,7 @@ class FieldSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestFile:
-    """A manifest's entry in a list. For a writer, a sequence number of None is this commit's."""
+    """A manifest's entry in a list. A writer replaces a sequence number of None by that of the new snapshot."""
 
     manifest_path: str
     manifest_length: int
@@ -61,7 +63,7 @@ class ManifestFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListHeader:
-    """A list's header. Values that it leaves out are None, and so is a parent of `null`."""
+    """A list's header. A value that the header leaves out is None, and so is a parent of `null`."""
 
     format_version: int
     snapshot_id: int | None = None
@@ -108,21 +110,21 @@ def _missing(name: str, field_id: int) -> PvdmError:
     return Code.MANIFEST_LIST_INVALID(words, reason="manifest_list_field_missing", expected="a value", got="none")
 
 
-def read_version(file: AvroFile, of_table: int | None, by_schema: int) -> int:
-    """The format version of a file from its header, else from the table, else from its schema."""
+def read_version(file: AvroFile, table_version: int | None, schema_version: int) -> int:
+    """The format version in the file's header, else the table's, else the one that the Avro schema shows."""
     version = read_number(file, "format-version")
     if version is None:
-        version = by_schema if of_table is None else of_table
+        version = schema_version if table_version is None else table_version
     if version not in FORMAT_VERSIONS:
         raise Code.MANIFEST_INVALID(reason="manifest_format_unsupported", got=str(version))
-    if of_table is not None and version > of_table:
-        expected, got = f"at most {of_table}", str(version)
+    if table_version is not None and version > table_version:
+        expected, got = f"at most {table_version}", str(version)
         raise Code.MANIFEST_INVALID(reason="manifest_format_conflict", expected=expected, got=got)
     return version
 
 
 def read_number(file: AvroFile, key: str) -> int | None:
-    """A header value as an integer of 64 bits; None if the header does not have it. Raises if it is not one."""
+    """A header value as an integer of 64 bits; None if the header does not have it. Raises for other values."""
     text = file.text(key)
     if text is None:
         return None
@@ -133,12 +135,13 @@ def read_number(file: AvroFile, key: str) -> int | None:
     return int(text)
 
 
-def _read_header(file: AvroFile, version_of_table: int | None) -> ListHeader:
-    # The fields are sequence_number (from format 2 on) and first_row_id (from format 3 on).
-    by_schema = 1 if file.schema.position(515) is None else 2 if file.schema.position(520) is None else 3
+def _read_header(file: AvroFile, table_version: int | None) -> ListHeader:
+    schema_version = 1
+    if file.schema.position(_SEQUENCE_NUMBER_FIELD) is not None:
+        schema_version = 2 if file.schema.position(_FIRST_ROW_ID_FIELD) is None else 3
     has_parent = file.text("parent-snapshot-id") != "null"
     return ListHeader(
-        format_version=read_version(file, version_of_table, by_schema),
+        format_version=read_version(file, table_version, schema_version),
         snapshot_id=read_number(file, "snapshot-id"),
         parent_snapshot_id=read_number(file, "parent-snapshot-id") if has_parent else None,
         sequence_number=read_number(file, "sequence-number"),
@@ -148,14 +151,14 @@ def _read_header(file: AvroFile, version_of_table: int | None) -> ListHeader:
 
 def _locate_summary(schema: RecordNode, positions: dict[int, int]) -> dict[int, int]:
     """The position of each field of a partition summary."""
-    if _PARTITIONS not in positions:
+    if _PARTITIONS_FIELD not in positions:
         return {}
-    node = inner_node(schema.fields[positions[_PARTITIONS]].type)
+    node = inner_node(schema.fields[positions[_PARTITIONS_FIELD]].type)
     assert isinstance(node, ArrayNode)  # noqa: S101  `locate_fields` has checked both
     assert isinstance(node.items, RecordNode)  # noqa: S101
     summary_positions = locate_fields(node.items, SUMMARY)
-    if _CONTAINS_NULL not in summary_positions:
-        raise _missing("contains_null", _CONTAINS_NULL)
+    if _CONTAINS_NULL_FIELD not in summary_positions:
+        raise _missing("contains_null", _CONTAINS_NULL_FIELD)
     return summary_positions
 
 
@@ -191,7 +194,7 @@ def _read_record(raw: Raw, positions: dict[int, int], summary_positions: dict[in
 def _read_summary(raw: Raw, positions: dict[int, int]) -> FieldSummary:
     values = {SUMMARY[field_id].name: raw[position] for field_id, position in positions.items()}
     if values["contains_null"] is None:
-        raise _missing("contains_null", _CONTAINS_NULL)
+        raise _missing("contains_null", _CONTAINS_NULL_FIELD)
     return FieldSummary(**values)
 
 

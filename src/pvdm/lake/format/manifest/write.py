@@ -36,8 +36,7 @@ from pvdm.lake.format.schema.bounds import is_ordered, order_key
 from pvdm.lake.format.schema.single_value import Value, encode_value
 from pvdm.model.schema import Field, StructType, Type
 
-# Java writes this for every file of format 1; no reader uses it.
-_BLOCK_SIZE: Final = 67_108_864
+_BLOCK_SIZE_BYTES: Final = 67_108_864  # Iceberg's Java library writes this in format 1; no reader uses it
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class WrittenManifest:
     partitions: tuple[FieldSummary, ...]
 
     def list_entry(self, path: str, snapshot_id: int) -> ManifestFile:
-        """The manifest's entry in a list, which assigns the sequence number and row ids."""
+        """The manifest's entry in a list. `write_manifest_list` assigns the sequence number and row ids."""
         return ManifestFile(
             manifest_path=path,
             manifest_length=len(self.data),
@@ -67,7 +66,7 @@ class WrittenManifest:
 def write_manifest(
     header: ManifestHeader, entries: Iterable[ManifestEntry], *, sync: bytes | None = None
 ) -> WrittenManifest:
-    """Encode a manifest of these entries; equal input gives equal bytes. `sync` is the marker after its blocks."""
+    """Encode a manifest of these entries; equal input gives equal bytes. `sync` is Avro's marker after each block."""
     all_entries = tuple(entries)
     types = _require_writable_types(header)
     fields = entry_fields(header.format_version, header.spec, types)
@@ -159,12 +158,11 @@ def _to_record(fields: StructType, entry: ManifestEntry, header: ManifestHeader,
         "sequence_number": entry.sequence_number,
         "file_sequence_number": entry.file_sequence_number,
     }
-    return tuple(
-        tuple(_to_avro_value(each, entry.data_file, header, types) for each in avro_field.type.fields)
-        if avro_field.field_id == DATA_FILE_FIELD and isinstance(avro_field.type, StructType)
-        else values[avro_field.name]
-        for avro_field in fields.fields
-    )
+    for avro_field in fields.fields:
+        if avro_field.field_id == DATA_FILE_FIELD and isinstance(avro_field.type, StructType):
+            parts = avro_field.type.fields
+            values[avro_field.name] = tuple(_to_avro_value(each, entry.data_file, header, types) for each in parts)
+    return tuple(values[avro_field.name] for avro_field in fields.fields)
 
 
 def _to_avro_value(avro_field: Field, file: DataFile, header: ManifestHeader, types: tuple[Type, ...]) -> Raw:
@@ -177,7 +175,7 @@ def _to_avro_value(avro_field: Field, file: DataFile, header: ManifestHeader, ty
         pairs = zip(header.spec.fields, types, strict=True)
         return tuple(to_raw(kind, file.partition[field.field_id]) for field, kind in pairs)
     if avro_field.name == "block_size_in_bytes":
-        return _BLOCK_SIZE if file.block_size_in_bytes is None else file.block_size_in_bytes
+        return _BLOCK_SIZE_BYTES if file.block_size_in_bytes is None else file.block_size_in_bytes
     if avro_field.name == "first_row_id" and file.content is not FileContent.DATA:
         return None
     value = getattr(file, avro_field.name)
@@ -203,13 +201,13 @@ def _summarize(kind: Type, values: list[Value]) -> FieldSummary:
 
 
 def as_existing(entry: ManifestEntry, version: int) -> ManifestEntry:
-    """An inherited entry as the next manifest has it: EXISTING, without fields that later formats no longer write."""
+    """The entry, which has its inherited numbers, as EXISTING; from format 2 on without deprecated fields."""
     file = entry.data_file if version == 1 else replace(entry.data_file, **_DEPRECATED_AS_NONE)
     return replace(entry, status=EntryStatus.EXISTING, data_file=file)
 
 
 def as_deleted(entry: ManifestEntry, snapshot_id: int, version: int) -> ManifestEntry:
-    """An inherited entry as it is written by the snapshot that removes the file: DELETED."""
+    """The entry, which has its inherited numbers, as DELETED by this snapshot."""
     return replace(as_existing(entry, version), status=EntryStatus.DELETED, snapshot_id=snapshot_id)
 
 
@@ -263,6 +261,7 @@ def _check_list_header(header: ListHeader) -> None:
 def _assign_numbers(
     header: ListHeader, manifests: tuple[ManifestFile, ...]
 ) -> tuple[tuple[ManifestFile, ...], int | None]:
+    """The manifests with their sequence numbers and first row ids, and the next free row id."""
     assigned: list[ManifestFile] = []
     next_row_id = header.first_row_id
     paths: set[str] = set()
@@ -297,10 +296,10 @@ def _assign_sequence_number(header: ListHeader, each: ManifestFile) -> ManifestF
         expected = "a sequence number on a manifest of another snapshot"
         raise _list_refused("manifest_list_write_sequence_missing", expected, None)
     number = header.sequence_number if each.sequence_number is None else each.sequence_number
-    least = header.sequence_number if each.min_sequence_number is None else each.min_sequence_number
+    minimum = header.sequence_number if each.min_sequence_number is None else each.min_sequence_number
     if number is None or header.sequence_number is None or number > header.sequence_number:
         raise _list_refused("manifest_list_write_sequence_ahead", f"at most {header.sequence_number}", number)
-    return replace(each, sequence_number=number, min_sequence_number=least)
+    return replace(each, sequence_number=number, min_sequence_number=minimum)
 
 
 def _to_list_value(name: str, each: ManifestFile) -> Any:

@@ -19,7 +19,7 @@ _CODE_POINT_LAST: Final = 0x10FFFF
 
 @dataclass(frozen=True, slots=True)
 class MetricsMode:
-    """The metrics that a table keeps for a column. `length` truncates bounds; without it they are full."""
+    """The metrics that a table keeps for a column. Bounds are truncated to `length`; without a length they are full."""
 
     keeps_counts: bool
     keeps_bounds: bool
@@ -66,7 +66,7 @@ def is_ordered(kind: Type) -> bool:
 
 
 def _can_truncate(kind: Type) -> bool:
-    # A bound of a fixed value must have its full length.
+    # A bound of a fixed value must have the type's full length.
     return kind in (PrimitiveType(Kind.STRING), PrimitiveType(Kind.BINARY))
 
 
@@ -92,6 +92,7 @@ def _unordered(kind: Type) -> PvdmError:
 
 
 def _require_bound(kind: Type, value: Value) -> None:
+    """Raise unless the value can be a bound of a column of this type."""
     if isinstance(value, float) and math.isnan(value):
         raise Code.SINGLE_VALUE_INVALID(reason="bound_is_nan", got="NaN")
     if isinstance(kind, GeoType):
@@ -124,6 +125,6 @@ def order_key(kind: Type, value: Value) -> Any:
 
 
 def compare(kind: Type, left: Value, right: Value) -> int:
-    """-1, 0 or 1, by Iceberg's order."""
+    """-1, 0 or 1: whether `left` is below, equal to or above `right` in Iceberg's order."""
     first, second = order_key(kind, left), order_key(kind, right)
     return int(first > second) - int(first < second)

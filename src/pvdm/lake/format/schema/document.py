@@ -21,12 +21,12 @@ from pvdm.lake.format.json_document import (
 )
 from pvdm.lake.format.schema.type_names import TypeName, is_default_of, parse_type_name
 
-FIELD_ID_LAST: Final = 2_147_483_447
+FIELD_ID_LAST: Final = 2_147_483_447  # Iceberg reserves higher ids
 DEFAULTS_LEAST_VERSION: Final = 3
 SCHEMA_NESTING_MAX: Final = 64
 COLUMN_NAME_MAX_CHARACTERS: Final = 1_024
 
-# The keys of a nested type that have a type as value, with the name of the nested type.
+# Keys whose value is a type, each with the name of the nested type that has the key.
 _TYPE_KEYS: Final = frozenset({("element", "list"), ("key", "map"), ("value", "map")})
 
 
@@ -37,7 +37,7 @@ class SchemaField:
     field_id: int
     name: str
     required: bool
-    type: TypeName | str
+    type: TypeName | str  # text: the name of a nested type, such as "struct"
     parent_id: int | None
     initial_default: Json = None
 
@@ -49,7 +49,7 @@ class SchemaField:
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """A schema of a table. `raw` is the JSON it was read from and is never changed in place."""
+    """A schema of a table. `raw` is its JSON, which is never modified; `place` is where the JSON was, for errors."""
 
     schema_id: int
     fields: Mapping[int, SchemaField]
@@ -76,7 +76,7 @@ class TableSchema:
 
     @property
     def meaning(self) -> str:
-        """Text that is equal for schemas that differ only in their schema id; unknown fields count too."""
+        """Text that is equal for schemas that differ only in schema id and spelling. Unknown JSON keys count too."""
         return normal_form(self.raw)
 
 
@@ -89,7 +89,7 @@ def parse_schema(node: Node) -> TableSchema:
     schema = TableSchema(
         schema_id,
         MappingProxyType(collector.fields),
-        # Full names come first, and a short name does not replace one.
+        # Full names come first, and a short name does not replace a full one.
         MappingProxyType({**collector.ids, **collector.short_ids, **collector.ids}),
         frozenset(identifiers),
         node.raw,
@@ -120,7 +120,7 @@ class _FieldCollector:
         self.short_ids: dict[str, int] = {}
 
     def add_struct(self, node: Node, parent: int | None, prefix: str, short_prefix: str, depth: int) -> None:
-        """Add the fields of a struct, and what is nested in them. The prefixes begin their names."""
+        """Add the fields of a struct, and those nested in them. Their full and short names begin with the prefixes."""
         if node.text("type") != "struct":
             raise invalid_value(node.at("type"), "struct", abbreviate(node.raw["type"]))
         node.array("fields")
@@ -149,10 +149,10 @@ class _FieldCollector:
                 type_ = Node(value, place).text("type")
             case _:
                 raise invalid_value(place, "a type's name or an object", describe(value))
-        # The names of nested fields begin with this one: without a limit a small document could fill the memory.
+        # The full names of nested fields repeat this name: without a limit a small document could fill the memory.
         if len(name) > COLUMN_NAME_MAX_CHARACTERS:
-            most = f"at most {COLUMN_NAME_MAX_CHARACTERS} characters, with those of the columns around it"
-            raise _refused("schema_name_too_long", most, f"{len(name)} characters", node.place)
+            expected = f"at most {COLUMN_NAME_MAX_CHARACTERS} characters, with those of the columns around it"
+            raise _refused("schema_name_too_long", expected, f"{len(name)} characters", node.place)
         if not 0 <= field_id <= FIELD_ID_LAST:
             raise _refused("schema_field_id_reserved", f"0 to {FIELD_ID_LAST}", f"{field_id} of {name}", node.place)
         if required and type_ == TypeName("unknown"):
@@ -168,7 +168,7 @@ class _FieldCollector:
         return type_
 
     def _add_nested(self, node: Node, key: str, parent: int, name: str, short_name: str, depth: int) -> None:
-        """Add what is nested in the type under this key; a primitive type has nothing."""
+        """Add the fields that are nested in the type under this key; a primitive type has none."""
         value = node.raw[key]
         if isinstance(value, str):
             return
@@ -198,6 +198,7 @@ class _FieldCollector:
 
 
 def _judge_default(field: Node, key: str, type_: TypeName | str) -> None:
+    """Raise if the field has a default under this key that is not a value of its type."""
     if key not in field.raw:
         return
     value = field.raw[key]
@@ -208,6 +209,8 @@ def _judge_default(field: Node, key: str, type_: TypeName | str) -> None:
 
 
 def _judge_identifier(schema: TableSchema, field_id: int) -> None:
+    """Raise unless the field is primitive, required, not floating-point, and in required structs only."""
+
     def refused(got: str) -> PvdmError:
         return _refused("schema_identifier_invalid", None, got, f"{schema.place}.identifier-field-ids")
 
@@ -226,7 +229,7 @@ def _refused(reason: str, expected: str | None, got: str, place: str) -> PvdmErr
 
 
 def normal_form(raw: JsonObject) -> str:
-    """Text that is equal for schemas that mean the same, whatever their spelling."""
+    """Text that is equal for the JSON of schemas that differ only in schema id and spelling (`TableSchema.meaning`)."""
     identifiers = raw.get("identifier-field-ids")
     ids = {item for item in identifiers if isinstance(item, int)} if isinstance(identifiers, list) else set()
     parts: dict[str, Json] = {**_normalize_object(raw), "identifier-field-ids": sorted(ids)}

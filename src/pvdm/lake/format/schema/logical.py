@@ -1,4 +1,4 @@
-"""Conversion between Iceberg's JSON of schemas and types and the model's types."""
+"""Converts schemas and types between Iceberg's JSON and the types of `pvdm.model.schema`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def to_model(schema: TableSchema) -> Schema:
 
 
 def to_iceberg(schema: Schema | StructType) -> dict[str, Json]:
-    """The schema in Iceberg's JSON, with id 0. Raises if a field has no id."""
+    """The schema in Iceberg's JSON, with schema id 0. Raises if a field has no id, or a type that Iceberg lacks."""
     fields: list[Json] = [_field_to_json(field, field.name) for field in schema.fields]
     return {"type": "struct", "schema-id": 0, "fields": fields}
 

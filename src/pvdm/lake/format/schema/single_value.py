@@ -22,8 +22,8 @@ _DAY_MICROS: Final = 86_400_000_000
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _LONGS: Final = (Kind.LONG, Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMPTZ, Kind.TIMESTAMP_NS, Kind.TIMESTAMPTZ_NS)
 _INTEGER_BYTES: Final = {Kind.INT: 4, Kind.DATE: 4, **dict.fromkeys(_LONGS, 8)}
-# Bounds that were written before a column was promoted have the length of the old type (spec, schema evolution).
-_PROMOTED_FROM_DATE: Final = {Kind.TIMESTAMP: _DAY_MICROS, Kind.TIMESTAMP_NS: _DAY_MICROS * 1_000}
+# The types that a date can be promoted to, and how many of their units a day has.
+_UNITS_OF_DAY: Final = {Kind.TIMESTAMP: _DAY_MICROS, Kind.TIMESTAMP_NS: _DAY_MICROS * 1_000}
 
 
 def _wrong(kind: Type, expected: str, got: object) -> PvdmError:
@@ -134,7 +134,7 @@ def minimal_bytes(number: int) -> bytes:
 
 
 def decode_value(kind: Type, data: bytes) -> Value:
-    """The value of these bytes. Raises if their number is wrong for the type, or the value is not one of it."""
+    """The value of these bytes. Raises if the type needs another number of bytes, or has no such value."""
     if len(data) > SINGLE_VALUE_MAX_BYTES:
         expected = f"at most {SINGLE_VALUE_MAX_BYTES}"
         raise Code.SINGLE_VALUE_INVALID(reason="single_value_too_large", expected=expected, got=str(len(data)))
@@ -170,14 +170,14 @@ def decode_value(kind: Type, data: bytes) -> Value:
 
 
 def decode_promoted(kind: Type, data: bytes) -> Value:
-    """As `decode_value`, also for bytes that were written when the column had a narrower type."""
+    """As `decode_value`, also for bounds from before the column was promoted, which have the old type's length."""
     match kind:
         case PrimitiveType(Kind.LONG) if len(data) == 4:
             return int.from_bytes(data, "little", signed=True)
         case PrimitiveType(Kind.DOUBLE) if len(data) == 4:
             return float(_FLOAT.unpack(data)[0])
-        case PrimitiveType(name) if name in _PROMOTED_FROM_DATE and len(data) == 4:
-            value = int.from_bytes(data, "little", signed=True) * _PROMOTED_FROM_DATE[name]
+        case PrimitiveType(name) if name in _UNITS_OF_DAY and len(data) == 4:
+            value = int.from_bytes(data, "little", signed=True) * _UNITS_OF_DAY[name]
             check_value(kind, value)
             return value
         case _:

@@ -14,8 +14,8 @@ from pvdm.model.schema import Kind
 
 ICEBERG_DECIMAL_PRECISION_MAX: Final = 38
 
-_PLAIN: Final = frozenset(kind.value for kind in Kind if kind is not Kind.TIME_NS)
-_FORMAT_3: Final = frozenset({"timestamp_ns", "timestamptz_ns", "unknown", "variant", "geometry", "geography"})
+_WITHOUT_PARAMETERS: Final = frozenset(kind.value for kind in Kind if kind is not Kind.TIME_NS)  # not in Iceberg
+_FROM_FORMAT_3: Final = frozenset({"timestamp_ns", "timestamptz_ns", "unknown", "variant", "geometry", "geography"})
 _FIXED: Final = re.compile(r"fixed\[\s*([0-9]{1,10})\s*\]", re.ASCII)
 _DECIMAL: Final = re.compile(r"decimal\(\s*([0-9]{1,4})\s*,\s*([0-9]{1,4})\s*\)", re.ASCII)
 # Space around a parameter is stripped afterwards: in the pattern it could match in many ways, which takes long.
@@ -37,7 +37,7 @@ class TypeName:
     @property
     def least_version(self) -> int:
         """The first format version whose tables may have it."""
-        return 3 if self.base in _FORMAT_3 else 1
+        return 3 if self.base in _FROM_FORMAT_3 else 1
 
     def __str__(self) -> str:
         match self.base, self.parameters:
@@ -52,9 +52,9 @@ class TypeName:
 
 
 def parse_type_name(text: str, place: str) -> TypeName:
-    """Parse a type name in any case and spacing that Iceberg accepts."""
+    """Parse a type name in any case and spacing that Iceberg accepts. Raises with the `place` if it is unknown."""
     lower = text.lower()
-    if lower in _PLAIN:
+    if lower in _WITHOUT_PARAMETERS:
         return TypeName(lower)
     if match := _DECIMAL.fullmatch(lower):
         precision, scale = int(match[1]), int(match[2])
@@ -103,7 +103,7 @@ _TEXT_FORMS: Final = {
 _DECIMAL_VALUE: Final = re.compile(r"[+-]?(?P<whole>[0-9]+)(?:\.(?P<fraction>[0-9]+))?")
 # No double has an exponent of more than four digits, and some readers fail at one of twenty digits.
 _FLOAT_VALUE: Final = re.compile(r"-?+[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]{1,4})?+")
-_FLOAT_LAST: Final = 3.4028234663852886e38
+_FLOAT_LAST: Final = 3.4028234663852886e38  # of single precision
 # A timestamp of nanoseconds in 64 bits reaches from 1677 into 2262; these years are whole.
 _NANO_YEARS: Final = range(1678, 2262)
 
@@ -125,7 +125,8 @@ def is_default_of(kind: TypeName, value: Json) -> bool:
             return isinstance(value, str) and _is_decimal(value, kind.parameters)
         case "binary" | "fixed":
             is_hex = isinstance(value, str) and _HEX.fullmatch(value) is not None
-            return is_hex and kind.parameters in ((), (len(str(value)) // 2,))
+            size = len(str(value)) // 2
+            return is_hex and (kind.base == "binary" or kind.parameters == (size,))
         case base if base in _TEXT_FORMS:
             match = _TEXT_FORMS[base].fullmatch(value) if isinstance(value, str) else None
             return match is not None and _is_date(match.groupdict().get("date"), base)
@@ -134,7 +135,7 @@ def is_default_of(kind: TypeName, value: Json) -> bool:
 
 
 def _is_float(text: str, base: str) -> bool:
-    """Whether the text is a number in range, spelled as Iceberg's reader accepts it: 1.0, not 1."""
+    """Whether the text of a `Number` is in range, and spelled as Iceberg's reader accepts it: not as the integer -0."""
     number = abs(float(text)) if _FLOAT_VALUE.fullmatch(text) else math.inf
     return text != "-0" and math.isfinite(number) and (base == "double" or number <= _FLOAT_LAST)
 

@@ -45,7 +45,7 @@ UPDATES: Final[Mapping[str, Apply]] = MappingProxyType(
     }
 )
 
-_STRUCTURE: Final = frozenset({"add-schema", "remove-schemas", "add-spec", "remove-partition-specs", "add-sort-order"})
+_LIMITED: Final = frozenset({"add-schema", "remove-schemas", "add-spec", "remove-partition-specs", "add-sort-order"})
 
 
 def apply_updates(
@@ -61,8 +61,8 @@ def apply_updates(
 
     If nothing changes, the result is `base`, or with `write_if_unchanged` a new document.
 
-    With `shared_numbers` a new snapshot's sequence number must only be above its parent's: another branch may have the
-    same number and row ids. Without it, as in Iceberg, it is above the table's last number, or equal without a parent.
+    As in Iceberg, a new snapshot's sequence number must be above the table's last one. Without a parent it may also be
+    the last one. With `shared_numbers` it must only be above the parent's: branches may share numbers and row ids.
     """
     draft = Draft(base, now_ms=now_ms, shared_numbers=shared_numbers)
     for node, apply in _read_updates(updates):
@@ -72,7 +72,7 @@ def apply_updates(
 
 
 def create_from_updates(updates: Sequence[Json], *, now_ms: int, table_uuid: str) -> TableMetadata:
-    """The first state of a staged table, built from the updates alone."""
+    """The first state of a table that a commit creates, built from the commit's updates alone."""
     actions = _read_updates(updates)
     upgrades = [node for node, apply in actions if apply is update_structure.upgrade_format_version]
     version = upgrades[0].integer("format-version") if upgrades else 2
@@ -85,27 +85,27 @@ def create_from_updates(updates: Sequence[Json], *, now_ms: int, table_uuid: str
 
 def _read_updates(updates: Sequence[Json]) -> list[tuple[Node, Apply]]:
     """Every update with the function that applies it."""
-    read = read_kinds(updates, "update", UPDATES, most=UPDATES_MAX)
-    structure_updates = sum(kind in _STRUCTURE for _, kind in read)
+    read = read_kinds(updates, "update", UPDATES, max_count=UPDATES_MAX)
+    structure_updates = sum(kind in _LIMITED for _, kind in read)
     if structure_updates > STRUCTURE_UPDATES_MAX:
         what = "updates of schemas, specs and orders"
         raise _too_many(what, "updates_too_many", STRUCTURE_UPDATES_MAX, structure_updates)
     return [(node, UPDATES[kind]) for node, kind in read]
 
 
-def _too_many(what: str, reason: str, most: int, count: int) -> PvdmError:
-    words, expected = f"a commit has too many {what}", f"at most {most}"
+def _too_many(what: str, reason: str, max_count: int, count: int) -> PvdmError:
+    words, expected = f"a commit has too many {what}", f"at most {max_count}"
     return Code.COMMIT_REQUEST_INVALID(words, reason=reason, expected=expected, got=str(count))
 
 
 def read_kinds(
-    values: Sequence[Json], what: str, known: Collection[str], *, most: int, of: str = "tables"
+    values: Sequence[Json], what: str, known: Collection[str], *, max_count: int, of: str = "tables"
 ) -> list[tuple[Node, str]]:
-    """The updates or requirements of a commit, each with its kind. Raises if there are too many or one is unknown."""
+    """The updates or requirements (`what`) of a commit, each with its kind. Raises for too many or unknown ones."""
     are_updates = what == "update"
-    if len(values) > most:
+    if len(values) > max_count:
         reason = "updates_too_many" if are_updates or of == "views" else "requirements_too_many"
-        raise _too_many(f"{what}s", reason, most, len(values))
+        raise _too_many(f"{what}s", reason, max_count, len(values))
     key = "action" if are_updates else "type"
     read = []
     for position, value in enumerate(values):
@@ -161,7 +161,7 @@ def check_requirements(base: TableMetadata | None, requirements: Sequence[Json])
             if base is not None:
                 raise _failed("requirement_table_exists", "table already exists", "no table", "a table", node)
         elif base is None:
-            raise _failed("requirement_table_missing", f"{kind} has no table to hold of", "a table", "no table", node)
+            raise _failed("requirement_table_missing", f"{kind} needs a table", "a table", "no table", node)
         elif kind == "assert-table-uuid":
             uuid = node.text("uuid")
             if uuid.lower() != (base.table_uuid or "").lower():
@@ -176,7 +176,7 @@ def check_requirements(base: TableMetadata | None, requirements: Sequence[Json])
 
 
 def _read_requirements(requirements: Sequence[Json]) -> list[tuple[Node, str]]:
-    return read_kinds(requirements, "requirement", REQUIREMENTS, most=REQUIREMENTS_MAX)
+    return read_kinds(requirements, "requirement", REQUIREMENTS, max_count=REQUIREMENTS_MAX)
 
 
 def _check_ref(base: TableMetadata, node: Node) -> None:
@@ -194,6 +194,6 @@ def _check_ref(base: TableMetadata, node: Node) -> None:
         raise _failed(reason, words, expected, f"snapshot {ref.snapshot_id}", node)
 
 
-def _failed(code: str, words: str, expected: str, got: str, node: Node) -> ConflictError:
+def _failed(reason: str, words: str, expected: str, got: str, node: Node) -> ConflictError:
     message = f"Requirement failed: {words}"
-    return ConflictError(code, message, expected=expected, got=got, hint=_RELOAD, place=node.place)
+    return ConflictError(reason, message, expected=expected, got=got, hint=_RELOAD, place=node.place)

@@ -17,9 +17,9 @@ from pvdm.lake.format.table.specs import TableOrder, TableSpec, spec_raw
 
 PREVIOUS_VERSIONS_PROPERTY: Final = "write.metadata.previous-versions-max"
 PREVIOUS_VERSIONS_DEFAULT: Final = 100
-LAST_ADDED: Final = -1
+LAST_ADDED: Final = -1  # as an id in an update: the schema, spec or order that this commit added last
 
-_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
+_WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 
 
 class _HasMeaning(Protocol):
@@ -56,7 +56,7 @@ class Parts(dict[int, _Part]):
         self.mark_added(part_id)
 
     def mark_added(self, part_id: int) -> None:
-        """Remember the part as the one that this commit added last."""
+        """Record that this commit added the part, as the last one so far."""
         self.added.add(part_id)
         self.last_added = part_id
 
@@ -78,7 +78,7 @@ class Draft:
         table_uuid: str | None = None,
         shared_numbers: bool = False,
     ) -> None:
-        """`shared_numbers`: see `apply_updates`."""
+        """`shared_numbers` is explained in `commit_request.apply_updates`."""
         self.shared_numbers = shared_numbers
         self.base = base
         self.now_ms = now_ms
@@ -92,9 +92,8 @@ class Draft:
         self.last_partition_id = base.last_partition_id if base else 0
         schemas = [_with_schema_id(each) for each in base.schemas] if base else []
         self.schemas: Parts[TableSchema] = Parts({each.schema_id: each for each in schemas})
-        self.specs: Parts[TableSpec] = Parts(
-            {each.spec_id: _with_field_ids(each) for each in base.specs} if base else {}
-        )
+        specs = [_with_field_ids(each) for each in base.specs] if base else []
+        self.specs: Parts[TableSpec] = Parts({each.spec_id: each for each in specs})
         self.orders: Parts[TableOrder] = Parts({each.order_id: each for each in base.sort_orders} if base else {})
         self.current_schema_id = base.current_schema_id if base else 0
         self.default_spec_id = base.default_spec_id if base else 0
@@ -123,7 +122,7 @@ class Draft:
         return names
 
     def finish(self, previous_location: str | None) -> TableMetadata:
-        """The new state, or the old one if nothing changed."""
+        """The new state, checked, or the old one if nothing changed. `previous_location` is the old metadata file."""
         if self.base is not None and not self.changed:
             return self.base
         if self.last_updated_ms is None:
@@ -181,7 +180,7 @@ class Draft:
         raw["sort-orders"] = [order.raw for order in self.orders.values()]
 
     def _prune_snapshot_log(self) -> list[JsonObject]:
-        """The log without new snapshots that are not current in the end, and without entries before an expired one."""
+        """The log without new snapshots that are not current in the end, and without entries before a removed one."""
         intermediate = self.added_snapshots.intersection(self.snapshots_set_on_main) - {self.current_snapshot_id}
         if not intermediate and not self.has_removed_snapshots:
             return self.snapshot_log
@@ -200,21 +199,21 @@ class Draft:
         return log
 
     def _extend_metadata_log(self, previous_location: str | None) -> list[JsonObject]:
-        """The log with the previous metadata file, as long as the property allows."""
+        """The log with the previous metadata file, cut to the number of entries that the property allows."""
         log = read_objects(self.base.raw.get("metadata-log")) if self.base else []
         if self.base is None or previous_location is None:
             return log
-        most = max(1, integer_property(self.properties, PREVIOUS_VERSIONS_PROPERTY, PREVIOUS_VERSIONS_DEFAULT))
+        max_entries = max(1, integer_property(self.properties, PREVIOUS_VERSIONS_PROPERTY, PREVIOUS_VERSIONS_DEFAULT))
         entry: JsonObject = {"timestamp-ms": self.base.last_updated_ms, "metadata-file": previous_location}
-        return [*log[max(0, len(log) - most + 1) :], entry]
+        return [*log[max(0, len(log) - max_entries + 1) :], entry]
 
 
 def integer_property(properties: Mapping[str, str], name: str, default: int) -> int:
-    """A property that must be a whole number of 32 bits if it is set. Raises if it is not."""
+    """The property as an integer, or the default if it is not set. Raises if it is not a whole number of 32 bits."""
     text = properties.get(name)
     if text is None:
         return default
-    if not _WHOLE.fullmatch(text) or not -INT_LAST - 1 <= int(text) <= INT_LAST:
+    if not _WHOLE_NUMBER.fullmatch(text) or not -INT_LAST - 1 <= int(text) <= INT_LAST:
         words = f"the property {name} is not a whole number"
         raise Code.PROPERTY_INVALID(words, reason="property_not_integer", got=abbreviate(text))
     return int(text)

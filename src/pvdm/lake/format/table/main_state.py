@@ -1,4 +1,4 @@
-"""What `main` of a table shows, as facts to compare, and the structure of the table as a document with a hash."""
+"""The facts that readers of `main` see, to compare two states, and a table's structure as a document with a hash."""
 
 from __future__ import annotations
 
@@ -14,34 +14,14 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.lake.format.table.snapshots import MAIN, StatisticsFile
 from pvdm.lake.format.table.specs import order_raw, spec_raw
 
+# The fields of a table's document that Iceberg defines.
 KNOWN_FIELDS: Final = frozenset(
-    {
-        "format-version",
-        "table-uuid",
-        "location",
-        "last-sequence-number",
-        "last-updated-ms",
-        "last-column-id",
-        "schema",
-        "schemas",
-        "current-schema-id",
-        "partition-spec",
-        "partition-specs",
-        "default-spec-id",
-        "last-partition-id",
-        "properties",
-        "current-snapshot-id",
-        "snapshots",
-        "snapshot-log",
-        "metadata-log",
-        "sort-orders",
-        "default-sort-order-id",
-        "refs",
-        "statistics",
-        "partition-statistics",
-        "next-row-id",
-        "encryption-keys",
-    }
+    """
+    format-version table-uuid location last-sequence-number last-updated-ms last-column-id schema schemas
+    current-schema-id partition-spec partition-specs default-spec-id last-partition-id properties
+    current-snapshot-id snapshots snapshot-log metadata-log sort-orders default-sort-order-id refs statistics
+    partition-statistics next-row-id encryption-keys
+    """.split()  # noqa: SIM905 - a list would have one field a line
 )
 
 
@@ -77,7 +57,7 @@ def _facts(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
         yield f"snapshot {snapshot.snapshot_id}", snapshot.comparison_text()
     main = metadata.refs.get(MAIN)
     if main is not None:
-        # Retention decides which of main's snapshots the next expiry removes.
+        # The retention settings decide which of main's snapshots the next expiry removes.
         retention = {key: value for key, value in main.raw.items() if key != "snapshot-id"}
         yield "retention of main", comparison_text(retention)
     yield "snapshot log", comparison_text([[entry.timestamp_ms, entry.snapshot_id] for entry in metadata.snapshot_log])
@@ -97,7 +77,7 @@ def _facts(metadata: TableMetadata) -> Iterator[tuple[str, str]]:
 
 
 def _structure_facts(metadata: TableMetadata, schema_ids: set[int | None]) -> Iterator[tuple[str, str]]:
-    """The schemas that main and its history are read with, and every spec and order, since files may have any."""
+    """The schemas that main and its history are read with, and all specs and orders, since files may have any."""
     yield "current schema", str(metadata.current_schema_id)
     read_with = schema_ids | {metadata.current_schema_id}
     for schema in metadata.schemas:
@@ -127,7 +107,7 @@ _NO_UUID: Final = "00000000-0000-0000-0000-000000000000"
 
 
 def structure_of(metadata: TableMetadata) -> dict[str, Json]:
-    """The document without UUID, counters, snapshots, refs, statistics and logs, in one spelling for all writers."""
+    """The document in one spelling, without UUID, time, sequence and row numbers, snapshots, refs, statistics, logs."""
     structure: dict[str, Json] = {
         "format-version": metadata.format_version,
         "location": metadata.location,
@@ -142,7 +122,7 @@ def structure_of(metadata: TableMetadata) -> dict[str, Json]:
         "properties": dict(metadata.properties),
         "encryption-keys": [each.raw for each in metadata.encryption_keys],
     }
-    # A reader may use fields that are unknown here.
+    # A reader may use fields that this code does not know.
     structure.update({name: metadata.raw[name] for name in metadata.raw.keys() - KNOWN_FIELDS})
     return structure
 
@@ -161,7 +141,7 @@ def structure_sha256(metadata: TableMetadata) -> str:
 
 
 def empty_table(structure: Json) -> TableMetadata:
-    """A table of this structure without snapshots and UUID, to apply updates of the structure to."""
+    """A table of this structure without snapshots, under a UUID of zeros, to apply updates of the structure to."""
     raw = dict(Node(structure, "$").raw)
     raw.update({"table-uuid": _NO_UUID, "last-updated-ms": 0, "last-sequence-number": 0, "next-row-id": 0})
     return TableMetadata.from_json(raw)

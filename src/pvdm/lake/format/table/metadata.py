@@ -106,7 +106,7 @@ class TableMetadata:
         return self._bytes or b""
 
     def dump(self, instead: Mapping[str, Json] = MappingProxyType({})) -> bytes:
-        """The document as `dump_json` writes it, with the values of `instead` for some fields.
+        """The document as `dump_json` writes it. Fields in `instead` have the values given there.
 
         The JSON of snapshots is cached, since there can be thousands of them.
         """
@@ -159,15 +159,15 @@ class TableMetadata:
         return self.last_sequence_number + 1 if self.format_version > 1 else 0
 
     def schema(self, schema_id: int) -> TableSchema | None:
-        """The schema of an id."""
+        """The schema of an id; None if the table does not have it."""
         return next((schema for schema in self.schemas if schema.schema_id == schema_id), None)
 
     def spec(self, spec_id: int) -> TableSpec | None:
-        """The partition spec of an id."""
+        """The partition spec of an id; None if the table does not have it."""
         return next((spec for spec in self.specs if spec.spec_id == spec_id), None)
 
     def snapshot(self, snapshot_id: int) -> Snapshot | None:
-        """The snapshot of an id."""
+        """The snapshot of an id; None if the table does not have it."""
         return self._snapshots_by_id.get(snapshot_id)
 
     def ancestry(self, snapshot_id: int) -> Iterator[Snapshot]:
@@ -178,7 +178,7 @@ class TableMetadata:
         return self._ancestry(snapshot_id)
 
     def memo(self, name: str, make: Callable[[], _T]) -> _T:
-        """A value that follows from the document alone, cached by name."""
+        """The value that `make` computes from this document alone, cached by name."""
         if name not in self._memo:
             self._memo[name] = make()
         return self._memo[name]  # type: ignore[return-value]
@@ -193,7 +193,7 @@ class TableMetadata:
 
 
 class _KnownParts:
-    """The parts of an earlier state by the identity of their JSON, so that a commit parses only what it changed."""
+    """The parts of an earlier state by the identity of their JSON, so that a commit parses only changed parts."""
 
     def __init__(self, known: TableMetadata | None) -> None:
         parts: list[TableSchema | TableSpec | TableOrder | Snapshot | SnapshotRef] = []
@@ -229,7 +229,7 @@ def _read(node: Node, known: _KnownParts) -> TableMetadata:
     node.is_present("snapshots")  # raises for null
     snapshots = known.read_all(node, "snapshots", Snapshot, parse_snapshot)
     current = node.optional_long("current-snapshot-id")
-    current = None if current == -1 else current
+    current = None if current == -1 else current  # -1 means none before format 3
     return TableMetadata(
         version,
         _read_uuid(node, version),
@@ -263,7 +263,7 @@ def _read(node: Node, known: _KnownParts) -> TableMetadata:
 
 
 def require_format_version(version: int, place: str) -> None:
-    """Raise if tables of this format version are neither read nor written."""
+    """Raise if tables of this format version are not supported."""
     if version not in FORMAT_VERSIONS:
         raise Code.TABLE_METADATA_INVALID(reason="format_version_unsupported", got=str(version), place=place)
 

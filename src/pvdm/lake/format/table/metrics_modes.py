@@ -17,7 +17,7 @@ _DEFAULT_PROPERTY: Final = "write.metadata.metrics.default"
 _COLUMN_PREFIX: Final = "write.metadata.metrics.column."
 _INFERRED_MAX_PROPERTY: Final = "write.metadata.metrics.max-inferred-column-defaults"
 _INFERRED_MAX_DEFAULT: Final = 100
-_NONE: Final = MetricsMode(keeps_counts=False, keeps_bounds=False)
+_NO_METRICS: Final = MetricsMode(keeps_counts=False, keeps_bounds=False)
 _ORDER_PRESERVING: Final = frozenset({"identity", "truncate", "year", "month", "day", "hour"})
 
 
@@ -28,8 +28,9 @@ def metrics_modes(metadata: TableMetadata) -> Mapping[int, MetricsMode]:
     default, inferred_columns = TRUNCATE_16, 0
     if _DEFAULT_PROPERTY in properties:
         default = _parse_mode(properties[_DEFAULT_PROPERTY], TRUNCATE_16)
-    elif _count_columns(columns) > (most := _read_inferred_max(properties)):
-        default, inferred_columns = _NONE, most
+    elif _count_columns(columns) > (inferred_max := _read_inferred_max(properties)):
+        # Only the first columns of a wide table get metrics.
+        default, inferred_columns = _NO_METRICS, inferred_max
     modes = dict.fromkeys(schema.fields, default)
     modes |= dict.fromkeys(islice(_list_plain_columns(columns), inferred_columns), TRUNCATE_16)
     for sort_field in metadata.default_sort_order.fields:
@@ -38,14 +39,14 @@ def metrics_modes(metadata: TableMetadata) -> Mapping[int, MetricsMode]:
     for key, text in properties.items():
         name = key.removeprefix(_COLUMN_PREFIX)
         column = schema.find(name) if key.startswith(_COLUMN_PREFIX) else None
-        # Iceberg does not look for short names here.
+        # `find` also finds short names, which Iceberg ignores here.
         if column is not None and column.name == name:
             modes[column.field_id] = _parse_mode(text, default)
     return modes
 
 
 def _parse_mode(text: str, fallback: MetricsMode) -> MetricsMode:
-    """The mode that a property names. As in Iceberg's writers, an unknown one is ignored."""
+    """The mode that a property names. For an unknown mode, as in Iceberg's writers, the fallback."""
     try:
         return MetricsMode.parse(text)
     except InputError:
@@ -58,14 +59,19 @@ def _read_inferred_max(properties: Mapping[str, str]) -> int:
 
 
 def _count_columns(kind: Type) -> int:
-    """Columns that count for the limit: structs, plain columns and elements, and both parts of maps to plain types."""
+    """The number of columns that count for the limit.
+
+    These are fields that are not lists or maps, plain elements of lists, and key and value of maps with plain values.
+    """
     match kind:
         case StructType(fields):
-            return sum(_count_columns(each.type) + (not isinstance(each.type, ListType | MapType)) for each in fields)
+            counted = [each for each in fields if not isinstance(each.type, ListType | MapType)]
+            return len(counted) + sum(_count_columns(each.type) for each in fields)
         case ListType(element):
             return 1 if _is_plain(element.type) else _count_columns(element.type)
         case MapType(key, value):
-            return 2 * _is_plain(value.type) + _count_columns(key.type) + _count_columns(value.type)
+            own = 2 if _is_plain(value.type) else 0
+            return own + _count_columns(key.type) + _count_columns(value.type)
         case _:
             return 0
 

@@ -1,4 +1,4 @@
-"""The first state of a new table, and of one that is registered."""
+"""The first state of a table that is created or registered."""
 
 from __future__ import annotations
 
@@ -16,18 +16,12 @@ from pvdm.lake.format.table.metadata import TableMetadata, check_uuid, require_f
 
 DEFAULT_FORMAT_VERSION: Final = 2
 RESERVED_PROPERTIES: Final = frozenset(
-    {
-        "format-version",
-        "uuid",
-        "snapshot-count",
-        "current-snapshot-id",
-        "current-snapshot-summary",
-        "current-snapshot-timestamp-ms",
-        "current-schema",
-        "default-partition-spec",
-        "default-sort-order",
-    }
+    """
+    format-version uuid snapshot-count current-snapshot-id current-snapshot-summary current-snapshot-timestamp-ms
+    current-schema default-partition-spec default-sort-order
+    """.split()  # noqa: SIM905 - a list would have one name a line
 )
+# As in Iceberg's Java library.
 _NEW_TABLE_PROPERTIES: Final = {"write.parquet.compression-codec": "zstd"}
 _COMMIT_PROPERTIES: Final = (
     "commit.retry.num-retries",
@@ -37,11 +31,11 @@ _COMMIT_PROPERTIES: Final = (
 )
 _ENCRYPTION_PROPERTIES: Final = frozenset({"encryption.key-id", "encryption.data-key-length"})
 _METRICS_PREFIX: Final = "write.metadata.metrics.column."
-_PARTS: Final = {"list": ("element",), "map": ("key", "value")}
+_NESTED_PARTS: Final = {"list": ("element",), "map": ("key", "value")}
 
 
 def new_table(request: Json, *, location: str, table_uuid: str, now_ms: int) -> TableMetadata:
-    """The first state of a new or staged table; columns, partitions and sort order get new ids."""
+    """The first state of a table, from a client's request to create it. Columns and partition fields get new ids."""
     node, no_fields = Node(request, "$"), Node({"fields": []}, "$")
     requested = parse_schema(node.node("schema"))
     spec_node = node.node("partition-spec") if node.has_not_null("partition-spec") else no_fields
@@ -85,6 +79,7 @@ def read_registered_table(data: bytes) -> TableMetadata:
 
 
 def _new_source_id(ids: Mapping[Json, int], field: specs.SpecField) -> int:
+    """The new id of the field's source column. Raises if the table does not have the column."""
     if field.source_id not in ids:
         words = f"partition {field.name} of the new table has no source column"
         got = f"id {field.source_id}"
@@ -93,7 +88,7 @@ def _new_source_id(ids: Mapping[Json, int], field: specs.SpecField) -> int:
 
 
 def _judge_properties(properties: Mapping[str, str], schema: TableSchema, version: int) -> None:
-    """Refuse properties with which every commit or write to the new table would fail."""
+    """Raise for properties with which every commit or write to the new table would fail."""
     for name in _COMMIT_PROPERTIES:
         if integer_property(properties, name, 0) < 0:
             words = f"the property {name} cannot be accepted"
@@ -124,14 +119,14 @@ def _renumber(raw: Json, ids: dict[Json, int]) -> Json:
     """A type's JSON under new ids, from 1 in Iceberg's order. The new ids are added to `ids` by the old ones."""
     if not isinstance(raw, Mapping):
         return raw
-    # All fields of a struct get their ids before what is nested in them; so do key and value of a map.
+    # All fields of a struct get their ids before the fields nested in them; so do key and value of a map.
     if raw["type"] == "struct":
         numbered: list[dict[str, Json]] = [
             {**field, "id": ids.setdefault(field["id"], len(ids) + 1)} for field in read_objects(raw["fields"])
         ]
         fields: list[Json] = [{**field, "type": _renumber(field["type"], ids)} for field in numbered]
         return {**raw, "fields": fields}
-    parts = _PARTS[str(raw["type"])]
+    parts = _NESTED_PARTS[str(raw["type"])]
     new_ids: dict[str, Json] = {f"{part}-id": ids.setdefault(raw[f"{part}-id"], len(ids) + 1) for part in parts}
     types: dict[str, Json] = {part: _renumber(raw[part], ids) for part in parts}
     return {**raw, **new_ids, **types}

@@ -1,4 +1,4 @@
-"""Checks of a table before it is protected: engines must be able to read it, and read it alike."""
+"""Checks of a table before proofs protect its `main`: engines must be able to read it, and read it alike."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pvdm.model.schema import FixedType, ListType, MapType, StructType, Type
 RESERVED_NAMES: Final = frozenset(
     {"_deleted", "_file", "_last_updated_sequence_number", "_partition", "_pos", "_row_id", "_spec_id"}
 )
-"""Columns that Iceberg adds to every table in Spark, which then cannot read a table that has one of its own."""
+"""Columns that Iceberg adds to every table in Spark. Spark cannot read a table that has such a column itself."""
 
 
 def require_protectable(metadata: TableMetadata) -> None:
@@ -34,8 +34,7 @@ def _require_names(metadata: TableMetadata) -> None:
             raise Code.TABLE_UNPROTECTABLE(words, reason="column_name_reserved", got=each.name)
     names_in_table: dict[str, str] = {}
     names_in_files: dict[str, str] = {}
-    for path in _list_paths(StructType(columns)):
-        name, name_in_files = (".".join(parts) for parts in zip(*path, strict=True))
+    for name, name_in_files in _list_names(StructType(columns)):
         for names, lower_case in ((names_in_table, name.lower()), (names_in_files, name_in_files.lower())):
             other = names.setdefault(lower_case, name)
             if other != name:
@@ -43,26 +42,26 @@ def _require_names(metadata: TableMetadata) -> None:
                 raise Code.TABLE_UNPROTECTABLE(words, reason="column_names_collide", got=f"{other} and {name}")
 
 
-def _list_paths(kind: Type) -> Iterator[tuple[tuple[str, str], ...]]:
-    """The path of every named field at any depth; each part with its name in the table and in files."""
+def _list_names(kind: Type, prefix: str = "", prefix_in_files: str = "") -> Iterator[tuple[str, str]]:
+    """The full name of every named field at any depth: in the table, and in files, where Iceberg escapes it."""
     match kind:
         case StructType(fields):
             for field in fields:
-                step = (field.name, avro_name(field.name))
-                yield (step,)
-                yield from ((step, *inner) for inner in _list_paths(field.type))
+                name, name_in_files = f"{prefix}{field.name}", f"{prefix_in_files}{avro_name(field.name)}"
+                yield name, name_in_files
+                yield from _list_names(field.type, f"{name}.", f"{name_in_files}.")
         case ListType(element):
-            yield from ((("element", "element"), *inner) for inner in _list_paths(element.type))
+            yield from _list_names(element.type, f"{prefix}element.", f"{prefix_in_files}element.")
         case MapType(key, value):
-            for name, part in (("key", key), ("value", value)):
-                yield from (((name, name), *inner) for inner in _list_paths(part.type))
+            yield from _list_names(key.type, f"{prefix}key.", f"{prefix_in_files}key.")
+            yield from _list_names(value.type, f"{prefix}value.", f"{prefix_in_files}value.")
 
 
 def _require_partitions(metadata: TableMetadata) -> None:
     """Raise if a partition of any spec is the value of a column of type `fixed`.
 
     Iceberg's Java library writes a length before such values in manifests (apache/iceberg#17501). The specification has
-    none, so that Spark would show other values than readers that follow it.
+    no length there, so Spark would show other values than readers that follow the specification.
     """
     fixed_column_ids = {
         field_id
@@ -79,42 +78,22 @@ def _require_partitions(metadata: TableMetadata) -> None:
                 raise Code.TABLE_UNPROTECTABLE(words, reason="partition_fixed_refused", got=got)
 
 
-# Properties of a table that PyIceberg uses when it reads files. They override the settings of its user.
-_PREFIXES: Final = (
-    "adls.",
-    "auth.",
-    "client.",
-    "encryption.kms",
-    "gcs.",
-    "hdfs.",
-    "header.",
-    "hf.",
-    "oauth2",
-    "oss.",
-    "rest.",
-    "s3.",
-    "ssl.",
+# Table properties that tell PyIceberg how to reach files or which classes to load: by prefix, and by whole name.
+_SETTING_PREFIXES: Final = tuple(
+    "adls. auth. client. encryption.kms gcs. hdfs. header. hf. oauth2 oss. rest. s3. ssl.".split()  # noqa: SIM905
 )
-_NAMES: Final = frozenset(
-    {
-        "credential",
-        "default_netloc",
-        "default_scheme",
-        "io-impl",
-        "py-catalog-impl",
-        "py-io-impl",
-        "token",
-        "uri",
-        "warehouse",
-        "write.py-location-provider.impl",
-    }
+_SETTING_NAMES: Final = frozenset(
+    """
+    credential default_netloc default_scheme io-impl py-catalog-impl py-io-impl token uri warehouse
+    write.py-location-provider.impl
+    """.split()  # noqa: SIM905 - a list would have one name a line
 )
 
 
 def is_reader_setting(name: str) -> bool:
-    """Whether a reader uses a property of this name when it opens files."""
+    """Whether a property of this name tells a reader how to reach files, or which classes to load."""
     normal = name.strip().lower()
-    return normal in _NAMES or normal.startswith(_PREFIXES)
+    return normal in _SETTING_NAMES or normal.startswith(_SETTING_PREFIXES)
 
 
 def require_no_reader_settings(metadata: TableMetadata) -> None:

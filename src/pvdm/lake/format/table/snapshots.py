@@ -16,7 +16,7 @@ from pvdm.lake.format.json_document import JsonObject, Node, abbreviate, compari
 
 MAIN: Final = "main"
 REF_FIELDS_MAX: Final = 100
-RETENTION: Final = ("min-snapshots-to-keep", "max-snapshot-age-ms", "max-ref-age-ms")
+RETENTION_KEYS: Final = ("min-snapshots-to-keep", "max-snapshot-age-ms", "max-ref-age-ms")
 
 
 class RefType(Enum):
@@ -44,14 +44,14 @@ class Snapshot:
     key_id: str | None
     raw: JsonObject = attribute(repr=False, compare=False)
     place: str = attribute(repr=False, compare=False, default="$")
-    _spelled: bytes | None = attribute(default=None, init=False, repr=False, compare=False)
+    _dumped: bytes | None = attribute(default=None, init=False, repr=False, compare=False)
     _comparison_text: str | None = attribute(default=None, init=False, repr=False, compare=False)
 
     def dump(self) -> bytes:
-        """The snapshot's JSON as a document has it. It is cached, since every later document of the table has it."""
-        if self._spelled is None:
-            object.__setattr__(self, "_spelled", dump_json(self.raw))
-        return self._spelled or b""
+        """The snapshot's JSON as a document has it, cached, since every later document of the table repeats it."""
+        if self._dumped is None:
+            object.__setattr__(self, "_dumped", dump_json(self.raw))
+        return self._dumped or b""
 
     def comparison_text(self) -> str:
         """The snapshot's JSON in the form that is compared, cached."""
@@ -74,7 +74,7 @@ class SnapshotRef:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotLogEntry:
-    """The time at which `main` came to show a snapshot."""
+    """The time from which on `main` showed a snapshot."""
 
     timestamp_ms: int
     snapshot_id: int
@@ -144,14 +144,14 @@ def parse_snapshot(node: Node) -> Snapshot:
 
 
 def parse_ref(node: Node) -> SnapshotRef:
-    """Read a ref. Raises if a tag keeps snapshots or a retention is not a positive number."""
+    """Read a ref. Raises if a tag has retention settings of branches, or a setting is not a positive number."""
     text = node.text("type").lower()
     if text not in ("branch", "tag"):
         raise invalid_value(node.at("type"), "branch or tag", abbreviate(text))
     ref_type = RefType(text)
     keep = node.optional_integer("min-snapshots-to-keep")
     snapshot_age, ref_age = node.optional_long("max-snapshot-age-ms"), node.optional_long("max-ref-age-ms")
-    for key, number in zip(RETENTION, (keep, snapshot_age, ref_age), strict=True):
+    for key, number in zip(RETENTION_KEYS, (keep, snapshot_age, ref_age), strict=True):
         if number is not None and (number <= 0 or (ref_type is RefType.TAG and key != "max-ref-age-ms")):
             got = f"{number} on a {text}"
             raise Code.REF_INVALID(reason="ref_retention_invalid", got=got, place=node.at(key))
@@ -162,8 +162,8 @@ def parse_ref(node: Node) -> SnapshotRef:
 def require_few_fields(ref: JsonObject, place: str) -> None:
     """Raise if a ref has too many fields, defined by Iceberg or not: every move of the ref copies them."""
     if len(ref) > REF_FIELDS_MAX:
-        most = f"at most {REF_FIELDS_MAX}"
-        raise Code.REF_INVALID(reason="ref_fields_too_many", expected=most, got=str(len(ref)), place=place)
+        expected = f"at most {REF_FIELDS_MAX}"
+        raise Code.REF_INVALID(reason="ref_fields_too_many", expected=expected, got=str(len(ref)), place=place)
 
 
 def parse_statistics(node: Node) -> StatisticsFile:
@@ -181,9 +181,8 @@ def parse_statistics(node: Node) -> StatisticsFile:
 
 def parse_partition_statistics(node: Node) -> StatisticsFile:
     """Read a partition statistics file."""
-    return StatisticsFile(
-        node.long("snapshot-id"), node.text("statistics-path"), node.long("file-size-in-bytes"), node.raw
-    )
+    snapshot_id, path = node.long("snapshot-id"), node.text("statistics-path")
+    return StatisticsFile(snapshot_id, path, node.long("file-size-in-bytes"), node.raw)
 
 
 def parse_key(node: Node) -> EncryptedKey:

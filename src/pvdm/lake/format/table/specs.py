@@ -27,8 +27,8 @@ PARTITION_ID_FIRST: Final = 1_000
 UNSORTED_ID: Final = 0
 SORT_ORDER_ID_FIRST: Final = 1
 
-_WIDTH: Final = re.compile(r"([A-Za-z0-9_]+)\[([0-9]+)\]")
-_PLAIN: Final = frozenset({"identity", "year", "month", "day", "hour", "void"})
+_WITH_PARAMETER: Final = re.compile(r"([A-Za-z0-9_]+)\[([0-9]+)\]")
+_WITHOUT_PARAMETER: Final = frozenset({"identity", "year", "month", "day", "hour", "void"})
 _SPEC_KEYS: Final = frozenset({"spec-id", "source-id", "field-id", "name", "transform"})
 _ORDER_KEYS: Final = frozenset({"order-id", "source-id", "transform", "direction", "null-order"})
 _DIRECTIONS: Final = ("asc", "desc")
@@ -46,7 +46,7 @@ class SpecField:
 
     @property
     def key(self) -> tuple[int, str, str]:
-        """What makes two fields the same, whatever their field ids."""
+        """Equal for fields that are the same apart from their field ids."""
         return self.source_id, self.transform, self.name
 
 
@@ -61,7 +61,7 @@ class TableSpec:
 
     @property
     def highest_field_id(self) -> int:
-        """The highest partition field id; 999 if there is no field."""
+        """The highest partition field id; 999, one below the first, if there is no field."""
         return max((field.field_id for field in self.fields), default=PARTITION_ID_FIRST - 1)
 
     @property
@@ -105,9 +105,9 @@ def parse_spec_fields(node: Node, key: str) -> tuple[SpecField, ...]:
     """Read the fields of a spec. Raises unless all of them have ids, or none."""
     node.array(key)
     items = list(node.nodes(key))
-    ids = sum(item.is_present("field-id") for item in items)
-    if ids not in (0, len(items)):
-        got = f"{ids} ids on {len(items)} fields"
+    id_count = sum(item.is_present("field-id") for item in items)
+    if id_count not in (0, len(items)):
+        got = f"{id_count} ids on {len(items)} fields"
         raise Code.PARTITION_SPEC_INVALID(reason="spec_field_ids_mixed", got=got, place=node.at(key))
     names: set[str] = set()
     fields = []
@@ -116,7 +116,7 @@ def parse_spec_fields(node: Node, key: str) -> tuple[SpecField, ...]:
         if not name or name in names:
             raise Code.PARTITION_SPEC_INVALID(reason="spec_name_invalid", got=abbreviate(name), place=item.at("name"))
         names.add(name)
-        field_id = item.integer("field-id") if ids else PARTITION_ID_FIRST + position
+        field_id = item.integer("field-id") if id_count else PARTITION_ID_FIRST + position
         fields.append(SpecField(_read_source_id(item), field_id, name, parse_transform(item)))
     if len({field.field_id for field in fields}) != len(fields):
         got = ", ".join(str(field.field_id) for field in fields)
@@ -146,15 +146,16 @@ def parse_order(node: Node, *, needs_id: bool = True) -> TableOrder:
 
 
 def parse_transform(node: Node) -> str:
-    """The transform in lower case and without leading zeros; an unknown one as it is."""
+    """The transform in lower case and without leading zeros in its parameter; an unknown transform as it is."""
     text = node.text("transform")
-    if match := _WIDTH.fullmatch(text):
+    if match := _WITH_PARAMETER.fullmatch(text):
         name, digits = match[1].lower(), match[2].lstrip("0") or "0"
         is_known = name in ("bucket", "truncate")
-        if len(digits) > 10 or not int(is_known) <= int(digits) <= INT_LAST:
+        least = 1 if is_known else 0
+        if len(digits) > 10 or not least <= int(digits) <= INT_LAST:
             raise invalid_value(node.at("transform"), f"a width from 1 to {INT_LAST}", abbreviate(text))
         return f"{name}[{digits}]" if is_known else text
-    return text.lower() if text.lower() in _PLAIN else text
+    return text.lower() if text.lower() in _WITHOUT_PARAMETER else text
 
 
 def judge_spec_names(spec: TableSpec, schema: TableSchema) -> None:
@@ -168,7 +169,7 @@ def judge_spec_names(spec: TableSpec, schema: TableSchema) -> None:
 
 
 def judge_spec_types(spec: TableSpec, schema: TableSchema) -> None:
-    """Raise if a source column has a type that the transform does not accept. An old spec may have lost its column."""
+    """Raise if a source column has a type that the transform does not accept. Columns that were dropped are skipped."""
     for field in spec.fields:
         column = schema.fields.get(field.source_id)
         if column is not None and not _accepts(field.transform, column):
@@ -178,7 +179,7 @@ def judge_spec_types(spec: TableSpec, schema: TableSchema) -> None:
 
 
 def judge_spec(spec: TableSpec, schema: TableSchema) -> None:
-    """Raise unless each source, except of `void`, is a primitive column in structs only that the transform accepts."""
+    """Raise unless each transform but `void` accepts its source, a primitive column at the top or inside structs."""
     for field in spec.fields:
         if field.transform == "void":
             continue
@@ -203,7 +204,7 @@ def judge_order(order: TableOrder, schema: TableSchema) -> None:
 def _find_wrong_source(
     schema: TableSchema, source_id: int, transform: str, *, structs_only: bool
 ) -> tuple[str, str] | None:
-    """What was expected of a source column and what was got; None if the column can be the source."""
+    """The `expected` and `got` of an error if the column cannot be the source; None if it can."""
     column = schema.fields.get(source_id)
     if column is None:
         return "a column of the current schema", f"id {source_id}"
@@ -218,7 +219,7 @@ def _find_wrong_source(
 
 
 def _accepts(text: str, column: SchemaField) -> bool:
-    """Whether readers can apply the transform to the column; an unknown transform may accept any type."""
+    """Whether readers can apply the transform to the column. An unknown transform counts as accepting any type."""
     transform = Transform.parse(text)
     if not isinstance(column.type, TypeName):
         return not transform.is_known or transform.name in ("identity", "void")
@@ -249,7 +250,7 @@ def _unknown_fields(raw: JsonObject, known: frozenset[str]) -> str:
 
 
 def spec_raw(spec_id: int, fields: tuple[SpecField, ...], like: JsonObject) -> dict[str, Json]:
-    """The JSON of a spec with this id, and its fields' ids and names; everything else is taken from `like`."""
+    """The JSON of a spec with this id, and with the ids and names of `fields`; everything else is taken from `like`."""
     field_raws: list[Json] = []
     for field, old in zip(fields, read_objects(like.get("fields")), strict=True):
         ids: dict[str, Json] = {"source-id": field.source_id, "field-id": field.field_id, "name": field.name}
@@ -258,7 +259,7 @@ def spec_raw(spec_id: int, fields: tuple[SpecField, ...], like: JsonObject) -> d
 
 
 def order_raw(order_id: int, fields: tuple[SortField, ...], like: JsonObject) -> dict[str, Json]:
-    """The JSON of a sort order with this id and its fields' source ids; everything else is taken from `like`."""
+    """The JSON of a sort order with this id, and with the source ids of `fields`; everything else is from `like`."""
     pairs = zip(fields, read_objects(like.get("fields")), strict=True)
     field_raws: list[Json] = [{**old, "source-id": field.source_id} for field, old in pairs]
     return {**like, "order-id": order_id, "fields": field_raws}

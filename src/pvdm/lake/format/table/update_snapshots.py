@@ -1,4 +1,4 @@
-"""Updates of a table's snapshots, refs, statistics files and encryption keys."""
+"""Applies the updates of a table's snapshots, refs, statistics files and encryption keys to a draft."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pvdm.lake.format.json_document import Json, JsonObject, Node, comparison_te
 from pvdm.lake.format.table import snapshots
 from pvdm.lake.format.table.draft import Draft
 
-_REF_KEYS = frozenset({"snapshot-id", "type", *snapshots.RETENTION})
+_REF_KEYS = frozenset({"snapshot-id", "type", *snapshots.RETENTION_KEYS})
 _UPDATE_KEYS = _REF_KEYS | {"action", "ref-name"}
 
 
 def add_snapshot(draft: Draft, node: Node) -> None:
-    """add-snapshot: with a new id, from format 2 on a new sequence number, and from format 3 on new row ids."""
+    """add-snapshot. The id must be new; from format 2 on the sequence number too, and from format 3 on the row ids."""
     snapshot_node = node.node("snapshot")
     snapshot_node.text("manifest-list")
     snapshot_node.node("summary").text("operation")
@@ -37,9 +37,9 @@ def add_snapshot(draft: Draft, node: Node) -> None:
 
 
 def _require_sequence_number(draft: Draft, snapshot: snapshots.Snapshot) -> None:
-    """Raise unless the number is above the last one, or equal to it for a snapshot without a parent, as in Iceberg.
+    """Raise unless the number is above the table's last one, or is the last one and the snapshot has no parent.
 
-    With `shared_numbers` it must be above the number of the parent.
+    These are Iceberg's rules. With `shared_numbers` (`apply_updates`) the number must only be above the parent's.
     """
     last, number = draft.last_sequence_number, snapshot.sequence_number
     if draft.shared_numbers:
@@ -54,7 +54,7 @@ def _require_sequence_number(draft: Draft, snapshot: snapshots.Snapshot) -> None
 
 
 def _advance_row_ids(draft: Draft, snapshot: snapshots.Snapshot) -> None:
-    """Advance the table's next row id. Raises unless the snapshot's begin there, or with `shared_numbers` before."""
+    """Advance the table's next row id. Raises unless the snapshot's ids begin there or, if `shared_numbers`, before."""
     first, next_id, place = snapshot.first_row_id, draft.next_row_id, snapshot.place
     expected, got = f"first-row-id {next_id}", "none" if first is None else str(first)
     if first is None:
@@ -68,7 +68,7 @@ def _advance_row_ids(draft: Draft, snapshot: snapshots.Snapshot) -> None:
 
 
 def remove_snapshots(draft: Draft, node: Node) -> None:
-    """remove-snapshots: with their statistics and the refs that point to them. Unknown ids are ignored."""
+    """remove-snapshots, with their statistics and the refs that point to them. Unknown ids are ignored."""
     for snapshot_id in draft.snapshots.keys() & set(node.longs("snapshot-ids")):
         del draft.snapshots[snapshot_id]
         draft.statistics.pop(snapshot_id, None)
@@ -79,7 +79,7 @@ def remove_snapshots(draft: Draft, node: Node) -> None:
 
 
 def set_snapshot_ref(draft: Draft, node: Node) -> None:
-    """set-snapshot-ref. `main` must be a branch, and a move of it also changes current snapshot and snapshot log."""
+    """set-snapshot-ref. `main` must be a branch; a move of `main` also changes current snapshot and snapshot log."""
     name = node.text("ref-name")
     if not name:
         raise invalid_value(node.at("ref-name"), "a name", "an empty string")
@@ -118,7 +118,7 @@ def _set_on_main(draft: Draft, snapshot: snapshots.Snapshot) -> None:
 def _with_raw(ref: snapshots.SnapshotRef, node: Node, existing: snapshots.SnapshotRef | None) -> snapshots.SnapshotRef:
     """The ref with its JSON, which has the unknown fields of the old ref and of the update."""
     raw: dict[str, Json] = {"snapshot-id": ref.snapshot_id, "type": ref.type.value}
-    raw |= {key: node.raw[key] for key in snapshots.RETENTION if node.has_not_null(key)}
+    raw |= {key: node.raw[key] for key in snapshots.RETENTION_KEYS if node.has_not_null(key)}
     if existing is not None:
         raw |= _unknown_fields(existing.raw, _REF_KEYS)
     raw |= _unknown_fields(node.raw, _UPDATE_KEYS)

@@ -1,4 +1,4 @@
-"""Updates of a table's UUID, format version, schemas, partition specs, sort orders, location and properties."""
+"""Applies updates of a table's UUID, format version, schemas, specs, orders, location and properties to a draft."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def assign_uuid(draft: Draft, node: Node) -> None:
 
 
 def upgrade_format_version(draft: Draft, node: Node) -> None:
-    """upgrade-format-version: to the same or a later supported version."""
+    """upgrade-format-version, to the same or a later supported version."""
     version, place = node.integer("format-version"), node.at("format-version")
     require_format_version(version, place)
     if version < draft.format_version:
@@ -41,7 +41,7 @@ def upgrade_format_version(draft: Draft, node: Node) -> None:
 
 
 def add_schema(draft: Draft, node: Node) -> None:
-    """add-schema. The last column id that the client sends is not used: it follows from the schema."""
+    """add-schema. The last column id follows from the schema; the one that the client sends is not used."""
     node.optional_integer("last-column-id")
     put_schema(draft, parse_schema(node.node("schema")))
 
@@ -52,6 +52,7 @@ def put_schema(draft: Draft, schema: TableSchema) -> int:
     last = max(draft.last_column_id, schema.highest_field_id)
     schemas, same_id = draft.schemas, draft.schemas.find(schema)
     if same_id is not None and last == draft.last_column_id:
+        # As in Iceberg's builder: -1 then means this schema, but only if this commit has added it.
         schemas.last_added = same_id if same_id in schemas.added else None
         return same_id
     draft.last_column_id = last
@@ -75,7 +76,7 @@ def set_current_schema(draft: Draft, node: Node) -> None:
 
 
 def remove_schemas(draft: Draft, node: Node) -> None:
-    """remove-schemas: any but the current one; ids that the table does not have are ignored."""
+    """remove-schemas, any but the current one. Ids that the table does not have are ignored."""
     ids, current, place = set(node.integers("schema-ids")), draft.current_schema_id, node.at("schema-ids")
     if current in ids:
         raise Code.ICEBERG_SCHEMA_INVALID(reason="schema_in_use", got=str(current), place=place)
@@ -96,7 +97,7 @@ def add_spec(draft: Draft, node: Node) -> None:
 
 
 def _with_assigned_ids(draft: Draft, spec: specs.TableSpec) -> specs.TableSpec:
-    """Assign field ids: from format 2 on the id that the same field has in another spec of the table, or a new one."""
+    """The spec with field ids. From format 2 on, a field that another spec has gets the same id, others a new one."""
     if draft.format_version == 1:
         return spec
     ids_of_table = {
@@ -138,14 +139,14 @@ def put_spec(draft: Draft, spec: specs.TableSpec) -> int:
 
 
 def set_default_spec(draft: Draft, node: Node) -> None:
-    """set-default-spec; whether the spec exists is checked after all updates."""
+    """set-default-spec. `Draft.finish` checks whether the spec exists."""
     spec_id = _read_id(node, "spec-id", draft.specs.last_added, "spec")
     draft.changed |= spec_id != draft.default_spec_id
     draft.default_spec_id = spec_id
 
 
 def remove_specs(draft: Draft, node: Node) -> None:
-    """remove-partition-specs: any but the default one; ids that the table does not have are ignored."""
+    """remove-partition-specs, any but the default one. Ids that the table does not have are ignored."""
     ids, default, place = set(node.integers("spec-ids")), draft.default_spec_id, node.at("spec-ids")
     if default in ids:
         raise Code.PARTITION_SPEC_INVALID(reason="spec_in_use", got=str(default), place=place)
@@ -165,15 +166,14 @@ def put_order(draft: Draft, order: specs.TableOrder) -> int:
         draft.orders.last_added = same_id if draft.orders.last_added in draft.orders.added else None
         return same_id
     order_id = max(specs.SORT_ORDER_ID_FIRST, max(draft.orders, default=0) + 1) if order.fields else specs.UNSORTED_ID
-    draft.orders.add(
-        order_id, replace(order, order_id=order_id, raw=specs.order_raw(order_id, order.fields, order.raw))
-    )
+    raw = specs.order_raw(order_id, order.fields, order.raw)
+    draft.orders.add(order_id, replace(order, order_id=order_id, raw=raw))
     draft.changed = True
     return order_id
 
 
 def set_default_sort_order(draft: Draft, node: Node) -> None:
-    """set-default-sort-order; whether the order exists is checked after all updates."""
+    """set-default-sort-order. `Draft.finish` checks whether the order exists."""
     order_id = _read_id(node, "sort-order-id", draft.orders.last_added, "sort order")
     draft.changed |= order_id != draft.default_order_id
     draft.default_order_id = order_id
@@ -187,14 +187,14 @@ def set_location(draft: DraftWithProperties, node: Node) -> None:
 
 
 def set_properties(draft: DraftWithProperties, node: Node) -> None:
-    """set-properties; early clients send `updated`."""
+    """set-properties. Early clients name the field `updated`."""
     updates = node.string_map("updates" if "updates" in node.raw or "updated" not in node.raw else "updated")
     draft.properties.update(updates)
     draft.changed |= bool(updates)
 
 
 def remove_properties(draft: DraftWithProperties, node: Node) -> None:
-    """remove-properties; early clients send `removed`. Unknown names are ignored."""
+    """remove-properties. Early clients name the field `removed`. Unknown properties are ignored."""
     removals = node.string_list("removals" if "removals" in node.raw or "removed" not in node.raw else "removed")
     for name in removals:
         draft.properties.pop(name, None)

@@ -36,7 +36,7 @@ def judge(metadata: TableMetadata) -> None:
 
 
 def require_part(parts: Mapping[int, _Part], part_id: int, code: Code, reason: str, place: str) -> _Part:
-    """The schema, spec or sort order of this id. Raises the error if the table does not have it."""
+    """The schema, spec or sort order of this id. Raises an error of this code if the table does not have it."""
     if part_id not in parts:
         ids = ", ".join(map(str, parts)) or "none"
         raise code(reason=reason, expected=f"one of {ids}", got=str(part_id), place=place)
@@ -76,8 +76,8 @@ def _judge_specs(metadata: TableMetadata) -> None:
             raise _behind("last_partition_id_behind", "last-partition-id", spec.highest_field_id, last)
 
 
-def _behind(reason: str, key: str, least: int, last: int) -> PvdmError:
-    expected, got = f"at least {least}", str(last)
+def _behind(reason: str, key: str, highest_id: int, last: int) -> PvdmError:
+    expected, got = f"at least {highest_id}", str(last)
     return Code.TABLE_METADATA_INVALID(reason=reason, expected=expected, got=got, place=f"$.{key}")
 
 
@@ -92,14 +92,14 @@ def _judge_snapshots(metadata: TableMetadata) -> None:
         raise Code.SNAPSHOT_INVALID(reason="snapshot_id_duplicate", got=repeated, place="$.snapshots")
     for snapshot in metadata.snapshots:
         if snapshot.sequence_number > metadata.last_sequence_number:
-            most, got = f"at most {metadata.last_sequence_number}", str(snapshot.sequence_number)
-            raise _ahead("snapshot_sequence_ahead", most, got, snapshot)
+            expected, got = f"at most {metadata.last_sequence_number}", str(snapshot.sequence_number)
+            raise _ahead("snapshot_sequence_ahead", expected, got, snapshot)
         if metadata.format_version < 3 or snapshot.first_row_id is None:
             continue
         end = snapshot.first_row_id + (snapshot.added_rows or 0)
         if end > min(metadata.next_row_id, LONG_LAST):
-            most = f"row ids below next-row-id {metadata.next_row_id}"
-            raise _ahead("snapshot_row_ids_ahead", most, f"row ids up to {end}", snapshot)
+            expected = f"row ids below next-row-id {metadata.next_row_id}"
+            raise _ahead("snapshot_row_ids_ahead", expected, f"row ids up to {end}", snapshot)
 
 
 def _ahead(reason: str, expected: str, got: str, snapshot: Snapshot) -> PvdmError:
@@ -123,6 +123,7 @@ def _judge_refs(metadata: TableMetadata) -> None:
 
 
 def _judge_log(metadata: TableMetadata, times: Sequence[int], what: str) -> None:
+    """Raise unless the log's times ascend, up to the table's last update, within the allowed clock skew."""
     place = f"$.{what}-log"
     last = len(times) - 1
     for index, (earlier, later) in enumerate(pairwise((*times, metadata.last_updated_ms))):

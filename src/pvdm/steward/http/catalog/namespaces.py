@@ -1,4 +1,4 @@
-"""The catalog's configuration and its namespaces, as the Iceberg REST protocol has them."""
+"""Routes of the catalog's configuration and namespaces, as the Iceberg REST protocol defines them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pvdm.errors import Code
 from pvdm.lake.format.json_document import Json
 from pvdm.ledger.catalog.namespaces import Namespace
 from pvdm.steward.http.catalog import shared
-from pvdm.steward.http.catalog.shared import BodyPart, CatalogPart, LevelsPart, OncePart, PageSize, PageToken
+from pvdm.steward.http.catalog.shared import BodyPart, CallPart, CatalogPart, LevelsPart, PageSize, PageToken
 from pvdm.steward.http.dependencies import Caller
 from pvdm.steward.http.roles import RULES
 
@@ -22,7 +22,7 @@ IDEMPOTENCY_LIFETIME: Final = f"PT{REQUEST_KEPT_MAX_SECONDS // 3_600}H"
 
 _V1: Final = "/catalog/v1"
 _NAMESPACE: Final = "/catalog/v1/namespaces/{namespace}"
-# What the configuration lists as endpoints; as in Iceberg's specification, neither itself nor OAuth2.
+# The endpoints that the configuration lists: as in Iceberg's specification, all but the configuration and OAuth2.
 _ENDPOINTS: Final[tuple[Json, ...]] = tuple(
     f"{method} /v1/{{prefix}}/{path.removeprefix(f'{_V1}/')}"
     for method, path in RULES
@@ -34,7 +34,7 @@ router = APIRouter(tags=["catalog"], include_in_schema=False)
 
 @router.get(f"{_V1}/config")
 def config(catalog: CatalogPart, warehouse: Annotated[str | None, Query(max_length=4_096)] = None) -> Response:
-    """The client's configuration; it keeps Java's client from token exchange (RFC 8693), which is not served."""
+    """The configuration for clients. It turns off Java's token exchange (RFC 8693), which is not served here."""
     if warehouse not in (None, "", catalog.name, catalog.warehouse):
         raise Code.WAREHOUSE_UNKNOWN(expected=catalog.name, got="another")
     overrides: Json = {"token-exchange-enabled": "false"}
@@ -68,16 +68,16 @@ def namespaces(
 
 
 @router.post(f"{_V1}/namespaces")
-def create(once: OncePart, body: BodyPart) -> Response:
+def create(call: CallPart, body: BodyPart) -> Response:
     """Create a namespace."""
     levels = require_levels(list(body.string_list("namespace")))
     properties = body.string_map("properties") if body.has_not_null("properties") else {}
 
     def work(key: RequestKey | None) -> Response:
-        namespaces = once.catalog.namespaces
-        return _namespace_response(namespaces.create(once.grant, levels, properties, key=key))
+        namespaces = call.catalog.namespaces
+        return _namespace_response(namespaces.create(call.grant, levels, properties, key=key))
 
-    return once.respond(work, _respond_again)
+    return call.respond(work, _respond_again)
 
 
 @router.get(_NAMESPACE)
@@ -88,34 +88,34 @@ def load(catalog: CatalogPart, grant: Caller, levels: LevelsPart) -> Response:
 
 @router.head(_NAMESPACE)
 def exists(catalog: CatalogPart, grant: Caller, levels: LevelsPart) -> Response:
-    """Whether the namespace exists."""
+    """An empty response if the namespace exists. Raises `namespace_unknown` otherwise."""
     catalog.namespaces.get(grant, levels)
     return shared.empty_response()
 
 
 @router.delete(_NAMESPACE)
-def drop(once: OncePart, levels: LevelsPart) -> Response:
+def drop(call: CallPart, levels: LevelsPart) -> Response:
     """Drop an empty namespace."""
-    return once.change(lambda key: once.catalog.namespaces.drop(once.grant, levels, key=key))
+    return call.change(lambda key: call.catalog.namespaces.drop(call.grant, levels, key=key))
 
 
 @router.post(f"{_NAMESPACE}/properties")
-def change(once: OncePart, levels: LevelsPart, body: BodyPart) -> Response:
-    """Set and remove properties."""
+def change(call: CallPart, levels: LevelsPart, body: BodyPart) -> Response:
+    """Set some properties of a namespace and remove others."""
     updates = body.string_map("updates") if body.has_not_null("updates") else {}
     removals = body.string_list("removals") if body.has_not_null("removals") else ()
 
     def work(key: RequestKey | None) -> Response:
-        changed = once.catalog.namespaces.change(once.grant, levels, updates, removals, key=key)
+        changed = call.catalog.namespaces.change(call.grant, levels, updates, removals, key=key)
         response: dict[str, Json] = {**changed}
         return shared.json_response(response)
 
-    return once.respond(work, _respond_again)
+    return call.respond(work, _respond_again)
 
 
-def _namespace_response(found: Namespace) -> Response:
-    return shared.json_response({"namespace": list(found.levels), "properties": dict(found.properties)})
+def _namespace_response(namespace: Namespace) -> Response:
+    return shared.json_response({"namespace": list(namespace.levels), "properties": dict(namespace.properties)})
 
 
 def _respond_again(facts: Mapping[str, object]) -> Response:
-    return shared.json_response(facts)  # type: ignore[arg-type]  # the facts were stored as JSON
+    return shared.json_response(facts)  # type: ignore[arg-type]  # the first request stored its response as JSON

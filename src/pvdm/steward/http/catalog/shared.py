@@ -32,7 +32,7 @@ PAGE_TOKEN_MAX_CHARACTERS: Final = 16_384
 BODY_PARSED_INLINE_MAX_BYTES: Final = 8_192
 JSON_TYPE: Final = "application/json"
 
-# Makes the response to a repetition from the facts that the first request stored.
+# Makes the response to a repeated request from the facts that the first request stored in the ledger.
 RespondAgain: TypeAlias = Callable[[Mapping[str, object]], Response]
 
 PageToken: TypeAlias = Annotated[str | None, Query(alias="pageToken", max_length=PAGE_TOKEN_MAX_CHARACTERS)]
@@ -58,12 +58,12 @@ async def _body(request: Request) -> Node:
 
 
 def json_body(request: Request) -> Node:
-    """The request's body. Raises unless it is a JSON object."""
+    """The request's body. Raises `InputError` unless it is a JSON object."""
     return Node(parse_json(context_of(request.scope).body), "$")
 
 
 def requested_table(request: Request) -> tuple[Catalog, Grant, Levels, str]:
-    """The catalog, the caller's grant, and namespace and name of the table, of a request on the fast path."""
+    """Of a request on the fast path (`routes`): the catalog, the caller's grant, and the table's namespace and name."""
     notary, grant = notary_of(request), grant_of(request)
     levels = parse_levels(decode_name(request.path_params["namespace"]))
     return notary.catalog, grant, levels, require_name(decode_name(request.path_params["table"]), "the table's name")
@@ -86,7 +86,7 @@ class _LoadQuery(BaseModel):
 
 
 CatalogPart: TypeAlias = Annotated[Catalog, Depends(_catalog)]
-LevelsPart: TypeAlias = Annotated[Levels, Depends(_levels)]
+LevelsPart: TypeAlias = Annotated[Levels, Depends(_levels)]  # the namespace in the path, as a tuple of its levels
 TablePart: TypeAlias = Annotated[str, Depends(_table)]
 BodyPart: TypeAlias = Annotated[Node, Depends(_body)]
 
@@ -107,15 +107,15 @@ def empty_response() -> Response:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Once:
-    """A request that is executed once: a repetition with the same idempotency key gets the first response."""
+class IdempotentCall:
+    """A request whose work is done once: a repetition with the same idempotency key gets the first response."""
 
     request: Request
     catalog: Catalog
     grant: Grant
 
     def respond(self, work: Callable[[RequestKey | None], Response], respond_again: RespondAgain) -> Response:
-        """Do the work, or for a repetition only `respond_again`, even if both requests run at the same time."""
+        """Do the work and return its response. For a repetition, even a concurrent one, call only `respond_again`."""
         key = self._idempotency_key()
         response = work(None) if key is None else self._work_once(key, work, respond_again)
         with failures_mean_state_unknown():
@@ -148,9 +148,9 @@ class Once:
             try:
                 return work(key)
             except StateUnknownError:
-                raise  # a second look at the ledger does not make it known
+                raise  # the ledger cannot tell either whether the work was done
             except PvdmError:
-                # A repetition may have done the work meanwhile, which made this request fail.
+                # A concurrent repetition may have done the work. Then its change is why this request failed.
                 earlier = self.catalog.requests.find_earlier(key)
                 if earlier is None:
                     raise
@@ -158,15 +158,15 @@ class Once:
             return respond_again(earlier)
 
 
-async def _once(request: Request, catalog: CatalogPart, grant: Caller) -> Once:
-    return Once(request, catalog, grant)
+async def _call(request: Request, catalog: CatalogPart, grant: Caller) -> IdempotentCall:
+    return IdempotentCall(request, catalog, grant)
 
 
-OncePart: TypeAlias = Annotated[Once, Depends(_once)]
+CallPart: TypeAlias = Annotated[IdempotentCall, Depends(_call)]
 
 
 def responder_from_pointer(respond: Callable[[Sequence[Json]], Response]) -> RespondAgain:
-    """A function that responds to a repetition from the one metadata pointer that the first request stored."""
+    """A function that responds to a repeated request. It needs the one pointer that the first request stored."""
 
     def respond_again(facts: Mapping[str, object]) -> Response:
         pointers = facts.get("pointers")
@@ -178,7 +178,7 @@ def responder_from_pointer(respond: Callable[[Sequence[Json]], Response]) -> Res
 
 
 def read_change(kind: str, levels: Levels, name: str, body: Node) -> Change:
-    """The requested change of one table or view. Raises if the body names another one than the path."""
+    """The change of one table or view (`kind`) in a body. Raises if path and body name different ones."""
     if body.has_not_null("identifier") and identifier(body.node("identifier")) != (levels, name):
         message = f"path and body name different {kind}s"
         raise Code.REQUEST_INVALID(message, reason="identifier_differs", expected=f"one {kind}")
@@ -210,7 +210,7 @@ def names_page(levels: Levels, list_names: Callable[..., list[str]], token: str 
 
 
 def _page_start(token: str | None) -> Json:
-    """The last row of the previous page, which the page token holds; None for the first page."""
+    """The last row of the previous page, from the page token; None for the first page."""
     if not token:
         return None
     try:
@@ -221,7 +221,7 @@ def _page_start(token: str | None) -> Json:
 
 
 def after_name(token: str | None) -> str | None:
-    """The name after which the page begins."""
+    """The name after which the page begins; None for the first page. Raises `page_token_invalid`."""
     found = _page_start(token)
     if found is None:
         return None
@@ -231,7 +231,7 @@ def after_name(token: str | None) -> str | None:
 
 
 def after_levels(token: str | None) -> Levels | None:
-    """The namespace after which the page begins."""
+    """The namespace after which the page begins; None for the first page. Raises `page_token_invalid`."""
     found = _page_start(token)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""The catalog's views, as the Iceberg REST protocol has them."""
+"""Routes of the catalog's views, as the Iceberg REST protocol defines them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pvdm.catalog.views import ViewState
 from pvdm.lake.format.json_document import Json
 from pvdm.ledger.catalog.namespaces import Levels
 from pvdm.steward.http.catalog import shared
-from pvdm.steward.http.catalog.shared import BodyPart, CatalogPart, LevelsPart, OncePart, PageSize, PageToken
+from pvdm.steward.http.catalog.shared import BodyPart, CallPart, CatalogPart, LevelsPart, PageSize, PageToken
 from pvdm.steward.http.dependencies import Caller
 from pvdm.steward.http.request import decode_name
 
@@ -40,22 +40,22 @@ def views(
 
 
 @router.post(_VIEWS)
-def create(once: OncePart, levels: LevelsPart, body: BodyPart) -> Response:
+def create(call: CallPart, levels: LevelsPart, body: BodyPart) -> Response:
     """Create a view."""
-    views = once.catalog.views
-    return once.respond(
-        lambda key: _changed_response(views.create(once.grant, levels, body.raw, key=key)),
-        _responder(once, levels, body.text("name")),
+    views = call.catalog.views
+    return call.respond(
+        lambda key: _changed_response(views.create(call.grant, levels, body.raw, key=key)),
+        _repetition_responder(call, levels, body.text("name")),
     )
 
 
 @router.post("/catalog/v1/namespaces/{namespace}/register-view")
-def register(once: OncePart, levels: LevelsPart, body: BodyPart) -> Response:
+def register(call: CallPart, levels: LevelsPart, body: BodyPart) -> Response:
     """Register a view from its metadata file."""
-    views, name, location = once.catalog.views, body.text("name"), body.text("metadata-location")
-    return once.respond(
-        lambda key: _changed_response(views.register(once.grant, levels, name, location, key=key)),
-        _responder(once, levels, name),
+    views, name, location = call.catalog.views, body.text("name"), body.text("metadata-location")
+    return call.respond(
+        lambda key: _changed_response(views.register(call.grant, levels, name, location, key=key)),
+        _repetition_responder(call, levels, name),
     )
 
 
@@ -68,38 +68,38 @@ def load(
     referenced_by: Annotated[str | None, Query(alias="referenced-by", max_length=16_384)] = None,
 ) -> Response:
     """The view's definition; it gives no rights on the tables that the view reads."""
-    del referenced_by  # the views through which the client came to this one, which give no rights either
+    del referenced_by  # it names the views that read this one; they give no rights either
     return _view_response(catalog.views.load(grant, levels, view))
 
 
 @router.head(_VIEW)
 def exists(catalog: CatalogPart, grant: Caller, levels: LevelsPart, view: ViewPart) -> Response:
-    """Whether the view exists."""
+    """An empty response if the view exists. Raises `view_unknown` otherwise."""
     catalog.views.require_exists(grant, levels, view)
     return shared.empty_response()
 
 
 @router.post(_VIEW)
-def replace(once: OncePart, levels: LevelsPart, view: ViewPart, body: BodyPart) -> Response:
-    """Change the view's document."""
+def replace(call: CallPart, levels: LevelsPart, view: ViewPart, body: BodyPart) -> Response:
+    """Change the view's metadata document."""
     change = shared.read_change("view", levels, view, body)
-    return once.respond(
-        lambda key: _changed_response(once.catalog.views.commit(once.grant, change, key=key)),
-        _responder(once, levels, view),
+    return call.respond(
+        lambda key: _changed_response(call.catalog.views.commit(call.grant, change, key=key)),
+        _repetition_responder(call, levels, view),
     )
 
 
 @router.delete(_VIEW)
-def drop(once: OncePart, levels: LevelsPart, view: ViewPart) -> Response:
+def drop(call: CallPart, levels: LevelsPart, view: ViewPart) -> Response:
     """Drop the view."""
-    return once.change(lambda key: once.catalog.views.drop(once.grant, levels, view, key=key))
+    return call.change(lambda key: call.catalog.views.drop(call.grant, levels, view, key=key))
 
 
 @router.post("/catalog/v1/views/rename")
-def rename(once: OncePart, body: BodyPart) -> Response:
+def rename(call: CallPart, body: BodyPart) -> Response:
     """Rename a view."""
     source, target = shared.identifier(body.node("source")), shared.identifier(body.node("destination"))
-    return once.change(lambda key: once.catalog.views.rename(once.grant, source, target, key=key))
+    return call.change(lambda key: call.catalog.views.rename(call.grant, source, target, key=key))
 
 
 def _view_response(state: ViewState) -> Response:
@@ -110,11 +110,12 @@ def _view_response(state: ViewState) -> Response:
 
 
 def _changed_response(state: ViewState) -> Response:
-    """The response to a change that was made; an error here becomes `StateUnknownError`, since nothing is undone."""
+    """The response to a change that was made. An error here becomes `StateUnknownError`, since the change stays."""
     with failures_mean_state_unknown():
         return _view_response(state)
 
 
-def _responder(once: shared.Once, levels: Levels, name: str) -> shared.RespondAgain:
-    load_state = once.catalog.views.state_of_repeated_request
-    return shared.responder_from_pointer(lambda pointer: _view_response(load_state(once.grant, pointer, levels, name)))
+def _repetition_responder(call: shared.IdempotentCall, levels: Levels, name: str) -> shared.RespondAgain:
+    """A function that responds to a repetition with the view as the first request left it."""
+    load_state = call.catalog.views.state_of_repeated_request
+    return shared.responder_from_pointer(lambda pointer: _view_response(load_state(call.grant, pointer, levels, name)))

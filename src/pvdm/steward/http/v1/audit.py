@@ -1,4 +1,4 @@
-"""Routes for auditors: a table's document with its checkpoint, statements with log proofs, manifests, and the log."""
+"""Routes for audits: a table's metadata document, signed statements with inclusion proofs, manifests, and the log."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ FullName = Annotated[str, Path(min_length=1, max_length=TABLE_NAME_MAX_CHARACTER
 
 @router.get(_AUDIT, tags=["audit"])
 def evidence(notary: NotaryPart, grant: Caller, table: FullName) -> AuditView:
-    """The table's document, the newest checkpoint, and the approvals about the table, with which an audit begins."""
-    found = notary.audits.evidence(grant, *_split_name(table))
+    """What an audit begins with: the table's metadata document, the newest checkpoint, and the table's approvals."""
+    found = notary.audits.read_evidence(grant, *_split_name(table))
     document = found.metadata
     return AuditView(
         table=AuditTable(catalog=found.table.catalog, uuid=found.table.uuid, name=found.table.name),
         contract_sha256=found.contract_sha256,
         metadata=AuditDocument(path=document.path, sha256=document.sha256, text=document.data.decode()),
         checkpoint=found.checkpoint.decode(),
-        log_size=int(found.checkpoint.split(b"\n")[1]),
+        log_size=int(found.checkpoint.split(b"\n")[1]),  # the second line of a checkpoint
         statements=tuple(map(_logged_view, found.statements)),
     )
 
@@ -54,7 +54,7 @@ def receipts(
     limit: Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)] = 100,
 ) -> LoggedList:
     """The table's receipts after the log index `after`, each with its inclusion proof in the log of this size."""
-    found = notary.audits.receipts(grant, *_split_name(table), size=size, after=after, count=limit)
+    found = notary.audits.read_receipts(grant, *_split_name(table), size=size, after=after, count=limit)
     return LoggedList(statements=tuple(map(_logged_view, found)))
 
 
@@ -62,8 +62,8 @@ def receipts(
 def statements(
     notary: NotaryPart, grant: Caller, table: FullName, size: LogSize, ids: Annotated[str, Query(pattern=_IDS)]
 ) -> LoggedList:
-    """Proofs and overrides about the table by comma-separated ids, up to the limit of a response, at least one."""
-    found = notary.audits.statements(grant, *_split_name(table), ids.split(","), size=size)
+    """The table's proofs and overrides with these ids (joined by commas): the first ones up to a size limit, or one."""
+    found = notary.audits.read_statements(grant, *_split_name(table), ids.split(","), size=size)
     return LoggedList(statements=tuple(map(_logged_view, found)))
 
 
@@ -76,7 +76,7 @@ def file(
     manifest: Annotated[str | None, Query(min_length=1, max_length=LOCATION_MAX_BYTES)] = None,
 ) -> Response:
     """The manifest list of `main`'s snapshot or one of its ancestors, or a manifest that the list names."""
-    return Response(notary.audits.file(grant, *_split_name(table), snapshot_id, manifest), media_type=OCTETS_TYPE)
+    return Response(notary.audits.read_file(grant, *_split_name(table), snapshot_id, manifest), media_type=OCTETS_TYPE)
 
 
 @router.get("/v1/log/checkpoint", tags=["log"], responses=raw_response("text/plain"))
@@ -87,13 +87,13 @@ def checkpoint(notary: NotaryPart) -> Response:
 
 @router.get("/v1/log/tile/{path:path}", tags=["log"], responses=raw_response(OCTETS_TYPE))
 def tile(notary: NotaryPart, path: Annotated[str, Path(min_length=1, max_length=TILE_PATH_MAX_CHARACTERS)]) -> Response:
-    """One tile or entry bundle, by its C2SP path."""
+    """One tile of the log's hashes or one bundle of its entries, by its path in C2SP's format tlog-tiles."""
     return Response(notary.log.tile(f"tile/{path}"), media_type=OCTETS_TYPE)
 
 
 @router.get("/v1/log/entries/{index}/proof", tags=["log"], responses=raw_response("text/plain"))
 def log_proof(notary: NotaryPart, index: Annotated[int, Path(ge=0, le=LONG_MAX)]) -> Response:
-    """The proof that the entry is in the tree of the newest checkpoint, as a log proof file."""
+    """The proof that the entry is in the tree of the newest checkpoint, in C2SP's format tlog-proof."""
     return Response(notary.log.proof(index), media_type=TEXT_TYPE)
 
 

@@ -1,4 +1,4 @@
-"""Routes about the Steward itself: health, metrics, identity, trust root, epochs, clock and step log."""
+"""Routes about the Steward itself: health, metrics, identity, trust root, epochs of its keys, clock and step log."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def ready(request: Request, readiness: ReadinessPart, lookup: LookupPart) 
     may_see_details = bool(reasons) and await _may_see_details(request, lookup)
     visible = reasons if may_see_details else [_without_details(each) for each in reasons]
     request_id = context_of(request.scope).request_id
-    body = {"ready": not reasons, "reasons": [error_document(reason, request_id) for reason in visible]}
+    body = {"ready": not reasons, "reasons": [error_document(each, request_id) for each in visible]}
     if not reasons:
         return JSONResponse(body)
     return JSONResponse(body, 503, {"retry-after": str(RETRY_AFTER_SECONDS)})
@@ -63,9 +63,9 @@ def openapi(request: Request) -> Response:
 
 
 @router.get("/metrics", responses=raw_response("text/plain"), tags=["service"])
-def metrics(found: MetricsPart) -> Response:
+def metrics(all_metrics: MetricsPart) -> Response:
     """The metrics in Prometheus' text format."""
-    return Response(found.render(), media_type=METRICS_TYPE)
+    return Response(all_metrics.render(), media_type=METRICS_TYPE)
 
 
 @router.get("/v1/identity", tags=["service"])
@@ -91,7 +91,7 @@ def steward(notary: NotaryPart) -> api.StewardInfo:
 
 
 async def _may_see_details(request: Request, lookup: LookupPart) -> bool:
-    """Whether the caller has a token that may read /metrics."""
+    """Whether the caller's token may read /metrics. /readyz is public, so the door has not checked the token."""
     try:
         grant = await lookup(bearer_token(request.scope), peer_of(request.scope))
         require_allowed(RULES["GET", "/metrics"], grant, {})
@@ -100,15 +100,15 @@ async def _may_see_details(request: Request, lookup: LookupPart) -> bool:
     return True
 
 
-def _without_details(reason: PvdmError) -> PvdmError:
-    """The reason without paths, addresses and numbers, which only operators and auditors may see."""
-    return type(reason)(
-        reason.reason, "the Steward is not ready", hint="an operator's or auditor's token of every domain shows more"
+def _without_details(error: PvdmError) -> PvdmError:
+    """The error without paths, addresses and numbers, which only operators and auditors may see."""
+    return type(error)(
+        error.reason, "the Steward is not ready", hint="an operator's or auditor's token of every domain shows more"
     )
 
 
 def identity_of(grant: Grant) -> api.Identity:
-    """A grant as it is shown to its bearer."""
+    """A grant (the rights of a token) as it is shown to its bearer."""
     return api.Identity(
         token_id=grant.token_id,
         role=grant.role,
@@ -121,7 +121,7 @@ def identity_of(grant: Grant) -> api.Identity:
 
 @router.get("/v1/trust-root", tags=["trust"])
 def trust_root(notary: NotaryPart) -> api.TrustRootChain:
-    """Every signed version of the trust root; readers verify the first one by a hash that they have from elsewhere."""
+    """Every signed version of the trust root, which names trusted keys. Readers know the hash of the first version."""
     root = notary.trust.current()
     return api.TrustRootChain(version=root.version, sha256=root.sha256, chain=tuple(notary.trust.chain()))
 
@@ -169,9 +169,9 @@ def revoke_epoch(notary: NotaryPart, number: EpochNumber, body: ReasonBody) -> a
 
 @router.post("/v1/clock/confirm", tags=["clock"])
 def confirm_clock(notary: NotaryPart, grant: Caller, body: ReasonBody) -> api.ClockConfirmed:
-    """Confirm, under the token's name, that the Steward's clock is right now."""
+    """Confirm, under the token's name, that the Steward's clock now shows the correct time."""
     confirmation = notary.clock.confirm(operator=grant.name, reason=body.reason)
-    return api.ClockConfirmed(at=confirmation.at_micros, confirmed=confirmation.was_jumped)
+    return api.ClockConfirmed(at=confirmation.at_micros, confirmed=confirmation.had_jumped)
 
 
 @router.get("/v1/events", tags=["events"])
@@ -181,7 +181,7 @@ def step_log(
     limit: Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)] = 100,
     about: Annotated[str | None, Query(min_length=1, max_length=api.EVENTS_ABOUT_MAX_CHARACTERS)] = None,
 ) -> api.EventList:
-    """Events of the step log after the id `after`, oldest first; with `about`, those that name this id or person."""
+    """Events of the step log after the id `after`, oldest first; with `about`, only those about this id or person."""
     with notary.ledger.read() as unit:
         page = events.page(unit, after=after, count=limit, about=about)
     views = [

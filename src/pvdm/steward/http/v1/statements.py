@@ -41,7 +41,7 @@ def proofs(
     limit: Annotated[int, Query(ge=1, le=PAGE_ROWS_MAX)] = 100,
 ) -> api.ProofList:
     """The newest proofs, going back in the log from the log index `after`."""
-    found = notary.proofs.listed(grant, workload_id=workload_id, attempt_id=attempt_id, after=after, count=limit)
+    found = notary.proofs.list_proofs(grant, workload_id=workload_id, attempt_id=attempt_id, after=after, count=limit)
     return api.ProofList(proofs=tuple(found))
 
 
@@ -65,7 +65,7 @@ def bundle(notary: NotaryPart, grant: Caller, proof_id: Hash) -> Response:
 
 @router.post("/v1/proofs/{proof_id}/open", tags=["proofs"])
 def open_proof(notary: NotaryPart, grant: Caller, proof_id: Hash, body: ReasonBody) -> api.OpenedProof:
-    """The keys of an ended attempt, with which its digests can be computed from the data; the step log records this."""
+    """The keys of an ended attempt, to compute its digests again from the data. The step log records who got them."""
     context, keys = notary.proofs.open(proof_id, grant, reason=body.reason)
     row_hash, commitment = dict(keys.row_hash), dict(keys.commitment)
     return api.OpenedProof(
@@ -77,7 +77,7 @@ def open_proof(notary: NotaryPart, grant: Caller, proof_id: Hash, body: ReasonBo
 @router.get("/v1/overrides", tags=["break-glass"])
 def overrides(notary: NotaryPart, grant: Caller) -> api.OverrideList:
     """The newest break-glass overrides of the token's domain, at most 1,000."""
-    return api.OverrideList(overrides=tuple(notary.overrides.listed(grant)))
+    return api.OverrideList(overrides=tuple(notary.overrides.list_overrides(grant)))
 
 
 @router.post("/v1/overrides", tags=["break-glass"])
@@ -92,7 +92,7 @@ def publish_override(notary: NotaryPart, grant: Caller, override_id: Hash) -> At
 
     The same request again returns the same attempt; nothing is published twice.
     """
-    return notary.work.views(grant, [notary.override_staging.stage_override(grant, override_id)])[0]
+    return notary.work.view_attempts(grant, [notary.override_staging.stage_override(grant, override_id)])[0]
 
 
 @router.post("/v1/attestations/challenges", tags=["attestations"])
@@ -101,7 +101,7 @@ def challenge(
     grant: Caller,
     body: Annotated[api.AttestationChallengeRequest, body_of(api.AttestationChallengeRequest)],
 ) -> api.Challenge:
-    """Keys for an attestation of one source snapshot; the same request again returns the same keys."""
+    """Keys for an attestation of one source snapshot, which the source signs; a repetition returns the same keys."""
     given = [(ProjectionName(name), text) for name, text in body.fingerprints if text is not None]
     return notary.attestations.challenge(
         grant,
@@ -131,7 +131,7 @@ def attestations(
 ) -> api.AttestationList:
     """The newest attestations, of one table or snapshot if given; an attestor sees only its own."""
     attestor = grant.name if grant.role is Role.ATTESTOR else None
-    found = notary.attestations.listed(attestor=attestor, table_uuid=table_uuid, snapshot_id=snapshot_id)
+    found = notary.attestations.list_attestations(attestor=attestor, table_uuid=table_uuid, snapshot_id=snapshot_id)
     return api.AttestationList(attestations=tuple(found))
 
 
@@ -139,9 +139,9 @@ def attestations(
 def redeem(
     notary: NotaryPart, body: Annotated[api.RedeemKeysRequest, body_of(api.RedeemKeysRequest)]
 ) -> api.RedeemedKeys:
-    """The digest keys of a job whose files are frozen and that has not ended; each Spark worker gets them once."""
+    """The digest keys of a verification job, once for each Spark worker, while the job runs on frozen files."""
     keys = notary.handles.redeem(body.handle, job_id=body.job_id, worker=body.worker)
-    epoch = next(iter(keys.values())).epoch
+    epoch = next(iter(keys.values())).epoch  # all keys of a job are of one epoch
     return api.RedeemedKeys(epoch=epoch, keys={name.value: key.reveal().hex() for name, key in keys.items()})
 
 
@@ -150,8 +150,8 @@ def target(notary: NotaryPart, grant: Caller, kind: approvals.TargetKind, name: 
     """A table or a namespace as it is now, for an operator who is about to sign an approval."""
     parts = parse_full_name(name)
     if kind == "namespace":
-        return notary.migrations.namespace(parts, grant)
-    return notary.migrations.table(parts[:-1], parts[-1], grant)
+        return notary.migrations.show_namespace(parts, grant)
+    return notary.migrations.show_table(parts[:-1], parts[-1], grant)
 
 
 @router.get("/v1/protected", tags=["protection"])
@@ -166,8 +166,9 @@ def protected(
 ) -> approvals.ProtectedList:
     """What is protected now in the token's domain, in order of name, after the name `after`."""
     start = None if after is None else parse_full_name(after)
-    namespace_name = name or namespace if kind == "namespace" else namespace
-    levels = None if namespace_name is None else parse_full_name(namespace_name)
+    if kind == "namespace":  # then `name` too names a namespace
+        namespace = name or namespace
+    levels = None if namespace is None else parse_full_name(namespace)
     table_name: str | None = None
     if kind == "table" and name is not None:
         *parents, table_name = parse_full_name(name)
@@ -179,7 +180,7 @@ def protected(
 @router.get("/v1/protections", tags=["protection"])
 def protections(notary: NotaryPart, grant: Caller) -> approvals.ProtectionList:
     """The newest protections of the token's domain, at most 1,000."""
-    return approvals.ProtectionList(protections=tuple(notary.protections.listed(grant)))
+    return approvals.ProtectionList(protections=tuple(notary.protections.list_protections(grant)))
 
 
 @router.post("/v1/protections", tags=["protection"])
@@ -191,13 +192,13 @@ def submit_protection(notary: NotaryPart, grant: Caller, body: EnvelopeBody) -> 
 @router.get("/v1/contracts/{contract_sha256}", tags=["protection"], responses=raw_response(_YAML))
 def contract(notary: NotaryPart, grant: Caller, contract_sha256: Hash) -> Response:
     """The bytes of a contract by their SHA-256."""
-    return Response(notary.protections.contract(contract_sha256, grant), media_type=_YAML)
+    return Response(notary.protections.get_contract(contract_sha256, grant), media_type=_YAML)
 
 
 @router.get("/v1/migrations", tags=["protection"])
 def migrations(notary: NotaryPart, grant: Caller) -> approvals.MigrationList:
     """The newest migrations of the token's domain, at most 1,000."""
-    return approvals.MigrationList(migrations=tuple(notary.migrations.listed(grant)))
+    return approvals.MigrationList(migrations=tuple(notary.migrations.list_migrations(grant)))
 
 
 @router.get("/v1/migrations/{migration_id}", tags=["protection"])
@@ -220,5 +221,6 @@ def _protected_view(kind: approvals.TargetKind, found: ProtectedObject) -> appro
         contract_sha256=found.contract_sha256,
         since_at=found.since_micros,
         protection_id=found.protection_id,
+        # A table without a protection of its own was created in a protected namespace.
         born_in=full_name(found.levels) if found.protection_id is None else None,
     )

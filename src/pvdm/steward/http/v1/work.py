@@ -13,7 +13,7 @@ from pvdm.ledger.work.chunks import CHUNKS_MAX
 from pvdm.steward.http.body import ReasonBody, body_of, require_empty
 from pvdm.steward.http.dependencies import Caller, LongPollsPart, NotaryPart
 from pvdm.steward.http.v1.service import identity_of
-from pvdm.steward.work.opened import tables_and_workloads
+from pvdm.steward.work.opened import list_tables_and_workloads
 from pvdm.steward.work.queries import job_view
 
 WAIT_MAX_SECONDS: Final = 300
@@ -36,13 +36,13 @@ def workloads(
     limit: PageRows = 100,
 ) -> api.WorkloadList:
     """Workloads of the token's domain in order of id, after the id `after`."""
-    return api.WorkloadList(workloads=tuple(notary.work.workloads(grant, after=after, count=limit)))
+    return api.WorkloadList(workloads=tuple(notary.work.list_workloads(grant, after=after, count=limit)))
 
 
 @router.get("/v1/newest-workloads")
 def newest_workloads(notary: NotaryPart, grant: Caller, limit: PageRows = 100) -> api.NewestWorkloads:
     """The workloads of the token's domain that were opened or ended last, the latest first."""
-    views, total = notary.work.newest_workloads(grant, count=limit)
+    views, total = notary.work.list_newest_workloads(grant, count=limit)
     return api.NewestWorkloads(workloads=tuple(views), total=total)
 
 
@@ -52,15 +52,15 @@ def open_workload(
 ) -> api.WorkloadView:
     """Open a workload under the table's contract: pin the source and fix the plan. A repetition changes nothing."""
     workload = notary.workloads.open(grant, body.workload_id, body.table, body.parameters)
-    return _with_newest_source(notary, notary.work.view(workload))
+    return _with_newest_source(notary, notary.work.view_workload(workload))
 
 
 @router.get("/v1/jobs")
 def jobs(notary: NotaryPart, limit: PageRows = 100) -> api.JobList:
-    """The jobs of this Steward that are not done; a failed job runs again at the next start."""
-    states = (api.JobState.FAILED, api.JobState.WAITING, api.JobState.RUNNING, api.JobState.QUEUED)
-    listed = sorted(notary.jobs.listed(), key=lambda job: states.index(job.state))[:limit]
-    subjects = tables_and_workloads(notary.ledger, [job.subject for job in listed])
+    """The jobs of this Steward that are not done; a failed job runs again when the Steward starts again."""
+    order = (api.JobState.FAILED, api.JobState.WAITING, api.JobState.RUNNING, api.JobState.QUEUED)
+    listed = sorted(notary.jobs.list_jobs(), key=lambda job: order.index(job.state))[:limit]
+    subjects = list_tables_and_workloads(notary.ledger, [job.subject for job in listed])
     return api.JobList(
         jobs=tuple(
             api.ListedJob(
@@ -80,11 +80,11 @@ def workload(
     limit: PageRows = PAGE_ROWS_MAX,
     newest: bool = True,
 ) -> api.WorkloadDetail:
-    """One workload with a page of its plan, the attempts at those chunks and what is published of them.
+    """One workload with a page of its plan, the attempts at the chunks of this page, and what is published of them.
 
-    Without `newest` the source's newest snapshot is not looked up, which makes frequent calls cheap.
+    Frequent callers set `newest` to false: then the source's newest snapshot is not looked up.
     """
-    view = notary.work.workload(grant, workload_id, chunks_after=chunks_after, count=limit)
+    view = notary.work.get_workload_detail(grant, workload_id, chunks_after=chunks_after, count=limit)
     return _with_newest_source(notary, view) if newest else view
 
 
@@ -93,9 +93,9 @@ def chunks(
     notary: NotaryPart, grant: Caller, workload_id: WorkloadId, after: ChunkCount = 0, limit: PageRows = PAGE_ROWS_MAX
 ) -> api.ChunkList:
     """The chunks of the plan after the first `after` ones, each with the last attempt at it."""
-    found = notary.workloads.chunks(grant, workload_id, after=after, count=limit)
+    found = notary.workloads.list_chunks(grant, workload_id, after=after, count=limit)
     attempts = [attempt for _, attempt in found if attempt is not None]
-    views = {view.attempt_id: view for view in notary.work.views(grant, attempts)}
+    views = {view.attempt_id: view for view in notary.work.view_attempts(grant, attempts)}
     return api.ChunkList(
         chunks=tuple(
             api.ChunkView(
@@ -118,14 +118,14 @@ def next_attempt(
 ) -> api.AttemptView:
     """Open the next attempt at a chunk, with its own branch and folder; a live attempt at the chunk is a conflict."""
     opened = notary.workloads.next_attempt(grant, workload_id, body.chunk_id, body.reason, body.attempt_id)
-    return notary.work.views(grant, [opened])[0]
+    return notary.work.view_attempts(grant, [opened])[0]
 
 
 @router.post("/v1/workloads/{workload_id}/abandon")
 def abandon(notary: NotaryPart, grant: Caller, workload_id: WorkloadId, body: ReasonBody) -> api.WorkloadView:
     """Abandon the workload: live attempts are rolled back; published chunks stay published."""
     abandoned = notary.workloads.abandon(grant, workload_id, body.reason)
-    return _with_newest_source(notary, notary.work.view(abandoned))
+    return _with_newest_source(notary, notary.work.view_workload(abandoned))
 
 
 @router.get("/v1/attempts/{attempt_id}")
@@ -136,15 +136,15 @@ async def attempt(
     attempt_id: AttemptId,
     wait: Annotated[int, Query(ge=0, le=WAIT_MAX_SECONDS)] = 0,
 ) -> api.AttemptView:
-    """One attempt; with `wait`, once it is settled, or after that many seconds (at most `request_seconds`)."""
+    """One attempt. With `wait`: once it ended, waits for other chunks or its job failed, or after so many seconds."""
     seconds = min(wait, notary.config.service.limits.request_seconds)
     return await long_polls.attempt(grant, attempt_id, seconds)
 
 
 @router.post("/v1/attempts/{attempt_id}/staged", dependencies=[Depends(require_empty)])
 def staged(notary: NotaryPart, grant: Caller, attempt_id: AttemptId) -> api.AttemptView:
-    """Declare the write complete: the Steward now verifies what is on the branch. A repetition changes nothing."""
-    return notary.work.views(grant, [notary.workloads.end_staging(grant, attempt_id)])[0]
+    """Declare the write complete: the Steward then verifies what is on the branch. A repetition changes nothing."""
+    return notary.work.view_attempts(grant, [notary.workloads.end_staging(grant, attempt_id)])[0]
 
 
 @router.post("/v1/attempts/{attempt_id}/abort")
@@ -160,7 +160,7 @@ def attempt_token(
     attempt_id: AttemptId,
     body: Annotated[AttemptTokenRequest, body_of(AttemptTokenRequest)],
 ) -> IssuedToken:
-    """Issue a short-lived token for this attempt only; the bearer draws its text, so the request may be repeated."""
+    """Issue a short-lived token for this attempt only. The bearer draws its text, so the request may be repeated."""
     return IssuedToken(identity=identity_of(notary.access.issue_attempt_token(grant, attempt_id, body.secret_sha256)))
 
 
@@ -169,18 +169,18 @@ def publish(
     notary: NotaryPart, grant: Caller, body: Annotated[api.PublishBranchRequest, body_of(api.PublishBranchRequest)]
 ) -> api.AttemptView:
     """Verify and publish a branch that was staged without an attempt, as one chunk whose files are copied."""
-    adopted = notary.workloads.adopt(grant, body.workload_id, body.table, body.branch, body.parameters, body.reason)
-    return notary.work.views(grant, [adopted])[0]
+    attempt = notary.workloads.adopt(grant, body.workload_id, body.table, body.branch, body.parameters, body.reason)
+    return notary.work.view_attempts(grant, [attempt])[0]
 
 
 def _with_newest_source(notary: NotaryPart, view: _View) -> _View:
-    newest = notary.workloads.source_newest(view.workload_id)
+    newest = notary.workloads.find_newest_source(view.workload_id)
     return view.model_copy(update={"source_newest_snapshot_id": newest})
 
 
 @router.get("/v1/orphans")
 def orphans(notary: NotaryPart, grant: Caller, table: TableName) -> api.OrphanList:
-    """The files that ended attempts and published branches left in the table, and that nothing refers to."""
+    """Files in the table's folder that an ended attempt or a published branch left, and that nothing refers to."""
     return api.OrphanList(orphans=tuple(notary.orphans.find(grant, table)))
 
 
@@ -203,7 +203,7 @@ def quarantine(
 
     Attempts that the ledger does not know, for example after a restore from a backup, come last.
     """
-    return api.QuarantinedList(quarantine=tuple(notary.quarantine.listed(grant, table=table, after=after)))
+    return api.QuarantinedList(quarantine=tuple(notary.quarantine.list_page(grant, table=table, after=after)))
 
 
 @router.post("/v1/quarantine/remove")

@@ -1,7 +1,7 @@
-"""What a publication changes in the ledger, as one value, so that it can be stored before it is applied.
+"""What a publication changes in the ledger, as one value.
 
-The changes are applied in the transaction of the swap. For an upstream they are stored before the upstream is called,
-so that a crash in between loses nothing.
+In the Steward's own catalog, the transaction that moves `main` applies the changes. For an upstream catalog they are
+stored before the upstream is called, so that a crash in between loses nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PublishedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class LedgerChanges:
-    """The attempts, their source as the contract names it, the claim, the override, and the facts of the receipt."""
+    """The published attempts, their source as the contract names it, claim, override, and the facts of the receipt."""
 
     attempts: tuple[PublishedAttempt, ...]
     source: Source
@@ -52,19 +52,10 @@ class LedgerChanges:
 
     def to_text(self) -> str:
         """The changes as the ledger stores them. `shown.published_at` is not stored."""
-        claim = self.claim
         document: Value = {
             "parts": [[each.attempt_id, each.nonce, *astuple(each.extent)] for each in self.attempts],
             "source": [self.source.table, self.source.manifest, self.source.uuid],
-            "claim": None
-            if claim is None
-            else [
-                claim.column,
-                claim.kind,
-                claim.lower.hex(),
-                None if claim.upper is None else claim.upper.hex(),
-                claim.text,
-            ],
+            "claim": None if self.claim is None else _list_claim(self.claim),
             "override_nonce": self.override_nonce,
             "manifest_list": self.manifest_list,
             "proof_ids": list(self.shown.proof_ids),
@@ -103,6 +94,11 @@ def _attempt(value: Value) -> PublishedAttempt:
 def _source(value: Value) -> Source:
     table, manifest, uuid = (None if each is None else str(each) for each in _listed(value))
     return Source(table, manifest, uuid)
+
+
+def _list_claim(claim: Claim) -> list[Value]:
+    upper = None if claim.upper is None else claim.upper.hex()
+    return [claim.column, claim.kind, claim.lower.hex(), upper, claim.text]
 
 
 def _claim(value: Value) -> Claim | None:

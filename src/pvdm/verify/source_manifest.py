@@ -1,4 +1,4 @@
-"""Builds a manifest of source files: each file with its size and hash, and the schema that all of them have."""
+"""Builds the JSON manifest that `pvdm source-files` writes, by which a contract names loose Parquet files as source."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Slot = TypeVar("_Slot", Field, Inner)
 
 @dataclass(frozen=True, slots=True)
 class SourceManifest:
-    """A manifest's bytes and schema, the number of its files, and their size in bytes together."""
+    """A manifest's bytes, the schema of its files, their number, and their total size in bytes."""
 
     data: bytes
     schema: Schema
@@ -81,7 +81,8 @@ def _file_unusable(error: PvdmError, message: str, hint: str | None, **details: 
 
 def _common_schema(footers: Sequence[tuple[str, Footer]]) -> Schema:
     """The schema that all files have; raises if they differ. If the files have no field ids, new ones are assigned."""
-    (first, _), common = footers[0], _file_schema(*footers[0])
+    first, first_footer = footers[0]
+    common = _file_schema(first, first_footer)
     for location, footer in footers[1:]:
         other = _file_schema(location, footer)
         if other != common:
@@ -97,9 +98,9 @@ def _common_schema(footers: Sequence[tuple[str, Footer]]) -> Schema:
 
 
 def _file_schema(location: str, footer: Footer) -> Schema:
-    """The schema of one file, with all columns optional: one without nulls here may have nulls in the next file."""
-    for column in sorted(footer.int96):
-        raise int96_error(location, column)
+    """The schema of one file, with all columns optional: a column without nulls may have some in the next file."""
+    if footer.int96:
+        raise int96_error(location, min(footer.int96))
     try:
         schema = schema_from_arrow(footer.schema)
     except InputError as error:
@@ -109,7 +110,7 @@ def _file_schema(location: str, footer: Footer) -> Schema:
 
 
 def _rebuild(slot: _Slot, change: Callable[[int], dict[str, Any]], level: int = 0) -> _Slot:
-    """The slot and its inner slots, the outermost first, changed as `change(level)` returns. Map keys stay required."""
+    """A copy of a field and its inner fields with the attributes that `change(level)` gives. Map keys stay required."""
     changes = change(level)
     match slot.type:
         case StructType(fields):
@@ -134,6 +135,8 @@ def _assign_ids(schema: Schema) -> Schema:
 
     for field in schema.fields:
         _rebuild(field, record_level)
+    # `_rebuild` visits fields in one fixed order. `by_level` has the numbers of these visits, level by level.
     by_level = sorted(range(len(levels)), key=levels.__getitem__)
-    ranks = iter(sorted(range(len(by_level)), key=by_level.__getitem__))
-    return Schema(tuple(_rebuild(field, lambda _: {"field_id": next(ranks) + 1}) for field in schema.fields))
+    id_of_visit = {visit: field_id for field_id, visit in enumerate(by_level, 1)}
+    ids = (id_of_visit[visit] for visit in range(len(levels)))
+    return Schema(tuple(_rebuild(field, lambda _: {"field_id": next(ids)}) for field in schema.fields))

@@ -1,4 +1,4 @@
-"""Checks the files of the oldest remaining snapshot against the proofs of expired publications."""
+"""Checks the files of the oldest remaining snapshot against the proofs of publications whose snapshots expired."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NO_FILES = CountedFiles(0, 0)
 
 
 def check_oldest_snapshot(walk: Walk) -> CountedFiles:
-    """Check every live file of the oldest snapshot: a proof binds it, or it is older than all receipts.
+    """Check every live file of the oldest snapshot: a proof names it, or it is older than all receipts.
 
     The walk checks all later changes, so that every file is covered. Returns the counts of the files without a proof.
     """
@@ -40,14 +40,14 @@ def check_oldest_snapshot(walk: Walk) -> CountedFiles:
 
 
 def read_live(walk: Walk, each: WalkedSnapshot, *, check_receipt: bool) -> Iterator[ManifestEntry]:
-    """The live entries of a snapshot; with `check_receipt`, each manifest must have the hash in its receipt."""
+    """The live entries of a snapshot; with `check_receipt`, each manifest must have the hash that its receipt binds."""
     snapshot, manifests = each.snapshot, walk.manifests
     listed = manifests.listed(snapshot)
     hashes = checks.require_bound(listed) if check_receipt else {}
     for manifest in listed.manifests:
         entries = manifests.entries(snapshot.snapshot_id, [manifest])
         if check_receipt:
-            walk.files.read(snapshot.snapshot_id, manifest.manifest_path, most=MANIFEST_MAX_BYTES)
+            walk.files.read(snapshot.snapshot_id, manifest.manifest_path, max_bytes=MANIFEST_MAX_BYTES)
             checks.require_manifests(hashes, [(manifest.manifest_path, walk.files.seen[manifest.manifest_path][1])])
         yield from (entry for entry in entries if entry.is_live)
 
@@ -55,7 +55,7 @@ def read_live(walk: Walk, each: WalkedSnapshot, *, check_receipt: bool) -> Itera
 def _divide(
     walk: Walk, first: WalkedSnapshot, live: Sequence[ManifestEntry], published: Sequence[PublicationProofs]
 ) -> tuple[list[ManifestEntry], list[ManifestEntry]]:
-    """The entries that publications added or proofs name, and older ones: none if every expired one has a receipt."""
+    """Two lists: entries that publications added or proofs name, and older entries that no receipt explains."""
     if walk.past.first_without_receipt is None:
         return list(live), []
     own = {receipt.predicate.new_snapshot_id for receipt in walk.expired} | {first.snapshot.snapshot_id}
@@ -64,7 +64,8 @@ def _divide(
     proved_entries: list[ManifestEntry] = []
     others: list[ManifestEntry] = []
     for entry in live:
-        (proved_entries if entry.snapshot_id in own or entry.data_file.file_path in named else others).append(entry)
+        is_proved = entry.snapshot_id in own or entry.data_file.file_path in named
+        (proved_entries if is_proved else others).append(entry)
     return proved_entries, others
 
 

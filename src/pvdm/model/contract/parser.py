@@ -1,4 +1,4 @@
-"""Reads a contract: YAML, then its schema, then what the schema cannot check, such as parts that must fit together."""
+"""Parses a contract: the YAML, then its schema, then rules beyond the schema, such as parts that must fit together."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from pvdm.model.statements.proof import PROOF_LIFETIME_MAX_MICROS, Storage
 CONTRACT_SIZE_MAX_BYTES: Final = 262_144
 _PLACEHOLDER: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]{0,63})\}", re.ASCII)
 _SIZE: Final = re.compile(r"([0-9]+)(KiB|MiB|GiB|TiB)?", re.ASCII)
-_UNITS: Final = {None: 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_NEEDED: Final[dict[str, tuple[str, ...]]] = {
+_UNIT_BYTES: Final = {None: 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_UNIT_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_CHUNKING_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "none": (),
     "partition": ("columns",),
     "files": ("max-size",),
     "range": ("column", "bounds"),
 }
-_LATER: Final = "a later version will support this setting; until then it is refused"
+_LATER_HINT: Final = "a later version will support this setting; until then it is refused"
 
 
 def read_contract(path: Path) -> bytes:
-    """The bytes of a contract's file, at most one more than allowed."""
+    """The bytes of a contract's file, but at most one over the size limit, which `parse_contract` checks."""
     try:
         with path.open("rb") as file:
             return file.read(CONTRACT_SIZE_MAX_BYTES + 1)
@@ -50,7 +50,7 @@ def read_contract(path: Path) -> bytes:
 
 
 def parse_contract(data: bytes, name: str = "contract") -> DataProductContract:
-    """The contract in these bytes. The error for the first fault has `name`, line and column."""
+    """The contract in these bytes. Raises the error of the first fault, with `name`, line and column."""
     if len(data) > CONTRACT_SIZE_MAX_BYTES:
         most = f"at most {CONTRACT_SIZE_MAX_BYTES} bytes"
         message = f"{name} is too large"
@@ -61,9 +61,9 @@ def parse_contract(data: bytes, name: str = "contract") -> DataProductContract:
     except ValidationError as error:
         raise make_error(list_findings(error.errors(include_url=False), parsed), name) from None
     builder = _ContractBuilder(document, parsed)
-    contract = builder.contract(hashlib.sha256(data).hexdigest())
-    if builder.found:
-        raise make_error(builder.found, name)
+    contract = builder.build(hashlib.sha256(data).hexdigest())
+    if builder.findings:
+        raise make_error(builder.findings, name)
     return contract
 
 
@@ -73,12 +73,12 @@ class _ContractBuilder:
 
     given: Document
     parsed: ParsedYaml
-    found: list[Finding] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
 
     def _refuse(self, path: KeyPath, expected: str, got: str, hint: str | None = None) -> None:
-        self.found.append(Finding(self.parsed.position(path), path, expected, got, hint))
+        self.findings.append(Finding(self.parsed.position(path), path, expected, got, hint))
 
-    def contract(self, sha256: str) -> types.DataProductContract:
+    def build(self, sha256: str) -> types.DataProductContract:
         given = self.given
         self._require_served()
         self._require_extraction()
@@ -101,7 +101,7 @@ class _ContractBuilder:
         )
 
     def _require_served(self) -> None:
-        """Refuse settings that this version does not serve. Ignoring them would pretend that they apply."""
+        """Refuse settings that this version does not serve yet. If they were ignored, users would rely on them."""
         given = self.given
         settings: tuple[tuple[KeyPath, str, str], ...] = (
             (("profile",), given.profile, "A"),
@@ -110,10 +110,11 @@ class _ContractBuilder:
         )
         for path, value, served in settings:
             if value != served:
-                self.found.append(Finding(self.parsed.position(path), path, served, value, _LATER, served_later=True))
+                position = self.parsed.position(path)
+                self.findings.append(Finding(position, path, served, value, _LATER_HINT, served_later=True))
 
     def _require_extraction(self) -> None:
-        """Spark reads files by itself, so that they equal the frozen ones only if other parties cannot write them."""
+        """Refuse `spark` without a source table, or if the producer can still write files that Spark reads again."""
         given = self.given
         if given.extraction != "spark":
             return
@@ -123,7 +124,7 @@ class _ContractBuilder:
             self._refuse(("extraction",), "a table as the source of extraction spark", "a manifest of files")
 
     def _require_text(self, path: KeyPath, text: str) -> None:
-        """The text is not empty and has one line, because proofs and terminals show it."""
+        """Refuse blank text and text with line breaks or other control characters: proofs and terminals show it."""
         try:
             require_text(text, "")
         except InputError as error:
@@ -155,23 +156,23 @@ class _ContractBuilder:
         )
 
     def _require_claim(self, column: str, text: str, where: Expression) -> None:
-        """The filter bounds the column and, if no parameter decides that, leaves a value of it."""
+        """Refuse a filter that does not bound the column, or that leaves no value of it whatever the parameters are."""
         if not is_bounded(where, column):
             self._refuse_unbounded(column, text)
         elif (empty := find_empty_range(where, column, {})) is not None:
             self._refuse(("boundary", "where"), str(empty.expected), ascii(text[:80]), empty.hint)
 
-    def _refuse_unbounded(self, column: str, where: str) -> None:
-        """Refuse a filter without both bounds: every workload would claim the same, so that only one could run."""
-        path: KeyPath = (
-            ("boundary", "where") if ("boundary", "where") in self.parsed.values else ("boundary", "claim", "column")
-        )
+    def _refuse_unbounded(self, column: str, text: str) -> None:
+        """Refuse a filter without both bounds: every workload would claim the same, so that only one could publish."""
+        path: KeyPath = ("boundary", "where")
+        if path not in self.parsed.values:
+            path = ("boundary", "claim", "column")
         name = ascii(quoted(column)[:80])[1:-1]
         self._refuse(
             path,
             f"a filter that bounds the claim column: {name} = …, or {name} >= … and {name} < …, "
             "beside everything else or in every branch of an `or`",
-            ascii(where[:80]),
+            ascii(text[:80]),
             f"bound {name} in boundary.where by literals or parameters, or leave boundary.claim out: "
             "a workload then claims the whole target, so that only one workload can append to it",
         )
@@ -232,21 +233,21 @@ class _ContractBuilder:
         for name in sorted(declared - set(used)):
             path: KeyPath = ("parameters", name)
             position = self.parsed.key_position(path)
-            self.found.append(Finding(position, path, "a parameter that the boundary uses", "one it does not use"))
+            self.findings.append(Finding(position, path, "a parameter that the boundary uses", "one it does not use"))
 
     def _chunking(self) -> types.Chunking:
         given = self.given.chunking
-        needed = _NEEDED[given.by]
+        needed = _CHUNKING_KEYS[given.by]
         values = {"columns": given.columns, "max-size": given.max_size, "column": given.column, "bounds": given.bounds}
         for key, value in values.items():
             if bool(value) != (key in needed):
-                wanted = f"{key if key in needed else f'no {key}'} with chunking by {given.by}"
-                self._refuse(("chunking", key), wanted, "one" if value else "none")
+                wanted = key if key in needed else f"no {key}"
+                self._refuse(("chunking", key), f"{wanted} with chunking by {given.by}", "one" if value else "none")
         bounds = tuple(_text(each) or "" for each in given.bounds)
         self._require_distinct(("chunking", "columns"), tuple(given.columns), "column")
         self._require_distinct(("chunking", "bounds"), bounds, "bound")
-        several = given.by != "none" and self.given.boundary.operation != "append"
-        if several and self.given.atomicity != "workload":
+        overwrites_by_chunks = given.by != "none" and self.given.boundary.operation != "append"
+        if overwrites_by_chunks and self.given.atomicity != "workload":
             wanted = "atomicity: workload, since chunks of an overwrite could replace each other's rows"
             is_set = ("atomicity",) in self.parsed.keys
             got = "atomicity: chunk" if is_set else "none, which is atomicity: chunk"
@@ -286,7 +287,7 @@ class _ContractBuilder:
 
     def _governance(self) -> types.Governance:
         given = self.given.governance
-        seconds = int(given.proof_lifetime[:-1]) * _SECONDS[given.proof_lifetime[-1]]
+        seconds = int(given.proof_lifetime[:-1]) * _UNIT_SECONDS[given.proof_lifetime[-1]]
         if seconds * 10**6 > PROOF_LIFETIME_MAX_MICROS:
             self._refuse(("governance", "proof-lifetime"), "at most 7d", given.proof_lifetime)
         return types.Governance(
@@ -300,7 +301,7 @@ class _ContractBuilder:
 
 def _bytes(size: str | int) -> int:
     found = expect(_SIZE.fullmatch(str(size)), "the schema has checked the form")
-    return int(found[1]) * _UNITS[found[2]]
+    return int(found[1]) * _UNIT_BYTES[found[2]]
 
 
 def _text(value: str | int | bool | None) -> str | None:

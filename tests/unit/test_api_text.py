@@ -1,0 +1,21 @@
+"""Names and reasons in requests: text of any script, with something to see."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from pvdm.api.base import Reason
+
+REASON: TypeAdapter[str] = TypeAdapter(Reason)
+
+
+@pytest.mark.parametrize("text", ["late data", "订单", "заказ", "한국", "ｆｕｌｌ", "naïve"])
+def test_text_of_any_script_is_accepted(text: str) -> None:
+    assert REASON.validate_python(text) == text
+
+
+@pytest.mark.parametrize("text", ["", "  ", "\u3000", "\u200b", "\u00a0", "\u2028", "two\nlines", "a\x01"])
+def test_text_with_nothing_to_see_or_with_control_characters_is_refused(text: str) -> None:
+    with pytest.raises(ValidationError):
+        REASON.validate_python(text)
