@@ -237,10 +237,10 @@ JUDGED = """
 import pathlib, sys
 from bench.memory import own_peak_memory_mb
 from tests.support.lake.metadata import column
-from tests.support.verify.staged import metadata, seen
+from tests.support.verify.staged import metadata, observe_file
 data, table = pathlib.Path(sys.argv[1]).read_bytes(), metadata(column(1, "x", "string"))
 before = own_peak_memory_mb()
-assert seen(data, table, record_count=int(sys.argv[2])).findings == ()
+assert observe_file(data, table, record_count=int(sys.argv[2])).findings == ()
 print(own_peak_memory_mb() - before)
 """
 
