@@ -60,7 +60,7 @@ def lenient(data):
     made = json.loads(data)
     signatures = tuple(Signature(each["keyid"], base64.b64decode(each["sig"])) for each in made["signatures"])
     return Envelope(made["payloadType"], base64.b64decode(made["payload"]), signatures)
-statement = proposal.statement
+statement = proposal.workload_statement
 return PerStatement(
     tuple(tuple(lenient(logged.envelope) for logged in part.proofs) for part in proposal.parts),
     None if statement is None else lenient(statement.envelope),

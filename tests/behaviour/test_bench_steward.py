@@ -1,4 +1,4 @@
-"""The Steward's benchmark, a few of everything: its record has the promised form, and its numbers come from a clock."""
+"""The Steward's benchmark with tiny sizes: its record has the promised form, and its rates follow from its clock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -23,6 +23,7 @@ from pvdm.ledger.work import nonces
 from tests.support.ledger.databases import ledger_at
 
 ROOT = Path(__file__).parents[2]
+# Figures that every record has.
 ALWAYS = {
     "disk_syncs",
     "reservations_sqlite_1",
@@ -37,7 +38,8 @@ ALWAYS = {
     "log_entries_single",
     "log_entries_batch_256",
 }
-WHERE_THERE = {
+# Figures by the part that they need; a part that is not there is listed under `left_out`.
+OPTIONAL = {
     "postgresql": {"reservations_postgresql_1", "reservations_postgresql_8"},
     "pkcs11": {"signed_pkcs11_ed25519", "signed_pkcs11_p256"},
     "http": {
@@ -49,19 +51,27 @@ WHERE_THERE = {
 Record = dict[str, Any]
 
 
+class BenchmarkRun(NamedTuple):
+    """One run of the benchmark as a command; `folder` is where it wrote its record."""
+
+    record: Record
+    printed: str
+    folder: Path
+
+
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Record, str, Path]:
-    """The record, what was printed, and the folder; a process of its own, for a token's library is set up once."""
+def benchmark(tmp_path_factory: pytest.TempPathFactory) -> BenchmarkRun:
+    """One run for all tests, in its own process: a PKCS#11 library can be set up only once in a process."""
     out = tmp_path_factory.mktemp("bench") / "steward.json"
     command = [sys.executable, "-m", "bench.steward", "--tiny", "--out", str(out)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
-    return json.loads(out.read_text()), done.stdout, out.parent
+    return BenchmarkRun(json.loads(out.read_text()), done.stdout, out.parent)
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """A clock that moves when the test says so."""
+    """Moves the benchmark's clock by so many seconds; the processor's clock moves half as fast."""
     now = [0.0]
     monkeypatch.setattr("bench.steward_measure.perf_counter", lambda: now[0])
     monkeypatch.setattr("bench.steward_measure.process_time", lambda: now[0] / 2)
@@ -72,14 +82,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return move
 
 
-def test_every_promised_figure_is_there_or_named_as_left_out(run: tuple[Record, str, Path]) -> None:
-    record, _, _ = run
-    there = {what for what in WHERE_THERE if what not in record["left_out"]}
-    assert set(record["figures"]) == ALWAYS.union(*(WHERE_THERE[what] for what in there))
+def test_every_promised_figure_is_in_the_record_or_left_out(benchmark: BenchmarkRun) -> None:
+    record = benchmark.record
+    measured = (figures for part, figures in OPTIONAL.items() if part not in record["left_out"])
+    assert set(record["figures"]) == ALWAYS.union(*measured)
 
 
-def test_each_rate_follows_from_its_measured_seconds(run: tuple[Record, str, Path]) -> None:
-    record, _, _ = run
+def test_each_rate_follows_from_its_measured_seconds(benchmark: BenchmarkRun) -> None:
+    record = benchmark.record
     for name, figure in record["figures"].items():
         seconds, operations = figure["seconds"], figure["operations"]
         assert len(seconds) == record["repetitions"], name
@@ -91,22 +101,22 @@ def test_each_rate_follows_from_its_measured_seconds(run: tuple[Record, str, Pat
         ), name
 
 
-def test_no_two_figures_have_the_same_seconds(run: tuple[Record, str, Path]) -> None:
-    record, _, _ = run
+def test_no_two_figures_have_the_same_seconds(benchmark: BenchmarkRun) -> None:
+    record = benchmark.record
     seconds = [each for figure in record["figures"].values() for each in figure["seconds"]]
     assert len(set(seconds)) == len(seconds)
 
 
-def test_the_record_names_machine_versions_seed_and_sizes(run: tuple[Record, str, Path]) -> None:
-    record, printed, _ = run
+def test_the_record_names_machine_versions_seed_and_sizes(benchmark: BenchmarkRun) -> None:
+    record, printed, _ = benchmark
     assert record["machine"]["cores"] >= 1
     assert {"python", "pvdm", "sqlite", "postgresql", "cryptography", "SQLAlchemy"} <= set(record["versions"])
     assert (record["seed"], record["repetitions"]) == (0, record["sizes"]["repetitions"])
     assert all(f"{name}: " in printed for name in ("machine", "versions", "seed", "sizes", "file_system"))
 
 
-def test_inclusion_proofs_are_timed_at_every_size(run: tuple[Record, str, Path]) -> None:
-    record, printed, _ = run
+def test_inclusion_proofs_are_timed_at_every_size(benchmark: BenchmarkRun) -> None:
+    record, printed, _ = benchmark
     assert [each["size"] for each in record["inclusion"]] == record["sizes"]["log_sizes"]
     for each in record["inclusion"]:
         assert each["samples"] == record["repetitions"] * record["sizes"]["proofs"]
@@ -115,8 +125,8 @@ def test_inclusion_proofs_are_timed_at_every_size(run: tuple[Record, str, Path])
         assert f"{each['size']:,} entries" in printed
 
 
-def test_growth_is_the_times_over_the_logarithms(run: tuple[Record, str, Path]) -> None:
-    record, printed, _ = run
+def test_growth_is_the_ratio_of_times_divided_by_the_ratio_of_logarithms(benchmark: BenchmarkRun) -> None:
+    record, printed, _ = benchmark
     medians = {each["size"]: each["median_micros"] for each in record["inclusion"]}
     assert len(record["growth"]) == 3
     for each in record["growth"]:
@@ -128,37 +138,36 @@ def test_growth_is_the_times_over_the_logarithms(run: tuple[Record, str, Path]) 
     assert verdicts == len(record["growth"])
 
 
-def test_what_was_left_out_is_printed_with_its_reason(run: tuple[Record, str, Path]) -> None:
-    record, printed, _ = run
+def test_every_part_that_is_left_out_is_printed_with_its_reason(benchmark: BenchmarkRun) -> None:
+    record, printed, _ = benchmark
     assert all(f"left out: {name}: {reason}" in printed for name, reason in record["left_out"].items())
 
 
-def test_the_benchmark_leaves_nothing_but_its_record(run: tuple[Record, str, Path]) -> None:
-    _, _, folder = run
-    assert [path.name for path in folder.iterdir()] == ["steward.json"]
+def test_the_benchmark_leaves_nothing_but_its_record(benchmark: BenchmarkRun) -> None:
+    assert [path.name for path in benchmark.folder.iterdir()] == ["steward.json"]
 
 
-def test_a_rate_is_operations_over_the_clock(clock: Callable[[float], None]) -> None:
+def test_a_rate_is_operations_divided_by_seconds_of_the_clock(clock: Callable[[float], None]) -> None:
     case = Case("slow", 6, lambda: time_steps([partial(clock, 0.5)] * 6, 1))
     figure = measure([case], 5)["slow"]
     assert (figure.per_second, figure.processor_share) == (2, 0.5)
 
 
-def test_the_middle_repetition_is_the_figure_and_the_warm_up_is_none(clock: Callable[[float], None]) -> None:
+def test_a_figure_is_the_median_repetition_without_the_warm_up(clock: Callable[[float], None]) -> None:
     lengths = iter([100.0, 1.0, 8.0, 2.0])
     figure = measure([Case("one", 8, lambda: time_call(lambda: clock(next(lengths))))], 3)["one"]
     assert (figure.seconds, figure.per_second) == ((1, 8, 2), 4)
     assert (figure.per_second_min, figure.per_second_max) == (1, 8)
 
 
-def test_cases_take_turns() -> None:
+def test_cases_run_in_turns() -> None:
     order: list[str] = []
 
-    def run(name: str) -> Elapsed:
+    def note_turn(name: str) -> Elapsed:
         order.append(name)
         return Elapsed(1.0, 1.0)
 
-    measure([Case("a", 1, lambda: run("a")), Case("b", 1, lambda: run("b"))], 2)
+    measure([Case("a", 1, lambda: note_turn("a")), Case("b", 1, lambda: note_turn("b"))], 2)
     assert order == ["a", "b"] * 3
 
 
@@ -178,7 +187,7 @@ def test_a_step_that_fails_stops_the_measurement(threads: int) -> None:
         time_steps([fail] * 8, threads)
 
 
-def test_a_reservation_that_is_not_in_the_ledger_is_not_counted(
+def test_a_reservation_that_is_not_in_the_ledger_stops_the_benchmark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nonces, "reserve", lambda *_args, **_more: None)
@@ -186,7 +195,7 @@ def test_a_reservation_that_is_not_in_the_ledger_is_not_counted(
         reservation_cases(ledger, 2, Random(0))[0].run()
 
 
-def test_growth_with_the_size_itself_is_called_too_fast() -> None:
+def test_growth_in_proportion_to_the_size_does_not_hold() -> None:
     figures = [InclusionFigure(size, 1, float(size), size, size, size) for size in (1_000, 1_000_000)]
     (found,) = growth(figures)
     assert (found.time_ratio, found.holds) == (1_000, False)

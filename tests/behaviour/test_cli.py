@@ -1,4 +1,4 @@
-"""The command line: one envelope, one exit code an outcome, no traceback, and docs that show its real help."""
+"""The command line: every error is an envelope with an exit code and no traceback, and docs/cli.md shows the help."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 def commands(group: click.Group = pvdm, *above: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every group and command below `group`, each with the words that call it."""
     yield above, group
     context = click.Context(group)
     for name in group.list_commands(context):
@@ -42,11 +43,11 @@ def commands(group: click.Group = pvdm, *above: str) -> Iterator[tuple[tuple[str
             yield (*above, name), command
 
 
-LEAVES = [words for words, command in commands() if not isinstance(command, click.Group)]
+COMMANDS = [words for words, command in commands() if not isinstance(command, click.Group)]
 GROUPS = [words for words, command in commands() if isinstance(command, click.Group)]
 
 
-def raising(error: BaseException) -> Callable[..., Any]:
+def function_raising(error: BaseException) -> Callable[..., Any]:
     def stand_in(*_words: object, **_named: object) -> Any:
         raise error
 
@@ -54,10 +55,10 @@ def raising(error: BaseException) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
-    """Makes `pvdm demo` end with an error."""
+def fail_demo_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
+    """Makes `pvdm demo` fail with the error it is called with."""
     monkeypatch.delenv("PVDM_DEBUG", raising=False)
-    return lambda error: monkeypatch.setattr("pvdm.cli.demo.demo.play", raising(error))
+    return lambda error: monkeypatch.setattr("pvdm.cli.demo.demo.play", function_raising(error))
 
 
 def test_the_version_is_the_package_version(capsys: Capture) -> None:
@@ -71,13 +72,13 @@ def test_every_command_has_help_with_examples(words: tuple[str, ...], capsys: Ca
     assert "Examples:" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", LEAVES, ids=" ".join)
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_every_command_takes_json(words: tuple[str, ...], capsys: Capture) -> None:
     main([*words, "--help"])
     assert "--json" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", LEAVES, ids=" ".join)
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_a_usage_error_of_every_command_is_an_envelope_under_json(words: tuple[str, ...], capsys: Capture) -> None:
     assert main([*words, "--json", "--no-such-option"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]
@@ -95,7 +96,7 @@ def test_an_unknown_command_is_a_usage_error(capsys: Capture) -> None:
     assert capsys.readouterr().err.startswith("error: no such command")
 
 
-def test_a_usage_error_names_the_help_that_helps(capsys: Capture) -> None:
+def test_the_hint_of_a_usage_error_names_the_commands_help(capsys: Capture) -> None:
     main(["demo", "--rows", "many"])
     assert capsys.readouterr().err.endswith("hint: `pvdm demo --help` shows how to call it\n")
 
@@ -113,16 +114,16 @@ def test_a_usage_error_names_the_help_that_helps(capsys: Capture) -> None:
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
 )
 def test_each_outcome_has_its_exit_code(
-    error: BaseException, exit_code: int, failing: Callable[[BaseException], None], capsys: Capture
+    error: BaseException, exit_code: int, fail_demo_with: Callable[[BaseException], None], capsys: Capture
 ) -> None:
-    failing(error)
+    fail_demo_with(error)
     assert main(["demo"]) == exit_code
 
 
 def test_an_error_for_people_has_expected_got_details_and_hint(
-    failing: Callable[[BaseException], None], capsys: Capture
+    fail_demo_with: Callable[[BaseException], None], capsys: Capture
 ) -> None:
-    failing(
+    fail_demo_with(
         InputError("cast_refused", "no cast", expected="long", got="double", hint="widen it", source_column="[red]")
     )
     main(["demo"])
@@ -132,24 +133,24 @@ def test_an_error_for_people_has_expected_got_details_and_hint(
 
 
 def test_an_error_for_people_leaves_standard_output_empty(
-    failing: Callable[[BaseException], None], capsys: Capture
+    fail_demo_with: Callable[[BaseException], None], capsys: Capture
 ) -> None:
-    failing(InputError("cast_refused", "no cast"))
+    fail_demo_with(InputError("cast_refused", "no cast"))
     main(["demo"])
     assert capsys.readouterr().out == ""
 
 
 def test_an_error_under_json_is_the_errors_own_envelope(
-    failing: Callable[[BaseException], None], capsys: Capture
+    fail_demo_with: Callable[[BaseException], None], capsys: Capture
 ) -> None:
     error = InputError("cast_refused", "no cast", expected="long", got="double", column="amount")
-    failing(error)
+    fail_demo_with(error)
     main(["demo", "--json"])
     assert json.loads(capsys.readouterr().out) == {"error": error.to_json()}
 
 
-def test_a_bug_shows_no_traceback(failing: Callable[[BaseException], None], capsys: Capture) -> None:
-    failing(ZeroDivisionError("by nothing"))
+def test_a_bug_shows_no_traceback(fail_demo_with: Callable[[BaseException], None], capsys: Capture) -> None:
+    fail_demo_with(ZeroDivisionError("by nothing"))
     main(["demo"])
     shown = capsys.readouterr().err
     assert "Traceback" not in shown
@@ -157,22 +158,24 @@ def test_a_bug_shows_no_traceback(failing: Callable[[BaseException], None], caps
 
 
 def test_a_bug_shows_its_traceback_on_request(
-    failing: Callable[[BaseException], None], monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    fail_demo_with: Callable[[BaseException], None], monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    failing(ZeroDivisionError("by nothing"))
+    fail_demo_with(ZeroDivisionError("by nothing"))
     monkeypatch.setenv("PVDM_DEBUG", "1")
     main(["demo"])
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_an_interruption_is_a_sentence(failing: Callable[[BaseException], None], capsys: Capture) -> None:
-    failing(KeyboardInterrupt())
+def test_an_interruption_is_reported_in_one_sentence(
+    fail_demo_with: Callable[[BaseException], None], capsys: Capture
+) -> None:
+    fail_demo_with(KeyboardInterrupt())
     main(["demo"])
     assert f"{INTERRUPTED}\n" in capsys.readouterr().err
 
 
-def interrupted(program: str, *before: Path) -> tuple[int, str]:
-    """Runs Python until it prints `ready`, sends Ctrl-C, and returns the exit code and standard error."""
+def interrupt(program: str, *before: Path) -> tuple[int, str]:
+    """Runs a Python program until it prints `ready`, sends Ctrl-C, and returns the exit code and standard error."""
     run = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env(*before)
     )
@@ -188,10 +191,11 @@ def interrupted(program: str, *before: Path) -> tuple[int, str]:
 
 
 def env(*before: Path) -> dict[str, str]:
+    """The environment of a child process, with the folders `before` first on Python's path."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [*map(str, before), *sys.path]))}
 
 
-# A study far too long to end by itself; imports are over when it says so.
+# A study far too long to end by itself; it prints `ready` when its imports are done.
 STUDY = """
 import sys, pvdm.cli.demo.evaluate
 print('ready', flush=True)
@@ -202,18 +206,18 @@ sys.exit(pvdm.cli.main(
 
 
 def test_ctrl_c_ends_a_real_run_with_code_4_and_no_traceback() -> None:
-    code, shown = interrupted(STUDY)
+    code, shown = interrupt(STUDY)
     assert (code, shown.strip()) == (4, INTERRUPTED)
 
 
-def test_ctrl_c_while_the_program_starts_is_a_sentence_too(tmp_path: Path) -> None:
-    # A pyarrow that takes its time stands in for a slow disk.
+def test_ctrl_c_while_the_program_starts_ends_with_code_4_and_no_traceback(tmp_path: Path) -> None:
+    # A pyarrow that takes a minute to import stands in for a slow disk.
     (tmp_path / "pyarrow.py").write_text("import time; print('ready', flush=True); time.sleep(60)")
-    code, shown = interrupted("import sys; from pvdm.cli import main; sys.exit(main(['demo']))", tmp_path)
+    code, shown = interrupt("import sys; from pvdm.cli import main; sys.exit(main(['demo']))", tmp_path)
     assert (code, shown.strip()) == (4, INTERRUPTED)
 
 
-def test_the_door_imports_nothing_heavy() -> None:
+def test_importing_the_command_line_imports_nothing_heavy() -> None:
     program = "import sys, pvdm.cli; print(sorted({'click', 'pathlib', 'pyarrow', 'rich'} & sys.modules.keys()))"
     # Without `site`, which may import much itself.
     done = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True, check=True, env=env())
@@ -229,31 +233,32 @@ def test_help_and_version_load_no_command() -> None:
 
 
 def test_ctrl_c_leaves_no_files_of_the_demo_behind(
-    failing: Callable[[BaseException], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    fail_demo_with: Callable[[BaseException], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    failing(KeyboardInterrupt())
+    fail_demo_with(KeyboardInterrupt())
     main(["demo"])
     assert list(tmp_path.iterdir()) == []
 
 
-# --- standard output that takes nothing ---
+# --- standard output that cannot be written ---
 
-SHORT = f"validate {shlex.quote(str(ROOT / 'examples' / 'orders.yaml'))}"
-UNWRITABLE = [SHORT, f"{SHORT} --json", "--help", "--version"]
+VALIDATE = f"validate {shlex.quote(str(ROOT / 'examples' / 'orders.yaml'))}"
+# Commands that print something to standard output.
+PRINTING = [VALIDATE, f"{VALIDATE} --json", "--help", "--version"]
 
 
-def pvdm_to(words: str, redirection: str) -> subprocess.CompletedProcess[str]:
+def run_redirected(words: str, redirection: str) -> subprocess.CompletedProcess[str]:
     if "/dev/full" in redirection and not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
     command = f"{shlex.quote(sys.executable)} -m pvdm.cli {words} {redirection}"
     return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, env=env())
 
 
-@pytest.mark.parametrize("words", UNWRITABLE)
+@pytest.mark.parametrize("words", PRINTING)
 @pytest.mark.parametrize("redirection", ["> /dev/full", ">&-"])
-def test_standard_output_that_takes_nothing_is_output_not_writable(words: str, redirection: str) -> None:
-    done = pvdm_to(words, redirection)
+def test_standard_output_that_cannot_be_written_is_output_not_writable(words: str, redirection: str) -> None:
+    done = run_redirected(words, redirection)
     assert done.returncode == 2
     assert done.stderr.splitlines()[0] == "error: standard output cannot be written (output_not_writable)"
 
@@ -262,16 +267,16 @@ def test_standard_output_that_takes_nothing_is_output_not_writable(words: str, r
 def test_a_name_that_would_steer_a_terminal_is_shown_with_escapes(more: list[str], capsys: Capture) -> None:
     name = "no\x1b[2J\u202e\x9b\nerror: fine.yaml"
     assert main(["validate", name, *more]) == 2
-    told = "".join(capsys.readouterr())
-    assert not [each for each in told if not each.isprintable() and each != "\n"]
-    assert not [line for line in told.splitlines() if line.startswith("error: fine")]
+    output = "".join(capsys.readouterr())
+    assert not [each for each in output if not each.isprintable() and each != "\n"]
+    assert not [line for line in output.splitlines() if line.startswith("error: fine")]
     if more:
-        assert name in json.loads(told)["error"]["message"]
+        assert name in json.loads(output)["error"]["message"]
     else:
-        assert "no\\x1b[2J\\u202e\\x9b\\nerror: fine.yaml" in told
+        assert "no\\x1b[2J\\u202e\\x9b\\nerror: fine.yaml" in output
 
 
-def test_letters_that_the_output_does_not_have_are_shown_as_escapes() -> None:
+def test_letters_that_the_outputs_encoding_lacks_are_shown_as_escapes() -> None:
     for words, code in ((["--help"], 0), (["validate", "no…file.yaml", "--json"], 2)):
         done = subprocess.run(
             [sys.executable, "-m", "pvdm.cli", *words],
@@ -279,57 +284,59 @@ def test_letters_that_the_output_does_not_have_are_shown_as_escapes() -> None:
             check=False,
             env={**env(), "PYTHONIOENCODING": "latin-1"},
         )
-        told = done.stdout.decode("latin-1")
+        output = done.stdout.decode("latin-1")
         assert (done.returncode, b"bug" in done.stderr) == (code, False)
-        assert "\\u2026" in told
-        assert code == 0 or "no…file.yaml" in json.loads(told)["error"]["message"]
+        assert "\\u2026" in output
+        assert code == 0 or "no…file.yaml" in json.loads(output)["error"]["message"]
 
 
-@pytest.mark.parametrize("words", UNWRITABLE)
-def test_a_reader_that_has_read_enough_changes_nothing(words: str) -> None:
-    done = pvdm_to(words, '| true; exit "${PIPESTATUS[0]}"')
+@pytest.mark.parametrize("words", PRINTING)
+def test_a_pipe_that_its_reader_closed_changes_no_outcome(words: str) -> None:
+    done = run_redirected(words, '| true; exit "${PIPESTATUS[0]}"')
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_an_error_ends_as_it_would_where_nobody_reads_on() -> None:
-    done = pvdm_to("demo --json --no-such-option", '| true; exit "${PIPESTATUS[0]}"')
+def test_an_error_keeps_its_exit_code_if_the_reader_closed_the_pipe() -> None:
+    done = run_redirected("demo --json --no-such-option", '| true; exit "${PIPESTATUS[0]}"')
     assert (done.returncode, done.stderr) == (2, "")
 
 
-def test_an_error_that_standard_output_does_not_take_goes_to_standard_error() -> None:
-    done = pvdm_to("demo --json --no-such-option", "> /dev/full")
+def test_an_error_that_standard_output_cannot_take_goes_to_standard_error() -> None:
+    done = run_redirected("demo --json --no-such-option", "> /dev/full")
     assert (done.returncode, done.stderr.splitlines()[0]) == (2, "error: no such option '--no-such-option' (usage)")
 
 
-def test_standard_error_that_takes_nothing_changes_no_outcome() -> None:
-    assert pvdm_to(SHORT, "2> /dev/full").returncode == 0
+def test_standard_error_that_cannot_be_written_changes_no_outcome() -> None:
+    assert run_redirected(VALIDATE, "2> /dev/full").returncode == 0
 
 
 def test_a_full_disk_elsewhere_is_not_blamed_on_standard_output(
-    failing: Callable[[BaseException], None], capsys: Capture
+    fail_demo_with: Callable[[BaseException], None], capsys: Capture
 ) -> None:
-    failing(OSError(errno.ENOSPC, "no space"))
+    fail_demo_with(OSError(errno.ENOSPC, "no space"))
     assert main(["demo", "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["error"]["reason"] == "folder_not_writable"
 
 
-def test_a_missing_kernel_is_unavailable_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_a_missing_kernel_that_was_asked_for_is_unavailable(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
     monkeypatch.setattr(
-        "pvdm.cli.common.options.kernel_engine", raising(UnavailableError("kernel_missing", "no kernel"))
+        "pvdm.cli.common.options.kernel_engine", function_raising(UnavailableError("kernel_missing", "no kernel"))
     )
     assert main(["eval", "collision", "--engine", "kernel", "--out", os.devnull, "--json"]) == 7
     assert json.loads(capsys.readouterr().out)["error"]["reason"] == "kernel_missing"
 
 
-def test_a_missing_kernel_is_a_notice_when_any_engine_will_do(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+def test_a_missing_kernel_is_a_notice_if_any_engine_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
     monkeypatch.setattr(
-        "pvdm.cli.common.options.kernel_engine", raising(UnavailableError("kernel_missing", "no kernel"))
+        "pvdm.cli.common.options.kernel_engine", function_raising(UnavailableError("kernel_missing", "no kernel"))
     )
     assert pick_engine("auto").name == "reference"
     assert capsys.readouterr().err.startswith("notice: no kernel; the Python reference computes")
 
 
-def test_a_module_can_be_run_as_the_command() -> None:
+def test_the_package_can_be_run_as_the_command() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pvdm.cli", "--version"],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""`pvdm demo` as a command, without Spark: what it takes, what it says, and that it cannot say what is not so."""
+"""`pvdm demo` as a command, without Spark: options, output, and failure if a scene does not end as its script says."""
 
 from __future__ import annotations
 
@@ -32,28 +32,28 @@ REPORT = AuditReport(
 )
 
 
-def refused(code: str, check: int | None = None) -> PvdmError:
-    """An error, of the gate's check if one is given."""
+def refusal(code: str, check: int | None = None) -> PvdmError:
+    """An error of that code; with `check` it names the gate's check that refused."""
     error = PvdmError(code, "it was refused")
     error.details |= {} if check is None else {"check": check}
     return error
 
 
-def as_scripted(script: Script) -> Scene:
+def scene_as_scripted(script: Script) -> Scene:
     """A scene that ends just as its script says."""
-    error = None if script.reason is None else refused(script.reason, script.check)
+    error = None if script.reason is None else refusal(script.reason, script.check)
     return Scene(script.name, script.title, script.table, SceneResult(script.outcome, script.classes, error, 2), SEEN)
 
 
 @pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command plays scenes that are made up."""
+def scripted_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command starts no Spark: every scene ends as its script says."""
 
     def play(
         folder: Path, *, rows: int, seed: int, show: Callable[[Any], None], store: Path | None = None
     ) -> tuple[list[Scene], AuditReport]:
         (folder / "orders.yaml").write_text(f"{rows} {seed}")
-        scenes = [as_scripted(script) for script in SCRIPTS]
+        scenes = [scene_as_scripted(script) for script in SCRIPTS]
         show(begin_lines(rows))
         for number, scene in enumerate(scenes, 1):
             show(scene_lines(number, scene))
@@ -63,7 +63,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pvdm.cli.demo.demo.play", play)
 
 
-@pytest.mark.usefixtures("played")
+@pytest.mark.usefixtures("scripted_scenes")
 def test_json_is_one_document_with_every_scene_and_the_audit(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--json", "--rows", "100", "--seed", "3"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -73,26 +73,26 @@ def test_json_is_one_document_with_every_scene_and_the_audit(capsys: pytest.Capt
     assert found["scenes"][0]["consumer"] == {"table": "sales.orders", "rows": 2_500, "amount": "1246477.04"}
 
 
-@pytest.mark.usefixtures("played")
-def test_people_read_every_scene_and_the_audit(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("scripted_scenes")
+def test_the_text_has_every_scene_and_the_audit(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo"]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert [line for line in said if line.startswith("2. ")]
-    assert "   VERIFICATION_FAILED (missing)" in said
-    assert "   error: it was refused (proof_wrong_table, check 5 of the gate)" in said
-    assert "   a consumer of sales.orders sees 2,500 orders, 1,246,477.04 in all" in said
-    assert "   +2,500 rows in 2 files by orders-1: ok, a receipt and 2 proofs" in said
+    printed = capsys.readouterr().out.splitlines()
+    assert [line for line in printed if line.startswith("2. ")]
+    assert "   VERIFICATION_FAILED (missing)" in printed
+    assert "   error: it was refused (proof_wrong_table, check 5 of the gate)" in printed
+    assert "   a consumer of sales.orders sees 2,500 orders, 1,246,477.04 in all" in printed
+    assert "   +2,500 rows in 2 files by orders-1: ok, a receipt and 2 proofs" in printed
 
 
-@pytest.mark.usefixtures("played")
-def test_what_is_kept_lies_where_it_was_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("scripted_scenes")
+def test_with_keep_the_files_are_in_the_given_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--keep", str(tmp_path / "new" / "demo")]) == 0
     assert [path.name for path in (tmp_path / "new" / "demo").iterdir()] == ["orders.yaml"]
     assert f"everything is in {tmp_path / 'new' / 'demo'}" in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("played")
-def test_what_is_not_kept_leaves_nothing(
+@pytest.mark.usefixtures("scripted_scenes")
+def test_without_keep_no_file_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -100,7 +100,7 @@ def test_what_is_not_kept_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.usefixtures("played")
+@pytest.mark.usefixtures("scripted_scenes")
 def test_a_folder_in_use_is_not_written_into(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.txt").write_text("mine")
     assert main(["demo", "--keep", str(tmp_path), "--json"]) == 2
@@ -108,15 +108,15 @@ def test_a_folder_in_use_is_not_written_into(tmp_path: Path, capsys: pytest.Capt
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-@pytest.mark.usefixtures("played")
+@pytest.mark.usefixtures("scripted_scenes")
 def test_a_folder_that_cannot_be_made_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert main(["demo", "--keep", str(tmp_path / "file" / "demo"), "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["error"]["reason"] == "folder_not_writable"
 
 
-@pytest.mark.usefixtures("played")
-def test_an_empty_name_is_not_the_current_folder(
+@pytest.mark.usefixtures("scripted_scenes")
+def test_an_empty_keep_is_refused_and_does_not_mean_the_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -137,7 +137,7 @@ def test_without_the_kernel_nothing_is_started(
 
 
 @pytest.mark.parametrize("java", [None, "exit 1", """echo 'openjdk version "11.0.22" 2024-01-16' >&2"""])
-def test_without_java_17_the_package_is_named(
+def test_without_java_17_the_hint_names_the_package(
     java: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "java"
@@ -154,7 +154,7 @@ def test_without_java_17_the_package_is_named(
     assert "openjdk-17-jre-headless" in str(caught.value.hint)
 
 
-def test_without_pyspark_the_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyspark_the_hint_names_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pvdm.evaluation.shop.running_session", lambda: None)
     monkeypatch.setitem(__import__("sys").modules, "pyspark.sql", None)
     with pytest.raises(UnavailableError) as caught, open_session(tmp_path):
@@ -162,12 +162,12 @@ def test_without_pyspark_the_package_is_named(tmp_path: Path, monkeypatch: pytes
     assert (caught.value.reason, caught.value.hint) == ("spark_missing", "pip install 'pvdm[spark]'")
 
 
-@pytest.mark.parametrize("said", [[], ["one", "", "the last line"]])
-def test_a_spark_that_does_not_start_tells_the_last_line_of_its_log(
-    said: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("log_lines", [[], ["one", "", "the last line"]])
+def test_the_error_of_a_spark_that_does_not_start_has_the_last_line_of_its_log(
+    log_lines: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def start(*_: object, **__: object) -> NoReturn:
-        (tmp_path / "spark.log").write_text("\n".join(said))
+        (tmp_path / "spark.log").write_text("\n".join(log_lines))
         raise RuntimeError("the gateway ended")
 
     monkeypatch.setattr("pvdm.evaluation.shop.running_session", lambda: None)
@@ -176,30 +176,30 @@ def test_a_spark_that_does_not_start_tells_the_last_line_of_its_log(
         pass
     assert (caught.value.reason, caught.value.got) == (
         "spark_not_started",
-        "the gateway ended / the last line" if said else "the gateway ended",
+        "the gateway ended / the last line" if log_lines else "the gateway ended",
     )
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
-def test_a_scene_that_ends_otherwise_fails_the_demo(script: Script) -> None:
-    good = as_scripted(script)
+def test_a_scene_that_does_not_end_as_its_script_says_fails_the_demo(script: Script) -> None:
+    good = scene_as_scripted(script)
     require_as_scripted(script, good, SEEN)
     wrong = [
         replace(good, result=replace(good.result, outcome="accepted")),
         replace(good, result=replace(good.result, classes=("added",))),
-        replace(good, result=replace(good.result, error=refused("other", script.check))),
+        replace(good, result=replace(good.result, error=refusal("other", script.check))),
         replace(good, seen=replace(SEEN, rows=2_499)),
         replace(good, seen=replace(SEEN, amount=SEEN.amount + 1)),
     ]
     if script.check is not None and script.reason is not None:
-        wrong.append(replace(good, result=replace(good.result, error=refused(script.reason, 6))))
+        wrong.append(replace(good, result=replace(good.result, error=refusal(script.reason, 6))))
     for scene in wrong:
         with pytest.raises(PvdmError) as caught:
             require_as_scripted(script, scene, SEEN)
         assert (caught.value.reason, caught.value.exit_code) == ("demo_failed", 1)
 
 
-def test_what_changes_at_every_run_is_not_shown() -> None:
+def test_values_that_change_at_every_run_are_masked() -> None:
     uuid, sha = "0188c1f0-1111-7222-8333-944445555666", "ab" * 32
     text = f"expected 2210 bytes, SHA-256 {sha}, got {uuid} and {sha[:32]} at file:///tmp/x/a-1.parquet of 1250 rows"
     assert mask(text, {}) == "expected … bytes, SHA-256 …, got … and … at … of 1250 rows"
@@ -207,13 +207,13 @@ def test_what_changes_at_every_run_is_not_shown() -> None:
 
 
 def test_a_java_error_is_read_by_its_class_and_message() -> None:
-    said = "An error occurred in o1.\n: org.apache.iceberg.exceptions.ForbiddenException: Forbidden: no\n\tat"
-    for text, expected in ((said, ("ForbiddenException", "Forbidden: no")), ("else\nat", ("unknown", "else"))):
+    java_error = "An error occurred in o1.\n: org.apache.iceberg.exceptions.ForbiddenException: Forbidden: no\n\tat"
+    for text, expected in ((java_error, ("ForbiddenException", "Forbidden: no")), ("else\nat", ("unknown", "else"))):
         error = _read_java_error(text)
         assert (error.reason, error.message) == expected
 
 
-def test_the_same_seed_makes_the_same_orders_and_two_days_share_them() -> None:
+def test_the_same_seed_makes_the_same_orders_and_each_is_of_one_of_two_days() -> None:
     orders = Orders(101, 3)
     assert orders.table == Orders(101, 3).table
     assert orders.table != Orders(101, 4).table
@@ -222,6 +222,6 @@ def test_the_same_seed_makes_the_same_orders_and_two_days_share_them() -> None:
     assert sorted(ids) == list(range(1, 102))
 
 
-def test_the_contracts_of_the_demo_are_good() -> None:
+def test_the_contract_template_of_the_demo_is_a_valid_contract() -> None:
     text = CONTRACT_TEMPLATE.format(product="orders", target="sales.orders")
     assert parse_contract(text.encode(), "orders.yaml").boundary.target == "sales.orders"

@@ -1,4 +1,4 @@
-"""The collision study: faults caught, counts predicted, crafted and leaked collisions judged, failures not hidden."""
+"""`pvdm eval collision`: faults, truncated hashes, crafted and leaked collisions, and a failed study as exit code 3."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ Capture = pytest.CaptureFixture[str]
 
 
 @dataclass(frozen=True)
-class Masked:
-    """The reference with sums cut down by a mask: zero for a digest that sees nothing."""
+class MaskedEngine:
+    """The reference engine with only the bits of `mask` left in its sums. With 0 every sum is 0."""
 
     mask: int
     name: str = "masked"
@@ -84,8 +84,8 @@ def test_a_mutation_is_seen_by_identity_only_where_it_hits_a_key(engine: Engine)
     assert mutation.wrong_projection == 0
 
 
-def test_a_digest_that_sees_nothing_is_not_scored_as_catching() -> None:
-    study = fault_study(seed=1, multisets=5, engine=Masked(0))
+def test_a_study_with_a_digest_that_misses_every_fault_does_not_hold() -> None:
+    study = fault_study(seed=1, multisets=5, engine=MaskedEngine(0))
     assert (study.caught, study.holds) == (0, False)
 
 
@@ -103,8 +103,8 @@ def test_a_mutated_row_differs_in_one_column() -> None:
 # --- truncated hashes ---
 
 
-def exact(elements: int, bins: int) -> tuple[Fraction, Fraction]:
-    """Mean and variance of the collisions by following the exact distribution of occupied bins, element by element."""
+def exact_mean_and_variance(elements: int, bins: int) -> tuple[Fraction, Fraction]:
+    """Mean and variance of the collisions, from the exact distribution of occupied bins after each element."""
     occupied = {0: Fraction(1)}
     for _ in range(elements):
         after: dict[int, Fraction] = {}
@@ -119,7 +119,7 @@ def exact(elements: int, bins: int) -> tuple[Fraction, Fraction]:
 
 @pytest.mark.parametrize(("elements", "bits"), [(1, 3), (5, 3), (20, 4), (40, 5)])
 def test_the_prediction_is_the_exact_mean_and_deviation(elements: int, bits: int) -> None:
-    mean, variance = exact(elements, 1 << bits)
+    mean, variance = exact_mean_and_variance(elements, 1 << bits)
     predicted, deviation = predict_collisions(elements, bits)
     assert predicted == pytest.approx(float(mean), rel=1e-12, abs=1e-12)
     assert deviation**2 == pytest.approx(float(variance), rel=1e-9, abs=1e-12)
@@ -138,7 +138,7 @@ def test_tens_of_thousands_of_elements_are_hashed_at_each_width(bits: int, eleme
     assert elements_for(bits) == elements
 
 
-def test_the_papers_expectations_come_out() -> None:
+def test_the_predictions_are_those_of_the_paper() -> None:
     assert [round(predict_collisions(elements_for(bits), bits)[0]) for bits in (16, 24)] == [2764, 190]
 
 
@@ -148,7 +148,7 @@ def test_collisions_at_16_bits_are_what_chance_predicts(engine: Engine) -> None:
 
 
 def test_hashes_with_a_stuck_bit_are_not_taken_for_uniform() -> None:
-    (found,) = birthday_study(seed=2, bits=[16], engine=Masked((1 << 255) - 1))
+    (found,) = birthday_study(seed=2, bits=[16], engine=MaskedEngine((1 << 255) - 1))
     assert not found.holds
 
 
@@ -160,8 +160,8 @@ def test_the_interval_is_1_96_deviations_wide(observed: int, inside: bool) -> No
 # --- the crafted collision ---
 
 
-def hand_encoded(payment: dict[str, Any]) -> bytes:
-    """A payment by spec/canonical.md, written out here: amount, payee, payment_id, each as tag, length, bytes."""
+def encode_by_hand(payment: dict[str, Any]) -> bytes:
+    """A payment's canonical bytes (spec/canonical.md): amount, payee, payment_id, each as tag, length, bytes."""
     cells = ((0x03, f"{payment['amount']:.2f}"), (0x0C, payment["payee"]), (0x02, str(payment["payment_id"])))
     return b"".join(bytes((tag, len(text.encode()))) + text.encode() for tag, text in cells)
 
@@ -169,7 +169,7 @@ def hand_encoded(payment: dict[str, Any]) -> bytes:
 def test_the_stored_pair_collides_without_any_code_of_ours() -> None:
     pair = lattice.load_collision()
     hashes = [
-        int.from_bytes(hashlib.sha256(hand_encoded(payment)).digest(), "big") for payment in pair.payments.to_pylist()
+        int.from_bytes(hashlib.sha256(encode_by_hand(payment)).digest(), "big") for payment in pair.payments.to_pylist()
     ]
     left, right = (
         sum(each * times for each, times in zip(hashes, side, strict=True)) % 2**256 for side in (pair.left, pair.right)
@@ -188,7 +188,7 @@ def test_the_unkeyed_sum_accepts_the_pair_and_the_keyed_digest_does_not(engine: 
     assert (study.unkeyed_sums_equal, study.keyed_rejected, study.holds) == (True, 25, True)
 
 
-def test_a_pair_that_does_not_collide_is_found_out(tmp_path: Path) -> None:
+def test_a_stored_pair_that_does_not_collide_fails_the_study(tmp_path: Path) -> None:
     stored = json.loads(Path(lattice.__file__).with_name("unkeyed_collision.json").read_text())
     stored["rows"][0][2] = "0.01"
     (tmp_path / "other.json").write_text(json.dumps(stored))
@@ -206,12 +206,12 @@ def test_a_file_that_is_no_collision_is_refused(text: str, tmp_path: Path) -> No
 # --- lattice reduction ---
 
 
-def needs_lattice() -> None:
+def skip_without_flint() -> None:
     pytest.importorskip("flint", reason="python-flint is not installed; pip install 'pvdm[lattice]'")
 
 
 def test_a_relation_is_balanced_and_sums_to_zero() -> None:
-    needs_lattice()
+    skip_without_flint()
     rng = random.Random(3)
     values = [rng.getrandbits(256) for _ in range(64)]
     relation = find_relation(values)
@@ -224,13 +224,13 @@ def test_the_two_sides_of_a_relation_are_multiplicities() -> None:
 
 
 def test_leaked_contributions_break_that_key_and_no_other(engine: Engine) -> None:
-    needs_lattice()
+    skip_without_flint()
     study = leak_study(seed=1, engine=engine)
     assert (study.same_digest_under_leaked_key, study.same_digest_under_fresh_key) == (True, False)
 
 
 def test_a_pair_can_be_crafted_again(tmp_path: Path, engine: Engine) -> None:
-    needs_lattice()
+    skip_without_flint()
     write_new_collision(tmp_path / "again.json", seed=9, engine=engine)
     assert crafted_study(seed=1, engine=engine, keys=3, path=tmp_path / "again.json").holds
 
@@ -256,48 +256,48 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "deep" / "collision.json"
 
 
-def run(out: Path, *words: str) -> int:
-    return main(["eval", "collision", "--multisets", "20", "--bits", "16", "--out", str(out), *words])
+def run_study(out: Path, *options: str) -> int:
+    return main(["eval", "collision", "--multisets", "20", "--bits", "16", "--out", str(out), *options])
 
 
 @pytest.mark.usefixtures("few_keys")
-def test_the_text_says_how_many_were_caught(out: Path, capsys: Capture) -> None:
-    assert run(out) == 0
+def test_the_text_says_how_many_faults_were_caught(out: Path, capsys: Capture) -> None:
+    assert run_study(out) == 0
     assert "60 of 60 caught" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("few_keys")
 def test_the_file_and_the_json_are_the_same(out: Path, capsys: Capture) -> None:
-    run(out, "--json")
+    run_study(out, "--json")
     assert json.loads(capsys.readouterr().out) == json.loads(out.read_text(encoding="utf-8"))
 
 
 @pytest.mark.usefixtures("few_keys")
-def test_the_file_holds_machine_versions_and_seed(out: Path, capsys: Capture) -> None:
-    run(out, "--seed", "5")
+def test_the_file_has_machine_versions_and_seed(out: Path, capsys: Capture) -> None:
+    run_study(out, "--seed", "5")
     written = json.loads(out.read_text(encoding="utf-8"))
     assert written["seed"] == 5
     assert {"machine", "versions", "engine", "faults", "truncated", "crafted", "lattice"} <= written.keys()
 
 
 @pytest.mark.usefixtures("few_keys")
-def test_no_figure_is_a_digest(out: Path, capsys: Capture) -> None:
-    run(out)
+def test_no_number_in_the_file_is_as_long_as_a_digest(out: Path, capsys: Capture) -> None:
+    run_study(out)
     numbers = [int(word) for word in out.read_text(encoding="utf-8").replace(",", " ").split() if word.isdigit()]
     assert max(numbers) < 2**64
 
 
 @pytest.mark.usefixtures("few_keys")
 def test_the_lattice_part_is_shown_on_request(out: Path, capsys: Capture) -> None:
-    needs_lattice()
-    assert run(out, "--lattice") == 0
+    skip_without_flint()
+    assert run_study(out, "--lattice") == 0
     assert "64 leaked row contributions under one key" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("few_keys")
 def test_a_failed_study_is_a_failed_verification(out: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
-    monkeypatch.setattr("pvdm.cli.demo.evaluate.pick_engine", lambda _name: Masked(0))
-    assert run(out, "--json") == 3
+    monkeypatch.setattr("pvdm.cli.demo.evaluate.pick_engine", lambda _name: MaskedEngine(0))
+    assert run_study(out, "--json") == 3
     assert json.loads(capsys.readouterr().out)["error"]["reason"] == "collision_study_failed"
 
 
@@ -305,7 +305,7 @@ def test_a_missing_lattice_library_ends_the_command_as_unavailable(
     out: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setitem(sys.modules, "flint", None)
-    assert run(out, "--lattice") == 7
+    assert run_study(out, "--lattice") == 7
     assert "hint: pip install 'pvdm[lattice]'" in capsys.readouterr().err
 
 
@@ -320,8 +320,8 @@ def test_a_missing_lattice_library_ends_the_command_as_unavailable(
         ("--out", ""),
     ],
 )
-def test_bad_words_are_usage_errors(words: tuple[str, ...], out: Path, capsys: Capture) -> None:
-    assert run(out, *words) == 2
+def test_bad_options_are_usage_errors(words: tuple[str, ...], out: Path, capsys: Capture) -> None:
+    assert run_study(out, *words) == 2
 
 
 class Terminal(io.StringIO):
@@ -330,31 +330,31 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.usefixtures("few_keys")
-def test_on_a_terminal_the_study_shows_how_far_it_is(
+def test_on_a_terminal_the_study_shows_its_progress(
     out: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
-    run(out)
+    run_study(out)
     parts = ("single-row faults", "hashes of 16 bits", "crafted collision")
     assert [part for part in parts if part not in terminal.getvalue()] == []
 
 
 @pytest.mark.usefixtures("few_keys")
 def test_without_a_terminal_the_study_shows_its_result_only(out: Path, capsys: Capture) -> None:
-    run(out, "--engine", "reference")
+    run_study(out, "--engine", "reference")
     assert capsys.readouterr().err == ""
 
 
-def test_a_study_tells_every_step_to_who_watches() -> None:
-    told: list[tuple[str, int, int]] = []
-    fault_study(seed=1, multisets=3, engine=reference_engine(), report=lambda *step: told.append(step))
-    assert told == [("single-row faults", done, 3) for done in range(4)]
+def test_a_study_reports_every_step() -> None:
+    steps: list[tuple[str, int, int]] = []
+    fault_study(seed=1, multisets=3, engine=reference_engine(), report=lambda *step: steps.append(step))
+    assert steps == [("single-row faults", done, 3) for done in range(4)]
 
 
 @pytest.mark.usefixtures("few_keys")
 def test_a_result_that_cannot_be_written_is_bad_input(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "file").write_text("")
-    assert run(tmp_path / "file" / "collision.json", "--json") == 2
+    assert run_study(tmp_path / "file" / "collision.json", "--json") == 2
     assert json.loads(capsys.readouterr().out)["error"]["reason"] == "output_not_writable"

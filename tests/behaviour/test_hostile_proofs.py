@@ -1,4 +1,4 @@
-"""Every way to spoil a signed document is refused with its own code, and by the one check that is there for it."""
+"""Every spoiled document is refused with its own code, by the one check for it: without this check it is accepted."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from tools.proof_kit import (
 
 ASSETS: Final = {asset.name: asset for asset in manifest()}
 
-# Not a word of these can be believed once they fail: there is no value that could go on to the next check.
+# Codes whose check cannot be taken out: when it fails, there is no value that could go on to the next check.
 STRUCTURAL: Final = {
     "json_malformed": "the decoder found no value",
     "json_truncated": "the decoder found no value; the check only names the reason",
@@ -50,14 +50,15 @@ STRUCTURAL: Final = {
 
 
 def _nothing(*_: object, **__: object) -> None:
-    """A check that was taken out."""
+    """Stands in for a check that was taken out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """Taking out `check` (and `also`, the checks behind it) lets the asset through; without `also` alone it does not.
+    """How to take out the check that refuses the asset.
 
-    `check` is the dotted name where it is called; `instead` stands in where a check also returns something.
+    Without `check` and `also`, later checks that refuse it too, the asset is accepted; without `also` alone it is not.
+    `check` is the dotted name under which it is called; `instead` replaces a check that also returns something.
     """
 
     asset: str
@@ -79,15 +80,16 @@ def _lenient_public(text: str) -> PublicKey:
     return PublicKey.from_der(loaded.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
 
 
-def _rogue(*_: object) -> TrustedKey:
+def _trust_the_rogue_key(*_: object) -> TrustedKey:
+    """Stands in for the look-up of a key: a key of nobody, trusted like notary-a's."""
     known = KEYS["notary-a"]
     return TrustedKey(
         SIGNERS["rogue"].public, "notary-a", known.roles, known.epochs, known.valid_from, known.valid_until
     )
 
 
-def _without(function: Callable[..., None], code: str) -> Callable[..., None]:
-    """One check of a function that makes several, told apart by their codes."""
+def _without_code(function: Callable[..., None], code: str) -> Callable[..., None]:
+    """The function without the one of its checks that raises `code`, which is among the arguments."""
 
     def rest(*arguments: Any) -> None:
         if code not in arguments:
@@ -102,7 +104,7 @@ _VERIFY: Final = "pvdm.trust.verify.require_"
 _ROOT: Final = "pvdm.trust.root.require_"
 _STATEMENTS: Final = "pvdm.metadata.gate.checks_statements.require_"
 _TABLE: Final = "pvdm.metadata.gate.checks_table.require_"
-# The verified manifest belongs to one core, so that it stops every other genuine proof of the attempt as well.
+# This check also refuses every other genuine proof of the attempt: the verified manifest belongs to one core.
 _OTHER_CORE: Final = f"{_TABLE}verified_core"
 _APPROVAL: Final = "pvdm.trust.approval.require_"
 _ATTEST: Final = "pvdm.trust.attestation.require_"
@@ -160,7 +162,7 @@ REMOVALS: Final = {
         (_OTHER_CORE, f"{_STATEMENTS}projections"),
     ),
     "proof_lifetime_invalid": Removal("proof-lifetime.json", "pvdm.model.statements.proof.require_lifetime"),
-    "key_unknown": Removal("proof-unknown-key.json", f"{_VERIFY}known_key", instead=_rogue),
+    "key_unknown": Removal("proof-unknown-key.json", f"{_VERIFY}known_key", instead=_trust_the_rogue_key),
     "key_is_break_glass": Removal("proof-break-glass-key.json", f"{_VERIFY}not_break_glass", (f"{_VERIFY}has_role",)),
     "key_role_wrong": Removal("proof-log-key.json", f"{_VERIFY}has_role"),
     "key_revoked": Removal("proof-revoked-key.json", f"{_VERIFY}not_revoked"),
@@ -204,7 +206,7 @@ REMOVALS: Final = {
             f"proof-wrong-{asset}.json",
             f"{_STATEMENTS}same",
             (_OTHER_CORE, *behind),
-            _without(require_same, f"proof_wrong_{code}"),
+            _without_code(require_same, f"proof_wrong_{code}"),
         )
         for code, asset, *behind in (
             ("contract", "contract"),
@@ -224,7 +226,7 @@ REMOVALS: Final = {
             f"proof-wrong-{asset}.json",
             f"{_TABLE}same",
             (_OTHER_CORE, *behind),
-            _without(require_same, f"proof_wrong_{code}"),
+            _without_code(require_same, f"proof_wrong_{code}"),
         )
         for code, asset, *behind in (
             ("schema", "schema"),
@@ -236,21 +238,23 @@ REMOVALS: Final = {
     },
     "trust_root_rolled_back": Removal("root-rolled-back.jsonl", f"{_ROOT}not_rolled_back"),
     "trust_root_forked": Removal("root-forked.jsonl", f"{_ROOT}not_forked"),
-    "trust_root_gap": Removal("root-gap.jsonl", f"{_ROOT}equal", instead=_without(require_equal, "trust_root_gap")),
+    "trust_root_gap": Removal(
+        "root-gap.jsonl", f"{_ROOT}equal", instead=_without_code(require_equal, "trust_root_gap")
+    ),
     "trust_root_not_successor": Removal(
         "root-other-predecessor.jsonl",
         f"{_ROOT}equal",
-        instead=_without(require_equal, "trust_root_not_successor"),
+        instead=_without_code(require_equal, "trust_root_not_successor"),
     ),
     "trust_root_unsigned": Removal(
         "root-usurped.jsonl",
         f"{_ROOT}root_signers",
-        instead=_without(trust_root.require_root_signers, "trust_root_unsigned"),
+        instead=_without_code(trust_root.require_root_signers, "trust_root_unsigned"),
     ),
     "trust_root_self_unsigned": Removal(
         "root-new-signers-silent.jsonl",
         f"{_ROOT}root_signers",
-        instead=_without(trust_root.require_root_signers, "trust_root_self_unsigned"),
+        instead=_without_code(trust_root.require_root_signers, "trust_root_self_unsigned"),
     ),
     "trust_root_not_pinned": Removal("root-not-pinned.jsonl", f"{_ROOT}pinned"),
     "trust_root_key_repeated": Removal("root-one-key-two-names.jsonl", f"{_ROOT}keys_once"),
@@ -291,7 +295,7 @@ REMOVALS: Final = {
         f"attestation_wrong_{what}": Removal(
             f"attestation-wrong-{what}.json",
             f"{_ATTEST}equal",
-            instead=_without(require_equal, f"attestation_wrong_{what}"),
+            instead=_without_code(require_equal, f"attestation_wrong_{what}"),
         )
         for what in ("source", "snapshot", "nonce", "epoch")
     },
@@ -301,7 +305,7 @@ REMOVALS: Final = {
 }
 
 
-def refusal(asset: Asset) -> PvdmError:
+def refusal_of(asset: Asset) -> PvdmError:
     with pytest.raises(PvdmError) as caught:
         submit_asset(asset, asset.data)
     return caught.value
@@ -309,38 +313,38 @@ def refusal(asset: Asset) -> PvdmError:
 
 @for_each("name", sorted(ASSETS))
 def test_a_hostile_asset_is_refused_with_its_own_code(name: str) -> None:
-    assert refusal(ASSETS[name]).reason == ASSETS[name].code
+    assert refusal_of(ASSETS[name]).reason == ASSETS[name].code
 
 
 @for_each("name", sorted(ASSETS))
 def test_a_refusal_has_the_exit_code_of_its_door(name: str) -> None:
-    allowing = ("override", "protection", "migration")
-    expected = NotAllowedError if ASSETS[name].door in allowing else VerificationError
-    assert type(refusal(ASSETS[name])) is expected
+    signed_by_operators = ("override", "protection", "migration")
+    expected = NotAllowedError if ASSETS[name].door in signed_by_operators else VerificationError
+    assert type(refusal_of(ASSETS[name])) is expected
 
 
 @pytest.mark.parametrize("name", sorted(name for name, asset in ASSETS.items() if asset.door in ("publish", "quorum")))
 def test_a_refusal_of_the_gate_carries_the_number_of_its_check(name: str) -> None:
-    error = refusal(ASSETS[name])
+    error = refusal_of(ASSETS[name])
     assert error.check in range(1, 13)
     assert error.to_json()["details"]["check"] == error.check  # type: ignore[index]
 
 
-def test_every_code_is_guarded_by_a_check_that_can_be_taken_out() -> None:
+def test_every_code_has_a_check_to_take_out_or_a_reason_why_not() -> None:
     assert {asset.code for asset in ASSETS.values()} == {*REMOVALS, *STRUCTURAL}
 
 
 @pytest.mark.parametrize("code", sorted(REMOVALS))
 def test_without_its_check_the_asset_gets_through(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # First the checks behind it are taken out, and the asset must still be refused, by this check and with this code.
+    # First the later checks are taken out, and the asset must still be refused, by this check and with this code.
     # Then the check itself is taken out, and the very same bytes must be accepted.
     removal = REMOVALS[code]
     asset = ASSETS[removal.asset]
     assert asset.code == code
-    for behind in removal.also:
-        if behind != _FIELDS:
-            monkeypatch.setattr(behind, _nothing)
-    assert refusal(asset).reason == code
+    for later in removal.also:
+        if later != _FIELDS:
+            monkeypatch.setattr(later, _nothing)
+    assert refusal_of(asset).reason == code
     if _FIELDS in removal.also:
         monkeypatch.setattr(_FIELDS, _lenient_fields)
     monkeypatch.setattr(removal.check, removal.instead)
@@ -349,7 +353,7 @@ def test_without_its_check_the_asset_gets_through(code: str, monkeypatch: pytest
 
 def test_without_its_check_a_snapshot_of_64_bits_gets_through(monkeypatch: pytest.MonkeyPatch) -> None:
     asset = ASSETS["protection-snapshot-too-large.json"]
-    assert refusal(asset).reason == "document_value_invalid"
+    assert refusal_of(asset).reason == "document_value_invalid"
     monkeypatch.setattr("pvdm.model.codec.require_fields", _nothing)
     submit_asset(asset, asset.data)
 
@@ -397,5 +401,5 @@ def test_the_assets_are_what_the_tool_writes() -> None:
     assert list(stale()) == []
 
 
-def test_there_are_at_least_fifty_assets() -> None:
+def test_there_are_at_least_50_assets() -> None:
     assert len(ASSETS) >= 50

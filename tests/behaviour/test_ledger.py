@@ -1,4 +1,4 @@
-"""The ledger from open to published: what is idempotent, what is refused, and what recovery settles."""
+"""Workloads, attempts and nonces in the ledger: which steps are idempotent or refused, and what recovery settles."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def unit(scratch: Unit) -> Unit:
     return scratch
 
 
-def break_glass(unit: Unit, name: object = 1) -> None:
+def reserve_for_break_glass(unit: Unit, name: object = 1) -> None:
     nonces.reserve(unit, hex32(name), purpose=NoncePurpose.BREAK_GLASS, holder=f"override {name}")
 
 
@@ -51,14 +51,14 @@ def test_a_second_opening_does_not_pin_anything_else(unit: Unit) -> None:
     assert (again.source_snapshot_id, again.epoch, again.plan_hash) == ("77", 3, hex64("plan"))
 
 
-def test_reopening_finds_the_workload_before_anything_is_pinned(unit: Unit) -> None:
+def test_a_workload_is_found_by_its_id_before_anything_is_pinned(unit: Unit) -> None:
     found = workloads.find(unit, "orders-1")
     assert found is not None
     workloads.require_same_opening(workload_opening(), found.opening)
     assert found == workloads.get(unit, "orders-1")
 
 
-def test_reopening_an_id_that_was_never_opened_finds_nothing(unit: Unit) -> None:
+def test_an_id_that_was_never_opened_is_not_found(unit: Unit) -> None:
     assert workloads.find(unit, "orders-2") is None
 
 
@@ -73,15 +73,15 @@ def test_reopening_an_id_that_was_never_opened_finds_nothing(unit: Unit) -> None
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_the_same_id_with_other_parameters_is_an_error(unit: Unit, change: dict[str, object]) -> None:
+def test_the_same_id_opened_otherwise_is_an_error(unit: Unit, change: dict[str, object]) -> None:
     changed = dataclasses.replace(workload_opening(), **change)  # type: ignore[arg-type]
     with pytest.raises(InputError) as caught:
         workloads.open_once(unit, changed, pinned_workload())
     assert caught.value.reason == "workload_parameters_differ"
-    # Which they are is told where nothing else differs: whoever asks is of the same domain then.
-    told = (caught.value.expected, caught.value.got)
+    # The error shows the parameters only if nothing else differs: the caller is then of the same domain.
+    shown = (caught.value.expected, caught.value.got)
     (name,) = change
-    assert told == (('{"day":1}', '{"day":2}') if name == "parameters" else (f"the same {name}", "others"))
+    assert shown == (('{"day":1}', '{"day":2}') if name == "parameters" else (f"the same {name}", "others"))
 
 
 @pytest.mark.parametrize("workload_id", ["", "a/b", "a b", "ä", "x" * 129, "a\n"])
@@ -143,7 +143,7 @@ def test_a_second_live_attempt_is_refused(unit: Unit) -> None:
 
 
 @pytest.mark.parametrize("end", [AttemptState.ROLLED_BACK, AttemptState.VERIFICATION_FAILED])
-def test_an_ended_attempt_makes_room_for_the_next(unit: Unit, end: AttemptState) -> None:
+def test_after_an_ended_attempt_the_next_is_opened(unit: Unit, end: AttemptState) -> None:
     attempt_in_state(unit, end, 1)
     assert open_attempt(unit, 2).number == 2
 
@@ -159,7 +159,7 @@ def test_a_published_chunk_opens_no_attempt(unit: Unit) -> None:
     ("end", "most"),
     [(AttemptState.ROLLED_BACK, ROLLED_BACK_MAX), (AttemptState.VERIFICATION_FAILED, ATTEMPTS_MAX)],
 )
-def test_attempts_at_a_chunk_have_an_end(unit: Unit, end: AttemptState, most: int) -> None:
+def test_attempts_at_a_chunk_are_limited(unit: Unit, end: AttemptState, most: int) -> None:
     for number in range(most):
         attempt_in_state(unit, end, number)
     with pytest.raises(InputError) as caught:
@@ -173,7 +173,7 @@ def test_an_attempt_at_an_unknown_chunk_is_refused(unit: Unit) -> None:
     assert caught.value.reason == "ledger_constraint"
 
 
-def test_entering_verifying_draws_a_new_nonce_and_aborts_the_old_one(unit: Unit) -> None:
+def test_an_attempt_that_enters_verifying_gets_a_new_nonce_and_the_old_one_is_aborted(unit: Unit) -> None:
     attempt = attempt_in_state(unit, AttemptState.VERIFYING)
     first, second = nonces.find(unit, nonce_of(1, 0)), nonces.find_current(unit, attempt.attempt_id)
     assert first is not None
@@ -181,7 +181,7 @@ def test_entering_verifying_draws_a_new_nonce_and_aborts_the_old_one(unit: Unit)
     assert (first.state, second.nonce, second.state) == (NonceState.ABORTED, nonce_of(1, 1), NonceState.RESERVED)
 
 
-def test_verifying_again_after_committing_draws_another_nonce(unit: Unit) -> None:
+def test_an_attempt_that_goes_back_to_verifying_gets_another_nonce(unit: Unit) -> None:
     attempt = attempt_in_state(unit, AttemptState.COMMITTING)
     attempts.begin_verifying(
         unit, attempt.attempt_id, nonce=nonce_of(1, 2), staged_snapshot_id="5", reason="proof expired"
@@ -192,7 +192,7 @@ def test_verifying_again_after_committing_draws_another_nonce(unit: Unit) -> Non
 
 
 def test_verifying_needs_an_unused_nonce(unit: Unit) -> None:
-    break_glass(unit, "used")
+    reserve_for_break_glass(unit, "used")
     attempt = open_attempt(unit)
     with pytest.raises(ConflictError) as caught:
         attempts.begin_verifying(unit, attempt.attempt_id, nonce=hex32("used"), staged_snapshot_id="5", reason="")
@@ -236,7 +236,7 @@ def test_publishing_with_the_nonce_of_another_attempt_is_refused(unit: Unit) -> 
 
 
 @pytest.mark.parametrize("state", [AttemptState.STAGING, AttemptState.VERIFYING, AttemptState.COMMITTING])
-def test_an_attempt_that_ends_takes_its_nonce_along(unit: Unit, state: AttemptState) -> None:
+def test_an_ended_attempt_holds_no_nonce(unit: Unit, state: AttemptState) -> None:
     attempt = attempt_in_state(unit, state)
     attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason="workload abandoned")
     assert nonces.find_current(unit, attempt.attempt_id) is None
@@ -247,23 +247,23 @@ def test_ending_an_attempt_twice_in_the_same_way_is_no_change(unit: Unit) -> Non
     assert attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason="again") == attempt
 
 
-def test_an_attempt_is_not_ended_by_committing(unit: Unit) -> None:
+def test_an_attempt_cannot_be_ended_as_committed(unit: Unit) -> None:
     attempt = attempt_in_state(unit, AttemptState.COMMITTING)
     with pytest.raises(InputError) as caught:
         attempts.end(unit, attempt.attempt_id, AttemptState.COMMITTED, reason="no")
     assert caught.value.reason == "attempt_end_invalid"
 
 
-def test_only_live_attempts_are_looked_after(unit: Unit) -> None:
+def test_an_ended_attempt_is_not_among_the_live_ones(unit: Unit) -> None:
     attempt_in_state(unit, AttemptState.ROLLED_BACK, 1)
     second = open_attempt(unit, 2)
     assert [attempt.attempt_id for attempt in attempts.list_live(unit)] == [second.attempt_id]
 
 
-def test_a_nonce_is_won_once(unit: Unit) -> None:
-    break_glass(unit)
+def test_a_nonce_is_reserved_once(unit: Unit) -> None:
+    reserve_for_break_glass(unit)
     with pytest.raises(ConflictError) as caught:
-        break_glass(unit)
+        reserve_for_break_glass(unit)
     assert caught.value.reason == "nonce_taken"
 
 
@@ -274,8 +274,8 @@ def test_a_nonce_of_another_form_is_refused(unit: Unit, nonce: str) -> None:
     assert caught.value.reason == "identifier_invalid"
 
 
-def test_a_committed_nonce_does_not_pay_twice(unit: Unit) -> None:
-    break_glass(unit)
+def test_a_committed_nonce_is_not_committed_again(unit: Unit) -> None:
+    reserve_for_break_glass(unit)
     nonces.commit(unit, hex32(1), snapshot_id=None)
     with pytest.raises(ConflictError) as caught:
         nonces.commit(unit, hex32(1), snapshot_id=None)
@@ -283,7 +283,7 @@ def test_a_committed_nonce_does_not_pay_twice(unit: Unit) -> None:
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_settling_makes_the_ledger_say_what_the_catalog_says(unit: Unit, times: int) -> None:
+def test_settling_once_or_repeatedly_commits_the_nonce(unit: Unit, times: int) -> None:
     attempt = attempt_in_state(unit, AttemptState.COMMITTING)
     for _ in range(times):
         attempts.settle(unit, attempt.attempt_id, nonce_of(1, 1), "900")
@@ -309,7 +309,7 @@ def test_an_attempt_whose_commit_did_not_happen_can_be_verified_again(unit: Unit
 
 
 @pytest.mark.parametrize("aborted", [False, True], ids=["another snapshot", "appeared"])
-def test_a_catalog_that_contradicts_the_ledger_is_an_unknown_state(unit: Unit, aborted: bool) -> None:
+def test_a_snapshot_that_contradicts_the_ledger_is_an_unknown_state(unit: Unit, aborted: bool) -> None:
     attempt = attempt_in_state(unit, AttemptState.COMMITTING)
     if aborted:
         nonces.abort(unit, nonce_of(1, 1), reason="not published")
@@ -338,5 +338,5 @@ def test_the_attempts_of_a_chunk_come_in_order(unit: Unit) -> None:
     assert [attempt.number for attempt in attempts.of_chunk(unit, "orders-1", "a")] == [1, 2]
 
 
-def test_an_attempt_opening_names_what_it_needs() -> None:
+def test_the_prefix_of_an_attempt_contains_its_id() -> None:
     assert attempt_opening(1).attempt_id in attempt_opening(1).prefix

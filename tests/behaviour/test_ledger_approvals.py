@@ -46,13 +46,13 @@ def unit(scratch: Unit) -> Unit:
     return scratch
 
 
-def code_of(call: Callable[[], object]) -> str:
+def reason_of(call: Callable[[], object]) -> str:
     with pytest.raises(PvdmError) as caught:
         call()
     return caught.value.reason
 
 
-def issued(unit: Unit, *, until: int = 100, parent: Grant | None = None) -> tuple[BearerToken, Grant]:
+def issue_token(unit: Unit, *, until: int = 100, parent: Grant | None = None) -> tuple[BearerToken, Grant]:
     token = BearerToken.draw()
     return token, tokens.issue(
         unit,
@@ -65,15 +65,15 @@ def issued(unit: Unit, *, until: int = 100, parent: Grant | None = None) -> tupl
     )
 
 
-def test_a_replaced_token_opens_until_its_end(unit: Unit) -> None:
-    (token, grant), (_, new) = issued(unit), issued(unit)
+def test_a_replaced_token_is_valid_until_its_end(unit: Unit) -> None:
+    (token, grant), (_, new) = issue_token(unit), issue_token(unit)
     tokens.replace(unit, grant.token_id, new.token_id, from_micros=NOW + 10)
     assert tokens.check(unit, token, now_micros=NOW + 9).token_id == grant.token_id
-    assert code_of(lambda: tokens.check(unit, token, now_micros=NOW + 10)) == "token_rotated"
+    assert reason_of(lambda: tokens.check(unit, token, now_micros=NOW + 10)) == "token_rotated"
 
 
 def test_an_earlier_end_of_a_replaced_token_stays_and_the_successor_is_the_newest(unit: Unit) -> None:
-    (_, grant), (_, new), (_, newer) = issued(unit), issued(unit), issued(unit)
+    (_, grant), (_, new), (_, newer) = issue_token(unit), issue_token(unit), issue_token(unit)
     tokens.replace(unit, grant.token_id, new.token_id, from_micros=NOW + 10)
     tokens.replace(unit, grant.token_id, newer.token_id, from_micros=NOW + 20)
     found = tokens.get(unit, grant.token_id)
@@ -81,72 +81,72 @@ def test_an_earlier_end_of_a_replaced_token_stays_and_the_successor_is_the_newes
 
 
 def test_a_replaced_token_can_be_revoked_before_its_end(unit: Unit) -> None:
-    (token, grant), (_, new) = issued(unit), issued(unit)
+    (token, grant), (_, new) = issue_token(unit), issue_token(unit)
     tokens.replace(unit, grant.token_id, new.token_id, from_micros=NOW + 10)
     assert tokens.revoke(unit, grant.token_id).revoked_micros == NOW
-    assert code_of(lambda: tokens.check(unit, token, now_micros=NOW)) == "token_revoked"
+    assert reason_of(lambda: tokens.check(unit, token, now_micros=NOW)) == "token_revoked"
 
 
-def test_a_token_is_not_replaced_before_now(unit: Unit) -> None:
-    (token, grant), (_, new) = issued(unit), issued(unit)
+def test_a_token_that_is_replaced_in_the_past_ends_now(unit: Unit) -> None:
+    (token, grant), (_, new) = issue_token(unit), issue_token(unit)
     tokens.replace(unit, grant.token_id, new.token_id, from_micros=NOW - 10)
     assert tokens.get(unit, grant.token_id).replaced_micros == NOW
-    # A clock that lags behind does not make it good again.
-    assert code_of(lambda: tokens.check(unit, token, now_micros=NOW - 10)) == "token_rotated"
+    # A clock that lags behind does not make the token valid again.
+    assert reason_of(lambda: tokens.check(unit, token, now_micros=NOW - 10)) == "token_rotated"
 
 
 @pytest.mark.parametrize("end", ["NULL", str(NOW + 11)], ids=["none", "later"])
 def test_the_database_refuses_a_later_end_of_a_replaced_token(unit: Unit, end: str) -> None:
-    (_, grant), (_, new) = issued(unit), issued(unit)
+    (_, grant), (_, new) = issue_token(unit), issue_token(unit)
     tokens.replace(unit, grant.token_id, new.token_id, from_micros=NOW + 10)
     with pytest.raises(NotAllowedError, match="stays replaced"):
         unit.execute(text(f"UPDATE tokens SET replaced_micros = {end} WHERE token_id = '{grant.token_id}'"))
 
 
 def test_the_database_refuses_a_later_revocation(unit: Unit) -> None:
-    _, grant = issued(unit)
+    _, grant = issue_token(unit)
     tokens.revoke(unit, grant.token_id)
     with pytest.raises(NotAllowedError, match="stays revoked"):
         unit.execute(text(f"UPDATE tokens SET revoked_micros = {NOW + 11}"))
 
 
 def test_revoking_an_unknown_token_is_an_error(unit: Unit) -> None:
-    assert code_of(lambda: tokens.revoke(unit, hex32("nobody's"))) == "token_unknown"
+    assert reason_of(lambda: tokens.revoke(unit, hex32("nobody's"))) == "token_unknown"
 
 
 def test_a_token_ends_with_its_parents_revocation(unit: Unit) -> None:
-    _, parent = issued(unit)
-    token, _ = issued(unit, parent=parent)
+    _, parent = issue_token(unit)
+    token, _ = issue_token(unit, parent=parent)
     tokens.revoke(unit, parent.token_id)
-    assert code_of(lambda: tokens.check(unit, token, now_micros=NOW)) == "token_revoked"
+    assert reason_of(lambda: tokens.check(unit, token, now_micros=NOW)) == "token_revoked"
 
 
 def test_a_token_ends_with_its_parents_expiry(unit: Unit) -> None:
-    _, parent = issued(unit, until=10)
-    token, _ = issued(unit, until=100, parent=parent)
-    assert code_of(lambda: tokens.check(unit, token, now_micros=NOW + 10)) == "token_expired"
+    _, parent = issue_token(unit, until=10)
+    token, _ = issue_token(unit, until=100, parent=parent)
+    assert reason_of(lambda: tokens.check(unit, token, now_micros=NOW + 10)) == "token_expired"
 
 
-def test_a_token_ends_with_its_parents_parent(unit: Unit) -> None:
-    _, first = issued(unit)
-    _, second = issued(unit, parent=first)
-    token, _ = issued(unit, parent=second)
+def test_a_token_ends_with_the_revocation_of_its_parents_parent(unit: Unit) -> None:
+    _, first = issue_token(unit)
+    _, second = issue_token(unit, parent=first)
+    token, _ = issue_token(unit, parent=second)
     tokens.revoke(unit, first.token_id)
-    assert code_of(lambda: tokens.check(unit, token, now_micros=NOW)) == "token_revoked"
+    assert reason_of(lambda: tokens.check(unit, token, now_micros=NOW)) == "token_revoked"
 
 
-def test_a_token_whose_parent_lives_opens_with_its_own_grant(unit: Unit) -> None:
-    _, parent = issued(unit)
-    token, grant = issued(unit, parent=parent)
+def test_a_token_whose_parent_is_valid_has_its_own_grant(unit: Unit) -> None:
+    _, parent = issue_token(unit)
+    token, grant = issue_token(unit, parent=parent)
     assert (tokens.check(unit, token, now_micros=NOW), grant.parent_id) == (grant, parent.token_id)
 
 
 def test_a_token_of_a_parent_that_was_never_issued_is_refused(unit: Unit) -> None:
-    made_up = Grant(hex32("made up"), Role.PRODUCER, "sales", "etl", NOW + 10)
-    assert code_of(lambda: issued(unit, parent=made_up)) == "ledger_constraint"
+    never_issued = Grant(hex32("made up"), Role.PRODUCER, "sales", "etl", NOW + 10)
+    assert reason_of(lambda: issue_token(unit, parent=never_issued)) == "ledger_constraint"
 
 
-def failed(unit: Unit) -> ProofRecord:
+def put_fail_proof(unit: Unit) -> ProofRecord:
     attempt_id = attempt_in_state(unit, AttemptState.VERIFYING).attempt_id
     record = ProofRecord(hex64("proof"), attempt_id, nonce_of(1, 1), Outcome.FAIL, "notary-1", NOW + 60)
     proofs.put(unit, record, b"envelope", log_index=append_entry(unit))
@@ -154,7 +154,7 @@ def failed(unit: Unit) -> ProofRecord:
 
 
 def test_an_override_comes_back_with_its_nonce_reserved_and_its_domain(unit: Unit) -> None:
-    override = override_of(failed(unit))
+    override = override_of(put_fail_proof(unit))
     proofs.put_override(unit, override, b"override", log_index=append_entry(unit))
     found = proofs.find_override(unit, override.override_id)
     assert found is not None
@@ -162,41 +162,43 @@ def test_an_override_comes_back_with_its_nonce_reserved_and_its_domain(unit: Uni
 
 
 def test_an_override_shows_that_it_was_used(unit: Unit) -> None:
-    override = override_of(failed(unit))
+    override = override_of(put_fail_proof(unit))
     proofs.put_override(unit, override, b"override", log_index=append_entry(unit))
     nonces.commit(unit, override.nonce, snapshot_id="900")
     assert [found.state for found in proofs.list_newest_overrides(unit)] == [NonceState.COMMITTED]
 
 
-def test_a_second_override_under_one_nonce_is_refused(unit: Unit) -> None:
-    record = failed(unit)
+def test_a_second_override_under_the_same_nonce_is_refused(unit: Unit) -> None:
+    record = put_fail_proof(unit)
     override = override_of(record)
     proofs.put_override(unit, override, b"override", log_index=append_entry(unit))
     second = replace(override_of(record, "second"), nonce=override.nonce)
-    assert code_of(lambda: proofs.put_override(unit, second, b"second", log_index=append_entry(unit))) == "nonce_taken"
+    assert (
+        reason_of(lambda: proofs.put_override(unit, second, b"second", log_index=append_entry(unit))) == "nonce_taken"
+    )
 
 
 def test_an_override_of_a_proof_that_is_not_there_is_refused(unit: Unit) -> None:
-    override = replace(override_of(failed(unit)), fail_proof_id=hex64("no proof"))
-    code = code_of(lambda: proofs.put_override(unit, override, b"override", log_index=append_entry(unit)))
+    override = replace(override_of(put_fail_proof(unit)), fail_proof_id=hex64("no proof"))
+    code = reason_of(lambda: proofs.put_override(unit, override, b"override", log_index=append_entry(unit)))
     assert code == "ledger_constraint"
 
 
 def test_overrides_are_listed_by_domain(unit: Unit) -> None:
-    override = override_of(failed(unit))
+    override = override_of(put_fail_proof(unit))
     proofs.put_override(unit, override, b"override", log_index=append_entry(unit))
     assert len(proofs.list_newest_overrides(unit, domain="sales")) == 1
     assert proofs.list_newest_overrides(unit, domain="risk") == []
 
 
-def test_the_proofs_that_were_overridden_are_found(unit: Unit) -> None:
-    record = failed(unit)
+def test_the_override_of_a_proof_is_found_and_other_proofs_have_none(unit: Unit) -> None:
+    record = put_fail_proof(unit)
     proofs.put_override(unit, override_of(record), b"override", log_index=append_entry(unit))
     found = proofs.find_overrides_of_proofs(unit, [record.proof_id, hex64("other")])
     assert found == {record.proof_id: override_of(record).override_id}
 
 
-def test_the_same_challenge_again_is_the_first_one(unit: Unit) -> None:
+def test_adding_the_same_challenge_again_returns_the_first(unit: Unit) -> None:
     statements.add_challenge(unit, CHALLENGE)
     again = replace(CHALLENGE, epoch=CHALLENGE.epoch + 1, expires_micros=CHALLENGE.expires_micros + 1)
     assert statements.add_challenge(unit, again) == CHALLENGE
@@ -206,15 +208,15 @@ def test_the_same_challenge_again_is_the_first_one(unit: Unit) -> None:
 def test_a_challenge_for_something_else_under_the_same_nonce_is_refused(unit: Unit, change: dict[str, str]) -> None:
     statements.add_challenge(unit, CHALLENGE)
     changed = replace(CHALLENGE, **change)  # type: ignore[arg-type]
-    assert code_of(lambda: statements.add_challenge(unit, changed)) == "nonce_taken"
+    assert reason_of(lambda: statements.add_challenge(unit, changed)) == "nonce_taken"
 
 
 def test_a_challenge_under_a_nonce_of_another_purpose_is_refused(unit: Unit) -> None:
     nonces.reserve(unit, CHALLENGE.nonce, purpose=NoncePurpose.BREAK_GLASS, holder="operator-ruth")
-    assert code_of(lambda: statements.add_challenge(unit, CHALLENGE)) == "nonce_taken"
+    assert reason_of(lambda: statements.add_challenge(unit, CHALLENGE)) == "nonce_taken"
 
 
-def test_of_two_same_challenges_at_once_both_get_the_first(ledger: Ledger) -> None:
+def test_two_that_add_the_same_challenge_at_once_both_get_the_first(ledger: Ledger) -> None:
     barrier = threading.Barrier(2)
     found: list[object] = []
 
@@ -233,14 +235,14 @@ def test_of_two_same_challenges_at_once_both_get_the_first(ledger: Ledger) -> No
     assert found == [CHALLENGE, CHALLENGE]
 
 
-def attested(unit: Unit, record: AttestationRecord = ATTESTATION) -> None:
+def store_attestation(unit: Unit, record: AttestationRecord = ATTESTATION) -> None:
     envelope = b"attestation " + record.attestation_id.encode()
     statements.put_attestation(unit, record, envelope, log_index=append_entry(unit))
 
 
-def test_an_attestation_uses_the_nonce_of_its_challenge_up(unit: Unit) -> None:
+def test_an_attestation_commits_the_nonce_of_its_challenge(unit: Unit) -> None:
     statements.add_challenge(unit, CHALLENGE)
-    attested(unit)
+    store_attestation(unit)
     nonce = nonces.find(unit, CHALLENGE.nonce)
     assert nonce is not None
     assert (nonce.state, nonce.purpose) == (NonceState.COMMITTED, NoncePurpose.SOURCE_ATTESTATION)
@@ -248,22 +250,22 @@ def test_an_attestation_uses_the_nonce_of_its_challenge_up(unit: Unit) -> None:
 
 def test_a_challenge_is_answered_once(unit: Unit) -> None:
     statements.add_challenge(unit, CHALLENGE)
-    attested(unit)
+    store_attestation(unit)
     second = replace(ATTESTATION, attestation_id=hex64("second"))
-    assert code_of(lambda: attested(unit, second)) == "nonce_not_reserved"
+    assert reason_of(lambda: store_attestation(unit, second)) == "nonce_not_reserved"
 
 
 def test_an_attestation_without_a_challenge_is_refused(unit: Unit) -> None:
-    assert code_of(lambda: attested(unit)) == "nonce_unknown"
+    assert reason_of(lambda: store_attestation(unit)) == "nonce_unknown"
 
 
 def test_an_attestation_under_a_nonce_of_another_purpose_is_refused(unit: Unit) -> None:
     nonces.reserve(unit, CHALLENGE.nonce, purpose=NoncePurpose.BREAK_GLASS, holder="operator-ruth")
-    assert code_of(lambda: attested(unit)) == "ledger_constraint"
+    assert reason_of(lambda: store_attestation(unit)) == "ledger_constraint"
 
 
 def test_an_unknown_challenge_is_an_error(unit: Unit) -> None:
-    assert code_of(lambda: statements.get_challenge(unit, CHALLENGE.nonce)) == "challenge_unknown"
+    assert reason_of(lambda: statements.get_challenge(unit, CHALLENGE.nonce)) == "challenge_unknown"
 
 
 @pytest.mark.parametrize(
@@ -278,7 +280,7 @@ def test_an_unknown_challenge_is_an_error(unit: Unit) -> None:
 )
 def test_attestations_are_found_by_attestor_and_source(unit: Unit, asked: dict[str, str], count: int) -> None:
     statements.add_challenge(unit, CHALLENGE)
-    attested(unit)
+    store_attestation(unit)
     assert statements.list_newest_attestations(unit, **asked) == [ATTESTATION] * count
     assert statements.find_attestation(unit, ATTESTATION.attestation_id) == ATTESTATION
 
@@ -287,7 +289,7 @@ def test_there_is_no_epoch_book_at_first(unit: Unit) -> None:
     assert shared_settings.newest_epoch_book(unit) is None
 
 
-def test_the_newest_epoch_book_counts(unit: Unit) -> None:
+def test_the_epoch_book_of_the_highest_revision_is_the_newest(unit: Unit) -> None:
     assert (shared_settings.add_epoch_book(unit, 1, b"one"), shared_settings.add_epoch_book(unit, 2, b"two")) == (
         True,
         True,
@@ -304,7 +306,7 @@ def test_an_epoch_book_that_does_not_follow_the_newest_is_not_kept(unit: Unit, r
     )
 
 
-def test_of_two_books_of_one_revision_at_once_one_is_kept(ledger: Ledger) -> None:
+def test_of_four_concurrent_epoch_books_of_one_revision_one_is_kept(ledger: Ledger) -> None:
     barrier = threading.Barrier(4)
     found: list[bool] = []
 
@@ -350,10 +352,10 @@ def test_a_handle_comes_back_by_its_hash_and_by_its_job(unit: Unit) -> None:
     )
 
 
-def test_a_job_has_one_handle_in_the_ledger(unit: Unit) -> None:
+def test_a_second_handle_of_a_job_is_refused(unit: Unit) -> None:
     shared_settings.add_handle(unit, HANDLE)
     second = replace(HANDLE, handle_sha256=hex64("second"))
-    assert code_of(lambda: shared_settings.add_handle(unit, second)) == "handle_job_taken"
+    assert reason_of(lambda: shared_settings.add_handle(unit, second)) == "handle_job_taken"
 
 
 def test_a_handle_that_was_never_issued_is_not_found(unit: Unit) -> None:
@@ -378,11 +380,11 @@ def test_a_workers_redemption_is_not_taken_back(unit: Unit) -> None:
     shared_settings.add_handle(unit, HANDLE)
     redeemed = replace(HANDLE, workers=frozenset({"a"}))
     shared_settings.change_handle(unit, HANDLE, redeemed)
-    assert code_of(lambda: shared_settings.change_handle(unit, redeemed, HANDLE)) == "handle_changed"
+    assert reason_of(lambda: shared_settings.change_handle(unit, redeemed, HANDLE)) == "handle_changed"
 
 
-def test_the_ids_of_a_kind_come_in_the_logs_order(unit: Unit) -> None:
-    record = failed(unit)
+def test_the_ids_of_statements_of_one_kind_come_in_the_logs_order(unit: Unit) -> None:
+    record = put_fail_proof(unit)
     for name in ("first", "second"):
         proofs.put_override(unit, override_of(record, name), name.encode(), log_index=append_entry(unit))
     wanted = tuple(override_of(record, name).override_id for name in ("first", "second"))
@@ -390,14 +392,14 @@ def test_the_ids_of_a_kind_come_in_the_logs_order(unit: Unit) -> None:
 
 
 def test_proofs_are_paged_back_from_the_newest_by_domain(unit: Unit) -> None:
-    record = failed(unit)
+    record = put_fail_proof(unit)
     assert proofs.page(unit, domain="sales") == proofs.page(unit, domain=None) == [(record, 0)]
     assert proofs.page(unit, domain="risk") == proofs.page(unit, domain=None, before_index=0) == []
     assert proofs.domain_of(unit, record.proof_id) == "sales"
 
 
 def test_a_notarys_proof_for_a_nonce_is_found(unit: Unit) -> None:
-    record = failed(unit)
+    record = put_fail_proof(unit)
     assert proofs.find_by_notary(unit, record.nonce, "notary-1") == record
     assert proofs.find_by_notary(unit, record.nonce, "notary-2") is None
     assert proofs.of_nonce(unit, record.nonce) == [record]
@@ -409,7 +411,7 @@ def test_the_domain_of_a_proof_that_is_not_there_is_an_error(unit: Unit) -> None
     assert caught.value.reason == "proof_unknown"
 
 
-def test_a_workload_that_was_published_in_a_lost_time_is_not_opened_again(unit: Unit) -> None:
+def test_a_workload_whose_publication_the_restored_ledger_had_lost_is_not_opened_again(unit: Unit) -> None:
     receipt = ReceiptRecord(hex64("receipt"), "orders-1", "t-1", "900")
     receipts.put(unit, receipt, b"receipt", log_index=append_entry(unit))
     restores.put_used_chunk(unit, "lost-1", "a", snapshot_id="900", receipt_id=hex64("receipt"))

@@ -1,4 +1,4 @@
-"""Claims: an overlapping part is published by one workload only, whoever comes first, on both databases."""
+"""Claims of append workloads, on both databases: of two workloads whose claims overlap, the second is refused."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_an_overlapping_claim_of_another_workload_is_refused(unit: Unit, first: 
 
 
 @pytest.mark.parametrize(("first", "second"), APART)
-def test_claims_that_share_nothing_stand_side_by_side(unit: Unit, first: Claim, second: Claim) -> None:
+def test_claims_that_do_not_overlap_are_both_taken(unit: Unit, first: Claim, second: Claim) -> None:
     take(unit, "one", first)
     take(unit, "two", second)
     assert claims.find(unit, "two", target="t") == second
@@ -91,7 +91,7 @@ def test_the_database_itself_refuses_an_overlapping_claim(unit: Unit, first: Cla
         )
 
 
-def test_another_target_has_its_own_claims(unit: Unit) -> None:
+def test_claims_on_different_targets_do_not_overlap(unit: Unit) -> None:
     take(unit, "one", Claim.everything())
     take(unit, "two", Claim.everything(), target="t2")
     assert claims.find(unit, "two", target="t2") == Claim.everything()
@@ -111,13 +111,13 @@ def test_a_claim_on_a_column_of_the_same_name_and_another_identity_is_refused(un
     assert "another column" in str(caught.value.hint)
 
 
-def test_a_workload_takes_its_own_claim_again(unit: Unit) -> None:
+def test_a_workload_can_take_its_own_claim_again(unit: Unit) -> None:
     take(unit, "one", WEEK)
     take(unit, "one", WEEK)
     assert claims.find_overlapping(unit, "two", target="t", claim=DAY) == ("one", WEEK)
 
 
-def test_a_workload_that_claims_otherwise_is_refused(unit: Unit) -> None:
+def test_a_different_second_claim_of_a_workload_is_refused(unit: Unit) -> None:
     take(unit, "one", WEEK)
     with pytest.raises(VerificationError) as caught:
         take(unit, "one", LATER)
@@ -147,7 +147,7 @@ def test_the_refusal_says_which_workload_to_resume(unit: Unit) -> None:
         ("string", "x" * (CLAIM_VALUE_MAX_BYTES + 1)),
     ],
 )
-def test_a_claim_that_has_no_place_in_an_order_is_refused(column_type: str, value: ClaimValue) -> None:
+def test_a_claim_of_a_value_that_cannot_be_a_bound_is_refused(column_type: str, value: ClaimValue) -> None:
     with pytest.raises(InputError) as caught:
         Claim.value("c", column_type, value)
     assert caught.value.reason == "claim_invalid"
@@ -174,14 +174,14 @@ def test_bounds_compare_as_their_values_do(column_type: str, values: list[ClaimV
     assert len(set(keys)) == len(values)
 
 
-def test_of_many_workloads_at_once_one_takes_the_claim(ledger: Ledger) -> None:
+def test_of_many_concurrent_workloads_one_takes_the_claim(ledger: Ledger) -> None:
     names = [f"w{number}" for number in range(8)]
     with ledger.write(at_micros=NOW) as unit:
         for name in names:
             open_workload(unit, name)
         unit.commit()
 
-    def attempt(name: str) -> bool:
+    def try_to_claim(name: str) -> bool:
         try:
             ledger.transact(lambda unit: take(unit, name, WEEK), at_micros=NOW)
         except VerificationError:
@@ -189,18 +189,18 @@ def test_of_many_workloads_at_once_one_takes_the_claim(ledger: Ledger) -> None:
         return True
 
     with ThreadPoolExecutor(len(names)) as pool:
-        assert sum(pool.map(attempt, names)) == 1
+        assert sum(pool.map(try_to_claim, names)) == 1
 
 
-def test_of_many_writers_past_the_code_one_takes_the_claim(ledger: Ledger) -> None:
-    """The database's own rule must hold under concurrency too."""
+def test_of_many_concurrent_inserts_of_one_claim_the_database_accepts_one(ledger: Ledger) -> None:
+    """The inserts bypass `claims.take`: the database's own rule must hold under concurrency too."""
     names = [f"w{number}" for number in range(8)]
     with ledger.write(at_micros=NOW) as unit:
         for name in names:
             open_workload(unit, name)
         unit.commit()
 
-    def attempt(name: str) -> bool:
+    def try_to_claim(name: str) -> bool:
         row = {"claim_column": "day", "column_kind": "date", "lower_bound": WEEK.lower, "upper_bound": WEEK.upper}
         try:
             with ledger.write(at_micros=NOW) as unit:
@@ -211,4 +211,4 @@ def test_of_many_writers_past_the_code_one_takes_the_claim(ledger: Ledger) -> No
         return True
 
     with ThreadPoolExecutor(len(names)) as pool:
-        assert sum(pool.map(attempt, names)) == 1
+        assert sum(pool.map(try_to_claim, names)) == 1

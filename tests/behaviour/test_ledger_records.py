@@ -1,4 +1,4 @@
-"""What the ledger keeps for ever: events with old and new rows, proofs, receipts, log, tokens; nothing is rewritten."""
+"""The ledger's records: events, proofs, receipts, log, tokens and restores; the database refuses to rewrite them."""
 
 from __future__ import annotations
 
@@ -59,21 +59,21 @@ def unit(scratch: Unit) -> Unit:
     return scratch
 
 
-def proved(unit: Unit, **changes: Any) -> ProofRecord:
+def put_proof(unit: Unit, **changes: Any) -> ProofRecord:
     attempt_id = attempt_in_state(unit, AttemptState.VERIFYING).attempt_id
     record = ProofRecord(**{**{n: getattr(PROOF, n) for n in PROOF.__slots__}, "attempt_id": attempt_id, **changes})
     proofs.put(unit, record, b"envelope", log_index=append_entry(unit))
     return record
 
 
-def everything(unit: Unit) -> None:
-    """At least one row in every table."""
-    record = proved(unit)
+def fill_every_table(unit: Unit) -> None:
+    """Write at least one row to every table of the ledger."""
+    record = put_proof(unit)
     attempts.begin_committing(unit, record.attempt_id, reason="PASS")
-    named = ((record.attempt_id, record.nonce),)
-    asked = NewAnnouncement(nonce_of(8, 1), "t-9", "orders-1", "899", named, None, "steward-one", "{}")
-    said = announced.announce(unit, asked)
-    announced.settle(unit, said.announced_id, AnnouncedState.RELEASED, reason="main can never show it")
+    attempt_nonces = ((record.attempt_id, record.nonce),)
+    new = NewAnnouncement(nonce_of(8, 1), "t-9", "orders-1", "899", attempt_nonces, None, "steward-one", "{}")
+    announcement = announced.announce(unit, new)
+    announced.settle(unit, announcement.announced_id, AnnouncedState.RELEASED, reason="main can never show it")
     snapshots.add_known(unit, "t-9", {"899": hex64("facts")}, structure_sha256=hex64("structure"))
     attempts.publish(unit, record.attempt_id, nonce=record.nonce, snapshot_id="900")
     receipt = ReceiptRecord(hex64("receipt"), "orders-1", "t-1", "900")
@@ -84,8 +84,8 @@ def everything(unit: Unit) -> None:
     )
     for source in ("s-1", "s-2"):
         claims.note_source(unit, "t-1", Source("raw.orders", None), source, workload_id="orders-1")
-    _, grant = issued(unit)
-    tokens.replace(unit, grant.token_id, issued(unit)[1].token_id, from_micros=NOW)
+    _, grant = issue_token(unit)
+    tokens.replace(unit, grant.token_id, issue_token(unit)[1].token_id, from_micros=NOW)
     tokens.revoke(unit, grant.token_id)
     proofs.put_override(unit, override_of(record), b"override", log_index=append_entry(unit))
     statements.add_challenge(unit, CHALLENGE)
@@ -102,31 +102,39 @@ def everything(unit: Unit) -> None:
     shared_settings.change_handle(
         unit, HANDLE, replace(HANDLE, state=HandleState.FROZEN, context="{}", workers=frozenset({"worker"}))
     )
-    catalogued(unit)
-    approved(unit)
-    found_out(unit, record.nonce, record.attempt_id)
+    fill_catalog(unit)
+    put_approvals(unit)
+    put_verified_and_disposal(unit, record.nonce, record.attempt_id)
 
 
-def found_out(unit: Unit, nonce: str, attempt_id: str) -> None:
-    """What was verified under a nonce, and what became of the attempt's files."""
+def put_verified_and_disposal(unit: Unit, nonce: str, attempt_id: str) -> None:
+    """Write what was verified under a nonce, and how the attempt's files were disposed of."""
     verified.put(unit, VerifiedRecord(nonce, attempt_id, hex64("core"), "file:///m.avro", hex64("m"), 1, 3))
     disposals.put_disposal(unit, DisposalRecord(attempt_id, DisposalOutcome.PUBLISHED, 2, 1, ""))
     disposals.begin_removal(unit, Removal(attempt_id, "1" * 32, "operator-tom", "90 days are over", 2, 70, done=False))
 
 
-def approved(unit: Unit) -> None:
-    """A protection with its contract, and a migration."""
-    said = ("orders", "sales", hex64("contract"))
+def put_approvals(unit: Unit) -> None:
+    """Write a protection with its contract, and a migration."""
+    name_domain_and_contract = ("orders", "sales", hex64("contract"))
     protection = ProtectionRecord(
-        hex64("protection"), ProtectionAction.PROTECT, "t-1", None, *said, "operator-tom", nonce_of(7, 1)
+        hex64("protection"),
+        ProtectionAction.PROTECT,
+        "t-1",
+        None,
+        *name_domain_and_contract,
+        "operator-tom",
+        nonce_of(7, 1),
     )
     protections.put(unit, protection, "product: orders", b"protection", log_index=append_entry(unit))
-    migration = MigrationRecord(hex64("migration"), "t-1", *said, hex64("two"), "operator-tom", nonce_of(7, 2))
+    migration = MigrationRecord(
+        hex64("migration"), "t-1", *name_domain_and_contract, hex64("two"), "operator-tom", nonce_of(7, 2)
+    )
     protections.put(unit, migration, None, b"migration", log_index=append_entry(unit))
 
 
-def catalogued(unit: Unit) -> None:
-    """A namespace, a table that was swapped and protected, a view, and a request that happens once."""
+def fill_catalog(unit: Unit) -> None:
+    """Write a namespace, a table that is changed, protected and dropped, a view, and an idempotent request."""
     namespace = namespaces.create(unit, ("sales",), domain="sales", properties={"owner": "ruth"})
     namespaces.protect(unit, namespace, hex64("contract"))
     pointer = Pointer("file:///metadata/1.json", hex64("one"))
@@ -141,8 +149,8 @@ def catalogued(unit: Unit) -> None:
     requests.add(unit, requests.Request("etl", "key-1", hex64("request"), 200, "{}"))
 
 
-def stored(unit: Unit, table: Table) -> dict[str, dict[str, Any]]:
-    """Every row as an event would show it, by key."""
+def stored_rows(unit: Unit, table: Table) -> dict[str, dict[str, Any]]:
+    """Every row of the table as an event would show it, by the row's key."""
     found = {}
     for row in unit.rows(select(table)):
         key = "/".join(str(row[column.name]) for column in table.primary_key.columns)
@@ -155,22 +163,21 @@ def stored(unit: Unit, table: Table) -> dict[str, dict[str, Any]]:
 
 
 LOGGED = [table for table in metadata.sorted_tables if table.info["unlogged"] is not None]
-CHANGING = [table for table in metadata.sorted_tables if table.info["changes"]]
 
 
 @pytest.mark.parametrize("table", LOGGED, ids=lambda table: table.name)
-def test_every_row_can_be_made_again_from_the_events(unit: Unit, table: Table) -> None:
-    everything(unit)
-    made: dict[str, Any] = {}
+def test_every_row_can_be_rebuilt_from_the_events(unit: Unit, table: Table) -> None:
+    fill_every_table(unit)
+    rebuilt: dict[str, Any] = {}
     for event in events.page(unit):
         if event.subject == table.name:
-            assert event.old == made.get(event.row_key), "an event's old row is the new row of the one before"
-            made[event.row_key] = event.new
-    assert made
-    assert made == stored(unit, table)
+            assert event.old == rebuilt.get(event.row_key), "an event's old row is the new row of the event before"
+            rebuilt[event.row_key] = event.new
+    assert rebuilt
+    assert rebuilt == stored_rows(unit, table)
 
 
-def test_an_update_behind_the_codes_back_leaves_the_old_row_in_the_events(unit: Unit) -> None:
+def test_an_update_by_hand_leaves_the_old_row_in_the_events(unit: Unit) -> None:
     unit.execute(text("UPDATE workloads SET state = 'ABANDONED', reason = 'by hand', at_micros = 7"))
     last = events.history(unit, "workloads", "orders-1")[-1]
     assert last.old is not None
@@ -179,8 +186,8 @@ def test_an_update_behind_the_codes_back_leaves_the_old_row_in_the_events(unit: 
 
 
 @pytest.mark.parametrize("table", metadata.sorted_tables, ids=lambda table: table.name)
-def test_no_row_of_any_table_is_deleted_but_answers_kept_for_a_while(unit: Unit, table: Table) -> None:
-    everything(unit)
+def test_no_row_can_be_deleted_except_answers_to_idempotent_requests(unit: Unit, table: Table) -> None:
+    fill_every_table(unit)
     if table.name == "catalog_requests":
         assert unit.execute(table.delete()).rowcount == 1
         return
@@ -189,8 +196,8 @@ def test_no_row_of_any_table_is_deleted_but_answers_kept_for_a_while(unit: Unit,
 
 
 @pytest.mark.parametrize("table", metadata.sorted_tables, ids=lambda table: table.name)
-def test_a_column_that_is_fixed_does_not_change(unit: Unit, table: Table) -> None:
-    everything(unit)
+def test_a_fixed_column_cannot_be_changed(unit: Unit, table: Table) -> None:
+    fill_every_table(unit)
     columns = sorted(table.columns, key=lambda column: column.primary_key)
     fixed = next(column.name for column in columns if column.name not in table.info["changes"])
     column = table.c[fixed]
@@ -202,14 +209,14 @@ def test_a_column_that_is_fixed_does_not_change(unit: Unit, table: Table) -> Non
 
 
 @pytest.mark.parametrize("table", metadata.sorted_tables, ids=lambda table: table.name)
-def test_no_table_is_truncated(unit: Unit, table: Table) -> None:
+def test_no_table_can_be_truncated(unit: Unit, table: Table) -> None:
     if unit.is_sqlite:
-        return  # it has no such statement
+        return  # SQLite has no TRUNCATE
     with pytest.raises(NotAllowedError, match="never deleted"):
         unit.execute(text(f"TRUNCATE {table.name} CASCADE"))
 
 
-def test_an_event_is_not_replaced_under_its_id(unit: Unit) -> None:
+def test_an_event_cannot_be_replaced_under_its_id(unit: Unit) -> None:
     verb = "INSERT OR REPLACE INTO" if unit.is_sqlite else "INSERT INTO"
     tail = "" if unit.is_sqlite else " ON CONFLICT (event_id) DO UPDATE SET kind = 'x'"
     override = "" if unit.is_sqlite else " OVERRIDING SYSTEM VALUE"
@@ -219,38 +226,38 @@ def test_an_event_is_not_replaced_under_its_id(unit: Unit) -> None:
         unit.execute(text(f"{verb} events {columns}{override} VALUES ({first}, 1, 'x', 'x', 'x'){tail}"))
 
 
-def test_code_does_not_write_the_databases_own_events(unit: Unit) -> None:
+def test_code_cannot_write_events_of_the_databases_kinds(unit: Unit) -> None:
     with pytest.raises(InputError) as caught:
         events.note(unit, "update", "workloads", "orders-1", {})
     assert caught.value.reason == "event_kind_reserved"
 
 
 def test_events_are_read_in_pages(unit: Unit) -> None:
-    everything(unit)
+    fill_every_table(unit)
     whole = events.page(unit)
     assert events.page(unit, after=whole[1].event_id, count=3) == whole[2:5]
 
 
 def test_a_proof_comes_back_as_it_was_stored(unit: Unit) -> None:
-    record = proved(unit)
+    record = put_proof(unit)
     assert (proofs.get(unit, record.proof_id), proofs.get_envelope(unit, record.proof_id)) == (record, b"envelope")
 
 
 def test_storing_the_same_proof_again_is_no_change(unit: Unit) -> None:
-    record = proved(unit)
+    record = put_proof(unit)
     proofs.put(unit, record, b"envelope", log_index=0)
     assert proofs.of_attempt(unit, record.attempt_id) == [record]
 
 
 def test_another_envelope_under_the_same_id_is_refused(unit: Unit) -> None:
-    record = proved(unit)
+    record = put_proof(unit)
     with pytest.raises(ConflictError) as caught:
         proofs.put(unit, record, b"other", log_index=0)
     assert caught.value.reason == "statement_differs"
 
 
-def test_a_notary_has_one_proof_for_a_nonce(unit: Unit) -> None:
-    record = proved(unit)
+def test_a_second_proof_of_a_notary_for_one_nonce_is_refused(unit: Unit) -> None:
+    record = put_proof(unit)
     second = ProofRecord(hex64("second"), record.attempt_id, record.nonce, Outcome.FAIL, record.notary, NOW)
     with pytest.raises(ConflictError) as caught:
         proofs.put(unit, second, b"second", log_index=append_entry(unit))
@@ -259,7 +266,7 @@ def test_a_notary_has_one_proof_for_a_nonce(unit: Unit) -> None:
 
 def test_a_proof_for_the_nonce_of_another_attempt_is_refused(unit: Unit) -> None:
     with pytest.raises(ConflictError) as caught:
-        proved(unit, nonce=nonce_of("someone", 0))
+        put_proof(unit, nonce=nonce_of("someone", 0))
     assert caught.value.reason == "ledger_constraint"
 
 
@@ -277,21 +284,21 @@ def test_statements_of_a_kind_come_in_the_logs_order(unit: Unit) -> None:
     assert [found.envelope for found in statements.of_kind(unit, StatementKind.BREAK_GLASS)] == [b"x", b"y"]
 
 
-def test_a_snapshot_has_one_receipt(unit: Unit) -> None:
-    everything(unit)
+def test_a_second_receipt_of_a_snapshot_is_refused(unit: Unit) -> None:
+    fill_every_table(unit)
     with pytest.raises(ConflictError) as caught:
         receipts.put(unit, ReceiptRecord(hex64("two"), "orders-1", "t-1", "900"), b"two", log_index=append_entry(unit))
     assert caught.value.reason == "ledger_constraint"
 
 
 def test_a_receipt_is_found_by_its_snapshot(unit: Unit) -> None:
-    everything(unit)
+    fill_every_table(unit)
     found = receipts.of_snapshot(unit, "t-1", "900")
     assert found is not None
     assert (statements.get(unit, found.receipt_id).envelope, receipts_of(unit, "orders-1")) == (b"receipt", [found])
 
 
-def test_the_ledgers_log_is_what_the_log_asks_for(unit: Unit) -> None:
+def test_a_log_in_the_ledger_equals_one_in_memory(unit: Unit) -> None:
     storage: LogStorage = LedgerLog(unit)
     _, reference = filled_log(300)
     log = Log(storage, origin=ORIGIN, signer=SIGNER)
@@ -314,88 +321,88 @@ def test_the_database_refuses_a_gap_in_the_log(unit: Unit) -> None:
         unit.insert(metadata.tables["log_entries"], entry_index=1, entry=b"x")
 
 
-def test_a_hash_that_is_missing_is_an_error(unit: Unit) -> None:
+def test_reading_a_missing_hash_of_the_log_is_an_error(unit: Unit) -> None:
     append_entry(unit)
     with pytest.raises(VerificationError) as caught:
         LedgerLog(unit).read_hashes([(0, 0), (0, 1)])
     assert caught.value.reason == "log_incomplete"
 
 
-def test_an_entry_that_is_missing_is_an_error(unit: Unit) -> None:
+def test_reading_a_missing_entry_of_the_log_is_an_error(unit: Unit) -> None:
     append_entry(unit)
     with pytest.raises(VerificationError) as caught:
         LedgerLog(unit).read_entries(0, 2)
     assert caught.value.reason == "log_incomplete"
 
 
-def issued(unit: Unit) -> tuple[BearerToken, tokens.Grant]:
-    token, whose = BearerToken.draw(), {"domain": "sales", "name": "etl"}
-    return token, tokens.issue(unit, Role.PRODUCER, secret_sha256=token.sha256, **whose, expires_micros=NOW + 10)
+def issue_token(unit: Unit) -> tuple[BearerToken, tokens.Grant]:
+    token, owner = BearerToken.draw(), {"domain": "sales", "name": "etl"}
+    return token, tokens.issue(unit, Role.PRODUCER, secret_sha256=token.sha256, **owner, expires_micros=NOW + 10)
 
 
 def test_a_token_grants_its_role_and_domain(unit: Unit) -> None:
-    token, grant = issued(unit)
+    token, grant = issue_token(unit)
     assert tokens.check(unit, token, now_micros=NOW) == grant
 
 
 @pytest.mark.parametrize(("late", "code"), [(10, "token_expired"), (11, "token_expired")])
 def test_a_token_ends_at_its_expiry(unit: Unit, late: int, code: str) -> None:
-    token, _ = issued(unit)
+    token, _ = issue_token(unit)
     with pytest.raises(NotAllowedError) as caught:
         tokens.check(unit, token, now_micros=NOW + late)
     assert caught.value.reason == code
 
 
-def test_a_revoked_token_opens_nothing(unit: Unit) -> None:
-    token, grant = issued(unit)
+def test_a_revoked_token_is_refused(unit: Unit) -> None:
+    token, grant = issue_token(unit)
     tokens.revoke(unit, grant.token_id)
     with pytest.raises(NotAllowedError) as caught:
         tokens.check(unit, token, now_micros=NOW)
     assert caught.value.reason == "token_revoked"
 
 
-def test_a_revocation_is_not_taken_back(unit: Unit) -> None:
-    _, grant = issued(unit)
+def test_the_database_refuses_to_take_back_a_revocation(unit: Unit) -> None:
+    _, grant = issue_token(unit)
     tokens.revoke(unit, grant.token_id)
     with pytest.raises(NotAllowedError, match="stays revoked"):
         unit.execute(text("UPDATE tokens SET revoked_micros = NULL"))
 
 
-def test_an_unknown_token_opens_nothing(unit: Unit) -> None:
-    issued(unit)
+def test_an_unknown_token_is_refused(unit: Unit) -> None:
+    issue_token(unit)
     with pytest.raises(NotAllowedError) as caught:
         tokens.check(unit, BearerToken("pvdm_guess"), now_micros=NOW)
     assert caught.value.reason == "token_unknown"
 
 
-def test_a_token_that_would_be_expired_is_not_issued(unit: Unit) -> None:
+def test_a_token_that_expires_at_once_is_not_issued(unit: Unit) -> None:
     with pytest.raises(InputError) as caught:
         tokens.issue(unit, Role.OPERATOR, secret_sha256="ab" * 32, domain="sales", name="x", expires_micros=NOW)
     assert caught.value.reason == "token_expiry_invalid"
 
 
 def test_the_text_of_a_token_is_in_no_table(unit: Unit) -> None:
-    token, _ = issued(unit)
+    token, _ = issue_token(unit)
     dump = str([unit.rows(select(table)) for table in metadata.sorted_tables])
     assert token.reveal().removeprefix("pvdm_") not in dump
 
 
 @pytest.mark.parametrize("use", [str, repr, lambda token: [token], lambda token: {"token": token}])
-def test_a_token_does_not_show_itself(use: Any) -> None:
+def test_the_text_of_a_token_is_not_in_its_string_forms(use: Any) -> None:
     assert "geheim" not in str(use(BearerToken("pvdm_geheim")))
 
 
-def test_a_token_is_not_compared() -> None:
+def test_comparing_tokens_is_an_error() -> None:
     with pytest.raises(TypeError, match="not compared"):
         assert BearerToken("a") == BearerToken("a")
 
 
-def test_the_ledger_refuses_a_value_of_another_kind(unit: Unit) -> None:
+def test_the_ledger_refuses_a_value_of_another_type(unit: Unit) -> None:
     with pytest.raises(PvdmError):
         unit.execute(text("INSERT INTO chunks VALUES ('orders-1', 'c', 'not a number', '{}', 1)"))
 
 
-def test_two_restores_are_never_under_way_at_once(unit: Unit) -> None:
+def test_a_second_restore_cannot_begin_before_the_first_is_finished(unit: Unit) -> None:
     marker = Restore(1, "operator-tom", "disk", 3, b"note", 1, (), {})
     restores.begin(unit, marker)
     with pytest.raises(PvdmError) as caught:

@@ -43,7 +43,7 @@ def checker(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def question(tmp_path: Path) -> dict[str, Any]:
-    """What the Go program is asked: a folder that was exported at every size, and proofs from our own code."""
+    """The input of the Go program: a log folder that was exported at every size, and proofs by our own code."""
     storage, log, checkpoints = log_grown_to(SIZES[:1])
     folder = tmp_path / "log"
     export(storage, folder)
@@ -55,16 +55,16 @@ def question(tmp_path: Path) -> dict[str, Any]:
         {
             "index": index,
             "entry": storage.entries[index].decode(),
-            "hashes": encoded(log.prove_inclusion(index, size).hashes),
+            "hashes": encode_hashes(log.prove_inclusion(index, size).hashes),
         }
         for index in [*range(0, size, 17), size - 1]
     ]
     consistency = [
         {
-            "old_note": one.note.decode(),
-            "hashes": encoded(log.prove_consistency(one.checkpoint.size, size).hashes),
+            "old_note": signed.note.decode(),
+            "hashes": encode_hashes(log.prove_consistency(signed.checkpoint.size, size).hashes),
         }
-        for one in checkpoints
+        for signed in checkpoints
     ]
     return {
         "vkey": KEY.to_vkey(),
@@ -74,7 +74,7 @@ def question(tmp_path: Path) -> dict[str, Any]:
     }
 
 
-def encoded(hashes: tuple[bytes, ...]) -> list[str]:
+def encode_hashes(hashes: tuple[bytes, ...]) -> list[str]:
     return [base64.b64encode(value).decode() for value in hashes]
 
 
@@ -106,7 +106,7 @@ def flip(folder: Path, place: str, at: int) -> None:
 
 def spoil_proof(question: dict[str, Any], kind: str) -> None:
     hashes = question[kind][3]["hashes"]
-    hashes[0] = encoded((b"\x00" * 32,))[0]
+    hashes[0] = encode_hashes((b"\x00" * 32,))[0]
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,6 @@ def test_java_and_spark_read_whatever_random_commits_leave(spark: SparkSession) 
 )
 def test_javas_reader_takes_a_good_document_and_not_this_one(spark: SparkSession, change: dict[str, Any]) -> None:
     java, good = JavaParser(spark), document()
-    java.reads(json.dumps(good).encode())
+    java.require_unchanged(json.dumps(good).encode())
     with pytest.raises((AssertionError, PySparkException, Py4JError)):
-        java.reads(json.dumps(good | change).encode())
+        java.require_unchanged(json.dumps(good | change).encode())

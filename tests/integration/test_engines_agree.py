@@ -18,20 +18,20 @@ from pvdm.physical.stager import Destination
 from tests.support.catalog.http import Caller
 from tests.support.lake.metadata import column, schema
 from tests.support.oracles.engines import (
-    ENDS,
-    FLOATS,
+    FLOAT_COLUMNS,
     NAMES,
-    OLD,
+    ORDERED_COLUMNS,
     QUESTIONS,
     ROWS,
+    ROWS_OF_OLD_SCHEMA,
     SCHEMA,
     Engines,
-    arrow,
+    arrow_table,
     consumer_catalog,
     known_ends,
     metadata_location,
+    plain_rows,
     scanned_ends,
-    told,
 )
 from tests.support.steward.http import bearer
 from tests.support.steward.shop import Shop, contract, shop_at
@@ -60,8 +60,8 @@ PARTITIONED: Mapping[str, tuple[int, int, str]] = {
 MORE: Mapping[str, tuple[int, Sequence[Doc]]] = {
     "chunks": (3, ROWS),
     "nothing": (2, ()),
-    "evolved": (2, (*OLD, *ROWS)),
-    "evolved_3": (3, (*OLD, *ROWS)),
+    "evolved": (2, (*ROWS_OF_OLD_SCHEMA, *ROWS)),
+    "evolved_3": (3, (*ROWS_OF_OLD_SCHEMA, *ROWS)),
 }
 TABLES = (*PARTITIONED, *MORE)
 
@@ -88,7 +88,7 @@ def write(shop: Shop, name: str, rows: Sequence[Doc], names: Sequence[str] = NAM
     location = shop.metadata(name, Role.OPERATOR).location
     to = Destination(shop.steward.url, name, "main", location, "none", "none", "0" * 32, token, Operation.APPEND)
     with shop.client(Role.OPERATOR, "*") as client:
-        SmallStager(client).stage(lambda: arrow(rows, names), to)
+        SmallStager(client).stage(lambda: arrow_table(rows, names), to)
 
 
 def evolve(shop: Shop, spark: SparkSession, name: str) -> None:
@@ -104,7 +104,8 @@ def evolve(shop: Shop, spark: SparkSession, name: str) -> None:
     lake = f"own_{shop.steward.url.rpartition(':')[2]}"
     pvdm.spark_session(shop.steward, Role.OPERATOR, "*", name=lake)
     values = ", ".join(
-        f"('junk', {'null' if row['town'] is None else repr(row['town'])}, {row['id']}, null)" for row in OLD
+        f"('junk', {'null' if row['town'] is None else repr(row['town'])}, {row['id']}, null)"
+        for row in ROWS_OF_OLD_SCHEMA
     )
     spark.sql(f"insert into {lake}.sales.{name} values {values}")
     for change in (
@@ -173,11 +174,11 @@ def rows_of(named: str) -> Sequence[Doc]:
 
 def test_every_engine_reads_the_same(named: str, engines: Engines, table: Table) -> None:
     rows = rows_of(named)
-    assert engines.rows() == dict.fromkeys(("spark", "duckdb", "pyiceberg"), told(rows))
+    assert engines.rows() == dict.fromkeys(("spark", "duckdb", "pyiceberg"), plain_rows(rows))
     assert engines.counts() == dict.fromkeys(("spark", "duckdb", "pyiceberg"), len(rows))
-    assert engines.ends(ENDS) == dict.fromkeys(("spark", "duckdb"), known_ends(rows, ENDS))
-    assert scanned_ends(table, ENDS) == known_ends(rows, ENDS)
-    for column_name in FLOATS:
+    assert engines.ends(ORDERED_COLUMNS) == dict.fromkeys(("spark", "duckdb"), known_ends(rows, ORDERED_COLUMNS))
+    assert scanned_ends(table, ORDERED_COLUMNS) == known_ends(rows, ORDERED_COLUMNS)
+    for column_name in FLOAT_COLUMNS:
         # For some the greatest is NaN: that there is one is asked by a filter.
         found = engines.ends([column_name], f"not isnan({column_name})")
         assert found == dict.fromkeys(("spark", "duckdb"), known_ends(rows, [column_name]))

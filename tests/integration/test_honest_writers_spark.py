@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.parquet.honest_files import KINDS, with_ids
+from tests.support.parquet.honest_files import SAMPLES, with_ids
 from tests.support.verify.staged import observe_file
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def frames(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Map
     spark.conf.set(f"{prefix}.type", "hadoop")
     spark.conf.set(f"{prefix}.warehouse", str(tmp_path_factory.mktemp("warehouse")))
     found = {}
-    for at, (name, kind) in enumerate(KINDS.items()):
+    for at, (name, kind) in enumerate(SAMPLES.items()):
         path = folder / f"{at}.parquet"
         pq.write_table(kind.rows, path)
         found[name] = spark.read.parquet(str(path)).coalesce(1)
@@ -63,9 +63,9 @@ def frames(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Map
 
 
 def findings(path: Path, name: str) -> list[tuple[str, str, str | None, str | None]]:
-    data = with_ids(path.read_bytes(), KINDS[name])
-    found = observe_file(data, KINDS[name].table, footer_published=True)
-    assert found.findings or (found.data_file is not None and found.data_file.record_count == len(KINDS[name].rows))
+    data = with_ids(path.read_bytes(), SAMPLES[name])
+    found = observe_file(data, SAMPLES[name].table, footer_published=True)
+    assert found.findings or (found.data_file is not None and found.data_file.record_count == len(SAMPLES[name].rows))
     return [(each.code, each.message, each.expected, each.got) for each in found.findings]
 
 
@@ -99,4 +99,4 @@ def test_a_file_of_sparks_own_writer_passes(
 
 
 def test_there_are_at_least_60_files() -> None:
-    assert len(ICEBERG) * len(KINDS_OF_ICEBERG) + len(SPARK) * len(KINDS) >= FILES_MIN
+    assert len(ICEBERG) * len(KINDS_OF_ICEBERG) + len(SPARK) * len(SAMPLES) >= FILES_MIN

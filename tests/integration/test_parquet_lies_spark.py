@@ -25,16 +25,16 @@ from tests.support.parquet.edit import (
     I32,
     LIST,
     columns,
-    edited,
+    edit_footer,
+    edit_page_index,
     get,
     groups,
-    index_edited,
-    joined,
+    join_footer,
+    metadata_of,
     parse,
     put,
-    split,
+    split_footer,
     statistics,
-    told,
 )
 from tests.support.steward.shop import Row, Shop, contract, shop_at
 
@@ -77,33 +77,33 @@ def honest(table: pa.Table, **more: Any) -> bytes:
 
 
 def statistics_lie(data: bytes) -> bytes:
-    return edited(data, lambda footer: put(statistics(footer, ID), 5, BINARY, (100).to_bytes(8, "little")))
+    return edit_footer(data, lambda footer: put(statistics(footer, ID), 5, BINARY, (100).to_bytes(8, "little")))
 
 
 def page_index_lies(data: bytes) -> bytes:
     def change(found: Any) -> None:
         get(found, 3)[1][-1] = (1_600).to_bytes(8, "little")
 
-    return index_edited(data, COLUMN_INDEX, ID, change)
+    return edit_page_index(data, COLUMN_INDEX, ID, change)
 
 
 def bloom_filter_lies(data: bytes) -> bytes:
-    body, footer = split(data)
-    fields = told(columns(groups(footer)[0])[ID])
+    body, footer = split_footer(data)
+    fields = metadata_of(columns(groups(footer)[0])[ID])
     at, length = get(fields, 14), get(fields, 15)
     _, start = parse(body, at)
-    return joined(body[:start] + b"\0" * (at + length - start) + body[at + length :], footer)
+    return join_footer(body[:start] + b"\0" * (at + length - start) + body[at + length :], footer)
 
 
 def encodings_lie(data: bytes) -> bytes:
     def change(footer: Any) -> None:
-        fields = told(columns(groups(footer)[0])[TOWN])
+        fields = metadata_of(columns(groups(footer)[0])[TOWN])
         put(fields, 2, LIST, (I32, [2, 3]))
         stats = get(fields, 13)[1]
         assert len(stats) == 3, stats
         stats[:] = [each for each in stats if get(each, 1) == 2 or get(each, 2) != 0]
 
-    return edited(data, change)
+    return edit_footer(data, change)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ from tests.support.steward.notary import context_of, core_of
 from tests.support.steward.secret_search import traces
 from tests.support.verify.attempts import ROWS
 from tests.support.verify.intents import digest_intent
-from tests.unit.contract.examples import read
+from tests.unit.contract.examples import contract_with
 
 pytestmark = pytest.mark.usefixtures("kernel")
 LONG, DOUBLE, STRING, BOOLEAN, DATE, BINARY, TIMESTAMP, ZONED = (
@@ -162,7 +162,7 @@ def deleting_lake(folder: Path) -> Lake:
 @pytest.mark.parametrize("named", [False, True])
 def test_a_source_with_deletes_and_every_type_is_seen_alike(lab: Lab, tmp_path: Path, named: bool) -> None:
     source = pinned(deleting_lake(tmp_path / f"lake-{named}"))
-    bound = read(("projections/identity", ["id"]), ("boundary/where", "id < 28")).bind({})
+    bound = contract_with(("projections/identity", ["id"]), ("boundary/where", "id < 28")).bind({})
     plan = digest_plan(bound.contract, COLUMNS)
     chunk = replace(ALL, where=None, files=(source.scan.files[1].location,)) if named else ALL
     inputs = JobInputs(plan, lab.bench.state().metadata, bound, chunk, source)

@@ -15,7 +15,7 @@ from pvdm.model.filter.claim_filter import is_bounded, read_claim
 from pvdm.model.filter.expression import And, Compare, Expression, Literal, LiteralValue, OneOf, Operator, Typed
 from pvdm.model.schema import Field, Kind, PrimitiveType, Schema, Type
 from tests.support.claims import overlap
-from tests.support.oracles.filters import POOLS, TYPES, filters, keeps, typed_literals
+from tests.support.oracles.filters import SAMPLES, TYPES, filters, keeps, typed_literals
 
 _NEVER_CLAIMED: Final = {PrimitiveType(each) for each in (Kind.FLOAT, Kind.DOUBLE, Kind.TIME_NS)}
 _UNORDERED: Final = {PrimitiveType(Kind.BOOLEAN), PrimitiveType(Kind.UUID)}
@@ -74,8 +74,8 @@ def test_a_claim_covers_every_row_that_the_filter_lets_through(data: st.DataObje
     name = type_to_iceberg(kind)
     where = data.draw(bounded_filters(kind))
     claim = claim_or_none(where, name)
-    for other in (None, *POOLS[PrimitiveType(Kind.INT)]):
-        for value in (None, *(each for pooled in POOLS[kind] for each in neighbours(pooled))):
+    for other in (None, *SAMPLES[PrimitiveType(Kind.INT)]):
+        for value in (None, *(each for pooled in SAMPLES[kind] for each in neighbours(pooled))):
             if keeps(where, {"c": value, "other": other}):
                 assert claim is not None, (str(where), value)
                 assert overlap(Claim.value("c", name, as_claimed(value)), claim), (str(where), value, claim.text)
@@ -85,7 +85,7 @@ def test_a_claim_covers_every_row_that_the_filter_lets_through(data: st.DataObje
 def test_claims_of_filters_that_share_a_row_overlap(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(CLAIMED))
     first, second = (data.draw(bounded_filters(kind)) for _ in range(2))
-    rows = [{"c": value, "other": other} for value in (None, *POOLS[kind]) for other in (None, 0, 1)]
+    rows = [{"c": value, "other": other} for value in (None, *SAMPLES[kind]) for other in (None, 0, 1)]
     if any(keeps(first, row) and keeps(second, row) for row in rows):
         name = type_to_iceberg(kind)
         assert overlap(read_claim(first, "c", name, value_of), read_claim(second, "c", name, value_of))

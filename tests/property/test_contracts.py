@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pvdm.errors import InputError
 from pvdm.model.contract import parse_contract
-from tests.unit.contract.examples import written
+from tests.unit.contract.examples import to_yaml
 
 pytestmark = pytest.mark.property
 
@@ -75,7 +75,7 @@ def test_any_value_in_any_place_is_read_or_refused_with_its_place(path: tuple[An
     for key in path[:-1]:
         place = place[key]
     place[path[-1]] = value
-    judged(written(made))
+    judged(to_yaml(made))
 
 
 @given(st.sampled_from([path for path in places(WHOLE) if path]), st.text(max_size=6) | st.just("(mapping)"), anything)
@@ -88,7 +88,7 @@ def test_any_key_in_any_mapping_is_read_or_refused_with_its_place(path: tuple[An
         place[key] = value
     else:
         made[key] = value
-    judged(written(made))
+    judged(to_yaml(made))
 
 
 @given(st.integers(0, len(EXAMPLE)), st.integers(0, 40), st.binary(max_size=6) | st.text(max_size=4).map(str.encode))
@@ -97,4 +97,4 @@ def test_any_bytes_in_any_place_are_read_or_refused_with_their_place(start: int,
 
 
 def test_the_whole_contract_is_good() -> None:
-    assert parse_contract(written(WHOLE)).limits.bytes == 1024
+    assert parse_contract(to_yaml(WHOLE)).limits.bytes == 1024

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pvdm.model.filter.bind import bind
 from pvdm.model.filter.text import parse_expression
 from pvdm.verify.filtering import filter_rows, mask
-from tests.support.oracles.filters import POOLS, TYPES, filters, keeps, tables, truth
+from tests.support.oracles.filters import SAMPLES, TYPES, filters, keeps, tables, truth
 
 pytestmark = pytest.mark.property
 
@@ -40,6 +40,6 @@ def test_the_text_of_a_bound_filter_binds_to_the_same_filter(data: st.DataObject
 
 def test_every_simple_type_is_tried() -> None:
     kinds = {str(kind).partition("(")[0] for kind in TYPES}
-    assert len(POOLS) == 18
+    assert len(SAMPLES) == 18
     assert kinds >= {"boolean", "int", "long", "float", "double", "decimal", "date", "time", "time_ns", "timestamp"}
     assert kinds >= {"timestamptz", "timestamp_ns", "timestamptz_ns", "string", "uuid", "fixed", "binary"}

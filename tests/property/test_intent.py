@@ -21,14 +21,14 @@ from pvdm.verify.planning import plan_workload
 from pvdm.verify.source import PinnedSource
 from tests.support.examples import examples
 from tests.support.lake.scans import KEYS, Lake, fetch, identity_spec, pinned, table_of, to_doc
-from tests.support.oracles.filters import POOLS, Row, filters, keeps, typed_literals
+from tests.support.oracles.filters import SAMPLES, Row, filters, keeps, typed_literals
 from tests.support.verify.intents import digest_intent
-from tests.unit.contract.examples import read
+from tests.unit.contract.examples import contract_with
 
 pytestmark = [pytest.mark.property, pytest.mark.usefixtures("kernel")]
 
 UNORDERED = (PrimitiveType(Kind.BOOLEAN), PrimitiveType(Kind.UUID))
-TYPES = [kind for kind in POOLS if kind not in (PrimitiveType(Kind.TIME_NS), DecimalType(76, 0))]
+TYPES = [kind for kind in SAMPLES if kind not in (PrimitiveType(Kind.TIME_NS), DecimalType(76, 0))]
 
 
 @st.composite
@@ -36,7 +36,7 @@ def sources(draw: st.DrawFn) -> tuple[Schema, list[list[Row]]]:
     """A few columns and files; the first column partitions the table where it has but one value in a file."""
     kinds = draw(st.lists(st.sampled_from(TYPES), min_size=1, max_size=3))
     columns = Schema(tuple(Field(f"c{at}", kind, field_id=at + 1) for at, kind in enumerate(kinds)))
-    row = st.fixed_dictionaries({each.name: st.none() | st.sampled_from(POOLS[each.type]) for each in columns.fields})
+    row = st.fixed_dictionaries({each.name: st.none() | st.sampled_from(SAMPLES[each.type]) for each in columns.fields})
     return columns, draw(st.lists(st.lists(row, max_size=6), min_size=0, max_size=3))
 
 
@@ -59,7 +59,8 @@ def chunkings(draw: st.DrawFn, columns: Schema) -> dict[str, Any]:
 
 
 def contract(columns: Schema, where: Expression, chunking: dict[str, Any]) -> BoundContract:
-    made = read(("boundary/where", str(where)), ("chunking", chunking), ("projections/identity", [columns.names[0]]))
+    changes = (("boundary/where", str(where)), ("chunking", chunking), ("projections/identity", [columns.names[0]]))
+    made = contract_with(*changes)
     return made.bind({})
 
 

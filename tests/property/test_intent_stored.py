@@ -27,8 +27,8 @@ from pvdm.model.schema import DecimalType, Field, Kind, PrimitiveType, Schema, T
 from pvdm.verify.intent import Intent, IntentDigest, digest_plan, files_of_chunk
 from tests.support.examples import examples
 from tests.support.lake.scans import KEYS, Lake, fetch, identity_spec, pinned, table_of, to_doc
-from tests.support.oracles.filters import POOLS, Row, filters, keeps
-from tests.unit.contract.examples import read
+from tests.support.oracles.filters import SAMPLES, Row, filters, keeps
+from tests.unit.contract.examples import contract_with
 
 pytestmark = [pytest.mark.property, pytest.mark.usefixtures("kernel")]
 
@@ -58,20 +58,20 @@ ALL = ChunkDefinition("all", "true", None)
 def rows_of(town: st.SearchStrategy[str | None]) -> st.SearchStrategy[Row]:
     return st.fixed_dictionaries(
         {
-            "k": st.none() | st.sampled_from(POOLS[LONG]),
+            "k": st.none() | st.sampled_from(SAMPLES[LONG]),
             "town": town,
             "note": st.none() | st.integers(0, 30).map("note {:09d}".format),
             "price": st.none() | st.sampled_from(PRICES),
             "tax": st.none() | st.sampled_from(TAXES),
-            "day": st.none() | st.sampled_from(POOLS[PrimitiveType(Kind.DATE)]),
-            "pieces": st.none() | st.sampled_from(POOLS[INT]),
-            "weight": st.none() | st.sampled_from(POOLS[FLOAT]),
-            "sent": st.none() | st.sampled_from(POOLS[PrimitiveType(Kind.TIMESTAMPTZ)]),
+            "day": st.none() | st.sampled_from(SAMPLES[PrimitiveType(Kind.DATE)]),
+            "pieces": st.none() | st.sampled_from(SAMPLES[INT]),
+            "weight": st.none() | st.sampled_from(SAMPLES[FLOAT]),
+            "sent": st.none() | st.sampled_from(SAMPLES[PrimitiveType(Kind.TIMESTAMPTZ)]),
         }
     )
 
 
-TOWNS = st.none() | st.sampled_from(POOLS[STRING])
+TOWNS = st.none() | st.sampled_from(SAMPLES[STRING])
 WRITTEN: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "row_group_size": st.sampled_from([1, 4, 1_000]),
@@ -164,7 +164,7 @@ def contract(where: Expression, widened: bool) -> tuple[BoundContract, Schema]:
         mapped[3]["type"] = "decimal(17, 2)"
     fields = [Field(made, kinds[given], field_id=at) for at, (given, made) in enumerate(RENAMED.items(), 1)]
     changes = (("boundary/columns", mapped), ("boundary/where", str(where)), ("projections/identity", ["k", "place"]))
-    return read(*changes).bind({}), Schema(tuple(fields))
+    return contract_with(*changes).bind({}), Schema(tuple(fields))
 
 
 @examples(150)

@@ -20,7 +20,7 @@ from pvdm.model.schema import DecimalType, FixedType, Kind, PrimitiveType, Type
 from tests.property.test_transforms import KINDS, plain, values
 from tests.support.lake.metadata import column
 from tests.support.lake.scans import table_of
-from tests.support.parquet.edit import Struct, columns, get, groups, parse, split, told
+from tests.support.parquet.edit import Struct, columns, get, groups, metadata_of, parse, split_footer
 from tests.support.verify.staged import metadata, observe_file, parquet
 
 Ends = tuple[bytes, bytes] | None
@@ -133,7 +133,7 @@ def judge_chunk(
     case: Case, data: bytes, chunk: Struct, at: int, first: int, rows: int, wanted: Ends, width: int
 ) -> int:
     """Holds all that is said of a chunk to its values; gives the bytes of its pages."""
-    said, own = numbers(chunk), numbers(told(chunk))
+    said, own = numbers(chunk), numbers(metadata_of(chunk))
     found = case.column(at, first, rows)
     nulls = sum(value is None for value in found)
     assert said.keys() <= {2, 3, 4, 5, 6, 7}  # no copy of anything, nothing encrypted
@@ -220,7 +220,7 @@ def judge_indexes(
 
 
 def judge(case: Case, data: bytes, entry: DataFile) -> None:
-    _, footer = split(data)
+    _, footer = split_footer(data)
     said = numbers(footer)
     assert said.keys() == {1, 2, 3, 4, 6, 7}
     assert said[3] == len(case.rows)
@@ -230,9 +230,9 @@ def judge(case: Case, data: bytes, entry: DataFile) -> None:
     for number, group in enumerate(groups(footer)):
         fields = numbers(group)
         assert fields.keys() == {1, 2, 3, 5, 6, 7}  # nothing is said to be sorted
-        assert (fields[7], fields[6]) == (number, sum(numbers(told(each))[7] for each in columns(group)))
-        assert fields[2] == sum(numbers(told(each))[6] for each in columns(group))
-        firsts = [numbers(told(each)) for each in columns(group)]
+        assert (fields[7], fields[6]) == (number, sum(numbers(metadata_of(each))[7] for each in columns(group)))
+        assert fields[2] == sum(numbers(metadata_of(each))[6] for each in columns(group))
+        firsts = [numbers(metadata_of(each)) for each in columns(group)]
         assert fields[5] == firsts[0].get(11, firsts[0][9])
         starts.append(fields[5])
         chunks += [(number, at, chunk, first, fields[3]) for at, chunk in enumerate(columns(group))]

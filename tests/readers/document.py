@@ -18,12 +18,12 @@ from tests.support.parquet.edit import (
     columns,
     get,
     groups,
-    joined,
+    join_footer,
+    metadata_of,
     parse,
     put,
-    split,
-    told,
-    written,
+    serialize,
+    split_footer,
 )
 
 Change = Callable[[Struct], None]
@@ -66,22 +66,22 @@ def find(fields: Struct, number: int) -> Any:
 
 def roots(data: bytes) -> Iterator[tuple[Root, Struct]]:
     """Every struct of a file."""
-    body, footer = split(data)
+    body, footer = split_footer(data)
     yield Root(Part.FOOTER), footer
     for at, group in enumerate(groups(footer)):
         for number, chunk in enumerate(columns(group)):
-            for page, (_, header, _) in enumerate(_headers(body, told(chunk))):
+            for page, (_, header, _) in enumerate(_headers(body, metadata_of(chunk))):
                 yield Root(Part.PAGE, at, number, page), header
             for part, kind in ((Part.COLUMN_INDEX, COLUMN_INDEX), (Part.OFFSET_INDEX, OFFSET_INDEX)):
                 if (place := find(chunk, kind)) is not None:
                     yield Root(part, at, number), parse(body, place)[0]
-            if (place := find(told(chunk), 14)) is not None:
+            if (place := find(metadata_of(chunk), 14)) is not None:
                 yield Root(Part.BLOOM, at, number), parse(body, place)[0]
 
 
 @lru_cache(maxsize=16)
 def _parts(data: bytes) -> tuple[bytes, bytes]:
-    body, footer = split(data)
+    body, footer = split_footer(data)
     return body, pickle.dumps(footer)
 
 
@@ -97,30 +97,30 @@ def edit(data: bytes, root: Root, change: Change) -> bytes:
     body, footer = parts(data)
     if root.part is Part.FOOTER:
         change(footer)
-        return joined(body, footer)
+        return join_footer(body, footer)
     chunk = columns(groups(footer)[root.group])[root.column]
     if root.part is Part.PAGE:
-        start, header, end = _headers(body, told(chunk))[root.page]
+        start, header, end = _headers(body, metadata_of(chunk))[root.page]
         change(header)
-        return _with_header(body, footer, root, start, end, written(header))
+        return _with_header(body, footer, root, start, end, serialize(header))
     if root.part is Part.BLOOM:
-        start = get(told(chunk), 14)
+        start = get(metadata_of(chunk), 14)
         header, end = parse(body, start)
-        length = find(told(chunk), 15) or end - start + get(header, 1)
+        length = find(metadata_of(chunk), 15) or end - start + get(header, 1)
         change(header)
-        new = written(header) + body[end : start + length]
-        put(told(chunk), 14, I64, len(body))
-        put(told(chunk), 15, I32, len(new))
-        return joined(body + new, footer)
+        new = serialize(header) + body[end : start + length]
+        put(metadata_of(chunk), 14, I64, len(body))
+        put(metadata_of(chunk), 15, I32, len(new))
+        return join_footer(body + new, footer)
     kind = COLUMN_INDEX if root.part is Part.COLUMN_INDEX else OFFSET_INDEX
     found, _ = parse(body, get(chunk, kind))
     change(found)
-    return joined(body + _index(chunk, kind, found, len(body)), footer)
+    return join_footer(body + _index(chunk, kind, found, len(body)), footer)
 
 
 def _index(chunk: Struct, kind: int, index: Struct, at: int) -> bytes:
     """An index that is to lie there, and the chunk says so."""
-    new = written(index)
+    new = serialize(index)
     put(chunk, kind, I64, at)
     put(chunk, kind + 1, I32, len(new))
     return new
@@ -155,10 +155,10 @@ def _with_header(body: bytes, footer: Struct, root: Root, start: int, end: int, 
         _move(group, (_GROUP_PLACE,), moved)
         for chunk in columns(group):
             _move(chunk, _CHUNK_PLACES, moved)
-            _move(told(chunk), _META_PLACES, moved)
+            _move(metadata_of(chunk), _META_PLACES, moved)
     group = groups(footer)[root.group]
     _grow(group, (2, 6), more)
-    _grow(told(columns(group)[root.column]), (6, 7), more)
+    _grow(metadata_of(columns(group)[root.column]), (6, 7), more)
     own = columns(group)[root.column]
     for chunk, index in indexes:
         for location in get(index, 1)[1]:
@@ -166,7 +166,7 @@ def _with_header(body: bytes, footer: Struct, root: Root, start: int, end: int, 
                 _grow(location, (2,), more)
             _move(location, (1,), moved)
         body += _index(chunk, OFFSET_INDEX, index, len(body))
-    return joined(body, footer)
+    return join_footer(body, footer)
 
 
 def _move(fields: Struct, numbers: tuple[int, ...], moved: Callable[[int], int]) -> None:

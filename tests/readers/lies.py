@@ -10,7 +10,19 @@ import pyarrow as pa
 
 from tests.readers.rows import arrow_rows, rows_of_case
 from tests.readers.writers import pyarrow
-from tests.support.parquet.edit import BINARY, I64, Struct, columns, drop, edited, get, groups, put, statistics, told
+from tests.support.parquet.edit import (
+    BINARY,
+    I64,
+    Struct,
+    columns,
+    drop,
+    edit_footer,
+    get,
+    groups,
+    metadata_of,
+    put,
+    statistics,
+)
 
 Lie = Callable[[], bytes]
 
@@ -32,13 +44,13 @@ def leaf(data: bytes, *path: str) -> int:
     """Which column chunk holds this leaf."""
     footer = _footer(data)
     wanted = [name.encode() for name in path]
-    found = [get(told(chunk), 3)[1] for chunk in columns(groups(footer)[0])]
+    found = [get(metadata_of(chunk), 3)[1] for chunk in columns(groups(footer)[0])]
     return found.index(wanted)
 
 
 def _footer(data: bytes) -> Struct:
     made: list[Struct] = []
-    edited(data, made.append)
+    edit_footer(data, made.append)
     return made[0]
 
 
@@ -55,7 +67,7 @@ def statistics_longer() -> bytes:
                 put(found, number, BINARY, (b"\xff" if value[0] & 128 else b"\0") * 4 + value)
             drop(found, 1, 2)
 
-    return edited(data, change)
+    return edit_footer(data, change)
 
 
 def map_children_renamed() -> bytes:
@@ -69,11 +81,11 @@ def map_children_renamed() -> bytes:
         put(elements[at + 3], 4, BINARY, b"key")
         for group in groups(footer):
             for chunk in columns(group):
-                path = get(told(chunk), 3)[1]
+                path = get(metadata_of(chunk), 3)[1]
                 if path[0] == b"counts":
                     path[2] = b"value" if path[2] == b"key" else b"key"
 
-    return edited(data, change)
+    return edit_footer(data, change)
 
 
 def names_swapped() -> bytes:
@@ -94,10 +106,10 @@ def _renamed(data: bytes, names: Mapping[str, str]) -> bytes:
             put(each, 4, BINARY, known.get(get(each, 4), get(each, 4)))
         for group in groups(footer):
             for chunk in columns(group):
-                path = get(told(chunk), 3)[1]
+                path = get(metadata_of(chunk), 3)[1]
                 path[0] = known.get(path[0], path[0])
 
-    return edited(data, change)
+    return edit_footer(data, change)
 
 
 def group_offset() -> bytes:
@@ -106,7 +118,7 @@ def group_offset() -> bytes:
     def change(footer: Struct) -> None:
         put(groups(footer)[1], 5, I64, 10**9)
 
-    return edited(honest(), change)
+    return edit_footer(honest(), change)
 
 
 def filter_of_another_width() -> bytes:
@@ -129,9 +141,9 @@ def statistics_in_one_group() -> bytes:
     at = leaf(data, "small")
 
     def change(footer: Struct) -> None:
-        drop(told(columns(groups(footer)[0])[at]), 12)
+        drop(metadata_of(columns(groups(footer)[0])[at]), 12)
 
-    return edited(data, change)
+    return edit_footer(data, change)
 
 
 def arrow_schema() -> bytes:
@@ -144,7 +156,7 @@ def arrow_schema() -> bytes:
     def change(footer: Struct) -> None:
         put(footer, 5, 9, (12, [[[1, BINARY, b"ARROW:schema"], [2, BINARY, text]]]))
 
-    return edited(honest(), change)
+    return edit_footer(honest(), change)
 
 
 LIES: Final[Mapping[str, Lie]] = {

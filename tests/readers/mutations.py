@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tests.readers.document import Part, Root, edit, find, parts, roots
 from tests.readers.thrift_schema import BOOL, BYTE, I16, STRUCTS, Slot
-from tests.support.parquet.edit import BINARY, I32, I64, LIST, STRUCT, Struct, columns, get, groups, put, told
+from tests.support.parquet.edit import BINARY, I32, I64, LIST, STRUCT, Struct, columns, get, groups, metadata_of, put
 
 Step = tuple[int, int | None]
 """A field of a struct, and the element where the field is a list of structs."""
@@ -247,12 +247,12 @@ def leaf_of(mutation: Mutation, data: bytes) -> str | None:
     _, footer = parts(data)
     root = mutation.root
     if root.part is not Part.FOOTER:
-        path = get(told(columns(groups(footer)[root.group])[root.column]), 3)[1]
+        path = get(metadata_of(columns(groups(footer)[root.group])[root.column]), 3)[1]
         return str(path[0].decode())
     steps = dict(mutation.steps)
     if 4 in steps and steps.get(1) is not None:
         group = groups(footer)[steps[4] or 0]
-        return str(get(told(columns(group)[steps[1] or 0]), 3)[1][0].decode())
+        return str(get(metadata_of(columns(group)[steps[1] or 0]), 3)[1][0].decode())
     element = dict(mutation.steps[:1]).get(2)
     return None if element is None or element == 0 else _top_name(get(footer, 2)[1], element)
 

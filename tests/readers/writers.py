@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from tests.readers.rows import NAMES, NESTED, arrow_rows, rows_of_case
 from tests.support.lake.scans import NAME
-from tests.support.parquet.edit import I32, Struct, edited, get, put
+from tests.support.parquet.edit import I32, Struct, edit_footer, get, put
 
 UNFILTERED: Final = ("flag", "nothing", "code", "mark", "key")
 """Columns without bloom filters: DuckDB finds no row by equality in honest filters of bytes."""
@@ -136,7 +136,7 @@ def with_field_ids(data: bytes, schema: pa.Schema) -> bytes:
         for _ in range(get(elements[0], 5)):
             at = _number(elements, at, schema.field(get(elements[at], 4).decode()))
 
-    return edited(data, change)
+    return edit_footer(data, change)
 
 
 def _number(elements: list[Struct], at: int, given: Any) -> int:

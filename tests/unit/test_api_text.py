@@ -1,4 +1,4 @@
-"""Names and reasons in requests: text of any script, with something to see."""
+"""Reasons in requests: text of any script is accepted, text without a visible character is refused."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ def test_text_of_any_script_is_accepted(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "  ", "\u3000", "\u200b", "\u00a0", "\u2028", "two\nlines", "a\x01"])
-def test_text_with_nothing_to_see_or_with_control_characters_is_refused(text: str) -> None:
+def test_text_without_visible_characters_or_with_control_characters_is_refused(text: str) -> None:
     with pytest.raises(ValidationError):
         REASON.validate_python(text)

@@ -1,4 +1,4 @@
-"""Facts about the checkout that the documents promise."""
+"""Properties of the repository that the documents promise: sizes, docstrings, imports, pins and versions."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ def requirement_name(text: str) -> str:
     return re.split(r"[<>=!~ \[]", text, maxsplit=1)[0].lower().replace("_", "-")
 
 
-def named(paths: list[Path]) -> list[str]:
+def relative_names(paths: list[Path]) -> list[str]:
     return [str(path.relative_to(ROOT)) for path in paths]
 
 
-def test_every_room_is_described() -> None:
-    rooms = {path.stem for path in (ROOT / "src" / "pvdm").iterdir() if not path.name.startswith(("_", "py.typed"))}
+def test_every_package_is_described() -> None:
+    packages = {path.stem for path in (ROOT / "src" / "pvdm").iterdir() if not path.name.startswith(("_", "py.typed"))}
     described = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE))
-    assert rooms <= described
+    assert packages <= described
 
 
 def test_no_file_is_too_long_to_read() -> None:
     generated = ROOT / "src" / "pvdm" / "errors" / "codes.py"
     files = [path for path in (*SOURCES, *RUST_SOURCES) if path != generated]
-    assert named([path for path in files if len(path.read_text().splitlines()) >= FILE_MAX_LINES]) == []
+    assert relative_names([path for path in files if len(path.read_text().splitlines()) >= FILE_MAX_LINES]) == []
 
 
 def test_every_function_fits_on_a_screen() -> None:
@@ -95,8 +95,8 @@ def rust_imports() -> list[tuple[str, str]]:
             r"^ *use crate::([\w:]*?)(?:::(\w+)|::\{([^{}]*)\}|::\*);", code, re.MULTILINE
         ):
             for name in re.findall(r"\w+", single or names) or [""]:
-                within = "/".join([*prefix.split("::"), name])
-                found.append((module, within if within in modules else within.rpartition("/")[0]))
+                target = "/".join([*prefix.split("::"), name])
+                found.append((module, target if target in modules else target.rpartition("/")[0]))
     assert {target for _, target in found} <= modules.keys()
     return found
 
@@ -114,9 +114,9 @@ def test_no_rust_modules_and_no_folders_import_each_other() -> None:
         graphlib.TopologicalSorter(graph).prepare()
 
 
-def test_every_module_says_what_it_is_for() -> None:
-    assert named([path for path in RUST_SOURCES if not path.read_text().startswith("//! ")]) == []
-    assert named([path for path in SOURCES if DOCSTRING.match(path.read_text()) is None]) == []
+def test_every_module_begins_with_a_docstring() -> None:
+    assert relative_names([path for path in RUST_SOURCES if not path.read_text().startswith("//! ")]) == []
+    assert relative_names([path for path in SOURCES if DOCSTRING.match(path.read_text()) is None]) == []
 
 
 def test_every_direct_dependency_has_an_exact_pin() -> None:

@@ -1,4 +1,4 @@
-"""Schemas read off Arrow data: types, nullability and the field ids of Parquet files."""
+"""Schemas from Arrow schemas: types, nullability and the field ids of Parquet files."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pvdm.model.schema import type_from_json
 from tests.support.rows.one_column import STORAGE, VariantType, map_of, struct_of
 
 
-def with_id(number: int) -> dict[str, str]:
+def field_id_metadata(number: int) -> dict[str, str]:
     return {"PARQUET:field_id": str(number)}
 
 
-def test_a_schema_is_read_off_arrow_with_its_field_ids() -> None:
-    element = pa.field("element", pa.dictionary(pa.int8(), pa.string()), metadata=with_id(3))
+def test_a_schema_is_converted_from_arrow_with_its_field_ids() -> None:
+    element = pa.field("element", pa.dictionary(pa.int8(), pa.string()), metadata=field_id_metadata(3))
     columns = [
-        pa.field("a", pa.uint64(), nullable=False, metadata=with_id(1)),
-        pa.field("b", pa.list_(element), metadata=with_id(2)),
+        pa.field("a", pa.uint64(), nullable=False, metadata=field_id_metadata(1)),
+        pa.field("b", pa.list_(element), metadata=field_id_metadata(2)),
     ]
     inner = {"id": 3, "required": False, "type": "string"}
     assert schema_from_arrow(pa.schema(columns)).to_json() == {
@@ -47,11 +47,11 @@ def test_a_schema_is_read_off_arrow_with_its_field_ids() -> None:
     ],
     ids=str,
 )
-def test_a_type_is_read_off_arrow(kind: Any, expected: object) -> None:
+def test_a_type_is_converted_from_arrow(kind: Any, expected: object) -> None:
     assert schema_from_arrow(pa.schema([("c", kind)])).column("c").type == type_from_json(expected)
 
 
-def deep(levels: int) -> Any:
+def schema_of_depth(levels: int) -> Any:
     kind: Any = pa.int32()
     for _ in range(levels - 1):
         kind = pa.list_(kind)
@@ -59,19 +59,22 @@ def deep(levels: int) -> Any:
 
 
 SCHEMAS_REFUSED: list[tuple[str, Callable[[], Any]]] = [
-    ("nesting_too_deep", lambda: deep(65)),
+    ("nesting_too_deep", lambda: schema_of_depth(65)),
     ("arrow_type_unsupported", lambda: pa.schema([("c", pa.month_day_nano_interval())])),
     ("schema_invalid", lambda: pa.schema([pa.field("c", pa.int8(), metadata={"PARQUET:field_id": "-1"})])),
-    ("schema_invalid", lambda: pa.schema([pa.field("a", pa.int8(), metadata=with_id(1)), pa.field("b", pa.int8())])),
+    (
+        "schema_invalid",
+        lambda: pa.schema([pa.field("a", pa.int8(), metadata=field_id_metadata(1)), pa.field("b", pa.int8())]),
+    ),
 ]
 
 
-@pytest.mark.parametrize(("code", "make"), SCHEMAS_REFUSED)
-def test_an_arrow_schema_that_cannot_be_a_table_is_refused(code: str, make: Callable[[], Any]) -> None:
+@pytest.mark.parametrize(("reason", "make"), SCHEMAS_REFUSED)
+def test_an_unsupported_arrow_schema_is_refused(reason: str, make: Callable[[], Any]) -> None:
     with pytest.raises(InputError) as caught:
         schema_from_arrow(make())
-    assert caught.value.reason == code
+    assert caught.value.reason == reason
 
 
-def test_a_schema_of_the_deepest_nesting_is_read() -> None:
-    assert len(list(schema_from_arrow(deep(64)).walk())) == 64
+def test_a_schema_of_the_deepest_nesting_is_converted() -> None:
+    assert len(list(schema_from_arrow(schema_of_depth(64)).walk())) == 64

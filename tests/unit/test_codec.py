@@ -1,4 +1,4 @@
-"""The codec of documents: what is written is read back, and every other document is refused."""
+"""The codec of documents: a written document is read back, and an invalid one is refused."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Tree(Document, title="the tree", format="tree/v1"):
 
 LEAF = Leaf("oak", 2**62)
 TREE = Tree((LEAF,), (Colour.RED, Colour.BLUE), None, (1, 2))
-WRITTEN: Mapping[str, Value] = {
+DOCUMENT: Mapping[str, Value] = {
     "format": "tree/v1",
     "leaves": [{"name": "oak", "size": str(2**62)}],
     "colours": ["red", "blue"],
@@ -62,7 +62,7 @@ WRITTEN: Mapping[str, Value] = {
 
 
 def test_a_document_has_one_key_for_each_stored_field() -> None:
-    assert TREE.to_json() == WRITTEN
+    assert TREE.to_json() == DOCUMENT
 
 
 @pytest.mark.parametrize("tree", [TREE, Tree((LEAF, LEAF), (), LEAF, (3, 3), "a note")], ids=["least", "most"])
@@ -71,7 +71,7 @@ def test_a_document_is_read_back_as_it_was_written(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "code"),
+    ("change", "reason"),
     [
         ({"more": 1}, "document_key_unknown"),
         ({"format": "tree/v2"}, "document_value_invalid"),
@@ -89,13 +89,13 @@ def test_a_document_is_read_back_as_it_was_written(tree: Tree) -> None:
     ],
     ids=str,
 )
-def test_another_document_is_refused(change: Mapping[str, Value], code: str) -> None:
+def test_an_invalid_document_is_refused(change: Mapping[str, Value], reason: str) -> None:
     with pytest.raises(InputError) as caught:
-        Tree.from_json({**WRITTEN, **change})
-    assert caught.value.reason == code
+        Tree.from_json({**DOCUMENT, **change})
+    assert caught.value.reason == reason
 
 
-def test_a_field_is_checked_when_the_document_is_made() -> None:
+def test_a_field_is_checked_when_the_document_is_created() -> None:
     with pytest.raises(InputError, match="name of a leaf"):
         Leaf("", 1)
 
@@ -106,6 +106,6 @@ class Undeclared(Document, title="an undeclared one"):
     count: Count
 
 
-def test_a_field_without_a_field_type_is_an_error() -> None:
+def test_a_field_without_a_field_type_is_a_type_error() -> None:
     with pytest.raises(TypeError, match="needs a FieldType"):
         Undeclared(1, 2)

@@ -19,11 +19,11 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_what_is_written_is_read_back(value: Value) -> None:
+def test_a_written_value_is_read_back(value: Value) -> None:
     assert parse(dump(value), size_max_bytes=1 << 20) == value
 
 
-def test_keys_stand_in_the_order_of_rfc_8785() -> None:
+def test_keys_are_in_the_order_of_rfc_8785() -> None:
     # U+1F600 is two UTF-16 units that begin with d83d and sorts before U+FB33, though its code point is larger.
     assert dump({"\ufb33": 1, "\U0001f600": 2, "\r": 3, "1": 4}) == '{"\\r":3,"1":4,"\U0001f600":2,"\ufb33":1}'.encode()
 
@@ -58,7 +58,7 @@ def test_any_other_spelling_is_refused(data: bytes) -> None:
     assert refusal.value.reason == "document_malformed"
 
 
-def test_a_document_over_its_limit_is_refused_before_it_is_read() -> None:
+def test_a_document_above_its_limit_is_refused_before_it_is_parsed() -> None:
     with pytest.raises(InputError) as refusal:
         parse(b"[" * 101, size_max_bytes=100)
     assert refusal.value.reason == "document_too_large"

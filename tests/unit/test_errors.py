@@ -1,4 +1,4 @@
-"""Errors carry a code, what was expected, what was got and a next step, and survive a process boundary."""
+"""Errors: their text, the fields of their envelope, their exit codes, and that they can be pickled."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def test_the_envelope_of_a_bare_error_has_the_same_fields() -> None:
     assert PvdmError("bug", "it broke").to_json().keys() == example().to_json().keys()
 
 
-def test_a_pickled_error_comes_back_as_the_same_class() -> None:
+def test_a_pickled_error_keeps_its_class() -> None:
     assert type(pickle.loads(pickle.dumps(example()))) is InputError
 
 
-def test_a_pickled_error_comes_back_with_the_same_envelope() -> None:
+def test_a_pickled_error_keeps_its_envelope() -> None:
     assert pickle.loads(pickle.dumps(example())).to_json() == example().to_json()
 
 
@@ -52,16 +52,16 @@ def test_each_class_has_the_exit_code_of_its_outcome(kind: type[PvdmError], exit
     assert kind.exit_code == exit_code
 
 
-def test_an_error_of_any_class_is_caught_as_one() -> None:
+def test_an_error_of_any_class_is_caught_as_a_pvdm_error() -> None:
     with pytest.raises(PvdmError, match="no cast"):
         raise example()
 
 
-def test_an_error_that_only_says_what_it_got_invents_no_expectation() -> None:
+def test_the_text_of_an_error_with_got_alone_has_no_expectation() -> None:
     assert str(PvdmError("log_read_only", "no entries here", got="1 to 2")) == "no entries here: got 1 to 2"
 
 
-def test_an_error_that_got_nothing_says_so() -> None:
+def test_the_text_of_an_error_with_expected_alone_says_got_nothing() -> None:
     assert str(PvdmError("tile_missing", "it is not there", expected="a tile")) == (
         "it is not there: expected a tile, got nothing"
     )
@@ -74,5 +74,5 @@ def test_an_error_of_the_gate_carries_the_number_of_its_check() -> None:
     assert error.to_json()["details"] == {"check": 6}
 
 
-def test_any_other_error_has_no_number() -> None:
+def test_an_error_without_a_check_has_no_number() -> None:
     assert VerificationError("proof_expired", "the proof has expired").check is None

@@ -1,4 +1,4 @@
-"""The registry of errors has every code and reason that the sources name, and docs/errors.md is made from it."""
+"""The registry of errors has every code and reason that the sources name, and docs/errors.md is generated from it."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ RUST = re.compile(
 )
 # Names of parts of a Parquet file, which are constants of the kernel as some codes are.
 PARQUET_NAMES = {"_tuple", "array", "typed_value"}
-# Documents whose every refusal is NotAllowedError, with the codes that are met there only.
-ALLOWING = {
+# Documents that are refused with NotAllowedError only, with the codes that only they have.
+NOT_ALLOWED_DOORS = {
     "override": ("override_",),
     "protection": ("approval_", "contract_mismatch"),
     "migration": ("approval_",),
@@ -39,7 +39,7 @@ ALLOWING = {
 
 @functools.cache
 def sources() -> dict[str, str]:
-    """Every module of src/ but the generated one, by its path."""
+    """The text of every module of src/ by its path, without the generated module."""
     found = sorted((ROOT / "src").rglob("*.py"))
     return {str(path.relative_to(ROOT)): path.read_text("utf-8") for path in found if path != make_errors.MODULE}
 
@@ -73,7 +73,7 @@ def is_registered(reason: str) -> bool:
     return reason in codes_by_reason() or reason in CODES
 
 
-def test_the_page_and_the_enumeration_are_made_from_the_registry() -> None:
+def test_the_page_and_the_enumeration_are_generated_from_the_registry() -> None:
     assert make_errors.PAGE.read_text("utf-8") == make_errors.page()
     assert make_errors.MODULE.read_text("utf-8") == make_errors.module()
 
@@ -115,15 +115,15 @@ def test_every_code_and_reason_is_used() -> None:
     text = "\n".join(sources().values())
     members = set(re.findall(r"\bCode\.([A-Z0-9_]+)\b", text))
     literals = set(re.findall(r'"([a-z0-9_]+)"', text)) | kernel_codes()
-    patterns = [re.compile(each) for each in spelled_in_parts(text)]
+    patterns = [re.compile(each) for each in patterns_of_names(text)]
     # A code with reasons is used by its reasons.
     codes = [code.value for code in Code if code.name not in members and not code.entry.reasons]
     names = codes + list(codes_by_reason())
     assert [each for each in names if each not in literals and not any(p.fullmatch(each) for p in patterns)] == []
 
 
-def spelled_in_parts(text: str) -> set[str]:
-    """Patterns of the names that the sources put together, as f"key_{state}_wrong"."""
+def patterns_of_names(text: str) -> set[str]:
+    """Patterns of the names that the sources build from parts, like f"key_{state}_wrong"."""
     found = re.findall(r'f"([a-z0-9_]*\{[^}"]+\}[a-z0-9_{}.]*)"', text)
     return {re.sub(r"\{[^}]+\}", "[a-z0-9_]+", each) for each in found if "_" in re.sub(r"\{[^}]+\}", "", each)}
 
@@ -135,9 +135,9 @@ def test_every_code_of_the_kernel_is_registered() -> None:
 @for_each("asset", manifest(), ids=lambda asset: asset.name)
 def test_the_class_of_a_hostile_document_is_registered(asset: object) -> None:
     code, door = asset.code, asset.door  # type: ignore[attr-defined]
-    if door in ALLOWING and not code.startswith(ALLOWING[door]):
+    if door in NOT_ALLOWED_DOORS and not code.startswith(NOT_ALLOWED_DOORS[door]):
         return
-    assert ("not_allowed" if door in ALLOWING else "verification") in registered_kinds(code)
+    assert ("not_allowed" if door in NOT_ALLOWED_DOORS else "verification") in registered_kinds(code)
 
 
 @pytest.mark.parametrize("name", sorted(CLASSES))
@@ -163,7 +163,7 @@ def test_every_code_that_a_specification_names_is_registered(page: str) -> None:
 
 
 def test_every_code_of_the_kernel_is_in_the_pattern() -> None:
-    """A code that reaches `Fault` in a way that the pattern above does not know would be left out silently."""
+    """Otherwise a code that is passed to `Fault` in another way would be left out unnoticed."""
     text = "\n".join(path.read_text("utf-8") for path in sorted((ROOT / "kernel" / "src").rglob("*.rs")))
     found = {code for code in re.findall(r'"([a-z0-9_]+)"', text) if is_registered(code)}
     assert found == kernel_codes()

@@ -1,4 +1,4 @@
-"""Fault points do nothing until armed, and registry, source and document name the same ones."""
+"""Fault points do nothing unless they are armed, and registry, source and docs/fault-points.md name the same ones."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ NAME = "keys.after_make"
 ROW = re.compile(r"^\| `([a-z_.]+)` \| (.+) \|$", re.MULTILINE)
 
 
-def nodes() -> Iterator[tuple[Path, ast.AST]]:
-    """The syntax of every module that has the word."""
+def source_nodes() -> Iterator[tuple[Path, ast.AST]]:
+    """The syntax nodes of every source module that contains the word `fault`."""
     for path in sorted((ROOT / "src").rglob("*.py")):
         if re.search(r"\bfault\b", text := path.read_text()):
             yield from ((path, node) for node in ast.walk(ast.parse(text)))
 
 
-def calls() -> list[ast.Call]:
-    return [node for _, node in nodes() if isinstance(node, ast.Call) and ast.unparse(node.func) == "fault.point"]
+def point_calls() -> list[ast.Call]:
+    nodes = (node for _, node in source_nodes() if isinstance(node, ast.Call))
+    return [node for node in nodes if ast.unparse(node.func) == "fault.point"]
 
 
-def literal(call: ast.Call) -> str | None:
+def literal_name(call: ast.Call) -> str | None:
     match call.args:
         case [ast.Constant(value=str(name))]:
             return name
@@ -39,18 +40,18 @@ def literal(call: ast.Call) -> str | None:
 
 
 def test_every_point_in_the_source_is_a_literal_name() -> None:
-    assert [ast.unparse(call) for call in calls() if literal(call) is None] == []
+    assert [ast.unparse(call) for call in point_calls() if literal_name(call) is None] == []
 
 
 def test_every_name_in_the_source_is_registered_and_every_registered_name_is_used() -> None:
-    assert {literal(call) for call in calls()} == set(fault.POINTS)
+    assert {literal_name(call) for call in point_calls()} == set(fault.POINTS)
 
 
-def test_no_point_is_reached_past_its_module() -> None:
+def test_no_module_imports_a_name_from_the_fault_module() -> None:
     """`from pvdm.fault import point` would hide calls from the test above."""
     hidden = [
         str(path.relative_to(ROOT))
-        for path, node in nodes()
+        for path, node in source_nodes()
         if isinstance(node, ast.ImportFrom) and node.module == "pvdm.fault"
     ]
     assert hidden == []
@@ -60,7 +61,7 @@ def test_the_document_lists_the_registry() -> None:
     assert ROW.findall((ROOT / "docs" / "fault-points.md").read_text()) == list(fault.POINTS.items())
 
 
-def test_the_registry_is_in_order_of_name() -> None:
+def test_the_registry_is_sorted_by_name() -> None:
     assert list(fault.POINTS) == sorted(fault.POINTS)
 
 
@@ -74,7 +75,7 @@ def test_an_armed_point_raises() -> None:
         point(NAME)
 
 
-def test_an_armed_point_calls() -> None:
+def test_an_armed_point_calls_its_function() -> None:
     seen: list[str] = []
     with fault.armed(NAME, fault.Call(lambda: seen.append("called"))):
         point(NAME)
@@ -90,8 +91,8 @@ def test_an_armed_point_ends_the_process_without_clean_up() -> None:
         "finally:\n"
         "    print('cleaned up', flush=True)\n"
     )
-    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout) == (fault.EXIT_CODE, "")
+    process = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stdout) == (fault.EXIT_CODE, "")
 
 
 def test_a_point_acts_after_the_given_passes() -> None:
@@ -102,7 +103,7 @@ def test_a_point_acts_after_the_given_passes() -> None:
             point(NAME)
 
 
-def test_a_point_is_harmless_after_the_block() -> None:
+def test_a_point_does_nothing_after_the_block() -> None:
     with fault.armed(NAME, fault.Raise(OSError("unplugged"))):
         pass
     point(NAME)

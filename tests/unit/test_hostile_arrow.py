@@ -1,4 +1,4 @@
-"""Arrays that lie about themselves: each implementation refuses them with an error, and neither crashes nor hangs."""
+"""Invalid Arrow arrays: both implementations refuse them with an error, and neither crashes nor hangs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pvdm.model.projection import ProjectionName, content, identity
 from pvdm.model.schema import Field, FixedType, Inner, Kind, ListType, PrimitiveType, Schema, Type
 from pvdm.model.secret import DigestKey
 
-C = ProjectionName.CONTENT
+CONTENT = ProjectionName.CONTENT
 STRING, INT = PrimitiveType(Kind.STRING), PrimitiveType(Kind.INT)
 
 
@@ -38,7 +38,7 @@ def run_ends(ends: list[int], values: list[int], rows: int) -> pa.Array[Any]:
     )
 
 
-def deep() -> pa.Array[Any]:
+def deeply_nested() -> pa.Array[Any]:
     array: pa.Array[Any] = pa.array([1], pa.int32())
     for _ in range(2_000):
         array = pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), array)
@@ -48,7 +48,7 @@ def deep() -> pa.Array[Any]:
 def encode(engine: Engine, target: Type, array: pa.Array[Any]) -> list[bytes]:
     schema = Schema((Field("v", target),))
     batch = pa.RecordBatch.from_arrays([array], names=["v"])
-    return engine.encode(Plan(schema, (content(schema),)), C, batch)
+    return engine.encode(Plan(schema, (content(schema),)), CONTENT, batch)
 
 
 HOSTILE: dict[str, tuple[Type, Callable[[], pa.Array[Any]], str]] = {
@@ -79,7 +79,7 @@ HOSTILE: dict[str, tuple[Type, Callable[[], pa.Array[Any]], str]] = {
     "run ends that fall": (INT, lambda: run_ends([3, 1, 2, 5], [1, 2, 3, 4], 5), "arrow_invalid"),
     "run ends that stand": (INT, lambda: run_ends([2, 2, 5], [1, 2, 3], 5), "arrow_invalid"),
     "a run end of zero": (INT, lambda: run_ends([0, 5], [1, 2], 5), "arrow_invalid"),
-    "types without end": (INT, deep, "nesting_too_deep"),
+    "types without end": (INT, deeply_nested, "nesting_too_deep"),
     "a string cut inside a character": (STRING, lambda: strings([0, 1, 2], "é".encode()), "string_not_utf8"),
     "offsets that reach back past what was judged": (
         STRING,
@@ -109,49 +109,49 @@ HOSTILE: dict[str, tuple[Type, Callable[[], pa.Array[Any]], str]] = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_an_array_that_lies_is_refused(engine: Engine, name: str) -> None:
-    target, build, code = HOSTILE[name]
+def test_an_invalid_array_is_refused(engine: Engine, name: str) -> None:
+    target, build, reason = HOSTILE[name]
     with pytest.raises(InputError) as refusal:
         encode(engine, target, build())
-    # Offsets that go back are refused as such, or when the bytes they reach are looked at.
-    assert refusal.value.reason in {code, "arrow_invalid"}
+    # Offsets that go back are refused as such, or when the bytes that they reach are read.
+    assert refusal.value.reason in {reason, "arrow_invalid"}
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_an_array_that_lies_is_refused_after_an_honest_one_too(engine: Engine, name: str) -> None:
-    """Types that were judged are not judged again; arrays are, and so are other types."""
-    target, build, code = HOSTILE[name]
+def test_an_invalid_array_is_refused_after_a_valid_one(engine: Engine, name: str) -> None:
+    """A type that was checked is not checked again, but every array and every other type is."""
+    target, build, reason = HOSTILE[name]
     array, schema = build(), Schema((Field("v", target),))
-    digester = Digester(Plan(schema, (content(schema),)), {C: DigestKey(bytes(32), epoch=1)}, engine=engine)
-    honest: Any = pa.null() if code in {"nesting_too_deep", "arrow_type_unsupported"} else array.type
+    digester = Digester(Plan(schema, (content(schema),)), {CONTENT: DigestKey(bytes(32), epoch=1)}, engine=engine)
+    valid_type: Any = pa.null() if reason in {"nesting_too_deep", "arrow_type_unsupported"} else array.type
     for _ in range(2):
-        digester.update(pa.RecordBatch.from_arrays([pa.nulls(2, honest)], names=["v"]))
+        digester.update(pa.RecordBatch.from_arrays([pa.nulls(2, valid_type)], names=["v"]))
     with pytest.raises(InputError) as refusal:
         digester.update(pa.RecordBatch.from_arrays([array], names=["v"]))
-    assert refusal.value.reason in {code, "arrow_invalid"}
+    assert refusal.value.reason in {reason, "arrow_invalid"}
 
 
-def test_run_values_beyond_the_run_ends_are_not_looked_at(engine: Engine) -> None:
+def test_run_values_beyond_the_run_ends_are_ignored(engine: Engine) -> None:
     assert encode(engine, INT, run_ends([2], [1, 2, 3, 4, 5], 2)) == [b"\x02\x011"] * 2
 
 
-def test_a_slice_of_nothing_is_legal(engine: Engine) -> None:
+def test_an_empty_slice_is_accepted(engine: Engine) -> None:
     assert encode(engine, STRING, pa.array(["a", "b", "c"])[2:2]) == []
 
 
-def test_metadata_that_is_not_text_is_an_error_at_most(engine: Engine) -> None:
+def test_metadata_that_is_not_text_is_ignored_or_refused(engine: Engine) -> None:
     schema = pa.schema([pa.field("v", pa.int32(), metadata={b"x": b"\xff"})])
     batch = pa.RecordBatch.from_arrays([pa.array([1], pa.int32())], schema=schema)
     target = Schema((Field("v", INT),))
     outcomes: list[object] = []
     try:
-        outcomes += engine.encode(Plan(target, (content(target),)), C, batch)
+        outcomes += engine.encode(Plan(target, (content(target),)), CONTENT, batch)
     except InputError as refusal:
         outcomes.append(refusal.reason)
     assert outcomes in ([b"\x02\x011"], ["arrow_invalid"])
 
 
-def test_many_columns_that_are_too_large_together_stop_at_the_first_excess(kernel: Engine) -> None:
+def test_columns_that_are_too_large_together_are_refused_at_the_first_excess(kernel: Engine) -> None:
     size = 2**27
     huge = pa.Array.from_buffers(pa.large_list(pa.null()), 1, [None, buffer("2q", 0, size)], children=[pa.nulls(size)])
     names = [f"c{number}" for number in range(200)]
@@ -159,13 +159,13 @@ def test_many_columns_that_are_too_large_together_stop_at_the_first_excess(kerne
     schema = Schema(tuple(Field(name, ListType(Inner(unknown))) for name in names))
     batch = pa.RecordBatch.from_arrays([huge] * len(names), names=names)
     with pytest.raises(InputError) as refusal:
-        kernel.encode(Plan(schema, (content(schema),)), C, batch)
+        kernel.encode(Plan(schema, (content(schema),)), CONTENT, batch)
     assert refusal.value.reason == "row_too_large"
     # Two columns fill a row; two hundred would have taken 26 GB.
     assert refusal.value.details["column"] in {"c1", "c10", "c100"}
 
 
-def test_a_name_without_end_does_not_fill_the_message(engine: Engine) -> None:
+def test_the_message_about_a_very_long_name_is_short(engine: Engine) -> None:
     size = 3_000_000
     metadata = b"\xc1" + struct.pack("<III", 1, 0, size) + b"\xff" * size
     variant = pa.StructArray.from_arrays([pa.array([metadata]), pa.array([b"\0"])], names=["metadata", "value"])
@@ -174,8 +174,8 @@ def test_a_name_without_end_does_not_fill_the_message(engine: Engine) -> None:
     assert len(str(refusal.value.to_json())) < 2_000
 
 
-class Slow:
-    """An engine whose update waits, so that two threads meet."""
+class SlowEngine:
+    """An engine whose update waits, so that two threads use it at the same time."""
 
     name = "slow"
 
@@ -185,7 +185,7 @@ class Slow:
     def encode(self, plan: Plan, projection: ProjectionName, batch: pa.RecordBatch) -> list[bytes]:
         raise AssertionError((plan, projection, batch))
 
-    def start(self, plan: Plan, element_keys: Any) -> Slow:
+    def start(self, plan: Plan, element_keys: Any) -> SlowEngine:
         assert (plan.mode, len(element_keys)) == (Mode.STORED, 1)
         return self
 
@@ -195,13 +195,13 @@ class Slow:
         assert self.go_on.wait(10)
 
     def totals(self) -> dict[ProjectionName, tuple[int, int]]:
-        return {C: (0, 0)}
+        return {CONTENT: (0, 0)}
 
 
-def test_two_threads_on_one_digester_are_told_so() -> None:
+def test_a_second_thread_on_one_digester_is_refused() -> None:
     schema = Schema((Field("v", INT),))
-    engine = Slow()
-    digester = Digester(Plan(schema, (content(schema),)), {C: DigestKey(bytes(32), epoch=1)}, engine=engine)
+    engine = SlowEngine()
+    digester = Digester(Plan(schema, (content(schema),)), {CONTENT: DigestKey(bytes(32), epoch=1)}, engine=engine)
     batch = pa.RecordBatch.from_arrays([pa.array([1], pa.int32())], names=["v"])
     first = threading.Thread(target=digester.update, args=(batch,))
     first.start()
@@ -223,7 +223,7 @@ def test_keys_of_two_epochs_are_refused() -> None:
 
 
 @pytest.mark.parametrize("field_id", [b"9" * 5_000, b"-1", b"x"], ids=["long", "negative", "word"])
-def test_a_field_id_that_is_none_is_refused(field_id: bytes) -> None:
+def test_an_invalid_field_id_is_refused(field_id: bytes) -> None:
     schema = pa.schema([pa.field("v", pa.int32(), metadata={b"PARQUET:field_id": field_id})])
     with pytest.raises(InputError) as refusal:
         schema_from_arrow(schema)

@@ -1,4 +1,4 @@
-"""What the kernel tells the C library of memory: blocks that are freed are there for the next batch."""
+"""The kernel's settings of the C library's allocator: freed memory is kept for the next batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.usefixtures("kernel")
 
-# Blocks that are taken from the system one by one, before and after 16 MiB more are asked for.
+# Prints how many separate blocks the C library takes from the system for an allocation of 16 MiB.
 PROGRAM = """
 import ctypes
 import sys
@@ -32,13 +32,13 @@ print(library.mallinfo2().hblks - before)
 """
 
 
-def blocks_of_their_own(*arguments: str) -> int:
+def count_separate_blocks(*arguments: str) -> int:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
     command = [sys.executable, "-c", PROGRAM, *arguments]
     return int(subprocess.run(command, env=environment, check=True, capture_output=True, timeout=60).stdout)
 
 
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="the C library does not tell")
-def test_memory_for_batches_is_not_taken_from_the_system_each_time() -> None:
-    assert blocks_of_their_own() == 1
-    assert blocks_of_their_own("kernel") == 0
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="the C library has no mallinfo2")
+def test_the_kernel_lets_large_blocks_be_reused() -> None:
+    assert count_separate_blocks() == 1
+    assert count_separate_blocks("kernel") == 0

@@ -1,4 +1,4 @@
-"""The kernel works in tiles, with fast ways for common columns: each gives the reference's bytes."""
+"""The kernel encodes rows in tiles, with fast paths for common columns; all have the same bytes as the reference."""
 
 from __future__ import annotations
 
@@ -21,48 +21,48 @@ TILE_ROWS = 256
 BORDERS = (0, 1, TILE_ROWS - 1, TILE_ROWS, TILE_ROWS + 1, 3 * TILE_ROWS + 17)
 
 
-def number(rnd: Random) -> int:
-    """Of any magnitude, often at the border between two."""
+def draw_number(rnd: Random) -> int:
+    """A number with any number of digits, often next to a power of ten."""
     size = 10 ** rnd.randrange(19)
     return rnd.choice((1, -1)) * rnd.choice((0, size - 1, size, size + 1, rnd.randrange(size)))
 
 
-def text(rnd: Random) -> str:
-    """Short and long, ASCII and not, around the sizes of fixed copies and of one-byte lengths."""
+def draw_text(rnd: Random) -> str:
+    """Text of lengths around those of the kernel's fixed copies and of one-byte lengths, ASCII and not."""
     length = rnd.choice((0, 1, 11, 12, 13, 31, 32, 33, 126, 127, 128, 129, 300))
     return "".join(rnd.choice("abc\0é漢😀" if rnd.random() < 0.2 else "abcdefgh ") for _ in range(length))
 
 
-def scaled(scale: int, digits: int) -> Callable[[Random], Decimal]:
-    """A decimal of up to `digits` digits."""
+def draw_decimal(scale: int, digits: int) -> Callable[[Random], Decimal]:
+    """A function that draws a decimal of up to `digits` digits."""
     return lambda rnd: Decimal(rnd.choice((1, -1)) * rnd.randrange(10 ** rnd.randint(0, digits))).scaleb(-scale)
 
 
 NANS = [
     struct.unpack(">d", bytes.fromhex(bits))[0] for bits in ("7ff8000000000000", "fff8000000000000", "7ff8000020000000")
 ]
-"""Python's and Arrow's conversions keep sign and payload of these."""
+"""NaNs whose sign and payload Python and Arrow keep when they convert them."""
 
 COLUMNS: dict[str, tuple[pa.DataType, Callable[[Random], Any]]] = {
-    "int32": (pa.int32(), lambda rnd: number(rnd) % 2**31 - 2**30),
-    "int64": (pa.int64(), number),
+    "int32": (pa.int32(), lambda rnd: draw_number(rnd) % 2**31 - 2**30),
+    "int64": (pa.int64(), draw_number),
     "uint8": (pa.uint8(), lambda rnd: rnd.randrange(256)),
-    "timestamp us": (pa.timestamp("us"), number),
-    "timestamp ms": (pa.timestamp("ms", "UTC"), lambda rnd: number(rnd) // 1000),
+    "timestamp us": (pa.timestamp("us"), draw_number),
+    "timestamp ms": (pa.timestamp("ms", "UTC"), lambda rnd: draw_number(rnd) // 1000),
     "date64": (pa.date64(), lambda rnd: rnd.randrange(-40_000, 40_000) * 86_400_000),
     "time us": (pa.time64("us"), lambda rnd: rnd.randrange(86_400_000_000)),
     "bool": (pa.bool_(), lambda rnd: rnd.random() < 0.5),
     "double": (pa.float64(), lambda rnd: rnd.choice((0.0, -0.0, 1.5, *NANS, rnd.random()))),
     "float": (pa.float32(), lambda rnd: rnd.choice((0.0, -0.0, 1.5, float("inf"), *NANS, rnd.random()))),
-    "decimal(9,2)": (pa.decimal128(9, 2), scaled(2, 9)),
-    "decimal(18,0)": (pa.decimal128(18, 0), scaled(0, 18)),
-    "decimal(18,18)": (pa.decimal128(18, 18), scaled(18, 18)),
-    "decimal(38,10)": (pa.decimal128(38, 10), scaled(10, 27)),
-    "decimal64(16,4)": (pa.decimal64(16, 4), scaled(4, 16)),
-    "decimal32(7,7)": (pa.decimal32(7, 7), scaled(7, 7)),
-    "string": (pa.string(), text),
-    "large_string": (pa.large_string(), text),
-    "string_view": (pa.string_view(), text),
+    "decimal(9,2)": (pa.decimal128(9, 2), draw_decimal(2, 9)),
+    "decimal(18,0)": (pa.decimal128(18, 0), draw_decimal(0, 18)),
+    "decimal(18,18)": (pa.decimal128(18, 18), draw_decimal(18, 18)),
+    "decimal(38,10)": (pa.decimal128(38, 10), draw_decimal(10, 27)),
+    "decimal64(16,4)": (pa.decimal64(16, 4), draw_decimal(4, 16)),
+    "decimal32(7,7)": (pa.decimal32(7, 7), draw_decimal(7, 7)),
+    "string": (pa.string(), draw_text),
+    "large_string": (pa.large_string(), draw_text),
+    "string_view": (pa.string_view(), draw_text),
     "binary": (pa.binary(), lambda rnd: rnd.randbytes(rnd.choice((0, 5, 32, 127, 128, 200)))),
     "fixed(7)": (pa.binary(7), lambda rnd: rnd.randbytes(7)),
     "dictionary": (pa.dictionary(pa.int32(), pa.string()), lambda rnd: rnd.choice(("", "x", "é", "long " * 30))),
@@ -75,7 +75,7 @@ def batch_of(name: str, rows: int, *, nulls: bool) -> pa.RecordBatch:
     kind, draw = COLUMNS[name]
     rnd = Random(f"{name} {rows} {nulls}")
     values = [None if nulls and rnd.random() < 0.3 else draw(rnd) for _ in range(rows + 3)]
-    # A slice in the middle: offsets are not where arrays begin.
+    # A slice, so that the rows do not begin at the start of the array's buffers.
     return pa.RecordBatch.from_arrays([pa.array(values, kind)[2 : rows + 2]], names=["v"])
 
 
@@ -86,7 +86,7 @@ def plan_of(batch: pa.RecordBatch) -> Plan:
 
 @for_each("nulls", [False, True], ids=["full", "nulls"])
 @for_each("name", COLUMNS)
-def test_rows_around_tile_borders_are_the_references(kernel: Engine, name: str, nulls: bool) -> None:
+def test_rows_around_tile_borders_equal_those_of_the_reference(kernel: Engine, name: str, nulls: bool) -> None:
     for rows in BORDERS:
         batch = batch_of(name, rows, nulls=nulls)
         plan = plan_of(batch)
@@ -94,7 +94,7 @@ def test_rows_around_tile_borders_are_the_references(kernel: Engine, name: str, 
         assert kernel.encode(plan, ProjectionName.CONTENT, batch) == expected
 
 
-def test_rows_that_outgrow_a_tile_are_the_references(kernel: Engine) -> None:
+def test_rows_larger_than_a_tile_equal_those_of_the_reference(kernel: Engine) -> None:
     values = ["x" * size for size in (0, 400_000, 700_000, 3, 2_000_000, 0, 1, 600_000, 600_000)]
     batch = pa.RecordBatch.from_arrays([pa.array(values), pa.array([[value] for value in values])], names=["v", "w"])
     plan = plan_of(batch)
@@ -102,7 +102,7 @@ def test_rows_that_outgrow_a_tile_are_the_references(kernel: Engine) -> None:
     assert kernel.encode(plan, ProjectionName.CONTENT, batch) == expected
 
 
-def test_every_hash_path_gives_the_references_sums(kernel: Engine) -> None:
+def test_every_hash_path_has_the_sums_of_the_reference(kernel: Engine) -> None:
     from pvdm_kernel import hash_paths
 
     from pvdm.digest.kernel import KernelEngine
@@ -122,7 +122,7 @@ def test_every_hash_path_gives_the_references_sums(kernel: Engine) -> None:
         assert total(KernelEngine(path)) == expected, path
 
 
-def test_a_refused_dictionary_value_matters_only_where_it_is_used(kernel: Engine) -> None:
+def test_an_invalid_dictionary_value_is_refused_only_if_it_is_used(kernel: Engine) -> None:
     words = pa.Array.from_buffers(
         pa.string(), 2, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0\2\0\0\0"), pa.py_buffer(b"a\xff")]
     )
@@ -137,11 +137,11 @@ def test_a_refused_dictionary_value_matters_only_where_it_is_used(kernel: Engine
 
 
 @pytest.mark.parametrize("nested", [False, True], ids=["column", "field"])
-def test_a_name_that_arrow_would_cut_short_does_not_pass_for_another(engine: Engine, nested: bool) -> None:
-    meant = pa.struct([pa.field("a", pa.int64())]) if nested else pa.int64()
-    plan = plan_of(pa.RecordBatch.from_arrays([pa.nulls(0, meant)], names=["a"]))
-    cut = pa.struct([pa.field("a\0b", pa.int64())]) if nested else pa.int64()
-    batch = pa.RecordBatch.from_arrays([pa.nulls(1, cut)], names=["a" if nested else "a\0b"])
+def test_a_name_with_nul_is_not_accepted_for_its_beginning(engine: Engine, nested: bool) -> None:
+    expected = pa.struct([pa.field("a", pa.int64())]) if nested else pa.int64()
+    plan = plan_of(pa.RecordBatch.from_arrays([pa.nulls(0, expected)], names=["a"]))
+    with_nul = pa.struct([pa.field("a\0b", pa.int64())]) if nested else pa.int64()
+    batch = pa.RecordBatch.from_arrays([pa.nulls(1, with_nul)], names=["a" if nested else "a\0b"])
     with pytest.raises(InputError) as refusal:
         engine.encode(plan, ProjectionName.CONTENT, batch)
     assert refusal.value.reason in {"column_unexpected", "column_missing"}

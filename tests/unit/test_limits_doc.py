@@ -1,4 +1,4 @@
-"""docs/limits.md says what the code says, for every limit and in both languages."""
+"""docs/limits.md lists every limit of the Python code with its value, and the kernel has the same values."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def rows() -> list[re.Match[str]]:
     return [match for line in (ROOT / "docs" / "limits.md").read_text().splitlines() if (match := ROW.match(line))]
 
 
-def documented() -> dict[str, int]:
+def documented_limits() -> dict[str, int]:
     return {row["constant"]: int(row["value"].replace(",", "")) for row in rows()}
 
 
-def in_code() -> list[str]:
+def limits_in_code() -> list[str]:
     found = []
     for path in sorted((ROOT / "src").rglob("*.py")):
         module = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__")
@@ -35,24 +35,24 @@ def in_code() -> list[str]:
     return found
 
 
-def in_kernel() -> list[tuple[str, str]]:
+def limits_in_kernel() -> list[tuple[str, str]]:
     text = "\n".join(path.read_text() for path in sorted((ROOT / "kernel" / "src").rglob("*.rs")))
     return [(match["name"], match["value"].replace("_", "")) for match in RUST.finditer(text)]
 
 
 def test_every_limit_in_the_code_is_documented_and_no_other() -> None:
-    assert sorted(documented()) == sorted(in_code())
+    assert sorted(documented_limits()) == sorted(limits_in_code())
 
 
-@for_each("constant", sorted(documented()))
+@for_each("constant", sorted(documented_limits()))
 def test_the_documented_value_is_the_one_in_the_code(constant: str) -> None:
     module, _, name = constant.rpartition(".")
-    assert getattr(importlib.import_module(module), name) == documented()[constant]
+    assert getattr(importlib.import_module(module), name) == documented_limits()[constant]
 
 
 def test_a_limit_that_the_kernel_shares_has_the_same_value_there() -> None:
-    shared = {constant.rpartition(".")[2]: str(value) for constant, value in documented().items()}
-    compared = [(name, value) for name, value in in_kernel() if name in shared]
+    shared = {constant.rpartition(".")[2]: str(value) for constant, value in documented_limits().items()}
+    compared = [(name, value) for name, value in limits_in_kernel() if name in shared]
     assert compared
     assert compared == [(name, shared[name]) for name, _ in compared]
 

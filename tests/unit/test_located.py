@@ -1,4 +1,4 @@
-"""What was located: kept and read back whole, told without values where values are not to be told, and in words."""
+"""Located wrong rows: how they are stored, which role sees which part, and their description as text."""
 
 from __future__ import annotations
 
@@ -53,22 +53,22 @@ PROBLEM = WrongRows.not_located("locate_too_slow", "it took too long: 'Trier'")
 
 
 @pytest.mark.parametrize("located", [LOCATED, PROBLEM])
-def test_what_is_kept_is_read_back_whole(located: WrongRows) -> None:
+def test_stored_wrong_rows_are_read_back(located: WrongRows) -> None:
     assert WrongRows.from_json(json.loads(canonical_json.dump(located.to_json()))) == located
 
 
-def test_without_values_only_counts_and_the_producers_own_files_are_left() -> None:
-    told = LOCATED.without_values()
-    assert [(each.failure, each.rows) for each in told.classes] == [
+def test_without_values_only_counts_and_staged_files_are_left() -> None:
+    view = LOCATED.without_values()
+    assert [(each.failure, each.rows) for each in view.classes] == [
         (each.failure, each.rows) for each in LOCATED.classes
     ]
-    text = json.dumps(told.to_json())
+    text = json.dumps(view.to_json())
     assert not [word for word in ("berlin", "amount", "note", "day=", "file:///raw", '"id"') if word in text]
     assert "file:///b0.parquet" in text
     assert PROBLEM.without_values() == WrongRows(problem_code="locate_too_slow")
 
 
-def test_each_role_sees_what_it_may_and_a_producer_under_profile_t_the_classes_only() -> None:
+def test_each_role_sees_what_the_contract_allows_and_a_producer_under_profile_t_nothing() -> None:
     keys = (Role.OPERATOR, Role.AUDITOR)
     named = (Role.AUDITOR, Role.OPERATOR)
     counts = replace(LOCATED.without_values(), withheld=True, keys_for=named)
@@ -80,7 +80,7 @@ def test_each_role_sees_what_it_may_and_a_producer_under_profile_t_the_classes_o
     assert LOCATED.view_for(Role.CONSUMER, keys, Profile.T) == counts
 
 
-def test_a_document_that_says_nothing_or_two_things_is_refused() -> None:
+def test_empty_or_contradictory_wrong_rows_are_refused() -> None:
     for classes, code in (((), None), ((MISSING,), "locate_failed")):
         with pytest.raises(InputError):
             WrongRows(classes, problem_code=code)
@@ -90,10 +90,10 @@ def test_a_document_that_says_nothing_or_two_things_is_refused() -> None:
         LocatedClass(FailureClass.MISSING, 0)
 
 
-def test_the_words_name_counts_keys_places_and_fields() -> None:
+def test_the_description_names_counts_keys_files_and_fields() -> None:
     assert describe_counts(LOCATED) == "6 rows missing, 1,200 rows modified"
-    two = "first missing (id, shop): (0, berlin), (1, berlin), … (2 of the 8 keys that are kept)"
-    assert first_keys(MISSING, named=2) == two
+    first_two = "first missing (id, shop): (0, berlin), (1, berlin), … (2 of the 8 keys that are kept)"
+    assert first_keys(MISSING, named=2) == first_two
     assert list(describe(LOCATED)) == [
         "6 rows missing",
         "  first missing (id, shop): (0, berlin), (1, berlin), (2, berlin), (3, berlin), (4, berlin), (5, berlin), …"
@@ -116,7 +116,7 @@ def test_the_words_name_counts_keys_places_and_fields() -> None:
     assert explain_more_keys(WrongRows((MODIFIED,)), "orders-1") is None
 
 
-def test_who_may_see_keys_is_told_to_those_who_may_not() -> None:
+def test_the_description_without_keys_says_which_roles_see_them() -> None:
     named = LOCATED.view_for(Role.PRODUCER, (Role.OPERATOR, Role.AUDITOR), Profile.A)
     assert named is not None
     last = list(describe(named))[-1]
@@ -128,7 +128,7 @@ def test_who_may_see_keys_is_told_to_those_who_may_not() -> None:
     assert explain_hidden_keys(LOCATED) is None
 
 
-def test_no_two_keys_look_alike_and_none_steers_a_terminal() -> None:
+def test_keys_are_quoted_so_that_none_is_ambiguous_or_has_control_characters() -> None:
     keys: list[tuple[str | None, ...]] = [
         (None, "1"),
         ("null", "1"),
@@ -137,11 +137,11 @@ def test_no_two_keys_look_alike_and_none_steers_a_terminal() -> None:
         ("a", "b), (1"),
     ]
     samples = tuple(SampleKey(tuple(zip(("s\nx", "n"), key, strict=True)), 1, "f", None) for key in keys)
-    told = first_keys(replace(MISSING, samples=samples))
-    shown = "(null, 1), ('null', 1), ('a), (b', 1), ('\\x1b[2J', 1), (a, 'b), (1')"
-    assert told == f"first missing ('s\\nx', n): {shown}"
-    odd = WrongRows((replace(MODIFIED, samples=(), files=(RowsIn("file:///a (1), b\x1b", 3),), files_more=0),))
-    assert "  files: 'file:///a (1), b\\x1b' (3)" in list(describe(odd))
+    text = first_keys(replace(MISSING, samples=samples))
+    texts = "(null, 1), ('null', 1), ('a), (b', 1), ('\\x1b[2J', 1), (a, 'b), (1')"
+    assert text == f"first missing ('s\\nx', n): {texts}"
+    unusual = WrongRows((replace(MODIFIED, samples=(), files=(RowsIn("file:///a (1), b\x1b", 3),), files_more=0),))
+    assert "  files: 'file:///a (1), b\\x1b' (3)" in list(describe(unusual))
 
 
 def test_the_names_with_the_most_rows_are_listed_and_the_others_counted() -> None:
@@ -161,14 +161,14 @@ def test_the_names_with_the_most_rows_are_listed_and_the_others_counted() -> Non
         ([1, None], pa.list_(pa.int32()), "[1, None]"),
     ],
 )
-def test_a_value_is_told_as_text_that_can_be_written(value: Any, kind: Any, text: str | None) -> None:
+def test_a_value_is_converted_to_text(value: Any, kind: Any, text: str | None) -> None:
     assert scalar_text(pa.scalar(value, kind)) == text
 
 
-def test_a_value_that_python_has_no_word_for_is_told_all_the_same() -> None:
+def test_a_value_without_a_python_equivalent_is_converted_to_text() -> None:
     assert scalar_text(pa.scalar(10_000_000, pa.int32()).cast(pa.date32())) is not None
-    made = uuid.UUID(int=5)
-    assert scalar_text(pa.scalar(made.bytes, pa.binary(16)), PrimitiveType(Kind.UUID)) == str(made)
+    value = uuid.UUID(int=5)
+    assert scalar_text(pa.scalar(value.bytes, pa.binary(16)), PrimitiveType(Kind.UUID)) == str(value)
 
 
 @pytest.mark.parametrize(
@@ -183,31 +183,31 @@ def test_a_value_that_python_has_no_word_for_is_told_all_the_same() -> None:
         (Kind.DATE, None, None),
     ],
 )
-def test_a_partitions_value_is_told_as_people_write_it(kind: Kind, value: Any, text: str | None) -> None:
+def test_a_partition_value_is_converted_to_readable_text(kind: Kind, value: Any, text: str | None) -> None:
     assert partition_value_text(PrimitiveType(kind), value) == text
 
 
-def test_what_is_kept_has_a_limit_however_long_names_and_values_are() -> None:
+def test_stored_wrong_rows_are_shortened_to_the_limit() -> None:
     long = tuple((f"column {at:04}", "x" * 200) for at in range(2_000))
     samples = tuple(SampleKey(long, 1, "file:///raw/a.parquet", None) for _ in range(20))
-    kept = shorten(WrongRows((replace(MISSING, samples=samples),)))
-    assert 0 < len(kept.classes[0].samples) < 20
-    assert len(canonical_json.dump(kept.to_json())) <= LOCATED_MAX_BYTES
+    shortened = shorten(WrongRows((replace(MISSING, samples=samples),)))
+    assert 0 < len(shortened.classes[0].samples) < 20
+    assert len(canonical_json.dump(shortened.to_json())) <= LOCATED_MAX_BYTES
     named = WrongRows((MISSING,), tuple(RowsIn("y" * 200_000, 1) for _ in range(20)), 1)
     assert shorten(named) == named.without_values()
     assert shorten(LOCATED) == LOCATED
 
 
-def test_keys_are_those_of_the_rows_that_are_asked_for() -> None:
+def test_only_the_keys_of_the_requested_rows_are_read() -> None:
     columns = (Field("id", PrimitiveType(Kind.LONG), False, 1), Field("gone", PrimitiveType(Kind.STRING), False, 2))
     batches = pa.table({"id": pa.array(range(10), pa.int64())}).to_batches(max_chunksize=3)
-    asked = []
+    read = []
 
-    def given() -> Any:
+    def read_batches() -> Any:
         for batch in batches:
-            asked.append(batch)
+            read.append(batch)
             yield batch
 
-    found = read_keys_at(given(), [4, 0, 4], columns)
+    found = read_keys_at(read_batches(), [4, 0, 4], columns)
     assert found == {0: (("id", "0"), ("gone", None)), 4: (("id", "4"), ("gone", None))}
-    assert len(asked) == 2
+    assert len(read) == 2

@@ -1,4 +1,4 @@
-"""The append path: entries, checkpoints, and storage that is not what it was."""
+"""Appending to the log: entries, checkpoints, and storage that was changed."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.support.ledger.log_storage import (
 )
 
 
-def code_of(refused: pytest.ExceptionInfo[PvdmError]) -> str:
-    return refused.value.reason
+def reason_of(caught: pytest.ExceptionInfo[PvdmError]) -> str:
+    return caught.value.reason
 
 
 def test_an_entry_is_canonical_json_with_a_hash_and_a_time() -> None:
@@ -32,15 +32,15 @@ def test_an_entry_is_canonical_json_with_a_hash_and_a_time() -> None:
     assert leaf == b'{"kind":"break-glass","sha256":"' + b"ab" * 32 + b'","time":5}'
 
 
-def test_an_entry_reads_back_as_itself() -> None:
+def test_an_entry_is_read_back() -> None:
     assert parse_entry(entry(7).to_bytes()) == entry(7)
 
 
 @pytest.mark.parametrize(("sha256", "time"), [("AB" * 32, 0), ("ab", 0), ("ab" * 32, -1), ("ab" * 32, 2**53)])
 def test_an_entry_that_is_no_hash_or_no_time_is_refused(sha256: str, time: int) -> None:
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as caught:
         LogEntry(StatementKind.PROOF, sha256, time)
-    assert code_of(refused) == "log_entry_invalid"
+    assert reason_of(caught) == "log_entry_invalid"
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,12 @@ def test_an_entry_that_is_no_hash_or_no_time_is_refused(sha256: str, time: int) 
     ],
 )
 def test_a_leaf_that_is_no_entry_is_refused(data: bytes) -> None:
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as caught:
         parse_entry(data)
-    assert code_of(refused) == "log_entry_invalid"
+    assert reason_of(caught) == "log_entry_invalid"
 
 
-def test_an_append_says_where_the_first_entry_stands() -> None:
+def test_an_append_returns_the_index_of_its_first_entry() -> None:
     _, log = filled_log(3)
     appended = log.append(entries(3, 5))
     assert (appended.index, appended.size, appended.checkpoint.checkpoint.size) == (3, 5, 5)
@@ -90,61 +90,61 @@ def test_an_append_reads_only_the_right_edge() -> None:
 
 
 @pytest.mark.parametrize("count", [0, APPEND_ENTRIES_MAX + 1])
-def test_an_append_of_nothing_or_of_too_much_is_refused(count: int) -> None:
-    with pytest.raises(InputError) as refused:
+def test_an_append_of_no_or_too_many_entries_is_refused(count: int) -> None:
+    with pytest.raises(InputError) as caught:
         open_log(MemoryStorage()).append([entry(0)] * count)
-    assert code_of(refused) == "log_append_invalid"
+    assert reason_of(caught) == "log_append_invalid"
 
 
-def test_nothing_is_appended_to_a_tree_whose_edge_has_changed() -> None:
+def test_appending_to_a_tree_with_a_changed_edge_is_refused() -> None:
     storage, log = filled_log(6)
     storage.hashes[Node(2, 0)] = b"\x00" * 32
-    with pytest.raises(VerificationError) as refused:
+    with pytest.raises(VerificationError) as caught:
         log.append([entry(6)])
-    assert (code_of(refused), storage.size()) == ("log_storage_broken", 6)
+    assert (reason_of(caught), storage.size()) == ("log_storage_broken", 6)
 
 
-def test_nothing_is_appended_where_the_newest_checkpoint_is_of_another_size() -> None:
+def test_appending_with_a_checkpoint_of_another_size_is_refused() -> None:
     storage, log = filled_log(6)
     storage.note = filled_log(5)[0].note
-    with pytest.raises(VerificationError) as refused:
+    with pytest.raises(VerificationError) as caught:
         log.append([entry(6)])
-    assert code_of(refused) == "log_storage_broken"
+    assert reason_of(caught) == "log_storage_broken"
 
 
 def test_a_log_with_entries_but_no_checkpoint_is_broken() -> None:
     storage, log = filled_log(6)
     storage.note = None
-    with pytest.raises(VerificationError) as refused:
+    with pytest.raises(VerificationError) as caught:
         log.checkpoint()
-    assert code_of(refused) == "log_storage_broken"
+    assert reason_of(caught) == "log_storage_broken"
 
 
-def test_storage_that_gives_a_short_hash_is_not_believed() -> None:
+def test_storage_that_returns_a_short_hash_is_refused() -> None:
     storage, log = filled_log(6)
     storage.hashes[Node(1, 2)] = b"\x00" * 31
-    with pytest.raises(VerificationError) as refused:
+    with pytest.raises(VerificationError) as caught:
         log.prove_inclusion(0, 6)
-    assert code_of(refused) == "log_storage_broken"
+    assert reason_of(caught) == "log_storage_broken"
 
 
-def test_nothing_is_proved_beyond_the_log() -> None:
+def test_a_proof_beyond_the_log_is_refused() -> None:
     _, log = filled_log(6)
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as caught:
         log.prove_inclusion(6, 7)
-    assert code_of(refused) == "log_sizes_invalid"
+    assert reason_of(caught) == "log_sizes_invalid"
 
 
-def test_an_append_that_was_overtaken_stores_nothing() -> None:
+def test_storing_an_append_after_another_one_is_refused() -> None:
     storage, log = filled_log(6)
     prepared = log.prepare([entry(7)])
     log.append([entry(6)])
-    with pytest.raises(PvdmError) as refused:
+    with pytest.raises(PvdmError) as caught:
         prepared.store(storage)
-    assert (code_of(refused), storage.size()) == ("log_moved", 7)
+    assert (reason_of(caught), storage.size()) == ("log_moved", 7)
 
 
-def test_what_is_prepared_is_not_in_the_log_yet() -> None:
+def test_a_prepared_append_is_not_in_the_log_until_it_is_stored() -> None:
     storage, log = filled_log(6)
     prepared = log.prepare([entry(6)])
     assert storage.size() == 6

@@ -1,4 +1,4 @@
-"""Signed notes and checkpoints: the published examples, and every hostile spelling refused."""
+"""Signed notes and checkpoints: published examples are accepted, and malformed or false ones are refused."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ GOOD = sign_checkpoint(Checkpoint(ORIGIN, 70_000, ROOT), SIGNER)
 ROOT_TEXT = base64.b64encode(ROOT).decode()
 
 
-def opened(note: bytes) -> Checkpoint:
+def open_text(note: bytes) -> Checkpoint:
     return open_checkpoint(note, origin=ORIGIN, keys=[KEY]).checkpoint
 
 
-def refusal(note: bytes) -> str:
-    with pytest.raises(VerificationError) as refused:
-        opened(note)
-    return refused.value.reason
+def reason_of(note: bytes) -> str:
+    with pytest.raises(VerificationError) as caught:
+        open_text(note)
+    return caught.value.reason
 
 
-def signed(text: str) -> bytes:
-    """A hostile text that the log key has really signed: only the parser can stop it."""
+def sign_text(text: str) -> bytes:
+    """A note of this text with a valid signature of the log key: only the parser can refuse it."""
     line = base64.b64encode(KEY.key_id + SIGNER.sign(text.encode())).decode()
     return f"{text}\n— {ORIGIN} {line}\n".encode()
 
@@ -64,23 +64,23 @@ def signature_line(note: bytes) -> bytes:
     return note.rpartition(b"\n\n")[2]
 
 
-def test_the_published_example_verifies() -> None:
+def test_the_published_example_is_accepted() -> None:
     assert open_note(EXAMPLE_NOTE, [parse_vkey(EXAMPLE_VKEY)]) == "This is an example message.\n"
 
 
-def test_a_published_checkpoint_under_an_ecdsa_key_verifies() -> None:
+def test_a_published_checkpoint_under_an_ecdsa_key_is_accepted() -> None:
     found = open_checkpoint(REKOR_NOTE, origin="Rekor", keys=[parse_vkey(REKOR_VKEY)])
     assert found.checkpoint.size == 798_034
 
 
 def test_a_changed_checkpoint_under_an_ecdsa_key_is_refused() -> None:
-    with pytest.raises(VerificationError) as refused:
+    with pytest.raises(VerificationError) as caught:
         open_checkpoint(REKOR_NOTE.replace(b"798034", b"798035"), origin="Rekor", keys=[parse_vkey(REKOR_VKEY)])
-    assert refused.value.reason == "note_signature_invalid"
+    assert caught.value.reason == "note_signature_invalid"
 
 
 @pytest.mark.parametrize("vkey", [EXAMPLE_VKEY, REKOR_VKEY])
-def test_a_verifier_key_reads_back_as_itself(vkey: str) -> None:
+def test_a_verifier_key_is_written_as_it_was_read(vkey: str) -> None:
     assert parse_vkey(vkey).to_vkey() == vkey
 
 
@@ -104,9 +104,9 @@ def test_a_verifier_key_reads_back_as_itself(vkey: str) -> None:
     ],
 )
 def test_a_damaged_verifier_key_is_refused(vkey: str) -> None:
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as caught:
         parse_vkey(vkey)
-    assert refused.value.reason == "note_key_malformed"
+    assert caught.value.reason == "note_key_malformed"
 
 
 def test_a_checkpoint_is_three_lines_and_a_signature() -> None:
@@ -115,16 +115,16 @@ def test_a_checkpoint_is_three_lines_and_a_signature() -> None:
     assert signature.decode().startswith(f"— {ORIGIN} ")
 
 
-def test_a_checkpoint_reads_back_as_itself() -> None:
+def test_a_checkpoint_is_read_back() -> None:
     assert open_checkpoint(GOOD.note, origin=ORIGIN, keys=[KEY]) == GOOD
 
 
 def test_signed_extension_lines_are_read() -> None:
-    assert opened(signed(f"{ORIGIN}\n1\n{ROOT_TEXT}\nfirst\nsecond\n")).extensions == ("first", "second")
+    assert open_text(sign_text(f"{ORIGIN}\n1\n{ROOT_TEXT}\nfirst\nsecond\n")).extensions == ("first", "second")
 
 
 @for_each(
-    ("text", "code"),
+    ("text", "reason"),
     [
         pytest.param(f"other.example/log\n5\n{ROOT_TEXT}\n", "checkpoint_origin", id="wrong-origin"),
         pytest.param(f"{ORIGIN}/\n5\n{ROOT_TEXT}\n", "checkpoint_origin", id="longer-origin"),
@@ -156,11 +156,11 @@ def test_signed_extension_lines_are_read() -> None:
         pytest.param(f"{ORIGIN}\t\n5\n{ROOT_TEXT}\n", "note_malformed", id="tab"),
     ],
 )
-def test_a_hostile_text_is_refused_even_when_the_log_key_signed_it(text: str, code: str) -> None:
-    assert refusal(signed(text)) == code
+def test_a_hostile_text_is_refused_even_when_the_log_key_signed_it(text: str, reason: str) -> None:
+    assert reason_of(sign_text(text)) == reason
 
 
-def resigned(name: str, signer: MemorySigner) -> bytes:
+def signature_of(name: str, signer: MemorySigner) -> bytes:
     key = NoteKey(name, signer.public.der)
     text = GOOD.checkpoint.to_text().encode()
     return f"— {name} {base64.b64encode(key.key_id + signer.sign(text)).decode()}\n".encode()
@@ -175,10 +175,10 @@ WRONG = b"\xe2\x80\x94 " + ORIGIN.encode() + b" " + base64.b64encode(KEY.key_id 
 
 
 @for_each(
-    ("make", "code"),
+    ("make", "reason"),
     [
-        pytest.param(lambda: body() + resigned(ORIGIN, STRANGER), "note_key_unknown", id="other-key-same-name"),
-        pytest.param(lambda: body() + resigned("witness", SIGNER), "note_key_unknown", id="same-key-other-name"),
+        pytest.param(lambda: body() + signature_of(ORIGIN, STRANGER), "note_key_unknown", id="other-key-same-name"),
+        pytest.param(lambda: body() + signature_of("witness", SIGNER), "note_key_unknown", id="same-key-other-name"),
         pytest.param(lambda: body() + LINE + LINE, "note_signature_duplicate", id="one-key-twice"),
         pytest.param(lambda: body() + WRONG, "note_signature_invalid", id="zero-signature"),
         pytest.param(lambda: body() + WRONG + LINE, "note_signature_invalid", id="bad-then-good"),
@@ -198,22 +198,22 @@ WRONG = b"\xe2\x80\x94 " + ORIGIN.encode() + b" " + base64.b64encode(KEY.key_id 
         pytest.param(lambda: b"x" * NOTE_SIZE_MAX_BYTES + GOOD.note, "note_too_large", id="oversized"),
     ],
 )
-def test_a_hostile_note_is_refused(make: Callable[[], bytes], code: str) -> None:
-    assert refusal(make()) == code
+def test_a_hostile_note_is_refused(make: Callable[[], bytes], reason: str) -> None:
+    assert reason_of(make()) == reason
 
 
 def test_a_checkpoint_cut_short_anywhere_is_refused() -> None:
-    assert {refusal(GOOD.note[:cut]) for cut in range(len(GOOD.note))} == {"note_malformed"}
+    assert {reason_of(GOOD.note[:cut]) for cut in range(len(GOOD.note))} == {"note_malformed"}
 
 
-def test_no_flipped_byte_of_a_checkpoint_passes() -> None:
+def test_a_flipped_bit_anywhere_in_a_checkpoint_is_refused() -> None:
     for at in range(len(GOOD.note)):
-        refusal(GOOD.note[:at] + bytes([GOOD.note[at] ^ 1]) + GOOD.note[at + 1 :])
+        reason_of(GOOD.note[:at] + bytes([GOOD.note[at] ^ 1]) + GOOD.note[at + 1 :])
 
 
-def test_a_witness_beside_the_log_key_does_no_harm() -> None:
-    note = body() + resigned("witness.example", STRANGER) + LINE
-    assert opened(note) == GOOD.checkpoint
+def test_a_second_signature_by_a_witness_is_accepted() -> None:
+    note = body() + signature_of("witness.example", STRANGER) + LINE
+    assert open_text(note) == GOOD.checkpoint
 
 
 def test_after_a_key_change_either_key_is_accepted() -> None:
@@ -224,13 +224,13 @@ def test_after_a_key_change_either_key_is_accepted() -> None:
 
 def test_a_genuine_note_of_another_log_under_the_same_key_is_refused() -> None:
     other = sign_checkpoint(Checkpoint("log.example/other", 1, ROOT), SIGNER)
-    with pytest.raises(VerificationError) as refused:
+    with pytest.raises(VerificationError) as caught:
         open_checkpoint(other.note, origin=ORIGIN, keys=[NoteKey("log.example/other", SIGNER.public.der)])
-    assert refused.value.reason == "checkpoint_origin"
+    assert caught.value.reason == "checkpoint_origin"
 
 
 @pytest.mark.parametrize("origin", ["", "two words", "a+b", "line\nbreak", "x" * 256])
-def test_an_origin_that_cannot_name_a_key_is_not_signed(origin: str) -> None:
+def test_signing_a_checkpoint_with_an_invalid_origin_is_refused(origin: str) -> None:
     with pytest.raises((InputError, VerificationError)):
         sign_checkpoint(Checkpoint(origin, 1, ROOT), SIGNER)
 
@@ -242,29 +242,29 @@ class BrokenSigner(MemorySigner):
         return STRANGER.sign(message)
 
 
-def test_a_key_home_that_signs_wrongly_is_found_before_anybody_sees_the_note() -> None:
-    with pytest.raises(VerificationError) as refused:
+def test_a_signature_by_another_key_than_the_signers_is_refused_at_signing() -> None:
+    with pytest.raises(VerificationError) as caught:
         sign_note("text\n", name=ORIGIN, signer=BrokenSigner(0))
-    assert refused.value.reason == "note_signature_invalid"
+    assert caught.value.reason == "note_signature_invalid"
 
 
 @pytest.mark.parametrize(
     "key", [ec.generate_private_key(ec.SECP384R1()), rsa.generate_private_key(65_537, 2_048)], ids=["p-384", "rsa"]
 )
 def test_a_key_of_another_kind_is_refused(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> None:
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as caught:
         NoteKey(ORIGIN, key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
-    assert refused.value.reason == "note_key_malformed"
+    assert caught.value.reason == "note_key_malformed"
 
 
 @pytest.mark.parametrize("home", [MemorySigner(3), EcdsaSigner(3)], ids=["ed25519", "ecdsa-p256"])
 def test_the_key_service_s_signer_signs_checkpoints_in_either_algorithm(home: MemorySigner | EcdsaSigner) -> None:
     signer = Signer(KeyRole.LOG, 1, PublicKey.from_der(home.public.der), home.sign)
-    signed_here = sign_checkpoint(GOOD.checkpoint, signer)
+    note_of_service = sign_checkpoint(GOOD.checkpoint, signer)
     key = NoteKey(ORIGIN, signer.public.der)
-    assert open_checkpoint(signed_here.note, origin=ORIGIN, keys=[key]).checkpoint == GOOD.checkpoint
+    assert open_checkpoint(note_of_service.note, origin=ORIGIN, keys=[key]).checkpoint == GOOD.checkpoint
 
 
 def test_the_empty_log_has_a_checkpoint() -> None:
     empty = SignedCheckpoint(Checkpoint(ORIGIN, 0, EMPTY_ROOT), b"")
-    assert opened(sign_checkpoint(empty.checkpoint, SIGNER).note) == empty.checkpoint
+    assert open_text(sign_checkpoint(empty.checkpoint, SIGNER).note) == empty.checkpoint

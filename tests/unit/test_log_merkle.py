@@ -1,4 +1,4 @@
-"""RFC 6962 hashing and proofs against known answers."""
+"""Hash trees by RFC 6962: roots and proofs equal known ones, and false proofs are refused."""
 
 from __future__ import annotations
 
@@ -102,16 +102,16 @@ def test_consistency_proofs_are_those_of_certificate_transparency(old: int, new:
     assert [value.hex() for value in proof.hashes] == CONSISTENCY[old, new]
 
 
-def test_a_leaf_cannot_pass_for_an_inner_node() -> None:
+def test_an_inner_node_in_place_of_a_leaf_is_refused() -> None:
     inner = b"\x01" + leaf_hash(LEAVES[0]) + leaf_hash(LEAVES[1])
     proof = InclusionProof(0, 1, ())
-    with pytest.raises(VerificationError) as refused:
+    with pytest.raises(VerificationError) as caught:
         verify_inclusion(proof, entry=inner[1:], size=1, root=root(2))
-    assert refused.value.reason == "inclusion_root"
+    assert caught.value.reason == "inclusion_root"
 
 
 @pytest.mark.parametrize(
-    ("proof", "size", "code"),
+    ("proof", "size", "reason"),
     [
         (InclusionProof(5, 7, ()), 8, "inclusion_size"),
         (InclusionProof(8, 8, ()), 8, "inclusion_index"),
@@ -123,17 +123,17 @@ def test_a_leaf_cannot_pass_for_an_inner_node() -> None:
         (InclusionProof(5, 8, (b"\x00" * 32,) * 3), 8, "inclusion_root"),
     ],
 )
-def test_each_fault_of_an_inclusion_proof_has_its_code(proof: InclusionProof, size: int, code: str) -> None:
-    with pytest.raises(VerificationError) as refused:
+def test_a_false_inclusion_proof_is_refused_with_its_reason(proof: InclusionProof, size: int, reason: str) -> None:
+    with pytest.raises(VerificationError) as caught:
         verify_inclusion(proof, entry=LEAVES[5], size=size, root=root(8))
-    assert refused.value.reason == code
+    assert caught.value.reason == reason
 
 
 GENUINE = tuple(bytes.fromhex(text) for text in CONSISTENCY[6, 8])
 
 
 @pytest.mark.parametrize(
-    ("proof", "sizes", "code"),
+    ("proof", "sizes", "reason"),
     [
         (ConsistencyProof(6, 8, GENUINE), (6, 7), "consistency_size"),
         (ConsistencyProof(8, 6, GENUINE), (8, 6), "consistency_order"),
@@ -147,33 +147,33 @@ GENUINE = tuple(bytes.fromhex(text) for text in CONSISTENCY[6, 8])
         (ConsistencyProof(6, 8, GENUINE[::-1]), (6, 8), "consistency_new_root"),
     ],
 )
-def test_each_fault_of_a_consistency_proof_has_its_code(
-    proof: ConsistencyProof, sizes: tuple[int, int], code: str
+def test_a_false_consistency_proof_is_refused_with_its_reason(
+    proof: ConsistencyProof, sizes: tuple[int, int], reason: str
 ) -> None:
-    with pytest.raises(VerificationError) as refused:
+    with pytest.raises(VerificationError) as caught:
         verify_consistency(proof, old_size=sizes[0], old_root=root(6), new_size=sizes[1], new_root=root(8))
-    assert refused.value.reason == code
+    assert caught.value.reason == reason
 
 
 @pytest.mark.parametrize(("old", "new"), [(6, 8), (8, 8), (0, 8)])
-def test_another_older_root_is_told_apart_from_a_bad_proof(old: int, new: int) -> None:
+def test_another_older_root_has_another_reason_than_a_false_proof(old: int, new: int) -> None:
     proof = prove_consistency(tree_of(LEAVES), old_size=old, new_size=new)
-    with pytest.raises(VerificationError) as refused:
+    with pytest.raises(VerificationError) as caught:
         verify_consistency(proof, old_size=old, old_root=root(5), new_size=new, new_root=root(8))
-    assert refused.value.reason == "consistency_old_root"
+    assert caught.value.reason == "consistency_old_root"
 
 
 @pytest.mark.parametrize(("index", "size"), [(8, 8), (-1, 8), (0, 0)])
-def test_no_proof_is_made_for_an_entry_that_is_not_there(index: int, size: int) -> None:
-    with pytest.raises(InputError) as refused:
+def test_an_inclusion_proof_of_a_missing_entry_is_refused(index: int, size: int) -> None:
+    with pytest.raises(InputError) as caught:
         prove_inclusion(tree_of(LEAVES), index=index, size=size)
-    assert refused.value.reason == "log_index_invalid"
+    assert caught.value.reason == "log_index_invalid"
 
 
-def test_no_consistency_proof_goes_backwards() -> None:
-    with pytest.raises(InputError) as refused:
+def test_a_consistency_proof_to_a_smaller_size_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
         prove_consistency(tree_of(LEAVES), old_size=8, new_size=7)
-    assert refused.value.reason == "log_sizes_invalid"
+    assert caught.value.reason == "log_sizes_invalid"
 
 
 @pytest.mark.parametrize("size", [1_000, 10_000, 50_001])

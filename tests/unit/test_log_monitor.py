@@ -1,4 +1,4 @@
-"""The monitor and the offline proof file: one history or two, and who can tell."""
+"""Comparing checkpoints finds forks of the log, and proof files of an entry can be checked offline."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from tests.support.ledger.log_storage import (
 )
 
 
-def refusal(one: int, other: int, storage: MemoryStorage) -> str:
-    """The code for a genuine checkpoint at `one` and a forked log's at `other`, with this storage as tiles."""
-    with pytest.raises(PvdmError) as refused:
+def reason_of(one: int, other: int, storage: MemoryStorage) -> str:
+    """The reason for a checkpoint of size `one`, one of a forked log of size `other`, and this storage as tiles."""
+    with pytest.raises(PvdmError) as caught:
         require_same_history(filled_log(one)[1].checkpoint(), filled_log(other, salt="other")[1].checkpoint(), storage)
-    return refused.value.reason
+    return caught.value.reason
 
 
 @pytest.mark.parametrize(("old", "new"), [(1, 9), (4, 9), (5, 9), (9, 9), (8, 8), (255, 300), (256, 300)])
@@ -46,12 +46,12 @@ def test_two_checkpoints_of_one_history_are_accepted_in_any_order(old: int, new:
 
 @pytest.mark.parametrize("size", [1, 8, 9])
 def test_two_roots_at_one_size_are_a_fork(size: int) -> None:
-    assert refusal(size, size, filled_log(size)[0]) == "log_forked"
+    assert reason_of(size, size, filled_log(size)[0]) == "log_forked"
 
 
 @pytest.mark.parametrize(("old", "new"), [(1, 9), (4, 9), (5, 9), (256, 300)])
 def test_an_older_root_that_the_newer_tree_does_not_begin_with_is_a_fork(old: int, new: int) -> None:
-    assert refusal(old, new, filled_log(new, salt="other")[0]) == "log_forked"
+    assert reason_of(old, new, filled_log(new, salt="other")[0]) == "log_forked"
 
 
 def test_a_fork_after_a_common_beginning_is_found() -> None:
@@ -59,19 +59,19 @@ def test_a_fork_after_a_common_beginning_is_found() -> None:
     other = storage.copy()
     seen = log.append([entry(5)]).checkpoint
     newer = open_log(other).append(entries(5, 9, salt="other")).checkpoint
-    with pytest.raises(VerificationError) as refused:
+    with pytest.raises(VerificationError) as caught:
         require_same_history(seen, newer, other)
-    assert refused.value.reason == "log_forked"
-    assert refused.value.details["older"] == seen.note.decode()
-    assert refused.value.details["newer"] == newer.note.decode()
+    assert caught.value.reason == "log_forked"
+    assert caught.value.details["older"] == seen.note.decode()
+    assert caught.value.details["newer"] == newer.note.decode()
 
 
-def test_tiles_of_the_wrong_branch_accuse_nobody() -> None:
-    assert refusal(5, 9, filled_log(9)[0]) == "tiles_mismatch"
+def test_tiles_of_the_other_fork_are_a_mismatch_and_no_fork() -> None:
+    assert reason_of(5, 9, filled_log(9)[0]) == "tiles_mismatch"
 
 
-class Lying(MemoryStorage):
-    """Tiles that hide the fork: asked for the older tree's root, they give what the older checkpoint says."""
+class LyingStorage(MemoryStorage):
+    """Tiles that hide the fork: for the older tree's root they return that of the older checkpoint."""
 
     def read_hashes(self, nodes: Sequence[Node]) -> Sequence[bytes]:
         if list(nodes) == [Node(2, 0)]:
@@ -79,16 +79,16 @@ class Lying(MemoryStorage):
         return super().read_hashes(nodes)
 
 
-def test_tiles_that_lie_about_the_older_tree_are_found_out() -> None:
+def test_tiles_that_hide_the_fork_are_a_mismatch() -> None:
     forked = filled_log(9, salt="other")[0]
-    assert refusal(4, 9, Lying(forked.entries, forked.hashes)) == "tiles_mismatch"
+    assert reason_of(4, 9, LyingStorage(forked.entries, forked.hashes)) == "tiles_mismatch"
 
 
-def test_checkpoints_of_two_logs_are_not_compared() -> None:
+def test_comparing_checkpoints_of_two_logs_is_refused() -> None:
     foreign = sign_checkpoint(Checkpoint("log.example/other", 9, b"\x01" * 32), SIGNER)
-    with pytest.raises(PvdmError) as refused:
+    with pytest.raises(PvdmError) as caught:
         require_same_history(filled_log(5)[1].checkpoint(), foreign, filled_log(9)[0])
-    assert refused.value.reason == "checkpoint_origin"
+    assert caught.value.reason == "checkpoint_origin"
 
 
 def log_proof(index: int, size: int) -> LogProof:
@@ -103,19 +103,19 @@ def test_a_log_proof_file_verifies_offline(index: int, size: int) -> None:
     assert found.checkpoint.size == size
 
 
-def test_a_log_proof_is_for_its_entry_alone() -> None:
-    with pytest.raises(VerificationError) as refused:
+def test_a_log_proof_of_another_entry_is_refused() -> None:
+    with pytest.raises(VerificationError) as caught:
         verify_log_proof(log_proof(3, 7), entry=entry(4).to_bytes(), origin=ORIGIN, keys=[KEY])
-    assert refused.value.reason == "inclusion_root"
+    assert caught.value.reason == "inclusion_root"
 
 
-def test_the_checker_of_proof_files_lets_only_logged_entries_pass() -> None:
+def test_only_logged_entries_are_accepted_by_a_known_log() -> None:
     checker = KnownLog(ORIGIN, (KEY,))
     file = log_proof(3, 7).to_bytes()
     checker.require_included(entry(3).to_bytes(), file)
-    with pytest.raises(VerificationError) as refused:
+    with pytest.raises(VerificationError) as caught:
         checker.require_included(entry(4).to_bytes(), file)
-    assert refused.value.reason == "inclusion_root"
+    assert caught.value.reason == "inclusion_root"
 
 
 def test_a_log_proof_has_the_published_form() -> None:
@@ -137,15 +137,15 @@ def test_a_log_proof_has_the_published_form() -> None:
     ],
 )
 def test_a_log_proof_of_another_form_is_refused(old: bytes, new: bytes) -> None:
-    with pytest.raises(VerificationError) as refused:
+    with pytest.raises(VerificationError) as caught:
         parse_log_proof(log_proof(1, 2).to_bytes().replace(old, new))
-    assert refused.value.reason == "log_proof_malformed"
+    assert caught.value.reason == "log_proof_malformed"
 
 
 def test_an_oversized_log_proof_is_refused() -> None:
-    with pytest.raises(VerificationError) as refused:
+    with pytest.raises(VerificationError) as caught:
         parse_log_proof(log_proof(1, 2).to_bytes() + b"x" * 200_000)
-    assert refused.value.reason == "log_proof_malformed"
+    assert caught.value.reason == "log_proof_malformed"
 
 
 def test_every_checkpoint_of_a_growing_log_agrees_with_the_last() -> None:

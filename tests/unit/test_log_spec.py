@@ -1,4 +1,4 @@
-"""spec/log.md says what the code does: its example, its kinds, its limits and the checker's codes."""
+"""spec/log.md agrees with the code: its example, its kinds of entries, its limits, and the codes of fsck."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def example() -> tuple[MemoryStorage, Log]:
     return storage, log
 
 
-def test_the_example_s_hashes_are_the_code_s(example: tuple[MemoryStorage, Log]) -> None:
+def test_the_hashes_of_the_example_equal_those_of_the_code(example: tuple[MemoryStorage, Log]) -> None:
     storage, log = example
     assert dict(ROW.findall(SPEC)) == {
         "leaf hash 0": storage.hashes[Node(0, 0)].hex(),
@@ -41,24 +41,24 @@ def test_the_example_s_hashes_are_the_code_s(example: tuple[MemoryStorage, Log])
     }
 
 
-def indented(text: str) -> str:
+def indent(text: str) -> str:
     return "".join(f"    {line}\n" if line else "\n" for line in text.splitlines())
 
 
-def test_the_example_s_entries_key_and_proof_file_are_the_code_s(example: tuple[MemoryStorage, Log]) -> None:
+def test_entries_key_and_proof_file_of_the_example_equal_those_of_the_code(example: tuple[MemoryStorage, Log]) -> None:
     storage, log = example
     proof = LogProof(2, log.prove_inclusion(2, 3).hashes, log.checkpoint().note)
-    assert indented(log.key.to_vkey()) in SPEC
-    assert indented("\n".join(entry.decode() for entry in storage.entries)) in SPEC
-    assert indented(proof.to_bytes().decode()) in SPEC
+    assert indent(log.key.to_vkey()) in SPEC
+    assert indent("\n".join(entry.decode() for entry in storage.entries)) in SPEC
+    assert indent(proof.to_bytes().decode()) in SPEC
 
 
-def test_the_example_s_checkpoint_bytes_are_the_code_s(example: tuple[MemoryStorage, Log]) -> None:
+def test_the_checkpoint_of_the_example_equals_that_of_the_code(example: tuple[MemoryStorage, Log]) -> None:
     found = re.search(r"first bytes of the checkpoint: `([0-9a-f]+)`, the last: `([0-9a-f]+)`", SPEC)
     assert found is not None
-    written = example[1].checkpoint().note.hex()
-    assert written.startswith(found[1])
-    assert written.endswith(found[2])
+    note_hex = example[1].checkpoint().note.hex()
+    assert note_hex.startswith(found[1])
+    assert note_hex.endswith(found[2])
 
 
 def test_every_kind_is_listed() -> None:
@@ -83,10 +83,10 @@ def test_every_code_of_the_checker_is_listed_and_no_other() -> None:
         ("a key's name", note.KEY_NAME_MAX_BYTES),
     ],
 )
-def test_every_limit_is_the_code_s(what: str, value: int) -> None:
+def test_every_limit_of_the_table_equals_that_of_the_code(what: str, value: int) -> None:
     assert f"| {what} | {value:,}" in SPEC
 
 
-def test_the_limits_in_the_text_are_the_code_s() -> None:
+def test_the_limits_in_the_text_equal_those_of_the_code() -> None:
     assert f"{LOG_PROOF_SIZE_MAX_BYTES:,} bytes" in SPEC
     assert f"{note.NOTE_SIGNATURES_MAX} signature lines" in SPEC

@@ -1,4 +1,4 @@
-"""The line at the end of `make test` that says what was not started."""
+"""The line at the end of `make test` that counts the tests and parts that were not started."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REPORT = """<?xml version="1.0"?><testsuites><testsuite>
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_required_services(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PVDM_REQUIRE_SERVICES", raising=False)
 
 
@@ -40,16 +40,16 @@ def test_a_notice_is_named_with_its_first_line(tmp_path: Path, capsys: pytest.Ca
     assert capsys.readouterr().out == "not started: kernel (cargo: not found)\n"
 
 
-def test_a_complete_run_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_complete_run_says_that_nothing_was_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["--notice", f"kernel={tmp_path / 'none'}"])
     assert capsys.readouterr().out == "not started: nothing, every part was tested\n"
 
 
-def test_a_skip_fails_where_everything_is_required(report: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_skipped_test_fails_the_run_if_services_are_required(report: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PVDM_REQUIRE_SERVICES", "1")
     assert main([report]) == 1
 
 
-def test_a_missing_report_is_not_taken_for_a_complete_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_report_fails_if_services_are_required(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PVDM_REQUIRE_SERVICES", "1")
     assert main([str(tmp_path / "none.xml")]) == 1

@@ -1,4 +1,4 @@
-"""The pages for people who run a Steward name only commands, options, routes, metrics and settings that exist."""
+"""The pages for operators name only commands, options, routes, metrics and settings that exist."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ METRICS = "".join((ROOT / "src" / "pvdm" / "steward" / "http" / name).read_text(
 
 
 def commands() -> list[tuple[str, str]]:
-    """Every command line in a code span or a console block, with its page."""
+    """The page and the text of every command line in a code span or a console block."""
     found = set()
     for page, text in TEXTS.items():
         lines = re.findall(r"`(pvdm [a-z][^`]*)`", text) + re.findall(r"^\$ (pvdm .*)$", text, re.MULTILINE)
@@ -30,8 +30,8 @@ def commands() -> list[tuple[str, str]]:
     return sorted(found)
 
 
-def resolved(line: str) -> tuple[click.Command, list[str]]:
-    """The command that a line names, and the words behind it."""
+def resolve(line: str) -> tuple[click.Command, list[str]]:
+    """The command that a line names, and the remaining words of the line."""
     words = shlex.split(line, comments=True)[1:]
     command: click.Command = pvdm
     while isinstance(command, click.Group) and words:
@@ -43,12 +43,12 @@ def resolved(line: str) -> tuple[click.Command, list[str]]:
 
 @for_each(("page", "line"), commands())
 def test_a_command_on_a_page_exists(page: str, line: str) -> None:
-    command, words = resolved(line)
+    command, words = resolve(line)
     known = {name for parameter in command.params for name in parameter.opts}
     assert [word for word in words if word.startswith("--") and word not in known] == []
 
 
-def test_the_pages_name_commands() -> None:
+def test_the_pages_name_more_than_15_commands() -> None:
     assert len(commands()) > 15
 
 
@@ -60,9 +60,9 @@ def test_every_route_on_the_page_exists() -> None:
 
 def metrics() -> set[str]:
     """Every metric that the service shows."""
-    made = {f"pvdm_steward_{name}" for name in re.findall(r'_gauges?\(\s*"(\w+)"', METRICS)}
-    made |= set(re.findall(r'(?:Gauge|Histogram|GaugeMetricFamily)\(\s*"(\w+)"', METRICS))
-    return made | {f"{name}_total" for name in re.findall(r'(?:Counter|CounterMetricFamily)\(\s*"(\w+)"', METRICS)}
+    names = {f"pvdm_steward_{name}" for name in re.findall(r'_gauges?\(\s*"(\w+)"', METRICS)}
+    names |= set(re.findall(r'(?:Gauge|Histogram|GaugeMetricFamily)\(\s*"(\w+)"', METRICS))
+    return names | {f"{name}_total" for name in re.findall(r'(?:Counter|CounterMetricFamily)\(\s*"(\w+)"', METRICS)}
 
 
 def test_every_metric_on_the_page_exists() -> None:
@@ -70,7 +70,7 @@ def test_every_metric_on_the_page_exists() -> None:
     assert named - metrics() == set()
 
 
-def test_every_metric_has_an_alert_of_its_own() -> None:
+def test_every_metric_has_an_alert_that_uses_it() -> None:
     alerts = re.findall(r"^\| `(pvdm_steward_\w+)` \| `(.*?)`.*? \| .*? \| \S.* \|$", OPERATIONS, re.MULTILINE)
     assert metrics() - {metric for metric, _ in alerts} == set()
     assert [(metric, expression) for metric, expression in alerts if metric not in expression] == []

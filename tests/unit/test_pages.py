@@ -1,4 +1,4 @@
-"""Every Python block of the pages with recipes runs as it stands, and every link of a page leads to a file."""
+"""The Python blocks of pages run, the README agrees with other pages, and the links of pages lead to files."""
 
 from __future__ import annotations
 
@@ -11,57 +11,58 @@ from pvdm.client import StewardClient
 from tests.support.for_each import for_each
 
 ROOT = Path(__file__).parents[2]
-RUNNING = ("README.md", "docs/client.md", "docs/library.md")
+PAGES_WITH_CODE = ("README.md", "docs/client.md", "docs/library.md")
 PAGES = sorted(str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")))
 
 
-def blocks(page: str) -> list[str]:
+def python_blocks(page: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text("utf-8"), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", RUNNING)
-def test_a_page_with_recipes_has_python_to_run(page: str) -> None:
-    assert blocks(page)
+@pytest.mark.parametrize("page", PAGES_WITH_CODE)
+def test_a_page_with_code_has_python_blocks(page: str) -> None:
+    assert python_blocks(page)
 
 
 @pytest.mark.parametrize(
-    ("page", "number"), [(page, number) for page in RUNNING for number in range(1, len(blocks(page)) + 1)]
+    ("page", "number"),
+    [(page, number) for page in PAGES_WITH_CODE for number in range(1, len(python_blocks(page)) + 1)],
 )
-def test_a_python_block_runs_after_the_first_of_its_page(
+def test_a_python_block_runs_after_the_first_block_of_its_page(
     page: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for contract in re.findall(r"^```yaml\n(.*?)^```$", (ROOT / page).read_text("utf-8"), re.MULTILINE | re.DOTALL):
         (tmp_path / "orders.yaml").write_text(contract, "utf-8")
-    found = blocks(page)
+    found = python_blocks(page)
     names: dict[str, object] = {"__name__": "page"}
     try:
         for each in sorted({1, number}):
             exec(compile(found[each - 1], f"{page}, block {each}", "exec"), names)
     finally:
-        for opened in [value for value in names.values() if isinstance(value, StewardClient)]:
-            opened.close()
+        for client in [value for value in names.values() if isinstance(value, StewardClient)]:
+            client.close()
 
 
 def test_the_readme_loses_a_row_and_publishes_after_the_repair(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    test_a_python_block_runs_after_the_first_of_its_page("README.md", 1, tmp_path, monkeypatch)
-    shown = capsys.readouterr().out.splitlines()
-    assert (shown[0], shown[-1]) == (
+    test_a_python_block_runs_after_the_first_block_of_its_page("README.md", 1, tmp_path, monkeypatch)
+    lines = capsys.readouterr().out.splitlines()
+    assert (lines[0], lines[-1]) == (
         "VERIFICATION_FAILED  orders-1 of sales.orders",
         "COMMITTED  orders-1: 1 chunk of sales.orders, +3 rows in 1 file",
     )
 
 
-def test_the_failure_on_the_first_screen_is_one_of_the_demo() -> None:
+def test_the_error_in_the_readme_is_one_of_the_demo() -> None:
     lines = re.findall(r"^    ((?:error|hint|  expected).*)$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
     demo = (ROOT / "docs" / "demo.md").read_text("utf-8")
     assert len(lines) == 3
     assert [line for line in lines if f"   {line.removesuffix('…')}" not in demo] == []
 
 
-def test_the_costs_on_the_first_screen_are_those_of_the_performance_page() -> None:
+def test_the_costs_in_the_readme_equal_those_of_the_performance_page() -> None:
     readme, page = ((ROOT / name).read_text("utf-8") for name in ("README.md", "docs/performance.md"))
     measured = {
         "| verify the staged rows | {:.2f} of": r"^\| – beside the write \| ([\d.]+)",
@@ -75,7 +76,7 @@ def test_the_costs_on_the_first_screen_are_those_of_the_performance_page() -> No
         assert line.format(float(found[1])) in readme
 
 
-def test_every_page_is_listed_and_no_other() -> None:
+def test_the_list_of_pages_is_complete() -> None:
     listed = re.findall(r"^\| \[`([a-z-]+\.md)`\]", (ROOT / "docs" / "README.md").read_text("utf-8"), re.MULTILINE)
     assert sorted(listed) == sorted(path.name for path in ROOT.glob("docs/*.md") if path.name != "README.md")
 

@@ -1,4 +1,4 @@
-"""Partial digests: their bytes, their refusal to mix, their silence about the sum."""
+"""Partial digests: their bytes, which of them can be combined and compared, and that nothing shows the sum."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def partial(**changes: Any) -> Partial:
     return dataclasses.replace(plain, **changes)
 
 
-OTHERS = [
+DIFFERENCES = [
     ("partial_epoch_mismatch", {"epoch": 2}),
     ("partial_construction_mismatch", {"construction": Construction.BLAKE3}),
     ("partial_mode_mismatch", {"mode": Mode.PORTABLE}),
@@ -55,11 +55,11 @@ def test_the_bytes_are_those_of_the_specification() -> None:
     )
 
 
-def test_a_partial_comes_back_from_its_bytes() -> None:
+def test_a_partial_is_read_back_from_its_bytes() -> None:
     assert partial().matches(Partial.from_bytes(partial().to_bytes()))
 
 
-def test_no_prefix_of_a_partial_is_a_partial() -> None:
+def test_a_partial_that_is_cut_anywhere_is_refused() -> None:
     whole = partial().to_bytes()
     for size in range(len(whole)):
         with pytest.raises(InputError) as caught:
@@ -112,18 +112,18 @@ def test_combining_beyond_the_row_limit_is_refused() -> None:
     assert caught.value.reason == "row_count_overflow"
 
 
-@pytest.mark.parametrize(("code", "change"), OTHERS, ids=[code for code, _ in OTHERS])
-def test_partials_that_do_not_belong_together_are_not_combined(code: str, change: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("reason", "change"), DIFFERENCES, ids=[reason for reason, _ in DIFFERENCES])
+def test_combining_partials_that_do_not_belong_together_is_refused(reason: str, change: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
         combine([partial(), partial(**change)])
-    assert caught.value.reason == code
+    assert caught.value.reason == reason
 
 
-@pytest.mark.parametrize(("code", "change"), OTHERS, ids=[code for code, _ in OTHERS])
-def test_partials_that_do_not_belong_together_are_not_compared(code: str, change: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("reason", "change"), DIFFERENCES, ids=[reason for reason, _ in DIFFERENCES])
+def test_comparing_partials_that_do_not_belong_together_is_refused(reason: str, change: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
         partial().matches(partial(**change))
-    assert caught.value.reason == code
+    assert caught.value.reason == reason
 
 
 def test_another_sum_does_not_match() -> None:
@@ -134,20 +134,20 @@ def test_the_same_sum_of_another_row_count_does_not_match() -> None:
     assert not partial().matches(partial(rows=3))
 
 
-def test_the_repr_is_silent_about_the_sum() -> None:
-    shown = repr(partial())
-    assert str(SUM) not in shown
-    assert f"{SUM:x}" not in shown
+def test_the_repr_does_not_show_the_sum() -> None:
+    text = repr(partial())
+    assert str(SUM) not in text
+    assert f"{SUM:x}" not in text
 
 
-def test_partials_are_compared_with_matches_only() -> None:
-    # A silent False would make `assert dropped != expected` a test that always passes.
+def test_comparing_partials_with_equals_is_a_type_error() -> None:
+    # If `==` were False here, a test with `assert dropped != expected` would always pass.
     with pytest.raises(TypeError, match="matches"):
         bool(partial() == partial())
 
 
 @pytest.mark.parametrize("leak", [pickle.dumps, copy.copy, hash], ids=["pickle", "copy", "hash"])
-def test_a_partial_does_not_leave_by_the_back_door(leak: Callable[[Partial], object]) -> None:
+def test_pickling_copying_or_hashing_a_partial_is_a_type_error(leak: Callable[[Partial], object]) -> None:
     with pytest.raises(TypeError, match="secret"):
         leak(partial())
 
@@ -158,14 +158,14 @@ def test_a_sum_of_no_rows_that_is_not_zero_is_refused() -> None:
     assert refusal.value.reason == "partial_malformed"
 
 
-def test_something_that_is_no_partial_is_not_combined() -> None:
+def test_combining_another_object_is_refused() -> None:
     with pytest.raises(InputError) as refusal:
         combine([partial(), 3])  # type: ignore[list-item]
     assert refusal.value.reason == "partial_missing"
 
 
-@pytest.mark.parametrize(("code", "change"), OTHERS, ids=[code for code, _ in OTHERS])
-def test_the_refusal_to_mix_is_silent_about_the_sum(code: str, change: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("reason", "change"), DIFFERENCES, ids=[reason for reason, _ in DIFFERENCES])
+def test_the_error_of_a_refused_combination_does_not_show_the_sum(reason: str, change: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
         combine([partial(), partial(**change)])
     assert f"{SUM:x}" not in str(caught.value.to_json())

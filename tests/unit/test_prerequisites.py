@@ -1,4 +1,4 @@
-"""The prerequisites script, under a PATH that holds nothing but fakes."""
+"""The prerequisites script, run with a PATH that has only fake programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "tools" / "prerequisites.sh"
 SHELL = shutil.which("sh")
 
-GOOD = {
+PROGRAMS = {
     "python3": "echo 3.12",
     "java": """echo 'openjdk version "17.0.15" 2025-04-15' >&2""",
     "cargo": "echo 'cargo 1.95.0 (f2d3ce0bd 2026-03-21)'",
@@ -21,19 +21,19 @@ NO_VENV = 'case "$2" in *ensurepip*) exit 1 ;; esac; echo 3.12'
 
 
 class Machine:
-    """A folder of fake programs that is the whole PATH."""
+    """A folder of fake programs; the script runs with this folder as its PATH."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        for name, body in GOOD.items():
-            self.has(name, body)
+        for name, body in PROGRAMS.items():
+            self.add(name, body)
 
-    def has(self, name: str, body: str) -> None:
+    def add(self, name: str, body: str) -> None:
         program = self.folder / name
         program.write_text(f"#!{SHELL}\n{body}\n")
         program.chmod(0o755)
 
-    def lacks(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         (self.folder / name).unlink()
 
     def check(self, *parts: str) -> subprocess.CompletedProcess[str]:
@@ -48,18 +48,18 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_a_complete_machine_passes_without_a_word(machine: Machine) -> None:
-    answer = machine.check()
-    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
+def test_a_complete_machine_passes_without_output(machine: Machine) -> None:
+    result = machine.check()
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("name", ["python", "java", "cargo", "cc"])
-def test_an_empty_machine_lacks_every_part(machine: Machine, name: str) -> None:
-    for program in GOOD:
-        machine.lacks(program)
-    answer = machine.check()
-    assert answer.returncode == 1
-    assert any(line.startswith(f"{name}: ") and "not found" in line for line in answer.stdout.splitlines())
+def test_an_empty_machine_reports_every_part(machine: Machine, name: str) -> None:
+    for program in PROGRAMS:
+        machine.remove(program)
+    result = machine.check()
+    assert result.returncode == 1
+    assert any(line.startswith(f"{name}: ") and "not found" in line for line in result.stdout.splitlines())
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,11 @@ def test_an_empty_machine_lacks_every_part(machine: Machine, name: str) -> None:
         ("cargo", "cargo", "echo 'no default toolchain' >&2; exit 1"),
     ],
 )
-def test_an_old_or_broken_program_is_not_enough(machine: Machine, part: str, program: str, body: str) -> None:
-    machine.has(program, body)
-    answer = machine.check(part)
-    assert answer.returncode == 1
-    assert answer.stdout.startswith(f"{part}: ")
+def test_an_old_or_broken_program_is_reported(machine: Machine, part: str, program: str, body: str) -> None:
+    machine.add(program, body)
+    result = machine.check(part)
+    assert result.returncode == 1
+    assert result.stdout.startswith(f"{part}: ")
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_an_old_or_broken_program_is_not_enough(machine: Machine, part: str, pro
     ],
 )
 def test_a_new_enough_program_is_accepted(machine: Machine, part: str, program: str, body: str) -> None:
-    machine.has(program, body)
+    machine.add(program, body)
     assert machine.check(part).returncode == 0
 
 
@@ -146,36 +146,36 @@ def test_each_part_names_its_package_on_each_system(
     machine: Machine, part: str, program: str, body: str | None, packages: list[str]
 ) -> None:
     if body is None:
-        machine.lacks(program)
+        machine.remove(program)
     else:
-        machine.has(program, body)
+        machine.add(program, body)
     lines = machine.check(part).stdout.splitlines()
     for system, package in zip(("Debian, Ubuntu", "Fedora", "macOS"), packages, strict=True):
         assert any(line.strip().startswith(f"{system}:") and package in line for line in lines)
 
 
-def test_a_newer_python_beside_an_old_one_is_pointed_out(machine: Machine) -> None:
-    machine.has("python3", "echo 3.9")
-    machine.has("python3.13", "echo 3.13")
+def test_a_newer_python_beside_an_old_one_is_suggested(machine: Machine) -> None:
+    machine.add("python3", "echo 3.9")
+    machine.add("python3.13", "echo 3.13")
     assert "run make with PYTHON=python3.13" in machine.check("python").stdout
 
 
 def test_only_the_named_parts_are_checked(machine: Machine) -> None:
-    machine.lacks("java")
+    machine.remove("java")
     assert machine.check("python", "cargo", "cc").returncode == 0
 
 
-def test_the_needed_rust_is_the_one_of_the_kernel_manifest(machine: Machine, tmp_path: Path) -> None:
+def test_the_required_rust_version_is_that_of_the_kernels_manifest(machine: Machine, tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
     (checkout / "tools").mkdir(parents=True)
     (checkout / "kernel").mkdir()
     (checkout / "kernel" / "Cargo.toml").write_text('[package]\nname = "k"\nrust-version = "1.96"\n')
     script = shutil.copy(SCRIPT, checkout / "tools")
     assert SHELL is not None
-    answer = subprocess.run(
+    result = subprocess.run(
         [SHELL, str(script), "cargo"], env={"PATH": str(machine.folder)}, capture_output=True, text=True, check=False
     )
-    assert answer.stdout.startswith("cargo: found 1.95.0; Rust 1.96 or newer is needed")
+    assert result.stdout.startswith("cargo: found 1.95.0; Rust 1.96 or newer is needed")
 
 
 def test_an_unknown_part_is_a_usage_error(machine: Machine) -> None:

@@ -1,4 +1,4 @@
-"""The coverage probe: silent about an engine that hashes what the plan says, loud about one that does not."""
+"""The coverage probe accepts an engine that hashes every planned column, and finds one that does not."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def by_leaf(results: tuple[ProbeResult, ...]) -> dict[str, ProbeResult]:
 
 
 @dataclass(frozen=True)
-class Blinded:
+class BlindEngine:
     """An engine that changes each batch before it hashes it."""
 
     change: Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -81,11 +81,11 @@ class Blinded:
         return reference_engine().encode(plan, projection, self.change(batch))
 
     def start(self, plan: Plan, element_keys: Mapping[ProjectionName, bytes]) -> Accumulator:
-        return _BlindedAccumulator(self.change, reference_engine().start(plan, element_keys))
+        return BlindAccumulator(self.change, reference_engine().start(plan, element_keys))
 
 
 @dataclass(frozen=True)
-class _BlindedAccumulator:
+class BlindAccumulator:
     change: Callable[[pa.RecordBatch], pa.RecordBatch]
     inner: Accumulator
 
@@ -96,7 +96,7 @@ class _BlindedAccumulator:
         return self.inner.totals()
 
 
-def replaced(batch: pa.RecordBatch, column: str, value: object) -> pa.RecordBatch:
+def replace_column(batch: pa.RecordBatch, column: str, value: object) -> pa.RecordBatch:
     at = batch.schema.get_field_index(column)
     constant = pa.array([value] * batch.num_rows, batch.schema.field(at).type)
     arrays = [constant if index == at else array for index, array in enumerate(batch.columns)]
@@ -105,8 +105,8 @@ def replaced(batch: pa.RecordBatch, column: str, value: object) -> pa.RecordBatc
 
 @for_each("kind", LEAVES, ids=str)
 def test_a_change_of_a_leaf_of_every_type_is_noticed(kind: Type, engine: Engine) -> None:
-    probed = by_leaf(probe_coverage(one_column(kind), engine=engine))["x"]
-    assert (probed.changes, probed.noticed_by) == (("value", "null"), (ProjectionName.CONTENT,))
+    result = by_leaf(probe_coverage(one_column(kind), engine=engine))["x"]
+    assert (result.changes, result.noticed_by) == (("value", "null"), (ProjectionName.CONTENT,))
 
 
 def test_every_leaf_at_every_depth_is_probed(engine: Engine) -> None:
@@ -133,8 +133,8 @@ def test_a_key_column_is_noticed_by_both_projections(engine: Engine) -> None:
 
 
 def test_an_excluded_column_is_noticed_by_none(engine: Engine) -> None:
-    probed = by_leaf(probe_coverage(nested_plan(), engine=engine))["loaded_at"]
-    assert (probed.changes, probed.noticed_by) == (("value", "null"), ())
+    result = by_leaf(probe_coverage(nested_plan(), engine=engine))["loaded_at"]
+    assert (result.changes, result.noticed_by) == (("value", "null"), ())
 
 
 def test_a_required_leaf_is_not_made_null(engine: Engine) -> None:
@@ -145,7 +145,7 @@ def test_a_leaf_that_is_always_null_has_nothing_to_change(engine: Engine) -> Non
     assert by_leaf(probe_coverage(one_column(UNKNOWN), engine=engine))["x"] == ProbeResult("x", "unknown", (), ())
 
 
-def test_an_empty_struct_is_probed_by_its_absence(engine: Engine) -> None:
+def test_an_empty_struct_is_probed_as_null_only(engine: Engine) -> None:
     assert by_leaf(probe_coverage(one_column(StructType(())), engine=engine))["x"].changes == ("null",)
 
 
@@ -159,7 +159,7 @@ def test_an_empty_struct_is_probed_by_its_absence(engine: Engine) -> None:
     ],
     ids=str,
 )
-def test_portable_decimals_change_by_a_step_that_both_scales_hold(
+def test_a_portable_decimal_is_changed_by_a_step_that_both_scales_can_hold(
     decimal: DecimalType, changes: tuple[str, ...], engine: Engine
 ) -> None:
     schema = Schema((Field("d", decimal),))
@@ -168,7 +168,7 @@ def test_portable_decimals_change_by_a_step_that_both_scales_hold(
 
 
 def test_an_engine_that_skips_a_column_is_found() -> None:
-    blind = Blinded(lambda batch: replaced(batch, "tags", ["same"]))
+    blind = BlindEngine(lambda batch: replace_column(batch, "tags", ["same"]))
     with pytest.raises(VerificationError) as caught:
         probe_coverage(nested_plan(), engine=blind)
     assert (caught.value.reason, caught.value.details) == (
@@ -179,35 +179,35 @@ def test_an_engine_that_skips_a_column_is_found() -> None:
 
 def test_an_engine_that_skips_one_field_deep_inside_is_found() -> None:
     def forget_city(batch: pa.RecordBatch) -> pa.RecordBatch:
-        kept = [
+        offices = [
             None if each is None else [(key, [{**office, "city": "same"} for office in value]) for key, value in each]
             for each in batch["offices"].to_pylist()
         ]
-        return replaced(batch, "offices", kept[0])
+        return replace_column(batch, "offices", offices[0])
 
     with pytest.raises(VerificationError) as caught:
-        probe_coverage(nested_plan(), engine=Blinded(forget_city))
+        probe_coverage(nested_plan(), engine=BlindEngine(forget_city))
     assert caught.value.details["leaf"] == "offices.value.element.city"
 
 
-def test_an_engine_that_takes_null_for_a_value_is_found() -> None:
+def test_an_engine_that_replaces_null_by_a_value_is_found() -> None:
     def fill(batch: pa.RecordBatch) -> pa.RecordBatch:
-        return replaced(batch, "x", batch["x"].to_pylist()[0] or 0)
+        return replace_column(batch, "x", batch["x"].to_pylist()[0] or 0)
 
     with pytest.raises(VerificationError, match="changed null of 'x'"):
-        probe_coverage(one_column(LONG), engine=Blinded(fill))
+        probe_coverage(one_column(LONG), engine=BlindEngine(fill))
 
 
 def test_an_engine_that_hashes_a_column_that_is_left_out_is_found() -> None:
     def leak(batch: pa.RecordBatch) -> pa.RecordBatch:
         row: dict[str, Any] = batch.to_pylist()[0]
-        return replaced(batch, "id", (row["x"] or 0) + 7 * row["id"])
+        return replace_column(batch, "id", (row["x"] or 0) + 7 * row["id"])
 
     with pytest.raises(VerificationError) as caught:
-        probe_coverage(one_column(LONG), engine=Blinded(leak))
+        probe_coverage(one_column(LONG), engine=BlindEngine(leak))
     assert caught.value.details == {"leaf": "x", "projection": "identity"}
 
 
-def test_the_arrow_schema_carries_nullability_at_every_depth() -> None:
+def test_the_arrow_schema_has_nullability_at_every_depth() -> None:
     offices = arrow_schema(NESTED).field("offices").type
     assert not offices.item_type.value_field.type.field("zip").nullable

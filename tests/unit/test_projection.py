@@ -1,4 +1,4 @@
-"""Projections: canonical order, the coverage guard, and exclusions that need a reason."""
+"""Projections: the order of columns, columns that may not be left out, and exclusions with a reason."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ STRING = PrimitiveType(Kind.STRING)
 SCHEMA = Schema((Field("id", PrimitiveType(Kind.LONG), required=True), Field("Zone", STRING), Field("amount", STRING)))
 
 
-def code(caught: pytest.ExceptionInfo[InputError]) -> str:
+def reason_of(caught: pytest.ExceptionInfo[InputError]) -> str:
     return caught.value.reason
 
 
-def test_content_holds_every_column_in_code_point_order() -> None:
+def test_content_has_every_column_in_code_point_order() -> None:
     assert content(SCHEMA).columns == ("Zone", "amount", "id")
 
 
-def test_identity_holds_the_keys_in_code_point_order() -> None:
+def test_identity_has_the_keys_in_code_point_order() -> None:
     assert identity(SCHEMA, ["id", "Zone"]).columns == ("Zone", "id")
 
 
@@ -31,10 +31,10 @@ def test_listed_columns_that_are_all_columns_are_accepted() -> None:
 def test_a_content_projection_that_leaves_a_column_out_silently_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         content(SCHEMA, columns=["id", "amount"])
-    assert code(caught) == "coverage_incomplete"
+    assert reason_of(caught) == "coverage_incomplete"
 
 
-def test_the_refusal_names_the_column_that_is_left_out() -> None:
+def test_the_error_names_the_column_that_is_left_out() -> None:
     with pytest.raises(InputError, match="Zone"):
         content(SCHEMA, columns=["id", "amount"])
 
@@ -47,7 +47,7 @@ def test_an_exclusion_is_kept_with_its_reason() -> None:
     assert content(SCHEMA, exclude={"Zone": "load time"}).excluded == (Exclusion("Zone", "load time"),)
 
 
-def test_an_exclusion_and_its_reason_stand_in_the_json() -> None:
+def test_an_exclusion_and_its_reason_are_in_the_json() -> None:
     assert content(SCHEMA, exclude={"Zone": "load time"}).to_json() == {
         "name": "content",
         "columns": ["amount", "id"],
@@ -59,31 +59,31 @@ def test_an_exclusion_and_its_reason_stand_in_the_json() -> None:
 def test_an_exclusion_without_a_reason_is_refused(reason: str) -> None:
     with pytest.raises(InputError) as caught:
         content(SCHEMA, exclude={"Zone": reason})
-    assert code(caught) == "exclusion_reason_missing"
+    assert reason_of(caught) == "exclusion_reason_missing"
 
 
 def test_an_excluded_column_that_is_listed_too_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         content(SCHEMA, columns=["id", "amount", "Zone"], exclude={"Zone": "load time"})
-    assert code(caught) == "coverage_incomplete"
+    assert reason_of(caught) == "coverage_incomplete"
 
 
 def test_excluding_every_column_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         content(SCHEMA, exclude=dict.fromkeys(SCHEMA.names, "why not"))
-    assert code(caught) == "projection_empty"
+    assert reason_of(caught) == "projection_empty"
 
 
 def test_an_identity_without_keys_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         identity(SCHEMA, [])
-    assert code(caught) == "projection_empty"
+    assert reason_of(caught) == "projection_empty"
 
 
 def test_a_key_named_twice_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         identity(SCHEMA, ["id", "id"])
-    assert code(caught) == "projection_invalid"
+    assert reason_of(caught) == "projection_invalid"
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_a_column_that_the_schema_does_not_have_is_refused(make: object) -> None
     assert callable(make)
     with pytest.raises(InputError) as caught:
         make()
-    assert code(caught) == "projection_column_unknown"
+    assert reason_of(caught) == "projection_column_unknown"
 
 
-def test_the_names_are_the_ones_in_proofs() -> None:
+def test_the_projections_have_the_names_used_in_proofs() -> None:
     assert [name.value for name in ProjectionName] == ["identity", "content"]

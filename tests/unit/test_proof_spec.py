@@ -1,4 +1,4 @@
-"""spec/proof.md, its schemas and its examples say what the code does."""
+"""spec/proof.md, its JSON schemas and its examples agree with the code."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ REGISTRY: Final = Registry().with_resources(
 )
 KINDS: Final = {rule.predicate_type.split(":")[2]: kind for kind, rule in SIGNING_RULES.items()}
 STATEMENTS: Final = {name: envelope for name, envelope in envelopes().items() if not name.startswith("trust-root")}
-# Where the contract or the operator chooses the names.
+# Objects whose keys the contract or the operator chooses.
 OPEN_MAPS: Final = ("parameters", "partition", "key_ids")
 
 
-def valid(name: str, document: object) -> bool:
+def is_valid(name: str, document: object) -> bool:
     return bool(Draft202012Validator(SCHEMAS[name], registry=REGISTRY).is_valid(document))
 
 
@@ -44,39 +44,39 @@ def kind_of(statement: dict[str, Any]) -> str:
     return str(statement["predicateType"].split(":")[2])
 
 
-def places(value: Any, inside: str = "") -> Iterator[dict[str, Any]]:
+def objects_in(value: Any, inside: str = "") -> Iterator[dict[str, Any]]:
     if isinstance(value, dict):
         if inside not in OPEN_MAPS:
             yield value
         for key, inner in value.items():
-            yield from places(inner, key)
+            yield from objects_in(inner, key)
     elif isinstance(value, list):
         for inner in value:
-            yield from places(inner)
+            yield from objects_in(inner)
 
 
-def spoil_everywhere(document: Any, change: Callable[[dict[str, Any]], Iterator[None]]) -> Iterator[Any]:
-    """A copy of the document for each change that is possible in each of its objects."""
-    for at in range(len(list(places(document)))):
+def change_everywhere(document: Any, change: Callable[[dict[str, Any]], Iterator[None]]) -> Iterator[Any]:
+    """A changed copy of the document for each step of `change` in each of its objects."""
+    for at in range(len(list(objects_in(document)))):
         step = 0
         while True:
-            spoiled = copy.deepcopy(document)
-            changes = change(list(places(spoiled))[at])
+            changed = copy.deepcopy(document)
+            changes = change(list(objects_in(changed))[at])
             if sum(1 for _ in zip(range(step + 1), changes, strict=False)) <= step:
                 break
-            yield spoiled
+            yield changed
             step += 1
 
 
-def without_a_key(place: dict[str, Any]) -> Iterator[None]:
-    for key in sorted(place):
-        kept = place.pop(key)
+def remove_each_key(document_object: dict[str, Any]) -> Iterator[None]:
+    for key in sorted(document_object):
+        value = document_object.pop(key)
         yield
-        place[key] = kept
+        document_object[key] = value
 
 
-def with_a_key(place: dict[str, Any]) -> Iterator[None]:
-    place["more"] = "x"
+def add_a_key(document_object: dict[str, Any]) -> Iterator[None]:
+    document_object["more"] = "x"
     yield
 
 
@@ -85,7 +85,7 @@ def test_the_examples_are_what_the_tool_writes() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(STATEMENTS))
-def test_an_example_verifies_under_the_example_root(name: str) -> None:
+def test_an_example_is_accepted_with_the_example_root(name: str) -> None:
     data = (EXAMPLES / name).read_bytes()
     kind = KINDS[kind_of(json.loads(parse_envelope(data).payload))]
     assert payload_of(verify_statement(data, ROOT, kind, now=NOW).predicate) == parse_envelope(data).payload
@@ -93,18 +93,18 @@ def test_an_example_verifies_under_the_example_root(name: str) -> None:
 
 @for_each("name", sorted(envelopes()))
 def test_an_example_envelope_satisfies_the_schema(name: str) -> None:
-    assert valid("envelope", json.loads((EXAMPLES / name).read_bytes()))
+    assert is_valid("envelope", json.loads((EXAMPLES / name).read_bytes()))
 
 
 @pytest.mark.parametrize("name", ["bundle.json", "bundle-fail.json"])
 def test_an_example_bundle_satisfies_the_schema(name: str) -> None:
-    assert valid("bundle", json.loads((EXAMPLES / name).read_bytes()))
+    assert is_valid("bundle", json.loads((EXAMPLES / name).read_bytes()))
 
 
 @pytest.mark.parametrize("name", sorted(STATEMENTS))
 def test_an_example_statement_satisfies_the_schema(name: str) -> None:
     statement = json.loads(STATEMENTS[name].payload)
-    assert valid(kind_of(statement), statement)
+    assert is_valid(kind_of(statement), statement)
 
 
 @pytest.mark.parametrize("name", ["trust-root-1.json", "trust-root-2.json"])
@@ -112,34 +112,34 @@ def test_an_example_trust_root_satisfies_the_schema(name: str) -> None:
     envelope = parse_envelope(
         (EXAMPLES / name).read_bytes(), payload_type=TRUST_ROOT_TYPE, signatures_max=ROOT_SIGNATURES_MAX
     )
-    assert valid("trust-root", json.loads(envelope.payload))
+    assert is_valid("trust-root", json.loads(envelope.payload))
 
 
-@pytest.mark.parametrize("change", [without_a_key, with_a_key], ids=["one key less", "one key more"])
+@pytest.mark.parametrize("change", [remove_each_key, add_a_key], ids=["one key less", "one key more"])
 @pytest.mark.parametrize("name", sorted(STATEMENTS))
 def test_schema_and_reader_both_refuse_any_other_set_of_keys(
     name: str, change: Callable[[dict[str, Any]], Iterator[None]]
 ) -> None:
     statement = json.loads(STATEMENTS[name].payload)
     kind = KINDS[kind_of(statement)]
-    spoiled = list(spoil_everywhere(statement, change))
-    assert spoiled
-    assert [each for each in spoiled if valid(kind_of(statement), each)] == []
-    assert [each for each in spoiled if reads(each, kind)] == []
+    changed = list(change_everywhere(statement, change))
+    assert changed
+    assert [each for each in changed if is_valid(kind_of(statement), each)] == []
+    assert [each for each in changed if is_read(each, kind)] == []
 
 
-@pytest.mark.parametrize("change", [without_a_key, with_a_key], ids=["one key less", "one key more"])
+@pytest.mark.parametrize("change", [remove_each_key, add_a_key], ids=["one key less", "one key more"])
 def test_schema_and_reader_of_the_trust_root_refuse_any_other_set_of_keys(
     change: Callable[[dict[str, Any]], Iterator[None]],
 ) -> None:
-    spoiled = list(spoil_everywhere(json.loads(ROOT.to_bytes()), change))
-    assert [each for each in spoiled if valid("trust-root", each)] == []
-    for each in spoiled:
+    changed = list(change_everywhere(json.loads(ROOT.to_bytes()), change))
+    assert [each for each in changed if is_valid("trust-root", each)] == []
+    for each in changed:
         with pytest.raises(PvdmError):
             TrustRoot.from_json(each)
 
 
-def reads(statement: dict[str, Any], kind: type[Predicate]) -> bool:
+def is_read(statement: dict[str, Any], kind: type[Predicate]) -> bool:
     try:
         read_statement(json.dumps(statement, separators=(",", ":"), sort_keys=True).encode(), kind)
     except PvdmError:
@@ -148,13 +148,13 @@ def reads(statement: dict[str, Any], kind: type[Predicate]) -> bool:
 
 
 def test_every_kind_of_statement_has_a_schema_and_an_example() -> None:
-    shown = {kind_of(json.loads(envelope.payload)) for envelope in STATEMENTS.values()}
-    assert shown == set(KINDS)
+    kinds = {kind_of(json.loads(envelope.payload)) for envelope in STATEMENTS.values()}
+    assert kinds == set(KINDS)
     assert set(SCHEMAS) == {*KINDS, "audit", "common", "contract.schema", "envelope", "trust-root", "bundle"}
 
 
 @for_each("name", sorted(SCHEMAS))
-def test_a_schema_is_a_schema(name: str) -> None:
+def test_a_schema_is_valid(name: str) -> None:
     Draft202012Validator.check_schema(SCHEMAS[name])
 
 

@@ -1,4 +1,4 @@
-"""The reference encoder: the examples of the specification, every cast and every refusal."""
+"""The reference encoder: the examples of the specification, variants, casts, and values that are refused."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_an_example_of_the_specification_has_its_bytes(array: Any, kind: object,
     assert cells(array, kind, mode) == [expected]
 
 
-def worked_example(construction: Construction) -> tuple[Plan, pa.RecordBatch]:
+def spec_example(construction: Construction) -> tuple[Plan, pa.RecordBatch]:
     fields = [
         {"name": "payment_id", "required": True, "type": "long"},
         {"name": "amount", "required": False, "type": "decimal(10,2)"},
@@ -85,26 +85,26 @@ def worked_example(construction: Construction) -> tuple[Plan, pa.RecordBatch]:
 
 
 def totals(construction: Construction) -> tuple[int, int]:
-    plan, batch = worked_example(construction)
+    plan, batch = spec_example(construction)
     key = element_key(DigestKey(bytes(range(32)), epoch=0), plan, CONTENT)
     accumulator = ReferenceEngine().start(plan, {CONTENT: key})
     accumulator.update(batch)
     return accumulator.totals()[CONTENT]
 
 
-def test_the_worked_example_has_its_digest() -> None:
+def test_the_example_of_the_specification_has_its_digest() -> None:
     rows, total = totals(Construction.HMAC_SHA256)
     assert (rows, f"{total:064x}") == (2, "810f8d098aca4572663b46032475a000ff46e258aa83655ebac169bb5e3f4119")
 
 
-def test_blake3_is_another_hash_of_the_same_rows() -> None:
+def test_blake3_has_another_sum_for_the_same_rows() -> None:
     rows, total = totals(Construction.BLAKE3)
     assert rows == 2
     assert total != totals(Construction.HMAC_SHA256)[1]
 
 
-def test_each_projection_sees_only_its_columns() -> None:
-    plan, batch = worked_example(Construction.HMAC_SHA256)
+def test_each_projection_encodes_only_its_columns() -> None:
+    plan, batch = spec_example(Construction.HMAC_SHA256)
     assert ReferenceEngine().encode(plan, ProjectionName.IDENTITY, batch)[0].hex() == "02053838313231"
 
 
@@ -120,20 +120,20 @@ def test_a_variant_is_encoded_by_its_content() -> None:
     assert cells(variants(b"\x00", b"\x02\x00\x00", b"\x0c\x05", None), "variant") == [*expected, "00"]
 
 
-def test_the_fields_of_a_variant_object_stand_in_the_order_of_their_names() -> None:
+def test_the_fields_of_a_variant_object_are_in_the_order_of_their_names() -> None:
     inner = "0c016100" + "0c0162" + "010474727565"
     assert cells(variants(OBJECT), "variant") == ["130f140d" + inner]
 
 
 @pytest.mark.parametrize("name", ["arrow.parquet.variant", "parquet.variant"])
-def test_a_variant_may_come_as_extension_type(name: str) -> None:
+def test_a_variant_may_be_an_extension_type(name: str) -> None:
     kind = VariantType(STORAGE, name)
     assert cells(pa.ExtensionArray.from_storage(kind, variants(OBJECT)), "variant") == cells(
         variants(OBJECT), "variant"
     )
 
 
-def test_an_extension_that_is_only_noted_on_the_field_counts() -> None:
+def test_an_extension_name_in_the_metadata_of_the_field_is_used() -> None:
     noted = pa.field("c", STORAGE, metadata={"ARROW:extension:name": "arrow.parquet.variant"})
     batch = pa.record_batch([variants(b"\x00")], schema=pa.schema([noted]))
     assert ReferenceEngine().encode(plan_for("variant"), CONTENT, batch) == [bytes.fromhex("130100")]
@@ -142,7 +142,7 @@ def test_an_extension_that_is_only_noted_on_the_field_counts() -> None:
     assert caught.value.reason == "cast_refused"
 
 
-def test_two_binaries_may_also_be_a_plain_struct() -> None:
+def test_the_storage_of_a_variant_may_also_be_a_plain_struct() -> None:
     assert cells(variants(b"\x00"), struct_of(metadata="binary", value="binary")) == [
         "100c0f07" + NAMES.hex() + "0f0100"
     ]
@@ -205,10 +205,10 @@ REFUSED: list[tuple[str, Any, object, Mode]] = [
 ]
 
 
-@for_each(("code", "array", "kind", "mode"), REFUSED)
-def test_what_breaks_a_rule_is_refused_with_its_code(code: str, array: Any, kind: object, mode: Mode) -> None:
+@for_each(("reason", "array", "kind", "mode"), REFUSED)
+def test_an_invalid_value_is_refused_with_its_reason(reason: str, array: Any, kind: object, mode: Mode) -> None:
     error = refusal(array, kind, mode)
-    assert error.reason == code
+    assert error.reason == reason
     assert str(error.details["column"]).partition(".")[0] == "c"
 
 
@@ -244,7 +244,7 @@ def test_a_cast_outside_the_closed_list_is_refused_before_any_row(source: Any, t
     assert refusal(pa.array([], source), target).reason == "cast_refused"
 
 
-def test_the_closed_list_holds_at_every_depth() -> None:
+def test_casts_of_the_closed_list_are_done_at_every_depth() -> None:
     array = pa.array([[[(1, 1.5)]]], pa.list_(pa.map_(pa.int32(), pa.float32())))
     assert cells(array, list_of(map_of("long", "double"))) == ["11" + "0f" + "120d" + "020131" + "05083ff8000000000000"]
 
@@ -255,13 +255,13 @@ def test_a_date_becomes_a_timestamp_at_midnight() -> None:
     assert cells(array, "timestamp_ns") == [text_cell("0a", "-86400000000000")]
 
 
-def test_portable_decimals_of_any_scale_meet_at_the_declared_one() -> None:
+def test_portable_decimals_of_any_scale_are_encoded_at_the_declared_one() -> None:
     wide, narrow = pa.array([Decimal("1.5000")], DEC_4), pa.array([Decimal("1.5")], pa.decimal128(2, 1))
     kind = "decimal(10,3)@2"
     assert cells(wide, kind, Mode.PORTABLE) == cells(narrow, kind, Mode.PORTABLE) == [text_cell("03", "1.50")]
 
 
-def test_a_null_in_a_required_column_is_refused_with_its_place() -> None:
+def test_a_null_in_a_required_column_is_refused_with_column_and_row() -> None:
     error = refusal(pa.array([1, None]), "long", required=True)
     assert (error.reason, error.details["column"], error.details["row"]) == ("null_in_required", "c", 1)
 
@@ -278,7 +278,7 @@ def test_unknown_is_refused_for_a_required_type() -> None:
     assert refusal(pa.nulls(0), "int", required=True).reason == "cast_refused"
 
 
-def test_values_under_a_null_are_not_looked_at() -> None:
+def test_values_under_a_null_are_ignored() -> None:
     hidden = ARROW.StructArray.from_arrays([BAD_TEXT], ["a"], mask=pa.array([False, True]))
     assert cells(hidden, struct_of(a="string")) == ["10040c026f6b", "00"]
     valid = pa.py_buffer(b"\x01")
@@ -286,7 +286,7 @@ def test_values_under_a_null_are_not_looked_at() -> None:
     assert cells(masked, "string", Mode.PORTABLE) == ["0c026f6b", "00"]
 
 
-def test_a_dictionary_value_that_no_row_uses_is_not_looked_at() -> None:
+def test_a_dictionary_value_that_no_row_uses_is_ignored() -> None:
     assert cells(ARROW.DictionaryArray.from_arrays(pa.array([0], pa.int8()), BAD_TEXT), "string") == ["0c026f6b"]
 
 
@@ -297,7 +297,7 @@ def encode_named(names: list[str], schema_names: list[str], projected: list[str]
     return ReferenceEngine().encode(Plan(schema, (identity(schema, projected),)), ProjectionName.IDENTITY, batch)
 
 
-def test_columns_stand_in_code_point_order_of_their_names() -> None:
+def test_columns_are_in_code_point_order_of_their_names() -> None:
     assert encode_named(["b", "a", "B"], ["a", "b", "B"], ["a", "b", "B"]) == [b"\x02\x012\x02\x011\x02\x010"]
 
 
@@ -306,16 +306,16 @@ def test_other_columns_of_the_target_may_be_present() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "names"),
+    ("reason", "names"),
     [("column_missing", ["b"]), ("column_unexpected", ["a", "b", "c"]), ("column_duplicate", ["a", "b", "b"])],
 )
-def test_columns_that_do_not_fit_the_target_are_refused(code: str, names: list[str]) -> None:
+def test_columns_that_do_not_fit_the_target_are_refused(reason: str, names: list[str]) -> None:
     with pytest.raises(InputError) as caught:
         encode_named(names, ["a", "b"], ["a"])
-    assert caught.value.reason == code
+    assert caught.value.reason == reason
 
 
-def test_a_row_may_be_as_large_as_the_limit_and_no_larger(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_above_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pvdm.digest.reference.ROW_SIZE_MAX_BYTES", 100)
     assert len(cells(pa.array(["x" * 98]), "string")[0]) == 200
     for array, kind in [
@@ -326,7 +326,7 @@ def test_a_row_may_be_as_large_as_the_limit_and_no_larger(monkeypatch: pytest.Mo
         assert refusal(array, kind).reason == "row_too_large"
 
 
-def test_lists_that_repeat_themselves_do_not_outgrow_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_that_share_elements_are_refused_above_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pvdm.digest.reference.ROW_SIZE_MAX_BYTES", 10_000)
     array: Any = pa.array([1, 1], pa.int32())
     kind: object = "int"

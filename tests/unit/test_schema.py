@@ -47,14 +47,14 @@ EVERY_TYPE: list[Type] = [
 ]
 
 
-def nested(levels: int) -> Type:
+def nested_lists(levels: int) -> Type:
     kind: Type = LONG
     for _ in range(levels - 1):
         kind = ListType(Inner(kind))
     return kind
 
 
-def refusal(make: Any) -> str:
+def reason_of(make: Any) -> str:
     with pytest.raises(InputError) as caught:
         make()
     return caught.value.reason
@@ -64,7 +64,7 @@ def test_the_fingerprint_is_the_one_of_the_specification() -> None:
     assert fingerprint(PAYMENTS).hex() == "6ba36dca8e1b35e3cde5f1abaf0d3409936bee76199f649b969029c3b6f257a3"
 
 
-def test_the_order_of_columns_leaves_the_fingerprint_alone() -> None:
+def test_the_order_of_columns_does_not_change_the_fingerprint() -> None:
     assert fingerprint(Schema(PAYMENTS.fields[::-1])) == fingerprint(PAYMENTS)
 
 
@@ -86,12 +86,12 @@ def test_every_change_of_the_schema_changes_the_fingerprint(other: Schema) -> No
 
 
 @for_each("kind", EVERY_TYPE, ids=str)
-def test_a_type_comes_back_from_its_json(kind: Type) -> None:
-    again = type_from_json(json.loads(json.dumps(type_to_json(kind))))
-    assert type_to_json(again) == type_to_json(kind)
+def test_a_type_is_read_back_from_its_json(kind: Type) -> None:
+    read_back = type_from_json(json.loads(json.dumps(type_to_json(kind))))
+    assert type_to_json(read_back) == type_to_json(kind)
 
 
-def test_field_ids_come_back_from_json() -> None:
+def test_field_ids_are_read_back_from_json() -> None:
     schema = Schema((Field("l", ListType(Inner(LONG, field_id=2)), field_id=1),))
     assert Schema.from_json(schema.to_json()) == schema
 
@@ -117,12 +117,12 @@ def test_field_ids_come_back_from_json() -> None:
     ],
 )
 def test_json_that_is_no_schema_is_refused(value: object) -> None:
-    assert refusal(lambda: Schema.from_json(value)) == "schema_invalid"
+    assert reason_of(lambda: Schema.from_json(value)) == "schema_invalid"
 
 
 @pytest.mark.parametrize("name", ["", "Long", "decimal(10)", "decimal(10,2)@", "decimal(10, 2)", "fixed", "fixed(-1)"])
-def test_a_type_name_that_is_not_known_is_refused(name: str) -> None:
-    assert refusal(lambda: type_from_json(name)) == "schema_type_unknown"
+def test_an_unknown_type_name_is_refused(name: str) -> None:
+    assert reason_of(lambda: type_from_json(name)) == "schema_type_unknown"
 
 
 @for_each(
@@ -149,15 +149,15 @@ def test_a_type_name_that_is_not_known_is_refused(name: str) -> None:
     ],
 )
 def test_a_schema_outside_the_limits_is_refused(make: Any) -> None:
-    assert refusal(make) == "schema_invalid"
+    assert reason_of(make) == "schema_invalid"
 
 
 def test_sixty_four_levels_are_accepted() -> None:
-    assert Schema((Field("deep", nested(64)),)).names == ("deep",)
+    assert Schema((Field("deep", nested_lists(64)),)).names == ("deep",)
 
 
 def test_sixty_five_levels_are_refused() -> None:
-    assert refusal(lambda: Schema((Field("deep", nested(65)),))) == "nesting_too_deep"
+    assert reason_of(lambda: Schema((Field("deep", nested_lists(65)),))) == "nesting_too_deep"
 
 
 def test_json_that_nests_too_deeply_is_refused_before_it_is_built() -> None:
@@ -165,7 +165,7 @@ def test_json_that_nests_too_deeply_is_refused_before_it_is_built() -> None:
     for _ in range(500):
         value = {"type": "list", "element": {"required": False, "type": value}}
     schema = {"type": "struct", "fields": [{"name": "a", "required": False, "type": value}]}
-    assert refusal(lambda: Schema.from_json(schema)) == "nesting_too_deep"
+    assert reason_of(lambda: Schema.from_json(schema)) == "nesting_too_deep"
 
 
 def test_names_that_differ_only_in_normalization_are_two_names() -> None:
@@ -188,8 +188,8 @@ def test_scales_are_declared_by_path_at_any_depth() -> None:
 
 
 @pytest.mark.parametrize("path", ["note", "ghost", "amount.element"])
-def test_a_scale_for_what_is_no_decimal_is_refused(path: str) -> None:
-    assert refusal(lambda: PAYMENTS.with_scales({path: 2})) == "schema_invalid"
+def test_a_scale_of_a_column_that_is_no_decimal_is_refused(path: str) -> None:
+    assert reason_of(lambda: PAYMENTS.with_scales({path: 2})) == "schema_invalid"
 
 
 @pytest.mark.parametrize(
@@ -206,21 +206,21 @@ def test_a_scale_for_what_is_no_decimal_is_refused(path: str) -> None:
 )
 def test_portable_mode_refuses_raw_floats_at_any_depth(kind: Type) -> None:
     schema = Schema((Field("a", kind),))
-    assert refusal(lambda: Plan(schema, (content(schema),), Mode.PORTABLE)) == "portable_float"
+    assert reason_of(lambda: Plan(schema, (content(schema),), Mode.PORTABLE)) == "portable_float"
 
 
-def test_portable_mode_looks_at_projected_columns_only() -> None:
+def test_portable_mode_checks_projected_columns_only() -> None:
     schema = Schema((Field("id", LONG), Field("x", PrimitiveType(Kind.DOUBLE))))
     assert Plan(schema, (identity(schema, ["id"]),), Mode.PORTABLE).mode is Mode.PORTABLE
 
 
 def test_portable_mode_refuses_a_decimal_without_declared_scale() -> None:
-    assert refusal(lambda: Plan(PAYMENTS, (content(PAYMENTS),), Mode.PORTABLE)) == "portable_scale_undeclared"
+    assert reason_of(lambda: Plan(PAYMENTS, (content(PAYMENTS),), Mode.PORTABLE)) == "portable_scale_undeclared"
 
 
 def test_portable_mode_refuses_an_undeclared_scale_inside_a_list() -> None:
     schema = Schema((Field("l", ListType(Inner(DecimalType(10, 2)))),))
-    assert refusal(lambda: Plan(schema, (content(schema),), Mode.PORTABLE)) == "portable_scale_undeclared"
+    assert reason_of(lambda: Plan(schema, (content(schema),), Mode.PORTABLE)) == "portable_scale_undeclared"
 
 
 def test_portable_mode_accepts_a_declared_scale() -> None:
@@ -230,25 +230,25 @@ def test_portable_mode_accepts_a_declared_scale() -> None:
 
 def test_stored_mode_refuses_a_declared_scale() -> None:
     schema = PAYMENTS.with_scales({"amount": 2})
-    assert refusal(lambda: Plan(schema, (content(schema),), Mode.STORED)) == "schema_invalid"
+    assert reason_of(lambda: Plan(schema, (content(schema),), Mode.STORED)) == "schema_invalid"
 
 
 def test_a_plan_without_projection_is_refused() -> None:
-    assert refusal(lambda: Plan(PAYMENTS, ())) == "projection_empty"
+    assert reason_of(lambda: Plan(PAYMENTS, ())) == "projection_empty"
 
 
 def test_a_plan_with_a_projection_twice_is_refused() -> None:
-    assert refusal(lambda: Plan(PAYMENTS, (content(PAYMENTS), content(PAYMENTS)))) == "projection_invalid"
+    assert reason_of(lambda: Plan(PAYMENTS, (content(PAYMENTS), content(PAYMENTS)))) == "projection_invalid"
 
 
 @pytest.mark.parametrize("slot", [Field, lambda _, kind, required: Inner(kind, required)], ids=["field", "inner"])
 def test_a_required_unknown_is_refused(slot: Callable[..., object]) -> None:
-    with pytest.raises(InputError) as refusal:
+    with pytest.raises(InputError) as reason_of:
         slot("x", PrimitiveType(Kind.UNKNOWN), True)
-    assert refusal.value.reason == "schema_invalid"
+    assert reason_of.value.reason == "schema_invalid"
 
 
 def test_a_name_that_arrow_would_cut_short_is_refused() -> None:
-    with pytest.raises(InputError) as refusal:
+    with pytest.raises(InputError) as reason_of:
         Field("a\0b", PrimitiveType(Kind.LONG))
-    assert refusal.value.reason == "schema_invalid"
+    assert reason_of.value.reason == "schema_invalid"

@@ -1,4 +1,4 @@
-"""A digest key does not show, compare, copy or travel by accident."""
+"""A digest key cannot be shown, compared, copied or pickled by accident."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ def test_the_text_names_the_epoch_and_nothing_else() -> None:
     ],
     ids=["equal", "unequal", "hash", "pickle", "copy", "f-string", "format"],
 )
-def test_a_key_refuses_every_way_to_leak(leak: Callable[[], object]) -> None:
+def test_operations_that_could_leak_a_key_are_type_errors(leak: Callable[[], object]) -> None:
     with pytest.raises(TypeError, match="secret keys are not"):
         leak()
 
 
-def test_reveal_is_the_only_way_to_the_bytes() -> None:
+def test_reveal_returns_the_bytes() -> None:
     assert key().reveal() == MATERIAL
 
 
 def test_a_key_keeps_its_own_copy_of_the_bytes() -> None:
     material = bytearray(MATERIAL)
-    kept = DigestKey(bytes(material), epoch=0)
+    key_of_copy = DigestKey(bytes(material), epoch=0)
     material[0] = 255
-    assert kept.reveal() == MATERIAL
+    assert key_of_copy.reveal() == MATERIAL
 
 
 @pytest.mark.parametrize("length", [0, 16, 31, 33, 64])

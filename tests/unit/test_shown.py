@@ -1,4 +1,4 @@
-"""Counts and times as people read them."""
+"""Counts and times as readable text, also in errors about keys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pvdm.trust.verify import require_not_revoked, require_valid_at
 from tools.proof_kit import SECOND, SIGNERS
 
 REVOKED = 1_794_928_448_640_817
-WORDS = "2026-11-17T15:14:08.640817Z"
+REVOKED_TEXT = "2026-11-17T15:14:08.640817Z"
 
 
 @pytest.mark.parametrize(
@@ -24,21 +24,21 @@ WORDS = "2026-11-17T15:14:08.640817Z"
         (3, ("try", "tries"), "3 tries"),
     ],
 )
-def test_one_thing_is_named_in_the_singular(count: int, words: tuple[str, ...], text: str) -> None:
+def test_a_count_has_the_singular_or_plural(count: int, words: tuple[str, ...], text: str) -> None:
     assert counted(count, *words) == text
 
 
-def test_a_time_has_a_fraction_where_there_is_one() -> None:
-    assert iso_time(REVOKED) == WORDS
+def test_a_time_has_its_fraction_of_a_second_if_any() -> None:
+    assert iso_time(REVOKED) == REVOKED_TEXT
     assert iso_time(1_794_928_448_000_000) == "2026-11-17T15:14:08Z"
 
 
-def test_a_key_is_refused_with_times_that_people_read() -> None:
+def test_the_error_of_a_refused_key_has_times_as_text() -> None:
     public = SIGNERS["operator-ruth"].public
     key = TrustedKey(public, "ruth", (RootRole.OPERATOR,), (), REVOKED - SECOND, REVOKED + SECOND, REVOKED)
     with pytest.raises(VerificationError) as revoked:
         require_not_revoked(key, REVOKED)
-    assert revoked.value.got == f"revoked at {WORDS}"
+    assert revoked.value.got == f"revoked at {REVOKED_TEXT}"
     with pytest.raises(VerificationError) as expired:
         require_valid_at(key, REVOKED + SECOND)
     assert (expired.value.expected, expired.value.got) == (

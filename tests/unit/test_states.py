@@ -1,4 +1,4 @@
-"""One table of states: the page shows it, the code checks it, the database holds it."""
+"""The table of states and steps: the page spec/states.md, the code and the database agree with it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.ledger.rows import attempt_in_state, hex32, open_workload
 from tools.make_states import PAGE, page
 
 
-def test_the_page_of_states_is_made_from_the_table() -> None:
+def test_the_page_of_states_is_generated_from_the_table() -> None:
     assert PAGE.read_text() == page()
 
 
@@ -28,7 +28,7 @@ def test_every_state_can_be_reached(machine: Machine) -> None:
     assert reached == set(machine.states)
 
 
-def test_the_terminal_states_are_those_of_the_design() -> None:
+def test_an_attempt_has_these_terminal_states() -> None:
     assert set(ATTEMPT.terminal()) == {"COMMITTED", "VERIFICATION_FAILED", "ROLLED_BACK"}
 
 
@@ -41,7 +41,7 @@ def test_the_code_allows_a_step_exactly_if_the_table_has_it(old: AttemptState, n
             ATTEMPT.require(old, new)
 
 
-# Into COMMITTED there is a rule of its own (the publication must be there), so that step has its own test.
+# The step into COMMITTED needs a publication too, so it has a test of its own below.
 STEPS = [(old, new) for old, new in product(AttemptState, AttemptState) if new is not AttemptState.COMMITTED]
 
 
@@ -67,7 +67,7 @@ def test_the_database_refuses_a_committed_attempt_without_its_publication(scratc
         scratch.execute(step)
 
 
-def test_the_database_refuses_a_state_that_is_no_state(scratch: Unit) -> None:
+def test_the_database_refuses_an_unknown_state(scratch: Unit) -> None:
     open_workload(scratch)
     with pytest.raises((ConflictError, NotAllowedError)):
         scratch.execute(update(workloads).values(state="PAUSED"))
@@ -81,7 +81,7 @@ def test_the_database_refuses_a_nonce_that_begins_committed(scratch: Unit) -> No
 
 @pytest.mark.parametrize("end", [NonceState.COMMITTED, NonceState.ABORTED])
 @pytest.mark.parametrize("to", list(NonceState))
-def test_the_database_lets_no_nonce_leave_its_end(scratch: Unit, end: NonceState, to: NonceState) -> None:
+def test_the_database_refuses_a_step_of_an_ended_nonce(scratch: Unit, end: NonceState, to: NonceState) -> None:
     nonces.reserve(scratch, hex32(1), purpose=NoncePurpose.BREAK_GLASS, holder="x")
     if end is NonceState.COMMITTED:
         nonces.commit(scratch, hex32(1), snapshot_id=None)
@@ -91,7 +91,7 @@ def test_the_database_lets_no_nonce_leave_its_end(scratch: Unit, end: NonceState
         scratch.execute(update(metadata.tables["nonces"]).values(state=to))
 
 
-def test_the_machines_of_nonce_and_workload_end_where_they_should() -> None:
+def test_nonce_and_workload_have_these_terminal_states() -> None:
     assert (NONCE.terminal(), WORKLOAD.terminal()) == (
         (NonceState.COMMITTED, NonceState.ABORTED),
         (WorkloadState.COMPLETE, WorkloadState.ABANDONED),

@@ -1,4 +1,4 @@
-"""A table's structure has one hash, whatever its data are, and no change of it is without a line in the difference."""
+"""The structure of a table: its hash does not depend on data, and each change of it has a line in the difference."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def table(version: int = 2) -> TableMetadata:
     return new_table(request(version), location="/lake/t", table_uuid=UUID, now_ms=NOW_MS)
 
 
-def changed(base: TableMetadata, *updates: Any) -> TableMetadata:
+def apply(base: TableMetadata, *updates: Any) -> TableMetadata:
     return apply_updates(base, updates, now_ms=NOW_MS + 1, previous_location="/lake/old.json")
 
 
-def with_raw(base: TableMetadata, **facts: Any) -> TableMetadata:
+def replace_fields(base: TableMetadata, **facts: Any) -> TableMetadata:
     raw = {**document_of(base), **{name.replace("_", "-"): value for name, value in facts.items()}}
     return TableMetadata.from_json(raw)
 
 
-def snapshot(base: TableMetadata) -> list[Any]:
-    made: dict[str, Any] = {
+def snapshot_updates(base: TableMetadata) -> list[Any]:
+    fields: dict[str, Any] = {
         "snapshot-id": 7,
         "timestamp-ms": NOW_MS,
         "summary": {"operation": "append"},
@@ -43,16 +43,16 @@ def snapshot(base: TableMetadata) -> list[Any]:
         "schema-id": 0,
     }
     if base.format_version > 1:
-        made["sequence-number"] = 1
+        fields["sequence-number"] = 1
     if base.format_version > 2:
-        made |= {"first-row-id": 0, "added-rows": 1}
-    return [{"action": "add-snapshot", "snapshot": made}, set_ref("main", 7)]
+        fields |= {"first-row-id": 0, "added-rows": 1}
+    return [{"action": "add-snapshot", "snapshot": fields}, set_ref("main", 7)]
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_rows_refs_and_logs_are_no_part_of_the_structure(version: int) -> None:
     base = table(version)
-    assert structure_sha256(changed(base, *snapshot(base))) == structure_sha256(base)
+    assert structure_sha256(apply(base, *snapshot_updates(base))) == structure_sha256(base)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -61,7 +61,7 @@ def test_a_table_without_data_has_the_same_structure(version: int) -> None:
     assert structure_of(empty_table(structure_of(base))) == structure_of(base)
 
 
-def test_how_an_old_writer_spelled_format_1_makes_no_difference() -> None:
+def test_the_old_form_of_format_1_has_the_same_structure() -> None:
     base = table(1)
     raw = document_of(base)
     for key in ("schemas", "current-schema-id", "partition-specs", "default-spec-id", "sort-orders"):
@@ -70,7 +70,7 @@ def test_how_an_old_writer_spelled_format_1_makes_no_difference() -> None:
     assert structure_sha256(TableMetadata.from_json(raw)) == structure_sha256(base)
 
 
-def test_a_schema_without_identifier_fields_is_one_however_that_is_spelled() -> None:
+def test_missing_and_empty_identifier_fields_are_the_same_structure() -> None:
     raw: Any = document_of(table(2))
     raw["schemas"][0].pop("identifier-field-ids", None)
     without = structure_sha256(TableMetadata.from_json(raw))
@@ -82,18 +82,18 @@ def test_a_schema_without_identifier_fields_is_one_however_that_is_spelled() -> 
     assert structure_sha256(TableMetadata.from_json(raw)) != required
 
 
-LOOSE = [{"timestamp-ms": NOW_MS, "snapshot-id": 9}]
+LOG_ENTRY = [{"timestamp-ms": NOW_MS, "snapshot-id": 9}]
 DATA: dict[str, tuple[int, Any]] = {
-    "a snapshot that no ref holds": (1, lambda t: changed(t, snapshot(t)[0])),
-    "snapshot and main": (2, lambda t: changed(t, *snapshot(t))),
-    "sequence number": (2, lambda t: with_raw(t, last_sequence_number=5)),
-    "row ids": (3, lambda t: with_raw(t, next_row_id=5)),
-    "snapshot log": (2, lambda t: with_raw(t, snapshot_log=LOOSE)),
+    "a snapshot that no ref holds": (1, lambda t: apply(t, snapshot_updates(t)[0])),
+    "snapshot and main": (2, lambda t: apply(t, *snapshot_updates(t))),
+    "sequence number": (2, lambda t: replace_fields(t, last_sequence_number=5)),
+    "row ids": (3, lambda t: replace_fields(t, next_row_id=5)),
+    "snapshot log": (2, lambda t: replace_fields(t, snapshot_log=LOG_ENTRY)),
 }
 
 
 @pytest.mark.parametrize("data", sorted(DATA))
-def test_each_part_of_the_data_is_no_migrations_business(data: str) -> None:
+def test_a_migration_that_changes_data_is_refused(data: str) -> None:
     version, change = DATA[data]
     base = table(version)
     require_same_data(base, base)
@@ -109,33 +109,33 @@ ORDER = {
 }
 
 
-def with_doc(base: TableMetadata) -> TableMetadata:
+def add_column_doc(base: TableMetadata) -> TableMetadata:
     raw = document_of(base)
     raw["schemas"][0]["fields"][0]["doc"] = "the order's number"  # type: ignore[index,call-overload]
     return TableMetadata.from_json(raw)
 
 
 CHANGES: dict[str, Any] = {
-    "property": lambda t: changed(t, {"action": "set-properties", "updates": {"a": "b"}}),
-    "property gone": lambda t: changed(t, {"action": "remove-properties", "removals": ["owner"]}),
-    "column": lambda t: changed(t, *COLUMN),
-    "a schema that is not current": lambda t: changed(t, COLUMN[0]),
-    "spec": lambda t: changed(t, {"action": "add-spec", "spec": SPEC}),
-    "default spec": lambda t: changed(
+    "property": lambda t: apply(t, {"action": "set-properties", "updates": {"a": "b"}}),
+    "property gone": lambda t: apply(t, {"action": "remove-properties", "removals": ["owner"]}),
+    "column": lambda t: apply(t, *COLUMN),
+    "a schema that is not current": lambda t: apply(t, COLUMN[0]),
+    "spec": lambda t: apply(t, {"action": "add-spec", "spec": SPEC}),
+    "default spec": lambda t: apply(
         t, {"action": "add-spec", "spec": SPEC}, {"action": "set-default-spec", "spec-id": -1}
     ),
-    "sort order": lambda t: changed(t, {"action": "add-sort-order", "sort-order": ORDER}),
-    "format": lambda t: changed(t, {"action": "upgrade-format-version", "format-version": 3}),
-    "location": lambda t: changed(t, {"action": "set-location", "location": "/lake/other"}),
-    "last column id": lambda t: with_raw(t, last_column_id=9),
-    "last partition id": lambda t: with_raw(t, last_partition_id=1_009),
-    "a field nobody knows": lambda t: with_raw(t, x_new=[1]),
-    "a comment": with_doc,
+    "sort order": lambda t: apply(t, {"action": "add-sort-order", "sort-order": ORDER}),
+    "format": lambda t: apply(t, {"action": "upgrade-format-version", "format-version": 3}),
+    "location": lambda t: apply(t, {"action": "set-location", "location": "/lake/other"}),
+    "last column id": lambda t: replace_fields(t, last_column_id=9),
+    "last partition id": lambda t: replace_fields(t, last_partition_id=1_009),
+    "a field nobody knows": lambda t: replace_fields(t, x_new=[1]),
+    "a comment": add_column_doc,
 }
 
 
 @pytest.mark.parametrize("change", sorted(CHANGES))
-def test_every_change_has_another_hash_and_a_line(change: str) -> None:
+def test_every_change_of_structure_has_another_hash_and_a_line(change: str) -> None:
     base = table()
     after = CHANGES[change](base)
     assert structure_sha256(after) != structure_sha256(base)
@@ -143,7 +143,7 @@ def test_every_change_has_another_hash_and_a_line(change: str) -> None:
     assert difference_lines(after, base)
 
 
-def test_the_same_structure_has_no_line() -> None:
+def test_equal_structures_have_no_difference_lines() -> None:
     assert difference_lines(table(), table()) == []
 
 
@@ -151,29 +151,30 @@ def field(number: int, name: str, kind: Any, *, required: bool = False, **more: 
     return {"id": number, "name": name, "required": required, "type": kind, **more}
 
 
-def schema_of(*fields: dict[str, Any], **more: Any) -> TableMetadata:
-    asked = {"schema": {"type": "struct", "schema-id": 0, "fields": list(fields), **more}}
-    return new_table(asked, location="/lake/t", table_uuid=UUID, now_ms=NOW_MS)
+def table_with_columns(*fields: dict[str, Any], **more: Any) -> TableMetadata:
+    create_body = {"schema": {"type": "struct", "schema-id": 0, "fields": list(fields), **more}}
+    return new_table(create_body, location="/lake/t", table_uuid=UUID, now_ms=NOW_MS)
 
 
-def columns(before: TableMetadata, after: TableMetadata) -> list[str]:
+def column_lines(before: TableMetadata, after: TableMetadata) -> list[str]:
     return [line for line in difference_lines(before, after) if "column" in line and "schema" not in line]
 
 
-def with_fields(base: TableMetadata, *fields: dict[str, Any], **more: Any) -> TableMetadata:
-    """The same table under another current schema, with the ids as given."""
+def replace_columns(base: TableMetadata, *fields: dict[str, Any], **more: Any) -> TableMetadata:
+    """The same table with these columns, with their ids as given, as its only schema."""
     raw = document_of(base)
     raw["schemas"] = [{"type": "struct", "schema-id": 0, "fields": list(fields), **more}]
     return TableMetadata.from_json({**raw, "last-column-id": 9})
 
 
-def test_columns_are_told_by_their_ids() -> None:
+def test_differences_of_columns_are_found_by_their_ids() -> None:
     inner = {"type": "struct", "fields": [field(3, "zip", "int")]}
     wider = {"type": "struct", "fields": [field(3, "code", "long")]}
-    base = schema_of(field(1, "id", "int"))
-    before = with_fields(base, field(1, "id", "int"), field(2, "place", inner), field(4, "gone", "string"))
-    after = with_fields(base, field(1, "id", "int", required=True), field(2, "place", wider), field(5, "new", "date"))
-    assert columns(before, after) == [
+    base = table_with_columns(field(1, "id", "int"))
+    before = replace_columns(base, field(1, "id", "int"), field(2, "place", inner), field(4, "gone", "string"))
+    required_id = field(1, "id", "int", required=True)
+    after = replace_columns(base, required_id, field(2, "place", wider), field(5, "new", "date"))
+    assert column_lines(before, after) == [
         "~ column id: becomes required, id 1",
         "~ column place.zip: is renamed to place.code, id 3",
         "~ column place.zip: int becomes long, id 3",
@@ -182,10 +183,10 @@ def test_columns_are_told_by_their_ids() -> None:
     ]
 
 
-def test_another_order_of_columns_and_other_identifiers_are_told() -> None:
+def test_another_order_and_other_identifier_columns_are_differences() -> None:
     first, second = field(1, "a", "int", required=True), field(2, "b", "int", required=True)
-    base = schema_of(first, second)
-    lines = difference_lines(with_fields(base, first, second), with_fields(base, second, first, **IDENTIFIED))
+    base = table_with_columns(first, second)
+    lines = difference_lines(replace_columns(base, first, second), replace_columns(base, second, first, **IDENTIFIED))
     assert "~ the columns are in another order" in lines
     assert "~ identifier columns: none becomes a" in lines
 
@@ -195,16 +196,16 @@ NAMES = [("sales", "orders"), ("a.b", "c"), ("a", "b.c"), ("[x", "y"), ("a", "[y
 
 
 @pytest.mark.parametrize("parts", NAMES)
-def test_a_full_name_is_read_back_as_it_was(parts: tuple[str, ...]) -> None:
+def test_a_full_name_is_read_back(parts: tuple[str, ...]) -> None:
     assert parse_full_name(full_name(parts)) == parts
 
 
-def test_no_two_names_are_spelled_alike() -> None:
+def test_different_names_have_different_full_names() -> None:
     assert len({full_name(parts) for parts in NAMES}) == len(NAMES)
 
 
 @pytest.mark.parametrize("text", ["", "a..b", ".a", "[", "[1]", '{"a":1}.', '["a",null]', "[" * 100_000])
-def test_what_is_no_full_name_is_refused(text: str) -> None:
+def test_an_invalid_full_name_is_refused(text: str) -> None:
     with pytest.raises(InputError) as caught:
         parse_full_name(text)
     assert caught.value.reason == "name_invalid"

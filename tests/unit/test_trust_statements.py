@@ -1,4 +1,4 @@
-"""Signing, trust roots, commitments and bundles: what the hostile assets do not show."""
+"""Signing, trust roots, commitments and bundles: what the stored hostile documents do not test."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from tools.proof_kit import (
 )
 
 TRUST = Path(__file__).parents[2] / "src" / "pvdm" / "trust"
-ELSEWHERE = {
+TESTED_ELSEWHERE = {
     "commitment_not_opened",
     "commitment_epoch_mismatch",
     "threshold_too_low",
@@ -61,8 +61,8 @@ ELSEWHERE = {
 }
 
 
-def refusal(code: str) -> pytest.RaisesExc[PvdmError]:
-    return pytest.RaisesExc(PvdmError, check=lambda error: error.reason == code)
+def raises_reason(reason: str) -> pytest.RaisesExc[PvdmError]:
+    return pytest.RaisesExc(PvdmError, check=lambda error: error.reason == reason)
 
 
 def other_key(public: PublicKey) -> Key:
@@ -94,13 +94,13 @@ def test_the_encoding_is_the_one_of_the_dsse_specification() -> None:
     assert envelope.message == b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
 
 
-def test_a_signer_that_signs_something_else_is_found_out_before_the_envelope_leaves() -> None:
-    liar = ExampleSigner(SIGNERS["notary-a"].public, lambda _: SIGNERS["notary-a"].sign(b"something else"))
-    with refusal("signature_invalid"):
-        sign_statement(PROOF, liar)
+def test_a_signer_that_signs_something_else_is_refused_at_signing() -> None:
+    false_signer = ExampleSigner(SIGNERS["notary-a"].public, lambda _: SIGNERS["notary-a"].sign(b"something else"))
+    with raises_reason("signature_invalid"):
+        sign_statement(PROOF, false_signer)
 
 
-def test_every_refusal_in_this_room_has_a_hostile_asset() -> None:
+def test_every_refusal_of_the_package_trust_has_a_hostile_asset() -> None:
     modules = sorted(TRUST.glob("*.py"))
     raised = {
         str(node.args[0].value)
@@ -112,12 +112,12 @@ def test_every_refusal_in_this_room_has_a_hostile_asset() -> None:
         and node.args
         and isinstance(node.args[0], ast.Constant)
     }
-    assert raised - ELSEWHERE - {asset.code for asset in manifest()} == set()
+    assert raised - TESTED_ELSEWHERE - {asset.code for asset in manifest()} == set()
 
 
-def test_a_threshold_below_the_trust_roots_is_an_error() -> None:
+def test_a_threshold_below_that_of_the_trust_root_is_refused() -> None:
     strict = root_of(list(KEYS.values()), notaries=2)
-    with refusal("threshold_too_low"):
+    with raises_reason("threshold_too_low"):
         verify_threshold([sign_statement(PROOF, SIGNERS["notary-a"]).to_bytes()], strict, threshold=1, now=NOW)
 
 
@@ -130,15 +130,15 @@ def test_two_notaries_with_their_own_commitments_agree_on_one_core() -> None:
 
 
 def test_a_chain_without_a_root_is_refused() -> None:
-    with refusal("trust_root_missing"):
+    with raises_reason("trust_root_missing"):
         follow_roots([], sha256=ROOT.sha256, now=NOW)
 
 
-def test_the_current_root_again_changes_nothing() -> None:
+def test_advancing_to_the_current_root_changes_nothing() -> None:
     assert advance_root(ROOT, FIRST, now=NOW) is ROOT
 
 
-def test_a_successor_takes_the_place_of_the_pinned_root() -> None:
+def test_a_successor_replaces_the_pinned_root() -> None:
     seen = SeenRoot(NEXT_ROOT.version, NEXT_ROOT.sha256)
     assert follow_roots([FIRST, SECOND_ROOT], sha256=ROOT.sha256, now=NOW, seen=seen) == NEXT_ROOT
 
@@ -148,22 +148,22 @@ def test_a_revoked_root_signer_does_not_count() -> None:
     current = root_of([*(key for name, key in KEYS.items() if name != "root-two"), revoked])
     follower = replace(NEXT_ROOT, previous_sha256=current.sha256)
     data = sign_root(follower, [SIGNERS["root-one"], SIGNERS["root-two"]]).to_bytes()
-    with refusal("trust_root_unsigned"):
+    with raises_reason("trust_root_unsigned"):
         advance_root(current, data, now=NOW)
 
 
 def test_root_signers_can_be_exchanged_when_old_and_new_ones_sign() -> None:
-    kept = [key for key in NEXT_ROOT.keys if RootRole.ROOT not in key.roles]
+    other_keys = [key for key in NEXT_ROOT.keys if RootRole.ROOT not in key.roles]
     added = [
         replace(KEYS["root-one"], public=SIGNERS[name].public, identity=name) for name in ("root-three", "root-four")
     ]
-    exchanged = root_of([*kept, *added], version=2, previous=ROOT.sha256)
+    exchanged = root_of([*other_keys, *added], version=2, previous=ROOT.sha256)
     signers = [SIGNERS[name] for name in ("root-one", "root-two", "root-three", "root-four")]
     assert advance_root(ROOT, sign_root(exchanged, signers).to_bytes(), now=NOW) == exchanged
 
 
 def test_the_first_root_must_be_signed_by_its_own_signers() -> None:
-    with refusal("trust_root_self_unsigned"):
+    with raises_reason("trust_root_self_unsigned"):
         pin_root(sign_root(ROOT, [SIGNERS["root-one"]]).to_bytes(), sha256=ROOT.sha256, now=NOW)
 
 
@@ -173,13 +173,13 @@ DIGEST = Partial(
 )
 
 
-def test_a_commitment_is_the_one_that_the_specification_computes() -> None:
+def test_a_commitment_equals_that_of_the_specification() -> None:
     context = b"\x0bhmac-sha256\x06stored\x07content\x20" + bytes(32)
     message = b"pvdm/commitment/v1\0" + context + (3).to_bytes(8, "big") + (12345).to_bytes(32, "big")
     assert commit(KEY, DIGEST) == hmac.new(bytes(range(32)), message, hashlib.sha256).hexdigest()
 
 
-def test_a_commitment_opens_to_its_digest() -> None:
+def test_a_commitment_to_its_digest_is_accepted() -> None:
     require_commitment_to(commit(KEY, DIGEST), KEY, DIGEST)
 
 
@@ -195,18 +195,18 @@ def test_a_commitment_opens_to_its_digest() -> None:
     ],
     ids=["rows", "sum", "schema", "projection", "mode", "construction"],
 )
-def test_a_commitment_opens_to_no_other_digest(other: Partial) -> None:
-    with refusal("commitment_not_opened"):
+def test_a_commitment_to_another_digest_is_refused(other: Partial) -> None:
+    with raises_reason("commitment_not_opened"):
         require_commitment_to(commit(KEY, DIGEST), KEY, other)
 
 
-def test_a_commitment_under_another_key_is_another_one() -> None:
-    with refusal("commitment_not_opened"):
+def test_a_commitment_under_another_key_is_refused() -> None:
+    with raises_reason("commitment_not_opened"):
         require_commitment_to(commit(CommitmentKey(bytes(32), epoch=1), DIGEST), KEY, DIGEST)
 
 
-def test_a_key_of_another_epoch_does_not_commit() -> None:
-    with refusal("commitment_epoch_mismatch"):
+def test_committing_with_a_key_of_another_epoch_is_refused() -> None:
+    with raises_reason("commitment_epoch_mismatch"):
         commit(CommitmentKey(bytes(32), epoch=2), DIGEST)
 
 
@@ -225,20 +225,20 @@ def test_a_bundle_is_accepted_by_the_log_that_the_trust_root_names() -> None:
 
 def test_a_bundle_with_another_time_than_its_log_entrys_is_refused() -> None:
     logged = parse_bundle(BUNDLE).proofs[0]
-    moved = ProofBundle((replace(logged, logged_at=NOW - 1),)).to_bytes()
-    with refusal("inclusion_root"):
-        check_bundle(moved, ROOT, log_checker(ROOT, origin=ORIGIN), threshold=1, now=NOW)
+    changed_bundle = ProofBundle((replace(logged, logged_at=NOW - 1),)).to_bytes()
+    with raises_reason("inclusion_root"):
+        check_bundle(changed_bundle, ROOT, log_checker(ROOT, origin=ORIGIN), threshold=1, now=NOW)
 
 
-def test_a_log_that_the_trust_root_does_not_name_has_no_checker() -> None:
-    with refusal("log_key_missing"):
+def test_a_checker_for_a_log_that_the_trust_root_does_not_name_is_refused() -> None:
+    with raises_reason("log_key_missing"):
         log_checker(ROOT, origin="log.example/other")
 
 
-def test_a_revoked_log_key_vouches_for_nothing() -> None:
+def test_a_checker_for_a_log_with_a_revoked_key_is_refused() -> None:
     revoked = replace(KEYS["log-keeper"], revoked_at=NOW)
     root = root_of([*(key for name, key in KEYS.items() if name != "log-keeper"), revoked])
-    with refusal("log_key_missing"):
+    with raises_reason("log_key_missing"):
         log_checker(root, origin=ORIGIN)
 
 
@@ -246,19 +246,19 @@ def test_a_bundle_is_read_back_as_it_was_written() -> None:
     assert parse_bundle(BUNDLE).to_bytes() == BUNDLE
 
 
-def test_a_bundle_says_that_equality_is_the_notarys_word() -> None:
+def test_a_checked_bundle_says_that_only_the_notary_states_equality() -> None:
     checked = check_bundle(BUNDLE, ROOT, EveryLeaf(), threshold=1, now=NOW)
     assert "only the notary signed that" in " ".join(checked.not_proved)
 
 
-def test_a_bundle_of_an_embedded_notary_says_so() -> None:
+def test_a_checked_bundle_of_an_embedded_notary_says_so() -> None:
     part = replace(notary_part(), isolation=Isolation.EMBEDDED)
     envelope = sign_statement(Proof(CORE, part), SIGNERS["notary-a"]).to_bytes()
     bundle = ProofBundle((LoggedEnvelope(envelope, NOW, "x"),)).to_bytes()
     assert "embedded" in " ".join(check_bundle(bundle, ROOT, EveryLeaf(), threshold=1, now=NOW).not_proved)
 
 
-def test_a_bundle_is_judged_at_the_time_of_its_log_entry() -> None:
+def test_a_bundle_is_checked_at_the_time_of_its_log_entry() -> None:
     # Two years later the notary's key and the proof have expired; what was logged in time still counts.
     checked = check_bundle(BUNDLE, ROOT, EveryLeaf(), threshold=1, now=NOW + 730 * DAY)
     assert checked.logged_at == (NOW,)
@@ -269,24 +269,24 @@ def test_a_bundle_that_is_not_in_the_log_is_refused() -> None:
         def require_included(self, leaf: bytes, inclusion: bytes) -> None:
             raise refused("inclusion_root", leaf.hex(), inclusion.decode(), message="the entry is not in the tree")
 
-    with refusal("inclusion_root"):
+    with raises_reason("inclusion_root"):
         check_bundle(BUNDLE, ROOT, NoLeaf(), threshold=1, now=NOW)
 
 
-def test_an_override_by_two_proofs_of_one_attempt_may_name_either() -> None:
+def test_an_override_that_names_a_proof_of_the_failed_attempt_is_accepted() -> None:
     override = sign_statement(OVERRIDE, SIGNERS["operator-ruth"]).to_bytes()
     verified = verify_override(override, ROOT, failed=verified_fail(), now=NOW, used=lambda _: False)
     assert verified.predicate.operator == "operator-ruth"
 
 
-def test_a_refused_override_is_not_allowed_rather_than_not_verified() -> None:
+def test_a_refused_override_is_a_not_allowed_error() -> None:
     with pytest.raises(NotAllowedError) as caught:
         verify_override(b"{}", ROOT, failed=verified_fail(), now=NOW, used=lambda _: False)
     assert caught.value.exit_code == 5
 
 
-def test_an_epoch_does_not_go_back() -> None:
-    with refusal("epoch_step_invalid"):
+def test_an_epoch_statement_that_goes_back_is_refused() -> None:
+    with raises_reason("epoch_step_invalid"):
         replace(EPOCH_STATEMENT, before=EpochStage.RETIRED, after=EpochStage.ACTIVE)
 
 
@@ -300,5 +300,5 @@ def test_an_epoch_statement_is_read_back_as_it_was_written() -> None:
 
 @pytest.mark.parametrize("reason", ["", " ", "a\nb", "\x1b[2J", "\ud800", "x" * 4097])
 def test_a_reason_that_cannot_be_shown_is_refused(reason: str) -> None:
-    with refusal("document_value_invalid"):
+    with raises_reason("document_value_invalid"):
         replace(OVERRIDE, reason=reason)

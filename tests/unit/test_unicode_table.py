@@ -1,4 +1,4 @@
-"""The table of unassigned code points: reproducible, alike in both languages, true in later Unicode versions."""
+"""The table of unassigned code points: it can be generated again, is the same in both languages, and stays valid."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RUST_TABLE = ROOT / "kernel" / "src" / "canonical" / "unicode14.rs"
 
 
-def _generator() -> ModuleType:
+def load_generator() -> ModuleType:
     spec = importlib.util.spec_from_file_location("make_unicode_table", ROOT / "tools" / "make_unicode_table.py")
     assert spec is not None
     assert spec.loader is not None
@@ -34,16 +34,16 @@ needs_unicode_14 = pytest.mark.skipif(
 
 @needs_unicode_14
 def test_the_generator_reproduces_the_python_table() -> None:
-    generator = _generator()
-    made = generator.python_table(generator.unassigned_ranges())
-    assert made == (ROOT / "src" / "pvdm" / "digest" / "unicode14.py").read_text(encoding="utf-8")
+    generator = load_generator()
+    table = generator.python_table(generator.unassigned_ranges())
+    assert table == (ROOT / "src" / "pvdm" / "digest" / "unicode14.py").read_text(encoding="utf-8")
 
 
 @needs_unicode_14
 def test_the_generator_reproduces_the_rust_table() -> None:
-    generator = _generator()
-    made = generator.rust_table(generator.unassigned_ranges())
-    assert made == RUST_TABLE.read_text(encoding="utf-8")
+    generator = load_generator()
+    table = generator.rust_table(generator.unassigned_ranges())
+    assert table == RUST_TABLE.read_text(encoding="utf-8")
 
 
 def test_both_languages_have_the_same_ranges() -> None:
@@ -51,12 +51,12 @@ def test_both_languages_have_the_same_ranges() -> None:
     assert [(int(first, 16), int(last, 16)) for first, last in pairs] == list(UNASSIGNED)
 
 
-def test_ranges_ascend_and_never_touch() -> None:
-    flat = [code for first, last in UNASSIGNED for code in (first, last + 1)]
+def test_ranges_are_in_order_and_do_not_touch() -> None:
+    flat = [point for first, last in UNASSIGNED for point in (first, last + 1)]
     assert flat == sorted(set(flat))
 
 
-def test_what_is_unassigned_today_was_unassigned_in_unicode_14() -> None:
-    known = {code for first, last in UNASSIGNED for code in range(first, last + 1)}
-    now = {code for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) == "Cn"}
+def test_code_points_that_are_unassigned_now_were_unassigned_in_unicode_14() -> None:
+    known = {point for first, last in UNASSIGNED for point in range(first, last + 1)}
+    now = {point for point in range(sys.maxunicode + 1) if unicodedata.category(chr(point)) == "Cn"}
     assert now <= known

@@ -1,4 +1,4 @@
-"""The decoder of the Parquet variant encoding: every kind of value, and every way to be malformed."""
+"""The decoder of the Parquet variant encoding: every kind of value is read, and malformed bytes are refused."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ def primitive(type_id: int, payload: bytes = b"") -> bytes:
     return bytes((type_id << 2,)) + payload
 
 
-def short(text: bytes) -> bytes:
+def short_string(text: bytes) -> bytes:
     return bytes((len(text) << 2 | 1,)) + text
 
 
-def names(*strings: bytes, flags: int = 0x01) -> bytes:
+def metadata_of(*strings: bytes, flags: int = 0x01) -> bytes:
     ends = [sum(map(len, strings[:count])) for count in range(len(strings) + 1)]
     return bytes((flags, len(strings), *ends)) + b"".join(strings)
 
 
-def array(*values: bytes) -> bytes:
+def array_of(*values: bytes) -> bytes:
     ends = [sum(map(len, values[:count])) for count in range(len(values) + 1)]
     return bytes((0x03, len(values), *ends)) + b"".join(values)
 
 
-def obj(ids: list[int], starts: list[int], data: bytes) -> bytes:
+def object_of(ids: list[int], starts: list[int], data: bytes) -> bytes:
     return bytes((0x02, len(ids), *ids, *starts, len(data))) + data
 
 
@@ -61,7 +61,7 @@ def scalar(kind: Kind, value: object) -> Node:
         (primitive(18, struct.pack("<q", 7)), scalar(Kind.TIMESTAMPTZ_NS, 7)),
         (primitive(19, struct.pack("<q", 7)), scalar(Kind.TIMESTAMP_NS, 7)),
         (primitive(20, bytes(range(16))), scalar(Kind.UUID, bytes(range(16)))),
-        (short(b"hello"), scalar(Kind.STRING, b"hello")),
+        (short_string(b"hello"), scalar(Kind.STRING, b"hello")),
     ],
 )
 def test_every_primitive_is_read_as_its_own_type(value: bytes, expected: Node) -> None:
@@ -76,44 +76,45 @@ def test_a_decimal_keeps_its_scale_at_every_width(type_id: int, width: int, digi
 
 
 def test_an_array_keeps_its_order() -> None:
-    assert decode(EMPTY, array(short(b"b"), primitive(0), short(b"a"))) == Array(
+    assert decode(EMPTY, array_of(short_string(b"b"), primitive(0), short_string(b"a"))) == Array(
         (scalar(Kind.STRING, b"b"), None, scalar(Kind.STRING, b"a"))
     )
 
 
 def test_an_empty_object_differs_from_an_object_that_holds_null() -> None:
-    assert decode(EMPTY, obj([], [], b"")) == Object(())
-    assert decode(names(b"a"), obj([0], [0], primitive(0))) == Object((("a", None),))
+    assert decode(EMPTY, object_of([], [], b"")) == Object(())
+    assert decode(metadata_of(b"a"), object_of([0], [0], primitive(0))) == Object((("a", None),))
 
 
 def test_values_of_an_object_may_be_stored_in_another_order_than_its_names() -> None:
     data = primitive(0) + primitive(1)
-    assert decode(names(b"b", b"a"), obj([1, 0], [1, 0], data)) == Object(
+    assert decode(metadata_of(b"b", b"a"), object_of([1, 0], [1, 0], data)) == Object(
         (("a", scalar(Kind.BOOLEAN, True)), ("b", None))
     )
 
 
-def test_wide_offsets_and_counts_leave_no_trace() -> None:
+def test_wide_offsets_and_counts_decode_to_the_same_value() -> None:
     four = bytes((0x01 | 0xC0,)) + struct.pack("<3I", 1, 0, 1) + b"a"
     large = bytes((0x02 | 0x1F << 2,)) + struct.pack("<4I", 1, 0, 0, 1) + primitive(0)
-    assert decode(four, large) == decode(names(b"a"), obj([0], [0], primitive(0)))
+    assert decode(four, large) == decode(metadata_of(b"a"), object_of([0], [0], primitive(0)))
 
 
-def test_a_dictionary_string_that_no_value_uses_leaves_no_trace() -> None:
-    assert decode(names(b"a", b"zzz"), obj([0], [0], primitive(0))) == decode(names(b"a"), obj([0], [0], primitive(0)))
+def test_an_unused_string_of_the_dictionary_does_not_change_the_value() -> None:
+    value = object_of([0], [0], primitive(0))
+    assert decode(metadata_of(b"a", b"zzz"), value) == decode(metadata_of(b"a"), value)
 
 
-AB = names(b"a", b"b")
+AB = metadata_of(b"a", b"b")
 MALFORMED = {
     "metadata empty": (b"", primitive(0)),
-    "metadata version 2": (names(flags=0x02), primitive(0)),
+    "metadata version 2": (metadata_of(flags=0x02), primitive(0)),
     "metadata cut off": (b"\x01\x01\x00", primitive(0)),
     "metadata left over": (EMPTY + b"x", primitive(0)),
     "metadata first offset not zero": (b"\x01\x01\x01\x02ab", primitive(0)),
     "metadata offsets descend": (b"\x01\x02\x00\x02\x01a", primitive(0)),
-    "metadata not UTF-8": (names(b"\xff"), primitive(0)),
-    "metadata claims to be sorted": (names(b"b", b"a", flags=0x11), primitive(0)),
-    "metadata sorted with a string twice": (names(b"a", b"a", flags=0x11), primitive(0)),
+    "metadata not UTF-8": (metadata_of(b"\xff"), primitive(0)),
+    "metadata claims to be sorted": (metadata_of(b"b", b"a", flags=0x11), primitive(0)),
+    "metadata sorted with a string twice": (metadata_of(b"a", b"a", flags=0x11), primitive(0)),
     "value empty": (EMPTY, b""),
     "unknown primitive": (EMPTY, primitive(21)),
     "value cut off": (EMPTY, primitive(6, b"1234567")),
@@ -130,16 +131,16 @@ MALFORMED = {
     "array offsets descend": (EMPTY, bytes((0x03, 2, 0, 2, 1)) + primitive(0)),
     "array element of no bytes": (EMPTY, bytes((0x03, 2, 0, 0, 1)) + primitive(0)),
     "array bytes before the first element": (EMPTY, bytes((0x03, 1, 1, 2)) + primitive(0) * 2),
-    "array bytes inside an element": (EMPTY, array(primitive(0) + b"\x00")),
+    "array bytes inside an element": (EMPTY, array_of(primitive(0) + b"\x00")),
     "array count larger than the input": (EMPTY, bytes((0x03 | 0x04 << 2, 255, 255, 255, 255))),
-    "object field id outside the dictionary": (AB, obj([2], [0], primitive(0))),
-    "object names descend": (AB, obj([1, 0], [0, 1], primitive(0) * 2)),
-    "object name twice": (AB, obj([0, 0], [0, 1], primitive(0) * 2)),
-    "object fields share a value": (AB, obj([0, 1], [0, 0], primitive(0))),
-    "object fields overlap": (AB, obj([0, 1], [0, 1], array(primitive(0)))),
-    "object bytes that no field uses": (AB, obj([0, 1], [0, 2], primitive(0) * 3)),
-    "object offset out of bounds": (AB, obj([0], [7], primitive(0))),
-    "empty object with bytes": (AB, obj([], [], primitive(0))),
+    "object field id outside the dictionary": (AB, object_of([2], [0], primitive(0))),
+    "object names descend": (AB, object_of([1, 0], [0, 1], primitive(0) * 2)),
+    "object name twice": (AB, object_of([0, 0], [0, 1], primitive(0) * 2)),
+    "object fields share a value": (AB, object_of([0, 1], [0, 0], primitive(0))),
+    "object fields overlap": (AB, object_of([0, 1], [0, 1], array_of(primitive(0)))),
+    "object bytes that no field uses": (AB, object_of([0, 1], [0, 2], primitive(0) * 3)),
+    "object offset out of bounds": (AB, object_of([0], [7], primitive(0))),
+    "empty object with bytes": (AB, object_of([], [], primitive(0))),
 }
 
 
@@ -150,7 +151,7 @@ def test_malformed_bytes_are_refused(metadata: bytes, value: bytes) -> None:
     assert caught.value.reason == "variant_malformed"
 
 
-def nested(levels: int) -> bytes:
+def nested_arrays(levels: int) -> bytes:
     value = primitive(0)
     for _ in range(levels - 1):
         value = bytes((0x03 | 0x03 << 2, 1)) + struct.pack("<2I", 0, len(value)) + value
@@ -158,7 +159,7 @@ def nested(levels: int) -> bytes:
 
 
 def test_a_variant_may_nest_up_to_the_limit() -> None:
-    node = decode(EMPTY, nested(63))
+    node = decode(EMPTY, nested_arrays(63))
     for _ in range(62):
         assert isinstance(node, Array)
         (node,) = node.elements
@@ -167,11 +168,11 @@ def test_a_variant_may_nest_up_to_the_limit() -> None:
 
 def test_a_variant_that_nests_deeper_is_refused() -> None:
     with pytest.raises(InputError) as caught:
-        decode(EMPTY, nested(64))
+        decode(EMPTY, nested_arrays(64))
     assert caught.value.reason == "nesting_too_deep"
 
 
-def test_the_depth_of_the_column_counts() -> None:
+def test_the_depth_of_the_column_counts_for_the_limit() -> None:
     with pytest.raises(InputError) as caught:
-        decode(EMPTY, nested(63), depth=2)
+        decode(EMPTY, nested_arrays(63), depth=2)
     assert caught.value.reason == "nesting_too_deep"

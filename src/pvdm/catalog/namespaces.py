@@ -120,7 +120,7 @@ class Namespaces:
 
 
 def _choose_domain(grant: Grant, parent: Namespace | None, properties: Mapping[str, str]) -> str:
-    """The parent's domain, or at the top level the grant's. A grant of every domain may choose one by a property."""
+    """The parent's domain, at the top level the grant's. Where both are every domain, a property may name one."""
     wanted = properties.get(DOMAIN_PROPERTY)
     owner = parent.domain if parent is not None else grant.domain
     if wanted in (None, owner):
@@ -131,7 +131,8 @@ def _choose_domain(grant: Grant, parent: Namespace | None, properties: Mapping[s
             reason="domain_wrong",
             expected=owner,
             got=ascii(wanted)[:_GOT_CHARACTERS],
-            hint=f"only a token for every domain chooses {DOMAIN_PROPERTY}, and only where no parent has a domain",
+            hint=f"only a token for every domain chooses {DOMAIN_PROPERTY}, and only at the top level or below a"
+            " namespace of every domain",
         )
     return str(wanted)
 

@@ -1,9 +1,10 @@
 """Purging: the files of a dropped table are deleted only if they lie in its own place and no other table needs them.
 
 If that cannot be decided, nothing is deleted. Whether a purge would leave files is checked before the table is dropped.
-Files that could not be deleted afterwards are reported with their place and the reason. A namespace's folder belongs
-to its domain (`access`), so tables of other domains that lie in their domains' folders are not searched. A dropped
-table of another domain in the place stops the purge, since it may be registered again; one of the same domain does not.
+Files that could not be deleted afterwards are reported with their place and the reason. Only the domain of a namespace
+can put tables into its folder (`CatalogAccess.require_place`), so tables of other domains that lie in their own
+domains' folders are not searched. A dropped table of another domain in the place stops the purge, since it may be
+registered again; one of the same domain does not.
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ class Purge:
     def _list_files(self, metadata: TableMetadata, *, gone_is_empty: bool = False) -> Iterator[str]:
         """Every file that the table names. With `gone_is_empty` a manifest or list that is gone names nothing."""
 
-        def is_readable(path: str) -> bool:
+        def must_be_read(path: str) -> bool:
             return not gone_is_empty or os.path.lexists(parse_location(path).local)
 
         for file in (*metadata.statistics, *metadata.partition_statistics):
@@ -172,11 +173,11 @@ class Purge:
         lists = {each.manifest_list for each in metadata.snapshots if each.manifest_list is not None}
         manifests = {path for each in metadata.snapshots if each.manifest_list is None for path in each.manifests}
         yield from lists
-        for path in filter(is_readable, sorted(lists)):
+        for path in filter(must_be_read, sorted(lists)):
             found = read_manifest_list(self._read(path), format_version=metadata.format_version).manifests
             manifests |= {each.manifest_path for each in found}
         yield from manifests
-        for path in filter(is_readable, sorted(manifests)):
+        for path in filter(must_be_read, sorted(manifests)):
             for entry in read_manifest(self._read(path)).entries:
                 yield entry.data_file.file_path
 

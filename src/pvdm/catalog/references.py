@@ -23,6 +23,7 @@ from pvdm.ledger import Ledger
 from pvdm.ledger.catalog import tables
 from pvdm.ledger.catalog.tables import TableRow
 
+# Manifest lists and manifests that one search may read; the second is for `pvdm orphans`, an operator's search.
 REFERENCES_READ_MAX: Final = 2_000
 ORPHANS_READ_MAX: Final = 50_000
 NAMED_FILES_MAX: Final = 65_536
@@ -36,8 +37,9 @@ class UndecidedError(Exception):
 class NamedFiles:
     """Caches which files manifest lists and manifests name. Iceberg's writers never change either in place.
 
-    If one was changed in place nevertheless, the search uses its old content. A clean-up of an attempt may then keep a
-    file too long, or delete one that only this attempt names: no other attempt is allowed to name its files.
+    If one was changed in place nevertheless, the search uses its old content. The clean-up of an attempt may then keep
+    one of the attempt's files too long, or delete one that is still named. Only the attempt itself can lose a file in
+    this way, since no other attempt may name its files.
     """
 
     def __init__(self, *, paths_max: int = NAMED_FILES_MAX) -> None:
@@ -55,8 +57,8 @@ class NamedFiles:
 class References:
     """Searches the tables whose pointers changed after an event of the ledger. Older pointers name no newer file.
 
-    Events are ordered by their ids, not by times: a commit takes its time before its transaction begins, from the clock
-    of its Steward.
+    Every upstream's table is searched too, since it may change without its row. Events are ordered by their ids, not by
+    times: a commit's timestamp is read before its transaction begins, from the clock of its own Steward.
     """
 
     def __init__(self, ledger: Ledger, states: States, reader: FileReader, named: NamedFiles | None = None) -> None:
@@ -121,7 +123,7 @@ class Search:
         return self._file_walk.found
 
     def look_through(self) -> set[Location]:
-        """Read the tables that have changed since the last look. Returns the files that were ever found to be named."""
+        """Read tables that have changed since the last look, and all of upstreams. Returns all files found so far."""
         with self._ledger.read() as unit:
             rows = tables.list_live(unit)
             changed: set[str] | None = None  # on the first look: the tables that changed after the event

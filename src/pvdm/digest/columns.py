@@ -23,8 +23,8 @@ from pvdm.errors import Code, InputError, PvdmError
 _OFFSET_LISTS: Final = {lib.Type_LIST: "i", lib.Type_LARGE_LIST: "q", lib.Type_MAP: "i"}  # letters of `struct`
 _VIEW_LISTS: Final = {lib.Type_LIST_VIEW: "i", lib.Type_LARGE_LIST_VIEW: "q"}
 
-Position: TypeAlias = Callable[[int], Any]
-"""Translates a position into that of the value in an inner column, or None for null."""
+Translation: TypeAlias = Callable[[int], Any]
+"""From a position in a column to the position of its value in an inner column; None for a null."""
 
 
 def _not_readable(at: int) -> Any:
@@ -78,7 +78,7 @@ def open_column(array: Any) -> Column:
 def _open_dictionary(array: Any) -> Column:
     index, size = open_column(array.indices), len(array.dictionary)
 
-    def position(at: int) -> int | None:
+    def translate(at: int) -> int | None:
         if index.null(at):
             return None
         found: int = index.value(at)
@@ -86,7 +86,7 @@ def _open_dictionary(array: Any) -> Column:
             raise _arrow_invalid(f"a dictionary index below {size}", str(found))
         return found
 
-    return _through(position, open_column(array.dictionary))
+    return _through(translate, open_column(array.dictionary))
 
 
 def _open_run_ends(array: Any) -> Column:
@@ -96,17 +96,17 @@ def _open_run_ends(array: Any) -> Column:
     return _through(lambda at: bisect_right(ends, start + at), open_column(array.values))
 
 
-def _through(position: Position, inner: Column) -> Column:
-    """A column whose value at `at` is that of `inner` at `position(at)`, or null."""
+def _through(translate: Translation, inner: Column) -> Column:
+    """A column whose value at `at` is that of `inner` at `translate(at)`, or null."""
 
     def null(at: int) -> bool:
-        there = position(at)
+        there = translate(at)
         return there is None or inner.null(there)
 
     if inner.span is not _not_readable:
-        return Column(null, span=lambda at: inner.span(position(at)), parts=inner.parts)
-    parts = {name: _through(position, part) for name, part in inner.parts.items()}
-    return Column(null, value=lambda at: inner.value(position(at)), parts=parts)
+        return Column(null, span=lambda at: inner.span(translate(at)), parts=inner.parts)
+    parts = {name: _through(translate, part) for name, part in inner.parts.items()}
+    return Column(null, value=lambda at: inner.value(translate(at)), parts=parts)
 
 
 def _open_offset_list(array: Any) -> Column:

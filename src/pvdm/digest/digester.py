@@ -1,4 +1,4 @@
-"""Digests of Arrow data under a plan, and the interface of the two engines that compute them."""
+"""Digests of Arrow data under a digest plan (which columns are hashed, and how), and the interface of both engines."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ParquetAccumulator(Accumulator, Protocol):
     """An accumulator that reads files itself."""
 
     def read_parquet(self, data: bytes, request: FileRequest, *, rewrite: bool) -> ParquetFacts:
-        """Add every row of a Parquet file in memory; the facts have the recipe of the file to publish if `rewrite`."""
+        """Add every row of a Parquet file in memory. `rewrite` adds the recipe of the file to publish to the facts."""
 
 
 class Engine(Protocol):
@@ -93,7 +93,7 @@ class Digester:
     def read_parquet(self, data: bytes, request: FileRequest, *, rewrite: bool = False) -> ParquetFacts:
         """Add every row of a Parquet file in memory, its columns found by field id; returns the facts of the file.
 
-        `rewrite` adds the recipe of the file to publish: the same page bodies under the Steward's own metadata.
+        With `rewrite` they have the recipe of the file to publish: new bytes, and ranges of the staged file to copy.
         """
         accumulator = self._accumulator
         if not isinstance(accumulator, ParquetAccumulator):

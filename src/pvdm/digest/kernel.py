@@ -54,7 +54,7 @@ class KernelAccumulator:
             self._digester.update(batch)
 
     def read_parquet(self, data: bytes, request: FileRequest, *, rewrite: bool) -> ParquetFacts:
-        """Add every row of a Parquet file in memory; the facts have the recipe of the file to publish if `rewrite`."""
+        """Add every row of a Parquet file in memory. `rewrite` adds the recipe of the file to publish to the facts."""
         with translate_file_errors():
             file = pvdm_kernel.ParquetFile(data, request.to_text())
             if not rewrite:

@@ -143,7 +143,7 @@ class Run:
                     return last
                 case AttemptState.VERIFYING | AttemptState.COMMITTING:
                     if last.problem is not None:
-                        # The Steward then tries again at once: the cause may be gone.
+                        # Reported as staged once more, it is tried again at once: the cause may be gone.
                         last = self._client.staged(last.attempt_id)
                     return self._await_attempt(chunk, last)
                 case AttemptState.STAGING:
@@ -161,7 +161,7 @@ class Run:
         self._attempts[chunk.chunk_id] = opened
         self._report(chunk, Doing.STAGING, opened, note=self._source_note())
         self._stage(chunk, opened)
-        return self._await_attempt(chunk, self._report_staged(chunk, opened))
+        return self._await_attempt(chunk, self._hand_over(chunk, opened))
 
     def _source_note(self) -> str | None:
         """A note before the first chunk is staged, if the source has newer rows than will be published."""
@@ -221,7 +221,7 @@ class Run:
             return Code.ATTEMPT_LEFT_STAGING("the attempt could not be aborted", got="STAGING")
         return found
 
-    def _report_staged(self, chunk: ChunkView, attempt: AttemptView) -> AttemptView:
+    def _hand_over(self, chunk: ChunkView, attempt: AttemptView) -> AttemptView:
         try:
             return self._client.staged(attempt.attempt_id)
         except ConflictError as error:
@@ -267,11 +267,11 @@ class Run:
         return attempt
 
     def _find_failed(self) -> tuple[ChunkView, AttemptView] | None:
-        """A chunk whose last attempt has ended unpublished, with this attempt; the gate may refuse any chunk."""
+        """The first chunk whose last attempt has ended unpublished, and that attempt; else None."""
         workload = self._client.workload(self._workload.workload_id, limit=1, newest=False).workload
         if not _UNPUBLISHED & {each.state for each in workload.chunk_states}:
             return None
-        last_attempts = ((chunk, chunk.attempt) for chunk in self._plan())
+        last_attempts = ((chunk, chunk.attempt) for chunk in self._plan())  # all, since the gate may refuse any chunk
         return next(((chunk, last) for chunk, last in last_attempts if last and last.state in _UNPUBLISHED), None)
 
     def _failed_outcome(self, chunk: ChunkView, attempt: AttemptView) -> Outcome:
@@ -335,7 +335,7 @@ def _stage_limit(seconds: float | None, expires_at: int) -> float | None:
     """Seconds for staging, at most the rest of the token's lifetime, after which a commit would be refused."""
     lifetime = expires_at / 1_000_000 - time.time()
     if lifetime <= 0:
-        return seconds
+        return seconds  # the token is new, so this machine's clock is wrong: it sets no limit
     return lifetime if seconds is None else min(seconds, lifetime)
 
 

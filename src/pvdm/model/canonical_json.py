@@ -27,10 +27,7 @@ def parse(data: bytes, *, size_max_bytes: int) -> Value:
         raise Code.DOCUMENT_MALFORMED(reason="document_too_large", expected=expected, got=str(len(data)))
     try:
         value: Value = json.loads(
-            data.decode(),
-            object_pairs_hook=_build_object,
-            parse_float=_refuse_float,
-            parse_constant=_refuse_float,
+            data.decode(), object_pairs_hook=_build_object, parse_float=_refuse_float, parse_constant=_refuse_float
         )
     except UnicodeDecodeError as error:
         raise Code.DOCUMENT_MALFORMED(expected="UTF-8", got=error.reason) from None

@@ -55,6 +55,7 @@ def content(
     schema: Schema, *, columns: Iterable[str] | None = None, exclude: Mapping[str, str] | None = None
 ) -> Projection:
     """Every column except those of `exclude`, each with a reason. `columns`, if given, must be exactly the others."""
+    # `PLAN_INVALID` is the error of the digest plan (pvdm.digest.plan), which checks its content projection here.
     exclude = exclude or {}
     given: object = exclude  # checked at run time too, because callers may not use a type checker
     if not isinstance(given, Mapping):

@@ -77,7 +77,7 @@ class _EpochKey(Secret):
 
 
 class DigestKey(_EpochKey):
-    """The key that hashes the rows of one projection."""
+    """The key of one projection's digest. The element key, which hashes the rows, is derived from it."""
 
     __slots__ = ()
     _name = "digest key"

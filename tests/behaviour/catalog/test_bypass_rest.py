@@ -25,7 +25,6 @@ from tests.support.catalog.http import set_ref
 from tests.support.for_each import for_each
 from tests.support.lake.metadata import partition_statistics, statistics
 
-FAR = 2**63 - 1
 WIDE = {
     "type": "struct",
     "schema-id": 3,
@@ -47,16 +46,17 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         require_same(before, made.main())
 
 
-def next_on_main(scene: Scene) -> list[Any]:
+def new_snapshot_on_main(scene: Scene) -> list[Any]:
     return [scene.next(21), set_ref("main", 21)]
 
 
-def retention(**more: int) -> dict[str, Any]:
+def with_retention(**more: int) -> dict[str, Any]:
     return set_ref("main", HEAD) | {name.replace("_", "-"): value for name, value in more.items()}
 
 
+# Updates by a name that begins with their kind; a callable is called with the scene when they are sent.
 MAIN: dict[str, list[Any]] = {
-    "add-snapshot": [next_on_main],
+    "add-snapshot": [new_snapshot_on_main],
     "add-snapshot, a parentless one": [lambda scene: scene.next(21, parent=None), set_ref("main", 21)],
     "add-snapshot, and main through a branch": [
         lambda scene: scene.next(21), set_ref("b", 21), set_ref("main", 21),
@@ -69,10 +69,10 @@ MAIN: dict[str, list[Any]] = {
     "set-snapshot-ref, fast forward": [set_ref("main", HIDDEN_HEAD)],
     "set-snapshot-ref, rollback": [set_ref("main", FIRST)],
     "set-snapshot-ref, there and back": [set_ref("main", FIRST), set_ref("main", HEAD)],
-    "set-snapshot-ref, max-ref-age": [retention(max_ref_age_ms=1)],
-    "set-snapshot-ref, max-snapshot-age": [retention(max_snapshot_age_ms=1)],
-    "set-snapshot-ref, min-snapshots": [retention(min_snapshots_to_keep=1)],
-    "set-snapshot-ref, an unknown field": [retention(hidden_flag=1)],
+    "set-snapshot-ref, max-ref-age": [with_retention(max_ref_age_ms=1)],
+    "set-snapshot-ref, max-snapshot-age": [with_retention(max_snapshot_age_ms=1)],
+    "set-snapshot-ref, min-snapshots": [with_retention(min_snapshots_to_keep=1)],
+    "set-snapshot-ref, an unknown field": [with_retention(hidden_flag=1)],
     "remove-snapshot-ref": [{"action": "remove-snapshot-ref", "ref-name": "main"}],
     "remove-snapshot-ref, and main again": [
         {"action": "remove-snapshot-ref", "ref-name": "main"}, set_ref("main", HEAD),
@@ -142,7 +142,8 @@ MAIN: dict[str, list[Any]] = {
     ],
     "a long list that ends on main": [*[set_ref(f"b{each}", HEAD) for each in range(50)], set_ref("main", HIDDEN)],
 }  # fmt: skip
-OTHERWISE = {
+# All other updates are refused as `main_gated`.
+OTHER_CODES = {
     "add-schema": "structure_gated",
     "remove-schemas, an unused one": "structure_gated",
     "add-encryption-key": "encryption_keys_gated",
@@ -152,25 +153,25 @@ OTHERWISE = {
 
 
 def test_every_update_that_clients_know_is_tried() -> None:
-    theirs = {get_args(each.model_fields["action"].annotation)[0] for each in get_args(get_args(TableUpdate)[0])}
+    of_pyiceberg = {get_args(each.model_fields["action"].annotation)[0] for each in get_args(get_args(TableUpdate)[0])}
     tried = {name.split(",")[0] for name in MAIN}
     assert tried >= set(UPDATES)
-    assert tried >= theirs
+    assert tried >= of_pyiceberg
 
 
-UNSEEN = {
+OF_STAGED_SNAPSHOTS = {
     "set-snapshot-ref, fast forward",
     "a long list that ends on main",
 }
-"""For a publisher what is staged is not there."""
+"""Attacks that name staged snapshots, which do not exist for a publisher."""
 
 
 @for_each("by", ["producer", "operator", "publisher", "steward", "attempt one"])
 @for_each("what", MAIN)
 def test_no_update_changes_what_main_shows(scene: Scene, what: str, by: str) -> None:
-    status, code = 403, OTHERWISE.get(what, "main_gated")
-    if by == "publisher" and what in UNSEEN:
+    status, code = 403, OTHER_CODES.get(what, "main_gated")
+    if by == "publisher" and what in OF_STAGED_SNAPSHOTS:
         status, code = 400, "ref_snapshot_unknown"
     if by == "publisher" and what == "remove-schemas, an unused one":
-        status, code = 200, ""  # nor is a schema that nothing shows, and so there is nothing to do
+        status, code = 200, ""  # the schema does not exist for a publisher, so removing it is no change
     run(scene, Attack(what, by, commit(*MAIN[what]), status, code))

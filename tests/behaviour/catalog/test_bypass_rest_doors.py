@@ -1,4 +1,4 @@
-"""Attempts by other doors: names, places, registers, transactions, namespaces, views, tokens, headers and paths."""
+"""Attempts to get around the gate by renames, places, registers, transactions, namespaces, views, tokens and paths."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 
 def send(method: str, path: str, body: Any = None, **options: Any) -> Ask:
-    """One request; a callable body is made from the scene."""
+    """One request; a callable body is called with the scene."""
 
     def ask(scene: Scene, caller: Caller) -> httpx.Response:
         found = body(scene) if callable(body) else body
@@ -81,7 +81,7 @@ def create(name: str, *, at: str = TABLES, **more: Any) -> Ask:
 
 
 def transaction(*changes: tuple[str, list[Any]], namespace: str = "sales") -> Ask:
-    """Several tables at once; `table@namespace` names one elsewhere."""
+    """A commit to several tables; `table@namespace` names a table of another namespace."""
 
     def body(scene: Scene) -> Any:
         found = []
@@ -94,15 +94,16 @@ def transaction(*changes: tuple[str, list[Any]], namespace: str = "sales") -> As
     return send("POST", "/transactions/commit", body)
 
 
-def whole(scene: Scene) -> str:
+def file_of_t(scene: Scene) -> str:
+    """The location of the metadata file of the protected table `t`."""
     return scene.row().pointer.location
 
 
-def forged(name: str, **changes: Any) -> Place:
-    """A metadata file of the table with these words changed, put where a producer can write."""
+def forge(name: str, **changes: Any) -> Place:
+    """A copy of the table's metadata file with these fields changed, in a folder that a producer can write."""
 
     def place(scene: Scene) -> str:
-        document = json.loads(Path(whole(scene).removeprefix("file://")).read_bytes())
+        document = json.loads(Path(file_of_t(scene).removeprefix("file://")).read_bytes())
         document |= {
             key.replace("_", "-"): value(scene) if callable(value) else value for key, value in changes.items()
         }
@@ -114,19 +115,19 @@ def forged(name: str, **changes: Any) -> Place:
     return place
 
 
-def forged_at(name: str) -> Place:
+def forged_folder(name: str) -> Place:
     return lambda scene: f"file://{scene.lake.folder}/warehouse/forged/{name}"
 
 
-def linked(scene: Scene) -> str:
+def link_to_metadata_file(scene: Scene) -> str:
     path = Path(f"{scene.lake.folder}/warehouse/forged/link.metadata.json")
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.is_symlink():
-        path.symlink_to(whole(scene).removeprefix("file://"))
+        path.symlink_to(file_of_t(scene).removeprefix("file://"))
     return f"file://{path}"
 
 
-def behind_a_link(scene: Scene) -> str:
+def folder_behind_a_link(scene: Scene) -> str:
     link = Path(f"{scene.lake.folder}/warehouse/sales/own-link")
     if not link.is_symlink():
         link.symlink_to(scene.lake.folder / "catalog")
@@ -140,20 +141,20 @@ EXISTENCE = [
         "purge": send("DELETE", T, params={"purgeRequested": "true"}),
         "rename": rename("t", "u"),
         "rename into another namespace": rename("t", "t", into=("sales", "gated")),
-        "register with overwrite": register("t", whole, overwrite=True),
+        "register with overwrite": register("t", file_of_t, overwrite=True),
     }.items()),
     *(Attack(name, by, ask, 403) for by in OTHERS for name, ask in {
         "drop": send("DELETE", T),
         "purge": send("DELETE", T, params={"purgeRequested": "true"}),
         "rename": rename("t", "u"),
-        "register with overwrite": register("t", whole, overwrite=True),
+        "register with overwrite": register("t", file_of_t, overwrite=True),
         "create": create("u"),
     }.items()),
     Attack("create over it", "producer", create("t"), 409, "table_exists"),
     Attack("staged create over it", "producer", create("t", stage_create=True), 409, "table_exists"),
     Attack("CTAS over it", "producer", commit(set_ref("main", HIDDEN), requirements=[{"type": "assert-create"}]), 409,
            "requirement_table_exists"),
-    Attack("register over it", "producer", register("t", whole), 409, "table_exists"),
+    Attack("register over it", "producer", register("t", file_of_t), 409, "table_exists"),
     Attack("another table renamed over it", "producer", rename("open", "t"), 409, "table_exists"),
     Attack("a foreign table renamed into a protecting namespace", "producer",
            rename("open", "t", into=("sales", "gated")), 403, "namespace_gated"),
@@ -162,16 +163,16 @@ EXISTENCE = [
     Attack("a new name with a control character", "producer", rename("open", "t\u0000"), 400, "name_invalid"),
 ]  # fmt: skip
 PLACES = [
-    Attack("its own metadata file under another name", "producer", register("u", whole), 403, "location_outside"),
-    Attack("its own metadata file under another name", "operator", register("u", whole), 403, "location_taken"),
-    Attack("a link to its metadata file", "producer", register("u", linked), 403, "location_outside"),
-    Attack("a forged copy of its metadata file", "producer", register("u", forged("copy")), 403, "location_outside"),
-    Attack("a forged copy under a new uuid", "producer", register("u", forged("new", **NEW)), 403, "location_outside"),
-    Attack("a forged copy under a new uuid", "operator", register("u", forged("new", **NEW)), 403, "location_taken"),
+    Attack("its own metadata file under another name", "producer", register("u", file_of_t), 403, "location_outside"),
+    Attack("its own metadata file under another name", "operator", register("u", file_of_t), 403, "location_taken"),
+    Attack("a link to its metadata file", "producer", register("u", link_to_metadata_file), 403, "location_outside"),
+    Attack("a forged copy of its metadata file", "producer", register("u", forge("copy")), 403, "location_outside"),
+    Attack("a forged copy under a new uuid", "producer", register("u", forge("new", **NEW)), 403, "location_outside"),
+    Attack("a forged copy under a new uuid", "operator", register("u", forge("new", **NEW)), 403, "location_taken"),
     Attack("a forged copy in its own place with its manifests", "producer",
-           register("u", forged("own", location=forged_at("own"), **NEW)), 403, "location_outside"),
+           register("u", forge("own", location=forged_folder("own"), **NEW)), 403, "location_outside"),
     Attack("a forged copy with rows in a protecting namespace", "operator",
-           register("u", forged("gated", location=forged_at("gated"), **NEW), at=GATED), 403, "main_gated"),
+           register("u", forge("gated", location=forged_folder("gated"), **NEW), at=GATED), 403, "main_gated"),
     Attack("a metadata file out of the warehouse", "producer", register("u", lambda _: "file:///etc/passwd"), 403,
            "location_outside"),
     Attack("a metadata file by a way out", "producer",
@@ -206,7 +207,7 @@ PLACES = [
            commit(lambda scene: {"action": "assign-uuid", "uuid": scene.row().table_uuid}, table="open"), 403,
            "table_uuid_changed"),
     Attack("a table behind a link to the Steward's files", "producer",
-           create("u", location=behind_a_link), 403, "location_reserved"),
+           create("u", location=folder_behind_a_link), 403, "location_reserved"),
     *(Attack("CTAS", by, send("POST", f"{TABLES}/new", lambda scene: {
         "requirements": [{"type": "assert-create"}], "updates": ctas(scene)}), 403, "role_wrong")
       for by in ("publisher", "steward", "attempt one")),
@@ -218,24 +219,25 @@ PLACES = [
                "requirements": [{"type": "assert-create"}], "updates": ctas(scene, folder="sales/gated")}), 403,
            "main_gated"),
 ]  # fmt: skip
+# An allowed change of a property, and a change that the gate must refuse.
 QUIET = [{"action": "set-properties", "updates": {"quiet": "yes"}}]
-MAIN = [set_ref("main", HIDDEN)]
+TO_MAIN = [set_ref("main", HIDDEN)]
 TRANSACTIONS = [
-    Attack("an open table and main", "producer", transaction(("open", QUIET), ("t", MAIN)), 403, "main_gated"),
-    Attack("main and an open table", "operator", transaction(("t", MAIN), ("open", QUIET)), 403, "main_gated"),
+    Attack("an open table and main", "producer", transaction(("open", QUIET), ("t", TO_MAIN)), 403, "main_gated"),
+    Attack("main and an open table", "operator", transaction(("t", TO_MAIN), ("open", QUIET)), 403, "main_gated"),
     Attack("a staging branch and another's main", "producer",
-           transaction(("empty", [set_ref("b", 8_800_000_000_000_003)]), ("t", MAIN)), 403, "main_gated"),
+           transaction(("empty", [set_ref("b", 8_800_000_000_000_003)]), ("t", TO_MAIN)), 403, "main_gated"),
     Attack("an open table and another domain's", "producer", transaction(("open", QUIET), ("secrettable@risk", QUIET)),
            403, "domain_wrong"),
     Attack("an open table and one that is not there", "producer", transaction(("open", QUIET), ("none", QUIET)), 404,
            "table_unknown"),
     Attack("an open table and an unknown update", "producer", transaction(("open", QUIET), ("t", [{"action": "x"}])),
            400, "update_unknown"),
-    Attack("one table twice", "producer", transaction(("t", [set_ref("b", HEAD)]), ("t", MAIN)), 400,
+    Attack("one table twice", "producer", transaction(("t", [set_ref("b", HEAD)]), ("t", TO_MAIN)), 400,
            "commit_table_twice"),
     Attack("no table", "producer", transaction(), 400, "commit_tables_too_many"),
-    Attack("an open table and main", "attempt one", transaction(("open", QUIET), ("t", MAIN)), 403, "role_wrong"),
-    Attack("an open table and main", "consumer", transaction(("open", QUIET), ("t", MAIN)), 403, "role_wrong"),
+    Attack("an open table and main", "attempt one", transaction(("open", QUIET), ("t", TO_MAIN)), 403, "role_wrong"),
+    Attack("an open table and main", "consumer", transaction(("open", QUIET), ("t", TO_MAIN)), 403, "role_wrong"),
     Attack("two protected tables", "attempt one",
            transaction(("t", [set_ref("pvdm-one", HEAD)]), ("empty", [set_ref("pvdm-one", 8_800_000_000_000_003)])),
            403, "attempt_of_other_table"),
@@ -276,7 +278,7 @@ FOREIGN = [
         "drop": send("DELETE", T),
         "commit": commit(set_ref("b", HEAD)),
         "rename to itself": rename("t", "mine", into=("risk",)),
-        "register": register("u", whole),
+        "register": register("u", file_of_t),
         "metrics": send("POST", f"{T}/metrics", {"report-type": "scan-report"}),
     }.items()
 ] + [
@@ -288,7 +290,7 @@ FOREIGN = [
 
 
 def with_headers(**headers: str) -> Ask:
-    """A write to main with other headers, and without the caller's own."""
+    """A write to main with these headers, which replace the caller's headers of the same name."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
 
     def ask(scene: Scene, caller: Caller) -> httpx.Response:
@@ -298,34 +300,34 @@ def with_headers(**headers: str) -> Ask:
     return ask
 
 
-def in_query(scene: Scene, _: Caller) -> httpx.Response:
+def token_in_query(scene: Scene, _: Caller) -> httpx.Response:
     token, _grant = scene.lake.steward.stand.token(Role.OPERATOR, "*", "a-query")
     return scene.lake.steward.http.get(f"{V1}{T}", params={"access_token": token})
 
 
-def twice(scene: Scene, caller: Caller) -> httpx.Response:
+def two_tokens(scene: Scene, caller: Caller) -> httpx.Response:
     token, _ = scene.lake.steward.stand.token(Role.OPERATOR, "*", "a-second")
     headers = [("authorization", caller.headers["authorization"]), ("authorization", f"Bearer {token}")]
     return caller.http.get(f"{V1}{T}", headers=headers)
 
 
-def permitted(scene: Scene, caller: Caller) -> httpx.Response:
-    """The words of a permit that would be right, in a header."""
+def permit_in_header(scene: Scene, caller: Caller) -> httpx.Response:
+    """A write to main with the fields of a permit in a header."""
     row = scene.row()
     permit = json.dumps({"table_uuid": row.table_uuid, "base_sha256": row.pointer.sha256, "new_sha256": "00" * 32})
     return with_headers(pvdm_permit=permit, x_pvdm_permit=permit)(scene, caller)
 
 
-DOORS = [
+HEADERS_AND_PATHS = [
     *(Attack(f"the header {value!r}", "nobody", with_headers(authorization=value), 401)
       for value in ("Bearer None", "Bearer null", "Bearer", "bearer", "None", "Basic b3BlcmF0b3I6eA==",
                     "Bearer a b", "Token x")),
     Attack("no header", "nobody", with_headers(), 401, "token_missing"),
-    Attack("a token in the query", "nobody", in_query, 400),
-    Attack("two tokens", "consumer", twice, 401),
+    Attack("a token in the query", "nobody", token_in_query, 400),
+    Attack("two tokens", "consumer", two_tokens, 401),
     Attack("a revoked token", "revoked", send("GET", T), 401),
     Attack("a revoked token's commit", "revoked", commit(set_ref("b", HEAD)), 401),
-    Attack("a permit in a header", "producer", permitted, 403, "main_gated"),
+    Attack("a permit in a header", "producer", permit_in_header, 403, "main_gated"),
     Attack("a role in a header", "producer", with_headers(x_pvdm_role="operator", x_user="operator"), 403,
            "main_gated"),
     Attack("another method in a header", "consumer",
@@ -351,7 +353,7 @@ DOORS = [
         "/namespaces/sales/tables/t;x=1": 404,
     }.items()),
 ]  # fmt: skip
-ALL = [*EXISTENCE, *PLACES, *TRANSACTIONS, *NAMESPACES, *FOREIGN, *DOORS]
+ALL = [*EXISTENCE, *PLACES, *TRANSACTIONS, *NAMESPACES, *FOREIGN, *HEADERS_AND_PATHS]
 
 
 def ctas(scene: Scene, manifest_list: str | None = None, *, folder: str = "sales") -> list[Any]:
@@ -373,11 +375,11 @@ def ctas(scene: Scene, manifest_list: str | None = None, *, folder: str = "sales
 
 
 @for_each("attack", ALL, ids=lambda attack: attack.named)
-def test_no_other_door_is_open(scene: Scene, attack: Attack) -> None:
+def test_no_other_request_gets_around_the_gate(scene: Scene, attack: Attack) -> None:
     run(scene, attack)
 
 
-def test_a_token_that_has_run_out_opens_nothing(scene: Scene) -> None:
+def test_an_expired_token_is_refused(scene: Scene) -> None:
     stand = scene.lake.steward.stand
     token, _ = stand.notary.access.issue(Role.OPERATOR, domain="*", name="a-short", lifetime_seconds=60)
     scene.callers["expired"] = Caller(scene.lake.steward.http, bearer(token.reveal()))
@@ -386,9 +388,9 @@ def test_a_token_that_has_run_out_opens_nothing(scene: Scene) -> None:
 
 
 def test_a_metadata_file_that_was_edited_on_disk_is_not_served(scene: Scene) -> None:
-    before, path = scene.main(), Path(whole(scene).removeprefix("file://"))
-    kept = path.read_bytes()
-    for edited in (kept.replace(b'"owner":"sales"', b'"owner":"eve"'), kept + b" ", b"", b"{}"):
+    before, path = scene.main(), Path(file_of_t(scene).removeprefix("file://"))
+    original = path.read_bytes()
+    for edited in (original.replace(b'"owner":"sales"', b'"owner":"eve"'), original + b" ", b"", b"{}"):
         path.write_bytes(edited)
         for by, ask in (("consumer", send("GET", T)), ("producer", send("GET", T)), ("producer", commit())):
             response = ask(scene, scene.callers[by])
@@ -396,19 +398,19 @@ def test_a_metadata_file_that_was_edited_on_disk_is_not_served(scene: Scene) -> 
             assert (response.status_code, error["pvdm-code"]) == (500, "metadata_file_changed")
             assert "eve" not in response.text
             require_no_trace(by, response)
-    path.write_bytes(kept)
+    path.write_bytes(original)
     require_same(before, scene.main())
 
 
-def test_a_metadata_file_that_is_gone_is_an_error_that_says_so(scene: Scene) -> None:
-    path = Path(whole(scene).removeprefix("file://"))
-    kept = path.rename(path.with_suffix(".kept"))
+def test_loading_a_table_whose_metadata_file_is_missing_is_an_error(scene: Scene) -> None:
+    path = Path(file_of_t(scene).removeprefix("file://"))
+    original = path.rename(path.with_suffix(".kept"))
     response = scene.callers["producer"].ask("GET", T)
-    kept.rename(path)
+    original.rename(path)
     assert (response.status_code, response.json()["error"]["pvdm-code"]) == (404, "metadata_file_missing")
 
 
-def test_a_key_is_not_replayed_by_another_identity(scene: Scene) -> None:
+def test_another_identity_cannot_use_an_idempotency_key_again(scene: Scene) -> None:
     scene.known, key = None, {"idempotency-key": str(uuid.uuid4())}
     body = {"updates": [scene.next(41), set_ref("keyed", 41)]}
     first = scene.callers["producer"].ask("POST", T, json=body, headers=key)

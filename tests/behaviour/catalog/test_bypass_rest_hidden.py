@@ -1,4 +1,4 @@
-"""Attempts to see what is not published: refs, snapshots, logs, files, counters, tags of answers, other domains."""
+"""Attempts to see what is not published: refs, snapshots, logs, files, counters, ETags, other domains."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def send(method: str, path: str, body: Any = None, **options: Any) -> Ask:
     return ask
 
 
-def outside(method: str, path: str, **options: Any) -> Ask:
-    """A route of the Steward that is not the catalog's."""
+def send_outside_catalog(method: str, path: str, **options: Any) -> Ask:
+    """A request to a route of the Steward that is not the catalog's."""
 
     def ask(_: Scene, caller: Caller) -> httpx.Response:
         return caller.http.request(method, path, headers=caller.headers, **options)
@@ -61,8 +61,8 @@ def outside(method: str, path: str, **options: Any) -> Ask:
     return ask
 
 
-def with_tag_of(other: str, form: str = "{}") -> Ask:
-    """A load that says it has what another role was given."""
+def load_with_etag_of(other: str, form: str = "{}") -> Ask:
+    """A load with `if-none-match`: the ETag of the answer that another role got."""
 
     def ask(scene: Scene, caller: Caller) -> httpx.Response:
         tag = scene.callers[other].ask("GET", T).headers["etag"]
@@ -73,7 +73,7 @@ def with_tag_of(other: str, form: str = "{}") -> Ask:
 
 GUESS = {"type": "assert-ref-snapshot-id", "ref": "secretwork", "snapshot-id": 1}
 READERS = ("consumer", "publisher")
-SEEING = [
+ATTACKS = [
     Attack(name, by, ask, status) for by in READERS for name, (ask, status) in {
         "a load": (send("GET", T), 200),
         "a load with all snapshots": (send("GET", T, params={"snapshots": "all"}), 200),
@@ -83,9 +83,9 @@ SEEING = [
         "a load at a ref": (send("GET", T, params={"ref": "secretwork"}), 400),
         "a load through a view": (send("GET", T, params={"referenced-by": "sales.x"}), 200),
         "a load of what shows nothing yet": (send("GET", EMPTY), 200),
-        "the producer's tag of the answer": (with_tag_of("producer"), 200),
-        "the producer's tag, weak": (with_tag_of("producer", "W/{}"), 200),
-        "any tag": (with_tag_of("producer", "*"), 200),
+        "the producer's tag of the answer": (load_with_etag_of("producer"), 200),
+        "the producer's tag, weak": (load_with_etag_of("producer", "W/{}"), 200),
+        "any tag": (load_with_etag_of("producer", "*"), 200),
         "whether it is there": (send("HEAD", T), 204),
         "the list of tables": (send("GET", TABLES), 200),
         "the list of namespaces": (send("GET", "/namespaces"), 200),
@@ -101,21 +101,21 @@ SEEING = [
         "a scan planned by the server": (send("POST", f"{T}/plan", {"snapshot-id": HIDDEN}), 404),
         "credentials for the table": (send("GET", f"{T}/credentials"), 200),
         "the configuration": (send("GET", "/config"), 200),
-        "the Steward's counters": (outside("GET", "/metrics"), 403),
-        "the Steward's events": (outside("GET", "/v1/events"), 403),
-        "an attempt": (outside("GET", "/v1/attempts/" + "00" * 16), 404 if by == "publisher" else 403),
+        "the Steward's counters": (send_outside_catalog("GET", "/metrics"), 403),
+        "the Steward's events": (send_outside_catalog("GET", "/v1/events"), 403),
+        "an attempt": (send_outside_catalog("GET", "/v1/attempts/" + "00" * 16), 404 if by == "publisher" else 403),
         "a commit that guesses a ref": (commit(requirements=[GUESS]), 403 if by == "consumer" else 409),
         "a commit that guesses a snapshot": (commit(set_ref("v9", HIDDEN, "tag")), 403 if by == "consumer" else 400),
     }.items()
 ] + [
-    Attack("workloads", "consumer", outside("GET", "/v1/workloads"), 403),
+    Attack("workloads", "consumer", send_outside_catalog("GET", "/v1/workloads"), 403),
     Attack("another domain's list of namespaces", "risk consumer", send("GET", "/namespaces"), 200),
     Attack("nobody's load", "nobody", send("GET", T), 401),
     Attack("nobody's configuration", "nobody", send("GET", "/config"), 401),
 ]  # fmt: skip
 
 
-@for_each("attack", SEEING, ids=lambda attack: attack.named)
+@for_each("attack", ATTACKS, ids=lambda attack: attack.named)
 def test_a_consumer_gets_no_hidden_part(scene: Scene, attack: Attack) -> None:
     response = run(scene, attack)
     if response.status_code == 200 and "metadata-location" in response.text:
@@ -124,7 +124,7 @@ def test_a_consumer_gets_no_hidden_part(scene: Scene, attack: Attack) -> None:
 
 
 @pytest.mark.parametrize("mode", ["all", "refs"])
-def test_a_consumer_has_main_its_ancestry_and_published_tags(scene: Scene, mode: str) -> None:
+def test_a_consumer_gets_main_its_ancestors_and_published_tags_only(scene: Scene, mode: str) -> None:
     metadata = scene.callers["consumer"].done("GET", T, params={"snapshots": mode})["metadata"]
     assert {name: ref["snapshot-id"] for name, ref in metadata["refs"].items()} == {"main": HEAD, "v1": FIRST}
     assert [each["snapshot-id"] for each in metadata["snapshots"]] == [FIRST, HEAD]
@@ -132,8 +132,8 @@ def test_a_consumer_has_main_its_ancestry_and_published_tags(scene: Scene, mode:
     assert (metadata["metadata-log"], metadata["last-sequence-number"]) == ([], 2)
 
 
-def staging(scene: Scene) -> Iterator[None]:
-    """Every kind of staging, one step after the other."""
+def stage_step_by_step(scene: Scene) -> Iterator[None]:
+    """Stages in every way, one step after the other; yields after each step."""
     producer, clock = scene.callers["producer"], scene.lake.steward.stand.time
     steps: list[Callable[[], list[Any]]] = [
         lambda: [scene.next(51, parent=HEAD), set_ref("more", 51)],
@@ -154,7 +154,7 @@ def test_staging_changes_not_one_byte_of_what_a_consumer_gets(scene: Scene) -> N
     before = {mode: consumer.ask("GET", T, params={"snapshots": mode}) for mode in ("all", "refs")}
     folder = Path(before["all"].json()["metadata-location"].removeprefix("file://")).parent
     files = sorted(folder.iterdir())
-    for _ in staging(scene):
+    for _ in stage_step_by_step(scene):
         for mode, first in before.items():
             again = consumer.ask("GET", T, params={"snapshots": mode})
             assert (again.content, again.headers["etag"]) == (first.content, first.headers["etag"])
@@ -183,17 +183,17 @@ def test_a_readers_folder_holds_no_trace_of_staging(scene: Scene) -> None:
     assert folder.parent not in Path(scene.row().pointer.location.removeprefix("file://")).parents
 
 
-def test_a_readers_file_that_was_edited_on_disk_is_written_again(scene: Scene) -> None:
+def test_a_readers_file_that_was_edited_or_removed_on_disk_is_written_again(scene: Scene) -> None:
     answer = scene.callers["consumer"].done("GET", T)
     path = Path(answer["metadata-location"].removeprefix("file://"))
-    kept = path.read_bytes()
-    for damage in (lambda: path.write_bytes(kept.replace(b"sales", b"eve")), path.unlink):
+    original = path.read_bytes()
+    for damage in (lambda: path.write_bytes(original.replace(b"sales", b"eve")), path.unlink):
         damage()
         assert scene.callers["consumer"].done("GET", T) == answer
-        assert path.read_bytes() == kept
+        assert path.read_bytes() == original
 
 
-def test_readers_files_are_kept_up_to_a_number(scene: Scene) -> None:
+def test_only_the_newest_files_for_readers_are_kept(scene: Scene) -> None:
     scene.known, consumer, operator = None, scene.callers["consumer"], scene.callers["operator"]
     path = f"{TABLES}/open"
     for number in range(PUBLISHED_FILES_KEPT_MAX + 5):

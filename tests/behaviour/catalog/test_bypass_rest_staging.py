@@ -42,18 +42,18 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         require_same(before, found.main())
 
 
-def staged(parent: int | None = HEAD, **more: Any) -> list[Any]:
-    """A write to a branch that is sane in every way but those given."""
+def write(parent: int | None = HEAD, **more: Any) -> list[Any]:
+    """A write of a new snapshot to a branch, valid except for the given fields."""
     fields = {name.replace("_", "-"): value for name, value in more.items()}
     return [lambda scene: scene.next(21, parent=parent, **fields), STAGE]
 
 
-def staged_at(place: Callable[[Scene], str]) -> list[Any]:
-    """A write to a branch whose manifest list is elsewhere."""
+def write_at(place: Callable[[Scene], str]) -> list[Any]:
+    """A write to a branch whose manifest list is at this place."""
     return [lambda scene: scene.next(21, **{"manifest-list": place(scene)}), STAGE]
 
 
-def linked(scene: Scene) -> str:
+def place_behind_a_link(scene: Scene) -> str:
     home = Path(scene.location.removeprefix("file://"))
     link = home / "linked"
     if not link.is_symlink():
@@ -61,7 +61,7 @@ def linked(scene: Scene) -> str:
     return f"{scene.location}/linked/snap.avro"
 
 
-def raw(body: Callable[[Scene], str]) -> Ask:
+def send_text(body: Callable[[Scene], str]) -> Ask:
     """A commit whose body is text, as no client library would write it."""
 
     def ask(scene: Scene, caller: Caller) -> httpx.Response:
@@ -70,7 +70,7 @@ def raw(body: Callable[[Scene], str]) -> Ask:
     return ask
 
 
-def requiring(*requirements: Any) -> Ask:
+def move_main_if(*requirements: Any) -> Ask:
     return commit(set_ref("main", HIDDEN), requirements=list(requirements))
 
 
@@ -103,7 +103,7 @@ TAGS = [
 ]  # fmt: skip
 BRANCHES = [
     Attack("a branch", "publisher", commit(set_ref("b", HEAD)), 403, "branch_not_allowed"),
-    Attack("a write to a branch", "publisher", commit(*staged()), 403, "branch_not_allowed"),
+    Attack("a write to a branch", "publisher", commit(*write()), 403, "branch_not_allowed"),
     Attack("a staging branch taken away", "publisher",
            commit({"action": "remove-snapshot-ref", "ref-name": "secretwork"}), 200),
     Attack("staged snapshots taken away", "publisher",
@@ -131,11 +131,12 @@ BRANCHES = [
            "role_wrong"),
     Attack("an unprotected table", "publisher", commit(set_ref("v1", FIRST, "tag"), table="open"), 403, "role_wrong"),
     Attack("an unprotected table", "steward", commit(set_ref("b", FIRST), table="open"), 403, "role_wrong"),
-    Attack("a snapshot on no branch, as wap.id", "producer", commit(staged()[0]), 403, "snapshot_without_branch"),
+    Attack("a snapshot on no branch, as wap.id", "producer", commit(write()[0]), 403, "snapshot_without_branch"),
     Attack("a snapshot on no branch, beside another", "producer",
-           commit(staged()[0], lambda scene: bumped(scene, 22), set_ref("b", 22)), 403, "snapshot_without_branch"),
-    Attack("a write", "consumer", commit(*staged()), 403, "role_wrong"),
-    Attack("a write", "auditor", commit(*staged()), 403, "role_wrong"),
+           commit(write()[0], lambda scene: second_snapshot(scene, 22), set_ref("b", 22)), 403,
+           "snapshot_without_branch"),
+    Attack("a write", "consumer", commit(*write()), 403, "role_wrong"),
+    Attack("a write", "auditor", commit(*write()), 403, "role_wrong"),
     Attack("an empty commit", "consumer", commit(), 403, "role_wrong"),
 ]  # fmt: skip
 NAMES = [
@@ -150,95 +151,96 @@ NAMES = [
 ]  # fmt: skip
 
 
-def bumped(scene: Scene, snapshot_id: int) -> Any:
-    """A second snapshot of one commit."""
+def second_snapshot(scene: Scene, snapshot_id: int) -> Any:
+    """A second new snapshot for one commit, with the next sequence number."""
     update = scene.next(snapshot_id)
     update["snapshot"]["sequence-number"] += 1
     return update
 
 
-def sharing(scene: Scene) -> list[Any]:
-    """Two snapshots of one number, which is right for the second."""
+def two_snapshots_of_one_number(scene: Scene) -> list[Any]:
+    """Two new snapshots with one sequence number, which would be right for the second."""
     first, second = scene.next(21), scene.next(22, parent=None)
     for update in (first, second):
         update["snapshot"]["sequence-number"] += 1
     return [first, second, set_ref("b", 21), set_ref("c", 22)]
 
 
-def replaced(scene: Scene) -> list[Any]:
-    """A staged snapshot goes and comes back under its id, with files from elsewhere."""
+def replace_snapshot(scene: Scene) -> list[Any]:
+    """Removes a staged snapshot and adds another under its id, with files from elsewhere."""
     gone = {"action": "remove-snapshots", "snapshot-ids": [HIDDEN_HEAD]}
     elsewhere = scene.next(HIDDEN_HEAD, parent=HIDDEN, **{"manifest-list": "file:///elsewhere/m.avro"})
     return [gone, elsewhere, set_ref("secretwork", HIDDEN_HEAD)]
 
 
-def circular(scene: Scene) -> list[Any]:
-    """A staged snapshot goes and comes back as its own parent."""
+def make_own_parent(scene: Scene) -> list[Any]:
+    """Removes a staged snapshot and adds it again as its own parent."""
     gone = {"action": "remove-snapshots", "snapshot-ids": [HIDDEN_HEAD]}
     return [gone, scene.next(HIDDEN_HEAD, parent=HIDDEN_HEAD), set_ref("secretwork", HIDDEN_HEAD)]
 
 
-def branches(count: int) -> list[Any]:
+def new_branches(count: int) -> list[Any]:
     return [set_ref(f"b{each}", HEAD) for each in range(count)]
 
 
-def added_and_removed(scene: Scene) -> list[Any]:
+def add_and_remove(scene: Scene) -> list[Any]:
     return [scene.next(21), {"action": "remove-snapshots", "snapshot-ids": [21]}]
 
 
-def shared(scene: Scene) -> Any:
-    """A first snapshot of a branch may share the last number in Iceberg; here it may not."""
+def with_last_number(scene: Scene) -> Any:
+    """A first snapshot of a branch with the last number that was used. Iceberg allows it; the catalog does not."""
     return scene.next(21, parent=None, **{"sequence-number": scene.table()["metadata"]["last-sequence-number"]})
 
 
 INSANE = [
     Attack(name, "producer", commit(*updates), 400, "staging_not_sane")
     for name, updates in {
-        "the last sequence number of all": staged(sequence_number=FAR),
-        "a sequence number skipped": staged(sequence_number=9),
-        "a time in the far future": staged(timestamp_ms=9_999_999_999_999),
-        "a time in the far past": staged(timestamp_ms=1),
-        "the last time of all": staged(timestamp_ms=FAR),
-        "another schema": staged(schema_id=0),
-        "a schema that is not there": staged(schema_id=77),
-        "a parent that is not there": staged(parent=4242),
-        "itself as parent": staged(parent=21),
-        "row ids before format 3": staged(first_row_id=0, added_rows=5),
-        "a summary of a megabyte": staged(summary={"operation": "append", "x": "y" * 1_000_000}),
-        "a snapshot that uses a number and goes": [added_and_removed],
-        "two snapshots of one number": [sharing],
-        "a staged snapshot replaced under its id": [replaced],
-        "a staged snapshot replaced by one that is its own parent": [circular],
-        "more branches than one producer's share": branches(251),
-        "a manifest list outside the warehouse": staged_at(lambda _: "file:///etc/passwd"),
-        "a manifest list of another table": staged_at(lambda scene: f"{scene.row('open').location}/m.avro"),
-        "a manifest list of another domain": staged_at(
+        "the last sequence number of all": write(sequence_number=FAR),
+        "a sequence number skipped": write(sequence_number=9),
+        "a time in the far future": write(timestamp_ms=9_999_999_999_999),
+        "a time in the far past": write(timestamp_ms=1),
+        "the last time of all": write(timestamp_ms=FAR),
+        "another schema": write(schema_id=0),
+        "a schema that is not there": write(schema_id=77),
+        "a parent that is not there": write(parent=4242),
+        "itself as parent": write(parent=21),
+        "row ids before format 3": write(first_row_id=0, added_rows=5),
+        "a summary of a megabyte": write(summary={"operation": "append", "x": "y" * 1_000_000}),
+        "a snapshot that uses a number and goes": [add_and_remove],
+        "two snapshots of one number": [two_snapshots_of_one_number],
+        "a staged snapshot replaced under its id": [replace_snapshot],
+        "a staged snapshot replaced by one that is its own parent": [make_own_parent],
+        "more branches than one producer's share": new_branches(251),
+        "a manifest list outside the warehouse": write_at(lambda _: "file:///etc/passwd"),
+        "a manifest list of another table": write_at(lambda scene: f"{scene.row('open').location}/m.avro"),
+        "a manifest list of another domain": write_at(
             lambda scene: f"{scene.row('secrettable', ('risk',)).location}/m.avro"
         ),
-        "a manifest list beside the table": staged_at(lambda scene: f"{scene.location}2/m.avro"),
-        "a manifest list behind a link": staged_at(linked),
-        "a manifest list in the Steward's place": staged_at(lambda scene: scene.row().pointer.location),
-        "a manifest list of another scheme": staged_at(lambda scene: scene.location.replace("file://", "s3://b")),
+        "a manifest list beside the table": write_at(lambda scene: f"{scene.location}2/m.avro"),
+        "a manifest list behind a link": write_at(place_behind_a_link),
+        "a manifest list in the Steward's place": write_at(lambda scene: scene.row().pointer.location),
+        "a manifest list of another scheme": write_at(lambda scene: scene.location.replace("file://", "s3://b")),
     }.items()
 ] + [
-    Attack("a manifest list by a way out", "producer", commit(*staged_at(lambda scene: f"{scene.location}/../m.avro")),
+    Attack("a manifest list by a way out", "producer", commit(*write_at(lambda scene: f"{scene.location}/../m.avro")),
            400, "location_invalid"),
     Attack("a manifest list by an escaped way out", "producer",
-           commit(*staged_at(lambda scene: f"{scene.location}/%2e%2e/m.avro")), 400, "location_invalid"),
+           commit(*write_at(lambda scene: f"{scene.location}/%2e%2e/m.avro")), 400, "location_invalid"),
     Attack("a manifest list under a host's name", "producer",
-           commit(*staged_at(lambda scene: scene.location.replace("file:///", "file://host/"))), 400,
+           commit(*write_at(lambda scene: scene.location.replace("file:///", "file://host/"))), 400,
            "location_invalid"),
     Attack("a manifest list outside the attempt's prefix", "attempt one",
            commit(lambda scene: scene.next(21), set_ref("pvdm-one", 21)), 400, "staging_not_sane"),
     Attack("a manifest list of another attempt", "attempt one",
            commit(lambda scene: scene.next(21, **{"manifest-list": f"{scene.location}/attempts/two/m.avro"}),
                   set_ref("pvdm-one", 21)), 400, "staging_not_sane"),
-    Attack("a sequence number given before", "producer", commit(*staged(sequence_number=1)), 409,
+    Attack("a sequence number given before", "producer", commit(*write(sequence_number=1)), 409,
            "snapshot_sequence_stale"),
-    Attack("a negative sequence number", "producer", commit(*staged(sequence_number=-1)), 400,
+    Attack("a negative sequence number", "producer", commit(*write(sequence_number=-1)), 400,
            "lake_value_invalid"),
-    Attack("more branches than a table may have", "operator", commit(*branches(1_001)), 400, "staging_not_sane"),
-    Attack("the last sequence number again", "producer", commit(shared, STAGE), 409, "snapshot_sequence_stale"),
+    Attack("more branches than a table may have", "operator", commit(*new_branches(1_001)), 400, "staging_not_sane"),
+    Attack("the last sequence number again", "producer", commit(with_last_number, STAGE), 409,
+           "snapshot_sequence_stale"),
     Attack("more rows than a table can have", "producer",
            commit(lambda scene: scene.next(21, parent=IN_EMPTY, name="empty", **rows(3, 2**62)), STAGE, table="empty"),
            400, "staging_not_sane"),
@@ -252,26 +254,26 @@ INSANE = [
            "snapshot_exists"),
     Attack("a branch to nowhere", "producer", commit(set_ref("b", 4242)), 400, "ref_snapshot_unknown"),
     Attack("a schema change on a branch", "producer",
-           commit({"action": "add-schema", "schema": {"type": "struct", "schema-id": 3, "fields": []}}, *staged()),
+           commit({"action": "add-schema", "schema": {"type": "struct", "schema-id": 3, "fields": []}}, *write()),
            403, "structure_gated"),
 ]  # fmt: skip
 REQUIREMENTS = [
-    Attack("no requirement", "producer", requiring(), 403, "main_gated"),
-    Attack("the right requirement", "producer", requiring(assert_ref(HEAD)), 403, "main_gated"),
-    Attack("a stale requirement", "producer", requiring(assert_ref(FIRST)), 409, "requirement_ref_moved"),
-    Attack("main required to be missing", "producer", requiring(assert_ref(None)), 409, "requirement_ref_exists"),
-    Attack("a ref that is not there", "producer", requiring(assert_ref(1, "no")), 409, "requirement_ref_missing"),
-    Attack("an invented requirement", "producer", requiring({"type": "assert-permit", "permit": "x"}), 400,
+    Attack("no requirement", "producer", move_main_if(), 403, "main_gated"),
+    Attack("the right requirement", "producer", move_main_if(assert_ref(HEAD)), 403, "main_gated"),
+    Attack("a stale requirement", "producer", move_main_if(assert_ref(FIRST)), 409, "requirement_ref_moved"),
+    Attack("main required to be missing", "producer", move_main_if(assert_ref(None)), 409, "requirement_ref_exists"),
+    Attack("a ref that is not there", "producer", move_main_if(assert_ref(1, "no")), 409, "requirement_ref_missing"),
+    Attack("an invented requirement", "producer", move_main_if({"type": "assert-permit", "permit": "x"}), 400,
            "requirement_unknown"),
-    Attack("a requirement that is no object", "producer", requiring("assert-true"), 400, "lake_value_invalid"),
-    Attack("the create requirement", "producer", requiring({"type": "assert-create"}), 409,
+    Attack("a requirement that is no object", "producer", move_main_if("assert-true"), 400, "lake_value_invalid"),
+    Attack("the create requirement", "producer", move_main_if({"type": "assert-create"}), 409,
            "requirement_table_exists"),
     Attack("the create requirement and another", "producer",
-           requiring({"type": "assert-create"}, assert_ref(HEAD)), 400, "requirements_mixed"),
+           move_main_if({"type": "assert-create"}, assert_ref(HEAD)), 400, "requirements_mixed"),
     Attack("another table's uuid", "producer",
-           requiring({"type": "assert-table-uuid", "uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1"}), 409,
+           move_main_if({"type": "assert-table-uuid", "uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1"}), 409,
            "requirement_uuid"),
-    Attack("a hidden ref's snapshot guessed", "publisher", requiring(assert_ref(1, "secretwork")), 409,
+    Attack("a hidden ref's snapshot guessed", "publisher", move_main_if(assert_ref(1, "secretwork")), 409,
            "requirement_ref_missing"),
 ]  # fmt: skip
 BODIES = [
@@ -287,35 +289,35 @@ BODIES = [
     Attack("a snapshot id as text", "producer", commit(set_ref("main", HIDDEN) | {"snapshot-id": str(HIDDEN)}), 400,
            "lake_value_invalid"),
     Attack("a snapshot id as a float", "producer",
-           raw(lambda _: '{"updates":[{"action":"set-snapshot-ref","ref-name":"main","type":"branch",'
+           send_text(lambda _: '{"updates":[{"action":"set-snapshot-ref","ref-name":"main","type":"branch",'
                          f'"snapshot-id":{HIDDEN}.0}}]}}'), 400, "lake_value_invalid"),
     Attack("a snapshot id with an exponent", "producer",
-           raw(lambda _: '{"updates":[{"action":"set-snapshot-ref","ref-name":"main","type":"branch",'
+           send_text(lambda _: '{"updates":[{"action":"set-snapshot-ref","ref-name":"main","type":"branch",'
                          '"snapshot-id":11e0}]}'), 400, "lake_value_invalid"),
     Attack("a snapshot id beyond 64 bits", "producer", commit(set_ref("main", 2**64 + HEAD)), 400,
            "lake_value_invalid"),
     Attack("a ref named twice in one object", "producer",
-           raw(lambda _: '{"updates":[{"action":"set-snapshot-ref","ref-name":"b","ref-name":"main",'
+           send_text(lambda _: '{"updates":[{"action":"set-snapshot-ref","ref-name":"b","ref-name":"main",'
                          f'"type":"branch","snapshot-id":{HIDDEN}}}]}}'), 400, "lake_json_key_duplicate"),
-    Attack("updates named twice", "producer", raw(lambda _: '{"updates":[],"updates":[]}'), 400,
+    Attack("updates named twice", "producer", send_text(lambda _: '{"updates":[],"updates":[]}'), 400,
            "lake_json_key_duplicate"),
     Attack("a type in capitals", "producer", commit(set_ref("main", HIDDEN, "BRANCH")), 403, "main_gated"),
     Attack("a type of one's own", "producer", commit(set_ref("b", HIDDEN, "main")), 400, "lake_value_invalid"),
     Attack("NaN for a number", "producer",
-           raw(lambda _: '{"updates":[{"action":"set-snapshot-ref","ref-name":"b","type":"branch",'
+           send_text(lambda _: '{"updates":[{"action":"set-snapshot-ref","ref-name":"b","type":"branch",'
                          '"snapshot-id":NaN}]}'), 400, "lake_json_number_invalid"),
     Attack("another table named in the body", "producer",
-           raw(lambda _: '{"identifier":{"namespace":["sales"],"name":"open"},"updates":[]}'), 400,
+           send_text(lambda _: '{"identifier":{"namespace":["sales"],"name":"open"},"updates":[]}'), 400,
            "identifier_differs"),
     Attack("a permit in the body", "producer",
-           raw(lambda _: '{"permit":{"table_uuid":"x"},"updates":[{"action":"set-snapshot-ref",'
+           send_text(lambda _: '{"permit":{"table_uuid":"x"},"updates":[{"action":"set-snapshot-ref",'
                              f'"ref-name":"main","type":"branch","snapshot-id":{HIDDEN}}}]}}'), 403, "main_gated"),
 ]  # fmt: skip
 ALL = [*TAGS, *BRANCHES, *NAMES, *INSANE, *REQUIREMENTS, *BODIES]
 
 
 @for_each("attack", ALL, ids=lambda attack: attack.named)
-def test_staging_is_no_way_around(scene: Scene, attack: Attack) -> None:
+def test_staging_is_no_way_around_the_gate(scene: Scene, attack: Attack) -> None:
     run(scene, attack)
 
 

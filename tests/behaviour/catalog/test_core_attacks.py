@@ -1,4 +1,4 @@
-"""What staging cannot take from main: its numbers, history and bytes; and what nobody learns of what is hidden."""
+"""Attacks by staging on main's row ids, history and bytes, and what a publisher learns of hidden refs."""
 
 from __future__ import annotations
 
@@ -45,30 +45,30 @@ def remove(*snapshot_ids: int) -> Doc:
     return {"action": "remove-snapshots", "snapshot-ids": list(snapshot_ids)}
 
 
-def burn(core: Core, rows: int) -> None:
-    """Row ids of a staged snapshot that is removed at once stay used up."""
+def use_up_row_ids(core: Core, rows: int) -> None:
+    """Stage a snapshot and remove it at once; its row ids stay used up."""
     made = core.snapshot(core.get().metadata, **{"added-rows": rows})
     core.commit("orders", to_ref("burn", made))
     core.commit("orders", [{"action": "remove-snapshot-ref", "ref-name": "burn"}, remove(made["snapshot-id"])])
 
 
-def test_row_ids_that_staging_used_up_leave_main_and_tomorrow_enough(core: Core) -> None:
+def test_staging_cannot_use_up_the_row_ids_of_main_or_of_the_next_day(core: Core) -> None:
     core.table(version=3)
     allowed = ROW_IDS_OF_A_DAY_MAX * core.micros // DAY_MICROS
     core.plant("orders", TableMetadata.from_json(document_of(core.get().metadata) | {"next-row-id": allowed - 2**41}))
-    burn(core, COMMIT_ROWS_MAX)
-    burn(core, COMMIT_ROWS_MAX)
+    use_up_row_ids(core, COMMIT_ROWS_MAX)
+    use_up_row_ids(core, COMMIT_ROWS_MAX)
     with pytest.raises(InputError) as caught:
-        burn(core, 1)
+        use_up_row_ids(core, 1)
     assert (caught.value.reason, core.get().metadata.next_row_id) == ("staging_not_sane", allowed)
     publish = to_ref("main", core.snapshot(core.get().metadata, **{"parent-snapshot-id": FIRST}))
     core.commit("orders", publish, permit=core.permit_for("orders", publish))
     core.micros += DAY_MICROS
-    burn(core, COMMIT_ROWS_MAX)
+    use_up_row_ids(core, COMMIT_ROWS_MAX)
 
 
-def rolled_back(core: Core) -> int:
-    """Main showed a snapshot, went back, and is protected since; gives that snapshot, which a tag names too."""
+def roll_back_and_protect(core: Core) -> int:
+    """Roll main back and protect the table; returns the snapshot that main showed before, which a tag names."""
     core.table(protected=False)
     made = core.snapshot(core.get().metadata, **{"parent-snapshot-id": FIRST})
     core.commit("orders", to_ref("main", made), by=OPERATOR)
@@ -78,8 +78,8 @@ def rolled_back(core: Core) -> int:
 
 
 @pytest.mark.parametrize("by", [PRODUCER, OPERATOR], ids=["producer", "operator"])
-def test_what_the_log_and_a_tag_name_is_not_forged(core: Core, by: Grant) -> None:
-    once = rolled_back(core)
+def test_a_snapshot_that_the_snapshot_log_and_a_tag_name_cannot_be_forged(core: Core, by: Grant) -> None:
+    once = roll_back_and_protect(core)
     before = core.get()
     place = f"{core.place('orders')}/metadata/forged.avro"
     forged = core.snapshot(before.metadata, snapshot_id=once, **{"parent-snapshot-id": FIRST, "manifest-list": place})
@@ -89,8 +89,8 @@ def test_what_the_log_and_a_tag_name_is_not_forged(core: Core, by: Grant) -> Non
     assert (caught.value.reason, core.get()) == ("main_gated", before)
 
 
-def test_a_token_for_one_attempt_forges_no_history(core: Core) -> None:
-    once = rolled_back(core)
+def test_a_token_for_one_attempt_cannot_forge_such_a_snapshot_either(core: Core) -> None:
+    once = roll_back_and_protect(core)
     attempt = core.attempt(core.get().row)
     place = f"{attempt.prefix}/metadata/forged.avro"
     forged = core.snapshot(core.get().metadata, snapshot_id=once, **{"manifest-list": place})
@@ -100,13 +100,13 @@ def test_a_token_for_one_attempt_forges_no_history(core: Core) -> None:
     assert caught.value.reason == "main_gated"
 
 
-def test_the_consumers_document_is_not_serialized_again(core: Core) -> None:
+def test_updates_that_only_reorder_the_consumers_document_are_refused(core: Core) -> None:
     core.table(protected=False)
     core.commit("orders", [{"action": "set-properties", "updates": {"z": "1"}}])
     core.commit("orders", [{"action": "set-statistics", "statistics": statistics(FIRST)}])
     core.protect()
     before = core.get()
-    again: list[list[Doc]] = [
+    rewrites: list[list[Doc]] = [
         [
             {"action": "remove-properties", "removals": ["owner"]},
             {"action": "set-properties", "updates": {"owner": "sales"}},
@@ -114,7 +114,7 @@ def test_the_consumers_document_is_not_serialized_again(core: Core) -> None:
         [{"action": "set-statistics", "statistics": dict(reversed(statistics(FIRST).items()))}],
     ]
     for by in (PRODUCER, OPERATOR, PUBLISHER):
-        for updates in again:
+        for updates in rewrites:
             with pytest.raises(NotAllowedError) as caught:
                 core.commit("orders", updates, by=by)
             assert (caught.value.reason, core.get()) == ("main_gated", before)
@@ -123,8 +123,8 @@ def test_the_consumers_document_is_not_serialized_again(core: Core) -> None:
 TAG = set_ref("v9", FIRST, "tag")
 
 
-def hidden(core: Core) -> int:
-    """A branch that a publisher does not see, and an old tag; gives the branch's head."""
+def stage_hidden_branch(core: Core) -> int:
+    """Make a branch that a publisher does not see, and a tag on its head; returns this snapshot."""
     core.table(protected=False)
     head = core.staged(branch="secretwork").metadata.refs["secretwork"].snapshot_id
     core.commit("orders", [set_ref("secretpin", head, "tag")], by=OPERATOR)
@@ -132,8 +132,8 @@ def hidden(core: Core) -> int:
     return head
 
 
-def answer(core: Core, *updates: Doc) -> tuple[str, ...] | None:
-    """What a publisher is told, but for its own words; None when it is done."""
+def error_for_publisher(core: Core, *updates: Doc) -> tuple[str, ...] | None:
+    """The parts of the error that a publisher gets for these updates; None if they are committed."""
     try:
         core.commit("orders", updates, by=PUBLISHER)
     except PvdmError as error:
@@ -142,16 +142,16 @@ def answer(core: Core, *updates: Doc) -> tuple[str, ...] | None:
 
 
 def test_a_tag_that_conflicts_with_a_hidden_ref_gets_the_same_error(core: Core) -> None:
-    head = hidden(core)
-    told = [answer(core, set_ref(name, FIRST, "tag")) for name in ("secretwork", "secretpin", str(head))]
-    assert (set(map(type, told)), len(set(told))) == ({tuple}, 1)
-    words = told[0] or ()
+    head = stage_hidden_branch(core)
+    errors = [error_for_publisher(core, set_ref(name, FIRST, "tag")) for name in ("secretwork", "secretpin", str(head))]
+    assert (set(map(type, errors)), len(set(errors))) == ({tuple}, 1)
+    words = errors[0] or ()
     assert words[1] == "tag_unavailable"
     assert not any(word in " ".join(words) for word in ("secret", "branch", str(head)))
 
 
-def test_what_a_publisher_says_of_hidden_things_is_as_if_they_were_not_there(core: Core) -> None:
-    head = hidden(core)
+def test_updates_of_hidden_refs_by_a_publisher_have_neither_effect_nor_error(core: Core) -> None:
+    head = stage_hidden_branch(core)
     before = core.get().metadata
     guesses: list[Doc] = [
         {"action": "remove-snapshot-ref", "ref-name": "secretwork"},
@@ -160,20 +160,20 @@ def test_what_a_publisher_says_of_hidden_things_is_as_if_they_were_not_there(cor
         {"action": "remove-statistics", "snapshot-id": head},
     ]
     for number, guess in enumerate(guesses):
-        assert answer(core, set_ref(f"v{number}", FIRST, "tag"), guess) is None
+        assert error_for_publisher(core, set_ref(f"v{number}", FIRST, "tag"), guess) is None
     now = core.get().metadata
     assert now.snapshots == before.snapshots
     assert {name: ref for name, ref in now.refs.items() if not name.startswith("v")} == before.refs
     assert sorted(published_view(now).refs) == ["main", "v0", "v1", "v2", "v3"]
 
 
-def test_a_publisher_moves_and_removes_its_tags_beside_hidden_things(core: Core) -> None:
-    hidden(core)
-    assert answer(core, TAG | {"x-word": "y", "max-ref-age-ms": 7}) is None
+def test_a_publisher_can_change_and_remove_its_tags_beside_hidden_refs(core: Core) -> None:
+    stage_hidden_branch(core)
+    assert error_for_publisher(core, TAG | {"x-word": "y", "max-ref-age-ms": 7}) is None
     assert core.get().metadata.refs["v9"].raw["x-word"] == "y"
-    assert answer(core, TAG | {"max-ref-age-ms": 9}) is None
+    assert error_for_publisher(core, TAG | {"max-ref-age-ms": 9}) is None
     assert core.get().metadata.refs["v9"].max_ref_age_ms == 9
-    assert answer(core, {"action": "remove-snapshot-ref", "ref-name": "v9"}) is None
+    assert error_for_publisher(core, {"action": "remove-snapshot-ref", "ref-name": "v9"}) is None
     assert sorted(core.get().metadata.refs) == ["main", "secretpin", "secretwork"]
 
 
@@ -185,8 +185,8 @@ def test_a_caller_without_write_access_does_not_wait_for_a_turn(core: Core, by: 
     core.table("own", levels=RISK, protected=False)
     seconds: list[float] = []
 
-    def meanwhile() -> None:
-        """Somebody else has the turn at the table just now."""
+    def commit_meanwhile() -> None:
+        """Commits while `core.staged` below has the turn at the table."""
         start = time.monotonic()
         changes = [Change(SALES, "orders", (), [set_ref("b", FIRST)])]
         with pytest.raises(NotAllowedError) as caught:
@@ -194,7 +194,7 @@ def test_a_caller_without_write_access_does_not_wait_for_a_turn(core: Core, by: 
         assert caught.value.reason == refusal
         seconds.append(time.monotonic() - start)
 
-    with fault.armed("catalog.after_metadata_file", fault.Call(meanwhile)):
+    with fault.armed("catalog.after_metadata_file", fault.Call(commit_meanwhile)):
         core.staged()
     assert seconds
     assert max(seconds) < 5

@@ -1,4 +1,4 @@
-"""Commits below HTTP: all or nothing, judged on what the swap compares, and no file left of a try that was lost."""
+"""Commits below HTTP: all or nothing, checked on the state that the swap replaces, and no file left of a lost try."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.support.catalog.core import (
 )
 from tests.support.lake.metadata import document_of
 
-WORD: list[Doc] = [{"action": "set-properties", "updates": {"word": "mine"}}]
+SET_PROPERTY: list[Doc] = [{"action": "set-properties", "updates": {"word": "mine"}}]
 
 
 @pytest.fixture
@@ -43,19 +43,19 @@ def core(tmp_path: Path, migrated_file: Path) -> Iterator[Core]:
         yield made
 
 
-def code(caught: pytest.ExceptionInfo[PvdmError]) -> str:
+def reason_of(caught: pytest.ExceptionInfo[PvdmError]) -> str:
     return caught.value.reason
 
 
-def beside(core: Core) -> Core:
-    """Another Steward on the same ledger: within one, whoever comes later waits for a turn at the table."""
+def other_steward(core: Core) -> Core:
+    """Another Steward on the same ledger. Within one Steward the second commit would wait for its turn at the table."""
     other = core.fresh()
     other.counter += 1_000
     return other
 
 
 def meanwhile(act: Callable[[], object], *, times: int = 1) -> fault.Call:
-    """What somebody else does between the file and the swap of a commit; not again for what it causes itself."""
+    """Calls `act` so many times between the metadata file and the swap of a commit; `act` may commit itself."""
     left = [times]
 
     def once() -> None:
@@ -102,8 +102,8 @@ def test_updates_that_change_nothing_write_nothing(core: Core) -> None:
 @pytest.mark.parametrize("what", ["table", "namespace"])
 def test_a_commit_to_a_missing_table_is_refused(core: Core, what: str) -> None:
     with pytest.raises(InputError) as caught:
-        core.commit("orders", WORD, levels=SALES if what == "table" else ("nowhere",))
-    assert code(caught) == "table_unknown"
+        core.commit("orders", SET_PROPERTY, levels=SALES if what == "table" else ("nowhere",))
+    assert reason_of(caught) == "table_unknown"
 
 
 def test_a_requirement_that_does_not_hold_is_a_conflict_and_leaves_nothing(core: Core) -> None:
@@ -112,7 +112,7 @@ def test_a_requirement_that_does_not_hold_is_a_conflict_and_leaves_nothing(core:
     files = core.on_disk()
     with pytest.raises(ConflictError) as caught:
         core.commit("orders", to_ref("stage", core.snapshot(base)), requirements=[ref_is(base, "stage")])
-    assert (code(caught), core.on_disk()) == ("requirement_ref_exists", files)
+    assert (reason_of(caught), core.on_disk()) == ("requirement_ref_exists", files)
 
 
 @pytest.mark.parametrize("protected", [True, False])
@@ -120,7 +120,7 @@ def test_a_moved_base_is_checked_again(core: Core, protected: bool) -> None:
     core.table(protected=protected)
     core.table("other")
     updates = [set_ref("mine", FIRST)]
-    act = meanwhile(lambda: beside(core).commit("orders", [set_ref("its", FIRST)]))
+    act = meanwhile(lambda: other_steward(core).commit("orders", [set_ref("its", FIRST)]))
     with fault.armed("catalog.after_metadata_file", act):
         state = core.commit("orders", updates)
     assert {"its", "mine"} <= set(state.metadata.refs)
@@ -130,61 +130,58 @@ def test_a_moved_base_that_breaks_a_requirement_is_a_conflict(core: Core) -> Non
     base = core.table().metadata
     write = to_ref("stage", core.snapshot(base))
     with (
-        fault.armed("catalog.after_metadata_file", meanwhile(lambda: beside(core).staged())),
+        fault.armed("catalog.after_metadata_file", meanwhile(lambda: other_steward(core).staged())),
         pytest.raises(ConflictError) as caught,
     ):
         core.commit("orders", write, requirements=[ref_is(base, "stage")])
-    assert code(caught) == "requirement_ref_exists"
+    assert reason_of(caught) == "requirement_ref_exists"
 
 
 def test_a_moved_base_that_took_the_sequence_number_is_a_conflict(core: Core) -> None:
     base = core.table().metadata
     with (
-        fault.armed("catalog.after_metadata_file", meanwhile(lambda: beside(core).staged(branch="its"))),
+        fault.armed("catalog.after_metadata_file", meanwhile(lambda: other_steward(core).staged(branch="its"))),
         pytest.raises(ConflictError) as caught,
     ):
         core.commit("orders", to_ref("mine", core.snapshot(base)))
-    assert code(caught) == "snapshot_sequence_stale"
+    assert reason_of(caught) == "snapshot_sequence_stale"
 
 
 def test_a_table_protected_meanwhile_is_checked_as_protected(core: Core) -> None:
     core.table(protected=False)
-    with (
-        fault.armed("catalog.after_metadata_file", meanwhile(core.protect)),
-        pytest.raises(NotAllowedError) as caught,
-    ):
-        core.commit("orders", WORD)
-    assert (code(caught), "word" in core.get().metadata.properties) == ("main_gated", False)
+    with fault.armed("catalog.after_metadata_file", meanwhile(core.protect)), pytest.raises(NotAllowedError) as caught:
+        core.commit("orders", SET_PROPERTY)
+    assert (reason_of(caught), "word" in core.get().metadata.properties) == ("main_gated", False)
 
 
-def test_a_base_that_never_rests_ends_as_moved(core: Core) -> None:
+def test_a_commit_whose_base_moves_at_every_try_fails_as_moved(core: Core) -> None:
     core.table()
-    names, other = iter(range(1_000)), beside(core)
+    names, other = iter(range(1_000)), other_steward(core)
     inside = [False]
 
-    def another() -> None:
+    def move_base() -> None:
         if not inside[0]:
             inside[0] = True
             other.commit("orders", [set_ref(f"its-{next(names)}", FIRST)])
             inside[0] = False
 
     files = core.on_disk()
-    with fault.armed("catalog.after_metadata_file", fault.Call(another)), pytest.raises(ConflictError) as caught:
+    with fault.armed("catalog.after_metadata_file", fault.Call(move_base)), pytest.raises(ConflictError) as caught:
         core.commit("orders", [set_ref("mine", FIRST)])
-    assert code(caught) == "table_moved"
+    assert reason_of(caught) == "table_moved"
     assert len(core.on_disk() - files) == COMMIT_TRIES_MAX == next(names)
 
 
-def test_files_of_lost_tries_are_gone(core: Core) -> None:
+def test_files_of_lost_tries_are_removed(core: Core) -> None:
     core.table()
     files = core.on_disk()
-    act = meanwhile(lambda: beside(core).commit("orders", [set_ref("its", FIRST)]))
+    act = meanwhile(lambda: other_steward(core).commit("orders", [set_ref("its", FIRST)]))
     with fault.armed("catalog.after_metadata_file", act):
         core.commit("orders", [set_ref("mine", FIRST)])
     assert len(core.on_disk() - files) == 2
 
 
-def test_a_ledger_that_refuses_leaves_no_file(core: Core) -> None:
+def test_a_commit_that_the_ledger_refuses_leaves_no_file(core: Core) -> None:
     core.table()
     files = core.on_disk()
 
@@ -196,7 +193,7 @@ def test_a_ledger_that_refuses_leaves_no_file(core: Core) -> None:
     assert (core.on_disk(), "mine" in core.get().metadata.refs) == (files, False)
 
 
-def test_what_runs_beside_a_swap_happens_with_it(core: Core) -> None:
+def test_the_hook_runs_in_the_transaction_of_the_swap(core: Core) -> None:
     core.table()
 
     def note(unit: Unit, _rows: object) -> None:
@@ -207,13 +204,13 @@ def test_what_runs_beside_a_swap_happens_with_it(core: Core) -> None:
         assert namespaces.find(unit, ("noted",)) is not None
 
 
-def pair(one: list[Doc], two: list[Doc]) -> list[Change]:
+def changes_of_two_tables(one: list[Doc], two: list[Doc]) -> list[Change]:
     return [Change(SALES, "one", (), one), Change(SALES, "two", (), two)]
 
 
 def test_several_tables_are_committed_at_once(core: Core) -> None:
     core.table("one"), core.table("two", protected=False)
-    states = core.commits.commit(PRODUCER, pair([set_ref("b", FIRST)], WORD))
+    states = core.commits.commit(PRODUCER, changes_of_two_tables([set_ref("b", FIRST)], SET_PROPERTY))
     assert [state.row.name for state in states] == ["one", "two"]
     assert ("b" in core.get("one").metadata.refs, core.get("two").metadata.properties["word"]) == (True, "mine")
 
@@ -223,50 +220,51 @@ def test_one_refusal_refuses_all_tables(core: Core, order: int) -> None:
     core.table("one", protected=False), core.table("two")
     files = core.on_disk()
     with pytest.raises(NotAllowedError) as caught:
-        core.commits.commit(PRODUCER, pair(WORD, WORD)[::order])
-    assert (code(caught), core.on_disk()) == ("main_gated", files)
+        core.commits.commit(PRODUCER, changes_of_two_tables(SET_PROPERTY, SET_PROPERTY)[::order])
+    assert (reason_of(caught), core.on_disk()) == ("main_gated", files)
     assert "word" not in core.get("one").metadata.properties
 
 
-def test_one_moved_table_moves_none(core: Core) -> None:
+def test_a_conflict_on_one_table_changes_no_table(core: Core) -> None:
     core.table("one"), core.table("two")
     base = core.get("two").metadata
     changes = [
         Change(SALES, "one", (), [set_ref("b", FIRST)]),
         Change(SALES, "two", [ref_is(base, "b")], [set_ref("b", FIRST)]),
     ]
-    act = meanwhile(lambda: beside(core).commit("two", [set_ref("b", FIRST)]))
+    act = meanwhile(lambda: other_steward(core).commit("two", [set_ref("b", FIRST)]))
     with fault.armed("catalog.after_metadata_file", act, passes=1), pytest.raises(ConflictError) as caught:
         core.commits.commit(PRODUCER, changes)
-    assert (code(caught), "b" in core.get("one").metadata.refs) == ("requirement_ref_exists", False)
+    assert (reason_of(caught), "b" in core.get("one").metadata.refs) == ("requirement_ref_exists", False)
 
 
 def test_a_table_with_requirements_only_must_stay_unchanged(core: Core) -> None:
     core.table("one"), core.table("two")
     guard = Change(SALES, "two", [ref_is(core.get("two").metadata, "b")], [])
-    act = meanwhile(lambda: beside(core).commit("two", [set_ref("b", FIRST)]))
+    act = meanwhile(lambda: other_steward(core).commit("two", [set_ref("b", FIRST)]))
     with fault.armed("catalog.after_metadata_file", act), pytest.raises(ConflictError) as caught:
         core.commits.commit(PRODUCER, [guard, Change(SALES, "one", (), [set_ref("b", FIRST)])])
-    assert (code(caught), "b" in core.get("one").metadata.refs) == ("requirement_ref_exists", False)
+    assert (reason_of(caught), "b" in core.get("one").metadata.refs) == ("requirement_ref_exists", False)
 
 
 def test_a_transaction_with_another_domains_table_is_refused_whole(core: Core) -> None:
     core.table("one"), core.table("two", levels=RISK, protected=False)
+    changes = [Change(SALES, "one", (), [set_ref("b", FIRST)]), Change(RISK, "two", (), SET_PROPERTY)]
     with pytest.raises(NotAllowedError) as caught:
-        core.commits.commit(PRODUCER, [Change(SALES, "one", (), [set_ref("b", FIRST)]), Change(RISK, "two", (), WORD)])
-    assert (code(caught), "b" in core.get("one").metadata.refs) == ("domain_wrong", False)
+        core.commits.commit(PRODUCER, changes)
+    assert (reason_of(caught), "b" in core.get("one").metadata.refs) == ("domain_wrong", False)
 
 
 @pytest.mark.parametrize("names", [["one", "one"], [], [f"t{number}" for number in range(COMMIT_TABLES_MAX + 1)]])
-def test_a_transaction_names_each_table_once_and_not_too_many(core: Core, names: list[str]) -> None:
+def test_a_transaction_of_no_table_of_one_twice_or_of_too_many_is_refused(core: Core, names: list[str]) -> None:
     core.table("one", protected=False)
     with pytest.raises(InputError):
-        core.commits.commit(PRODUCER, [Change(SALES, name, (), WORD) for name in names])
+        core.commits.commit(PRODUCER, [Change(SALES, name, (), SET_PROPERTY) for name in names])
     assert core.get("one").row.revision == 1
 
 
-def created(core: Core, name: str = "made", **more: object) -> list[Doc]:
-    """What CREATE TABLE AS SELECT sends at its end, without rows."""
+def creation_updates(core: Core, name: str = "made", **more: object) -> list[Doc]:
+    """The updates that CREATE TABLE AS SELECT sends at its end, without those for its rows."""
     base = document_of(core.get("orders").metadata)
     return [
         {"action": "assign-uuid", "uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1"},
@@ -284,67 +282,67 @@ def created(core: Core, name: str = "made", **more: object) -> list[Doc]:
 CREATE = [{"type": "assert-create"}]
 
 
-def rows(core: Core, location: str, **more: object) -> list[Doc]:
+def row_updates(core: Core, location: str, **more: object) -> list[Doc]:
     base = core.get("orders").metadata
     snapshot = core.snapshot(base, **{"sequence-number": 1, "manifest-list": f"{location}/metadata/x.avro", **more})
     return to_ref("main", snapshot)
 
 
-def test_a_staged_table_is_made_with_its_rows(core: Core) -> None:
+def test_a_staged_table_is_created_with_its_rows(core: Core) -> None:
     core.table(protected=False)
-    state = core.commit("made", created(core) + rows(core, core.place("made")), requirements=CREATE)
+    state = core.commit("made", creation_updates(core) + row_updates(core, core.place("made")), requirements=CREATE)
     assert (state.row.revision, state.row.protected, state.metadata.current_snapshot_id) == (0, False, core.counter)
 
 
-def test_a_table_is_made_once(core: Core) -> None:
+def test_creating_a_table_again_is_a_conflict(core: Core) -> None:
     core.table(protected=False)
-    core.commit("made", created(core), requirements=CREATE)
+    core.commit("made", creation_updates(core), requirements=CREATE)
     with pytest.raises(ConflictError) as caught:
-        core.commit("made", created(core), requirements=CREATE)
-    assert code(caught) == "requirement_table_exists"
+        core.commit("made", creation_updates(core), requirements=CREATE)
+    assert reason_of(caught) == "requirement_table_exists"
 
 
 def test_two_concurrent_creates_give_one_table_and_one_conflict(core: Core) -> None:
     core.table(protected=False)
     files = core.on_disk()
-    other = [{"action": "assign-uuid", "uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c2"}, *created(core)[1:]]
-    act = meanwhile(lambda: beside(core).commit("made", other, requirements=CREATE))
+    other = [{"action": "assign-uuid", "uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c2"}, *creation_updates(core)[1:]]
+    act = meanwhile(lambda: other_steward(core).commit("made", other, requirements=CREATE))
     with fault.armed("catalog.after_metadata_file", act), pytest.raises(ConflictError) as caught:
-        core.commit("made", created(core), requirements=CREATE)
-    assert (code(caught), len(core.on_disk() - files)) == ("table_exists", 1)
+        core.commit("made", creation_updates(core), requirements=CREATE)
+    assert (reason_of(caught), len(core.on_disk() - files)) == ("table_exists", 1)
 
 
-def test_two_tables_are_not_made_in_one_place_at_once(core: Core) -> None:
+def test_of_two_concurrent_tables_in_one_place_the_second_is_refused(core: Core) -> None:
     core.table(protected=False)
-    other = [{"action": "assign-uuid", "uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c2"}, *created(core)[1:]]
-    act = meanwhile(lambda: beside(core).commit("first", other, requirements=CREATE))
+    other = [{"action": "assign-uuid", "uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c2"}, *creation_updates(core)[1:]]
+    act = meanwhile(lambda: other_steward(core).commit("first", other, requirements=CREATE))
     with fault.armed("catalog.after_metadata_file", act), pytest.raises(NotAllowedError) as caught:
-        core.commit("second", created(core), requirements=CREATE)
-    assert code(caught) == "location_taken"
+        core.commit("second", creation_updates(core), requirements=CREATE)
+    assert reason_of(caught) == "location_taken"
 
 
-def test_a_table_of_a_protected_namespace_is_born_protected(core: Core) -> None:
+def test_a_table_that_is_created_in_a_protected_namespace_is_protected(core: Core) -> None:
     core.table(protected=False)
     core.namespace(("vault",), protected=True)
-    made = created(core, location=core.place("made", ("vault",)))
+    made = creation_updates(core, location=core.place("made", ("vault",)))
     state = core.commit("made", made, requirements=CREATE, levels=("vault",))
     assert state.row.contract_hash == CONTRACT
 
 
 @pytest.mark.parametrize("extra", ["rows", "a number used up"])
-def test_a_table_of_a_protected_namespace_is_born_empty(core: Core, extra: str) -> None:
+def test_creating_a_table_that_is_not_empty_in_a_protected_namespace_is_refused(core: Core, extra: str) -> None:
     core.table(protected=False)
     core.namespace(("vault",), protected=True)
     place = core.place("made", ("vault",))
-    more = rows(core, place, **{"sequence-number": 2**63 - 1})
+    more = row_updates(core, place, **{"sequence-number": 2**63 - 1})
     if extra != "rows":
         more = [more[0], {"action": "remove-snapshots", "snapshot-ids": [core.counter]}]
     with pytest.raises(NotAllowedError) as caught:
-        core.commit("made", created(core, location=place) + more, requirements=CREATE, levels=("vault",))
-    assert code(caught) == "main_gated"
+        core.commit("made", creation_updates(core, location=place) + more, requirements=CREATE, levels=("vault",))
+    assert reason_of(caught) == "main_gated"
 
 
-def test_a_namespace_that_is_protected_meanwhile_has_no_unprotected_table(core: Core) -> None:
+def test_creating_a_table_with_rows_in_a_namespace_that_is_protected_meanwhile_is_refused(core: Core) -> None:
     core.table(protected=False)
 
     def protect() -> None:
@@ -353,27 +351,24 @@ def test_a_namespace_that_is_protected_meanwhile_has_no_unprotected_table(core: 
 
         core.ledger.transact(work, at_micros=core.micros)
 
-    with (
-        fault.armed("catalog.after_metadata_file", meanwhile(protect)),
-        pytest.raises(NotAllowedError) as caught,
-    ):
-        core.commit("made", created(core) + rows(core, core.place("made")), requirements=CREATE)
-    assert code(caught) == "main_gated"
+    with fault.armed("catalog.after_metadata_file", meanwhile(protect)), pytest.raises(NotAllowedError) as caught:
+        core.commit("made", creation_updates(core) + row_updates(core, core.place("made")), requirements=CREATE)
+    assert reason_of(caught) == "main_gated"
 
 
 @pytest.mark.parametrize("role", [Role.PUBLISHER, Role.CONSUMER, Role.AUDITOR, Role.ATTESTOR, Role.STEWARD])
-def test_a_table_is_made_by_producers_and_operators_only(core: Core, role: Role) -> None:
+def test_roles_other_than_producer_and_operator_cannot_create_a_table(core: Core, role: Role) -> None:
     core.table(protected=False)
     with pytest.raises(NotAllowedError) as caught:
-        core.commit("made", created(core), requirements=CREATE, by=grant(role))
-    assert code(caught) == "role_wrong"
+        core.commit("made", creation_updates(core), requirements=CREATE, by=grant(role))
+    assert reason_of(caught) == "role_wrong"
 
 
-def test_a_reader_makes_no_table_by_the_short_way_either(core: Core) -> None:
+def test_a_consumer_cannot_create_an_empty_table_either(core: Core) -> None:
     base = core.table(protected=False).metadata
     with pytest.raises(NotAllowedError) as caught:
         core.commits.create(grant(Role.CONSUMER), core.get_namespace(), "made", base)
-    assert code(caught) == "role_wrong"
+    assert reason_of(caught) == "role_wrong"
 
 
 @pytest.mark.parametrize(
@@ -393,13 +388,15 @@ def test_a_reader_makes_no_table_by_the_short_way_either(core: Core) -> None:
         ("{warehouse}/risk/made", "location_outside"),
     ],
 )
-def test_a_table_lies_in_a_place_of_its_own(core: Core, location: str, refusal: str) -> None:
+def test_creating_a_table_outside_its_namespace_or_in_a_taken_place_is_refused(
+    core: Core, location: str, refusal: str
+) -> None:
     core.table(protected=False)
     core.namespace((*SALES, "nested", "deep"))
     place = location.format(orders=core.place("orders"), sales=core.warehouse.child(*SALES), warehouse=core.warehouse)
     with pytest.raises(PvdmError) as caught:
-        core.commit("made", created(core, location=place), requirements=CREATE)
-    assert code(caught) == refusal
+        core.commit("made", creation_updates(core, location=place), requirements=CREATE)
+    assert reason_of(caught) == refusal
 
 
 @pytest.mark.parametrize("by", [PRODUCER, OPERATOR])
@@ -409,48 +406,48 @@ def test_a_table_cannot_move_into_another_tables_place(core: Core, by: object) -
     move = [{"action": "set-location", "location": core.place("two")}]
     with pytest.raises(NotAllowedError) as caught:
         core.commit("orders", move, by=by)  # type: ignore[arg-type]
-    assert code(caught) == "location_taken"
+    assert reason_of(caught) == "location_taken"
 
 
 @pytest.mark.parametrize("where", ["/elsewhere", "{warehouse}/risk/orders", "{warehouse}/sales/raw"])
-def test_a_table_does_not_move_out_of_its_namespaces_folder(core: Core, where: str) -> None:
+def test_a_table_cannot_move_out_of_its_namespaces_folder(core: Core, where: str) -> None:
     core.table(protected=False)
     with pytest.raises(NotAllowedError) as caught:
         core.commit("orders", [{"action": "set-location", "location": where.format(warehouse=core.warehouse)}])
-    assert code(caught) == "location_outside"
+    assert reason_of(caught) == "location_outside"
 
 
-def test_rows_of_a_new_table_come_from_its_own_place(core: Core) -> None:
+def test_creating_a_table_with_rows_from_another_place_is_refused(core: Core) -> None:
     core.table(protected=False)
     with pytest.raises(InputError) as caught:
-        core.commit("made", created(core) + rows(core, core.place("orders")), requirements=CREATE)
-    assert code(caught) == "staging_not_sane"
+        core.commit("made", creation_updates(core) + row_updates(core, core.place("orders")), requirements=CREATE)
+    assert reason_of(caught) == "staging_not_sane"
 
 
-def test_rows_of_an_unprotected_table_come_from_its_own_place(core: Core) -> None:
+def test_committing_rows_from_another_place_to_an_unprotected_table_is_refused(core: Core) -> None:
     base = core.table(protected=False).metadata
     snapshot = core.snapshot(base, **{"manifest-list": f"{core.place('other')}/x.avro"})
     with pytest.raises(InputError) as caught:
         core.commit("orders", to_ref("main", snapshot))
-    assert code(caught) == "staging_not_sane"
+    assert reason_of(caught) == "staging_not_sane"
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_an_unprotected_table_works_freely(core: Core, version: int) -> None:
+def test_an_unprotected_table_takes_changes_of_main_tags_and_properties(core: Core, version: int) -> None:
     base = core.table(version=version, protected=False).metadata
     core.commit("orders", to_ref("main", core.snapshot(base, **{"parent-snapshot-id": FIRST})))
-    core.commit("orders", WORD)
+    core.commit("orders", SET_PROPERTY)
     core.commit("orders", [set_ref("main", FIRST)])
     core.commit("orders", [set_ref("v1", FIRST, "tag"), {"action": "remove-snapshots", "snapshot-ids": [core.counter]}])
     state = core.commit("orders", [{"action": "remove-snapshot-ref", "ref-name": "main"}])
     assert (state.metadata.current_snapshot_id, state.metadata.properties["word"]) == (None, "mine")
 
 
-def test_an_unprotected_table_keeps_its_uuid(core: Core) -> None:
+def test_changing_the_uuid_of_an_unprotected_table_is_refused(core: Core) -> None:
     core.table(protected=False)
     with pytest.raises(NotAllowedError) as caught:
-        core.commit("orders", created(core)[:1])
-    assert code(caught) == "table_uuid_changed"
+        core.commit("orders", creation_updates(core)[:1])
+    assert reason_of(caught) == "table_uuid_changed"
 
 
 def test_an_edited_metadata_file_is_refused_on_load_and_on_commit(core: Core) -> None:
@@ -460,7 +457,7 @@ def test_an_edited_metadata_file_is_refused_on_load_and_on_commit(core: Core) ->
     for use in (core.get, core.staged, core.fresh().get):
         with pytest.raises(VerificationError) as caught:
             use()
-        assert code(caught) == "metadata_file_changed"
+        assert reason_of(caught) == "metadata_file_changed"
 
 
 def test_a_removed_metadata_file_is_refused_on_load_and_on_commit(core: Core) -> None:
@@ -468,30 +465,31 @@ def test_a_removed_metadata_file_is_refused_on_load_and_on_commit(core: Core) ->
     for use in (core.get, core.staged, core.fresh().get):
         with pytest.raises(VerificationError) as caught:
             use()
-        assert code(caught) == "metadata_file_missing"
+        assert reason_of(caught) == "metadata_file_missing"
 
 
-def test_a_dropped_table_is_not_committed_to(core: Core) -> None:
+def test_a_commit_to_a_table_that_is_dropped_meanwhile_is_refused(core: Core) -> None:
     row = core.table(protected=False).row
-    act = meanwhile(lambda: beside(core).ledger.transact(lambda unit: tables.drop(unit, row), at_micros=core.micros))
+    ledger = other_steward(core).ledger
+    act = meanwhile(lambda: ledger.transact(lambda unit: tables.drop(unit, row), at_micros=core.micros))
     with fault.armed("catalog.after_metadata_file", act), pytest.raises(InputError) as caught:
-        core.commit("orders", WORD)
-    assert code(caught) == "table_unknown"
+        core.commit("orders", SET_PROPERTY)
+    assert reason_of(caught) == "table_unknown"
 
 
 @pytest.mark.parametrize("where", ["metadata", "metadata/sub", ".", "link", "link/sub"])
-def test_no_table_lies_over_or_under_the_stewards_own_files_not_even_an_operators(core: Core, where: str) -> None:
+def test_not_even_an_operator_can_move_a_table_above_or_below_the_stewards_files(core: Core, where: str) -> None:
     core.root.mkdir(exist_ok=True)
     (core.folder / "link").symlink_to(core.root)
     before = core.table(protected=False)
     moved = [{"action": "set-location", "location": f"file://{core.folder / where}"}]
     with pytest.raises(NotAllowedError) as caught:
         core.commit("orders", moved, by=OPERATOR)
-    assert (code(caught), core.get().row) == ("location_reserved", before.row)
+    assert (reason_of(caught), core.get().row) == ("location_reserved", before.row)
 
 
-def test_a_new_table_does_not_lie_there_either(core: Core) -> None:
+def test_not_even_an_operator_can_create_a_table_below_the_stewards_files(core: Core) -> None:
     made = new_table(request(), location=f"file://{core.root}/t", table_uuid=str(uuid.uuid4()), now_ms=NOW_MS)
     with pytest.raises(NotAllowedError) as caught:
         core.commits.create(OPERATOR, core.get_namespace(), "made", made)
-    assert code(caught) == "location_reserved"
+    assert reason_of(caught) == "location_reserved"

@@ -1,4 +1,4 @@
-"""A crash at each step of a commit: no pointer to a missing file, no half commit, and the next one works."""
+"""A crash at each step of a commit: no pointer to a missing file, no half commit, and the next commit succeeds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pvdm.ledger.catalog import tables
 from tests.support import fault
 from tests.support.catalog.core import FIRST, PRODUCER, SALES, Core, core_at, set_ref
 
-# What is true of a commit after a crash at each point.
+# Whether a commit has happened after a crash at each fault point.
 POINTS = {
     "catalog.after_metadata_file": False,
     "ledger.before_commit": False,
@@ -32,8 +32,8 @@ def core(tmp_path: Path, migrated_url: str) -> Iterator[Core]:
         yield made
 
 
-def crashed(core: Core, point: str, passes: int = 0) -> None:
-    """A process that ends at the point, as if its power were cut."""
+def crash_at(core: Core, point: str, passes: int = 0) -> None:
+    """Commit in a child process that ends at the fault point, as if its power were cut."""
     child = os.fork()
     if child == 0:
         fault.arm(point, fault.Exit(), passes=passes)
@@ -45,12 +45,13 @@ def crashed(core: Core, point: str, passes: int = 0) -> None:
 
 
 def has_branch(core: Core) -> set[bool]:
+    """Whether each table has the branch; the set has one member if both tables agree."""
     again = core.fresh()
     return {"mine" in again.get(name).metadata.refs for name in ("one", "two")}
 
 
-def require_whole(core: Core) -> None:
-    """Every pointer names a file that is there, with the bytes that it says."""
+def require_valid_pointers(core: Core) -> None:
+    """Require that every pointer names a file that exists and has the pointer's SHA-256."""
     with core.ledger.read() as unit:
         rows = tables.list_live(unit)
     for row in rows:
@@ -59,20 +60,20 @@ def require_whole(core: Core) -> None:
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_crash_leaves_all_tables_changed_or_none(core: Core, point: str) -> None:
-    crashed(core, point)
+    crash_at(core, point)
     assert has_branch(core) == {POINTS[point]}
-    require_whole(core)
+    require_valid_pointers(core)
 
 
 def test_a_crash_between_two_files_changes_nothing(core: Core) -> None:
-    crashed(core, "catalog.after_metadata_file", passes=1)
+    crash_at(core, "catalog.after_metadata_file", passes=1)
     assert has_branch(core) == {False}
-    require_whole(core)
+    require_valid_pointers(core)
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_after_a_crash_the_same_commit_is_made_or_is_there(core: Core, point: str) -> None:
-    crashed(core, point)
+def test_after_a_crash_the_same_commit_leads_to_the_same_state(core: Core, point: str) -> None:
+    crash_at(core, point)
     core.fresh().commits.commit(PRODUCER, BOTH)
     assert has_branch(core) == {True}
     assert core.get("one").row.revision == 3
@@ -86,19 +87,19 @@ def test_an_unknown_outcome_leaves_every_file(core: Core, point: str, error: Bas
         core.commits.commit(PRODUCER, BOTH)
     assert len(core.on_disk() - files) == 2
     assert has_branch(core) == {POINTS[point]}
-    require_whole(core)
+    require_valid_pointers(core)
 
 
-def test_an_error_after_the_swap_takes_no_file_away(core: Core) -> None:
+def test_an_error_after_the_swap_removes_no_file(core: Core) -> None:
     error = PvdmError("whatever", "something after the swap")
     with fault.armed("catalog.after_swap", fault.Raise(error)), pytest.raises(PvdmError):
         core.commits.commit(PRODUCER, BOTH)
     assert has_branch(core) == {True}
-    require_whole(core)
+    require_valid_pointers(core)
 
 
 @pytest.mark.parametrize("point", ["catalog.after_metadata_file", "ledger.before_commit", "ledger.after_commit"])
-def test_a_crash_while_a_table_is_made_leaves_it_whole_or_not_there(core: Core, point: str) -> None:
+def test_a_crash_while_a_table_is_created_leaves_a_whole_table_or_none(core: Core, point: str) -> None:
     child = os.fork()
     if child == 0:
         fault.arm(point, fault.Exit())
@@ -111,4 +112,4 @@ def test_a_crash_while_a_table_is_made_leaves_it_whole_or_not_there(core: Core, 
     with fresh.ledger.read() as unit:
         found = tables.find_with_namespace(unit, SALES, "made")[1]
     assert (found is not None) == POINTS[point]
-    require_whole(core)
+    require_valid_pointers(core)

@@ -1,4 +1,4 @@
-"""The gate below HTTP: on a protected table nobody changes what main shows, and everybody keeps to their own."""
+"""Rules of the catalog for protected tables: nobody changes main without a permit, and roles keep to their own refs."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def core(tmp_path: Path, migrated_file: Path) -> Iterator[Core]:
 
 
 def attacks(core: Core, base: TableMetadata) -> dict[str, list[Doc]]:
-    """Every kind of update against main of a protected table, alone or with its helper."""
+    """Every kind of update against main of a protected table, with the updates that it needs before it."""
     wide = schema(1, *[column(each, name) for each, name in ((1, "id"), (2, "day"), (3, "town"), (4, "extra"))])
     wide["fields"][1]["type"], wide["fields"][2]["type"] = "date", "string"
-    order = {"order-id": 1, "fields": [_order(1)]}
+    order = {"order-id": 1, "fields": [_sort_field(1)]}
     spec = {"spec-id": 2, "fields": [{"name": "town", "transform": "identity", "source-id": 3}]}
     key = {"key-id": "k", "encrypted-key-metadata": "AAEC"}
     staged = base.refs["stage"].snapshot_id
@@ -98,11 +98,11 @@ def attacks(core: Core, base: TableMetadata) -> dict[str, list[Doc]]:
     }
 
 
-def _order(source: int) -> Doc:
+def _sort_field(source: int) -> Doc:
     return {"transform": "identity", "source-id": source, "direction": "asc", "null-order": "nulls-first"}
 
 
-def protected(core: Core) -> TableMetadata:
+def protected_table(core: Core) -> TableMetadata:
     """A protected table with something of every kind to attack, and a staged snapshot."""
     core.table(protected=False)
     doc = document_of(core.get().metadata)
@@ -124,26 +124,26 @@ def main_of(core: Core) -> tuple[bytes, MainState]:
 
 @pytest.mark.parametrize("by", [PRODUCER, OPERATOR, grant(Role.PUBLISHER), STEWARD], ids=lambda by: by.role)
 def test_no_update_of_any_kind_changes_main(core: Core, by: Grant) -> None:
-    base = protected(core)
+    base = protected_table(core)
     before, files, row = main_of(core), core.on_disk(), core.get().row
     found = attacks(core, base)
     assert {name.split()[0] for name in found} == set(UPDATES)
     if by.role is Role.PUBLISHER:
-        # A schema that nothing shows is not there for who does not see it: nothing to do, and nothing is done.
+        # A publisher does not see this schema, so its removal is no change and no error.
         core.commit("orders", found.pop("remove-schemas"), by=by)
     for name, updates in found.items():
         with pytest.raises((NotAllowedError, InputError)) as caught:
             core.commit("orders", updates, by=by)
-        # For who does not see staging, a staged snapshot is not there.
+        # A publisher does not see staged snapshots, so they are unknown to it.
         unseen = by.role is Role.PUBLISHER and caught.value.reason == "ref_snapshot_unknown"
         assert caught.value.reason in GATED or unseen, name
     assert (main_of(core), core.on_disk(), core.get().row) == (before, files, row)
 
 
 @pytest.mark.parametrize("role", [Role.CONSUMER, Role.AUDITOR, Role.ATTESTOR])
-@pytest.mark.parametrize("protected_", [True, False])
-def test_a_reading_role_cannot_write(core: Core, role: Role, protected_: bool) -> None:
-    core.table(protected=protected_)
+@pytest.mark.parametrize("protected", [True, False])
+def test_a_reading_role_cannot_write(core: Core, role: Role, protected: bool) -> None:
+    core.table(protected=protected)
     for updates in ([], [set_ref("b", FIRST)], [set_ref("v1", FIRST, "tag")]):
         with pytest.raises(NotAllowedError) as caught:
             core.commit("orders", updates, by=grant(role))
@@ -173,14 +173,14 @@ def test_a_publishers_requirements_are_checked_on_the_published_view(core: Core)
 
 @pytest.mark.parametrize("by", [grant(domain="risk"), grant(Role.OPERATOR, "risk"), grant(Role.PUBLISHER, "risk")])
 @pytest.mark.parametrize("name", ["orders", "not there"])
-def test_another_domains_token_opens_nothing(core: Core, by: Grant, name: str) -> None:
+def test_a_token_of_another_domain_is_refused(core: Core, by: Grant, name: str) -> None:
     core.table()
     with pytest.raises(NotAllowedError) as caught:
         core.commit(name, [set_ref("b", FIRST)], by=by)
     assert caught.value.reason == "domain_wrong"
 
 
-def test_a_publisher_tags_what_main_shows(core: Core) -> None:
+def test_a_publisher_can_tag_a_snapshot_of_main(core: Core) -> None:
     core.table()
     core.staged()
     state = core.commit("orders", [set_ref("v1", FIRST, "tag")], by=grant(Role.PUBLISHER))
@@ -190,7 +190,7 @@ def test_a_publisher_tags_what_main_shows(core: Core) -> None:
 @pytest.mark.parametrize(
     ("by", "refusal"), [(grant(Role.PUBLISHER), "ref_snapshot_unknown"), (OPERATOR, "tag_outside_main")]
 )
-def test_a_staged_snapshot_is_not_tagged(core: Core, by: Grant, refusal: str) -> None:
+def test_a_staged_snapshot_cannot_be_tagged(core: Core, by: Grant, refusal: str) -> None:
     core.table()
     staged = core.staged().metadata.refs["stage"].snapshot_id
     with pytest.raises((NotAllowedError, InputError)) as caught:
@@ -226,10 +226,10 @@ def test_a_branch_commit_that_is_not_sane_is_refused(core: Core, what: str) -> N
     assert (caught.value.reason, core.on_disk()) == ("staging_not_sane", files)
 
 
-def test_main_can_be_written_after_every_try_to_use_up_its_numbers(core: Core) -> None:
+def test_main_can_be_written_after_attempts_to_use_up_its_sequence_numbers(core: Core) -> None:
     base = core.table().metadata
-    bricks = to_ref("stage", core.snapshot(base, **{"sequence-number": LONGEST}))
-    for updates in (bricks, [bricks[0], {"action": "remove-snapshots", "snapshot-ids": [core.counter]}]):
+    far_ahead = to_ref("stage", core.snapshot(base, **{"sequence-number": LONGEST}))
+    for updates in (far_ahead, [far_ahead[0], {"action": "remove-snapshots", "snapshot-ids": [core.counter]}]):
         with pytest.raises(InputError):
             core.commit("orders", updates)
     core.staged()
@@ -253,7 +253,7 @@ def publication(core: Core) -> list[Doc]:
     return to_ref("main", core.snapshot(core.get().metadata, **{"parent-snapshot-id": FIRST}))
 
 
-def test_with_its_permit_main_moves(core: Core) -> None:
+def test_a_commit_with_its_permit_changes_main(core: Core) -> None:
     core.table()
     updates = publication(core)
     state = core.commit("orders", updates, permit=core.permit_for("orders", updates))
@@ -261,7 +261,7 @@ def test_with_its_permit_main_moves(core: Core) -> None:
 
 
 @pytest.mark.parametrize("what", ["table_uuid", "base_sha256", "new_sha256"])
-def test_a_permit_for_another_table_base_or_document_opens_nothing(core: Core, what: str) -> None:
+def test_a_permit_for_another_table_base_or_document_does_not_allow_the_commit(core: Core, what: str) -> None:
     core.table()
     updates = publication(core)
     permit = replace(core.permit_for("orders", updates), **{what: hex64("other")})
@@ -271,7 +271,7 @@ def test_a_permit_for_another_table_base_or_document_opens_nothing(core: Core, w
     assert (caught.value.reason, core.on_disk()) == ("permit_for_other_commit", files)
 
 
-def test_a_permit_opens_nothing_once_the_base_has_moved(core: Core) -> None:
+def test_a_permit_does_not_allow_a_commit_once_the_base_has_moved(core: Core) -> None:
     core.table()
     updates = publication(core)
     permit = core.permit_for("orders", updates)
@@ -281,7 +281,7 @@ def test_a_permit_opens_nothing_once_the_base_has_moved(core: Core) -> None:
     assert caught.value.reason == "permit_for_other_commit"
 
 
-def test_a_permit_opens_nothing_twice(core: Core) -> None:
+def test_a_permit_cannot_be_used_twice(core: Core) -> None:
     core.table()
     updates = publication(core)
     permit = core.permit_for("orders", updates)
@@ -291,7 +291,7 @@ def test_a_permit_opens_nothing_twice(core: Core) -> None:
     assert core.get().metadata.current_snapshot_id == core.counter
 
 
-def test_a_permit_for_one_table_opens_no_other_in_the_same_transaction(core: Core) -> None:
+def test_a_permit_for_one_table_allows_no_other_in_the_same_transaction(core: Core) -> None:
     core.table(), core.table("other")
     updates = publication(core)
     permit = core.permit_for("orders", updates)
@@ -309,35 +309,35 @@ def test_a_permit_does_not_let_a_reader_write(core: Core) -> None:
     assert caught.value.reason == "role_wrong"
 
 
-def mine(core: Core, attempt: Attempt, **more: object) -> list[Doc]:
-    """A write of the attempt, to its branch, under its prefix."""
+def attempt_write(core: Core, attempt: Attempt, **more: object) -> list[Doc]:
+    """The updates of a write by the attempt, to its branch and below its prefix."""
     place = f"{attempt.prefix}/metadata/snap.avro"
     return to_ref(attempt.branch, core.snapshot(core.get().metadata, **{"manifest-list": place, **more}))
 
 
-def bound(attempt: Attempt) -> Grant:
+def grant_of(attempt: Attempt) -> Grant:
     return grant(attempt_id=attempt.attempt_id)
 
 
 def test_a_token_for_one_attempt_stages_on_its_branch_under_its_prefix(core: Core) -> None:
     attempt = core.attempt(core.table().row)
-    state = core.commit("orders", mine(core, attempt), by=bound(attempt))
+    state = core.commit("orders", attempt_write(core, attempt), by=grant_of(attempt))
     assert attempt.branch in state.metadata.refs
 
 
-def test_a_token_for_one_attempt_writes_under_its_prefix_only(core: Core) -> None:
+def test_a_token_for_one_attempt_cannot_write_outside_its_prefix(core: Core) -> None:
     attempt, other = core.attempt(core.table().row), core.attempt(core.get().row, 2)
     for place in (f"{core.place('orders')}/metadata/x.avro", f"{other.prefix}/x.avro"):
         with pytest.raises(InputError) as caught:
-            core.commit("orders", mine(core, attempt, **{"manifest-list": place}), by=bound(attempt))
+            core.commit("orders", attempt_write(core, attempt, **{"manifest-list": place}), by=grant_of(attempt))
         assert caught.value.reason == "staging_not_sane"
 
 
-def test_a_token_for_one_attempt_leaves_other_branches_alone(core: Core) -> None:
+def test_a_token_for_one_attempt_cannot_change_other_refs_and_snapshots(core: Core) -> None:
     attempt, other = core.attempt(core.table().row), core.attempt(core.get().row, 2)
-    core.commit("orders", mine(core, other), by=bound(other))
+    core.commit("orders", attempt_write(core, other), by=grant_of(other))
     staged = core.counter
-    core.commit("orders", mine(core, other, **{"parent-snapshot-id": staged}), by=bound(other))
+    core.commit("orders", attempt_write(core, other, **{"parent-snapshot-id": staged}), by=grant_of(other))
     for updates, refusal in (
         ([set_ref(other.branch, FIRST)], "branch_of_other_attempt"),
         ([{"action": "remove-snapshot-ref", "ref-name": other.branch}], "branch_of_other_attempt"),
@@ -347,22 +347,22 @@ def test_a_token_for_one_attempt_leaves_other_branches_alone(core: Core) -> None
         ([set_ref("v1", FIRST, "tag")], "tag_not_allowed"),
     ):
         with pytest.raises(NotAllowedError) as caught:
-            core.commit("orders", updates, by=bound(attempt))
+            core.commit("orders", updates, by=grant_of(attempt))
         assert caught.value.reason == refusal
 
 
-def test_a_token_for_one_attempt_is_good_for_its_table_only(core: Core) -> None:
+def test_a_token_for_one_attempt_cannot_write_to_another_table(core: Core) -> None:
     attempt = core.attempt(core.table().row)
     core.table("other")
     with pytest.raises(NotAllowedError) as caught:
-        core.commit("other", [set_ref(attempt.branch, FIRST)], by=bound(attempt))
+        core.commit("other", [set_ref(attempt.branch, FIRST)], by=grant_of(attempt))
     assert caught.value.reason == "attempt_of_other_table"
 
 
-def test_a_token_for_one_attempt_is_not_good_for_an_unprotected_table(core: Core) -> None:
+def test_a_token_for_one_attempt_cannot_write_to_an_unprotected_table(core: Core) -> None:
     attempt = core.attempt(core.table(protected=False).row)
     with pytest.raises(NotAllowedError) as caught:
-        core.commit("orders", mine(core, attempt), by=bound(attempt))
+        core.commit("orders", attempt_write(core, attempt), by=grant_of(attempt))
     assert caught.value.reason == "role_wrong"
 
 
@@ -381,11 +381,11 @@ def test_an_attempt_that_no_longer_stages_takes_no_more_writes(core: Core, state
             lambda unit: attempts.end(unit, attempt.attempt_id, state, reason="stopped"), at_micros=core.micros
         )
     with pytest.raises(NotAllowedError) as caught:
-        core.commit("orders", mine(core, attempt), by=bound(attempt))
+        core.commit("orders", attempt_write(core, attempt), by=grant_of(attempt))
     assert caught.value.reason == "attempt_not_staging"
 
 
-def test_a_token_of_an_attempt_that_is_not_there_opens_nothing(core: Core) -> None:
+def test_a_token_for_an_unknown_attempt_is_refused(core: Core) -> None:
     core.table()
     with pytest.raises(InputError) as caught:
         core.commit("orders", [set_ref("b", FIRST)], by=grant(attempt_id=hex32("nobody")))
@@ -393,7 +393,7 @@ def test_a_token_of_an_attempt_that_is_not_there_opens_nothing(core: Core) -> No
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_staging_of_every_kind_works_as_in_any_catalog(core: Core, version: int) -> None:
+def test_every_kind_of_staging_is_allowed_and_leaves_main_unchanged(core: Core, version: int) -> None:
     core.table(version=version)
     before = main_of(core)
     core.staged()
@@ -408,14 +408,16 @@ def test_staging_of_every_kind_works_as_in_any_catalog(core: Core, version: int)
     assert main_of(core) == before
 
 
-def test_staging_does_not_fill_the_metadata_file(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_staging_that_would_make_the_metadata_file_too_large_is_refused(
+    core: Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
     core.table()
     monkeypatch.setattr(sanity, "STAGED_DOCUMENT_MAX_BYTES", 100)
     with pytest.raises(InputError, match="metadata file"):
         core.staged()
 
 
-def test_another_domains_files_are_not_committed(core: Core) -> None:
+def test_files_of_another_domain_cannot_be_committed(core: Core) -> None:
     base = core.table().metadata
     core.table("theirs", levels=RISK)
     theirs = f"{core.place('theirs', RISK)}/metadata/snap.avro"
@@ -433,7 +435,7 @@ def remove(*snapshot_ids: int) -> Doc:
 
 
 @pytest.mark.parametrize("by", [PRODUCER, OPERATOR], ids=["producer", "operator"])
-def test_expiry_does_not_cut_a_branch_off_from_main(core: Core, by: Grant) -> None:
+def test_expiring_a_snapshot_between_main_and_a_branchs_head_is_refused(core: Core, by: Grant) -> None:
     core.table()
     first = core.staged().metadata.refs["stage"].snapshot_id
     before = core.staged().row.pointer
@@ -442,7 +444,7 @@ def test_expiry_does_not_cut_a_branch_off_from_main(core: Core, by: Grant) -> No
     assert (caught.value.reason, core.get().row.pointer) == ("branch_cut", before)
 
 
-def test_a_branch_goes_with_all_of_its_snapshots(core: Core) -> None:
+def test_a_branch_can_be_removed_with_all_of_its_snapshots(core: Core) -> None:
     core.table()
     first = core.staged().metadata.refs["stage"].snapshot_id
     second = core.staged().metadata.refs["stage"].snapshot_id

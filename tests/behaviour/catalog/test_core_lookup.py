@@ -1,4 +1,4 @@
-"""Rows that were read before the turn are used once, and only if they are unchanged at the swap."""
+"""A commit reads rows before its turn in the table's queue; it uses them only if they are unchanged at the swap."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from tests.support.ledger.databases import memory_folder
 Tables = Iterable[tuple[Levels, str]]
 
 
-class Meanwhile(TableQueues):
-    """Something happens, once, after the look-up and before the turn, which is had at once all the same."""
+class QueuesWithEvent(TableQueues):
+    """Queues that call `event` once, after a commit's look-up and before its turn, which comes without a wait."""
 
-    def __init__(self, happens: Callable[[], object]) -> None:
+    def __init__(self, event: Callable[[], object]) -> None:
         super().__init__()
-        self._happens: Callable[[], object] | None = happens
+        self._event: Callable[[], object] | None = event
 
     @contextlib.contextmanager
     def turn(self, tables: Tables) -> Iterator[bool]:
         with super().turn(tables) as at_once:
-            happens, self._happens = self._happens, None
-            if happens is not None:
+            event, self._event = self._event, None
+            if event is not None:
                 assert at_once
-                happens()
+                event()
             yield at_once
 
 
@@ -52,17 +52,18 @@ def core(tmp_path: Path, migrated_url: str) -> Iterator[Core]:
         yield made
 
 
-def meanwhile(core: Core, happens: Callable[[], object]) -> None:
-    core.commits._queues = Meanwhile(happens)
+def do_before_turn(core: Core, event: Callable[[], object]) -> None:
+    """Call `event` between the look-up and the turn of the next commit."""
+    core.commits._queues = QueuesWithEvent(event)
 
 
-def setting(name: str) -> list[Doc]:
+def set_property(name: str) -> list[Doc]:
     return [{"action": "set-properties", "updates": {name: "x"}}]
 
 
 def test_a_stale_requirement_is_a_conflict_though_it_held_when_the_table_was_looked_up(core: Core) -> None:
     base, other = core.table(protected=False).metadata, core.fresh()
-    meanwhile(core, lambda: other.commit("orders", to_ref("b", other.snapshot(base, snapshot_id=7))))
+    do_before_turn(core, lambda: other.commit("orders", to_ref("b", other.snapshot(base, snapshot_id=7))))
     with pytest.raises(ConflictError) as caught:
         core.commit("orders", to_ref("b", core.snapshot(base, snapshot_id=8)), requirements=[ref_is(base, "b")])
     assert caught.value.reason == "requirement_ref_exists"
@@ -72,24 +73,24 @@ def test_a_stale_requirement_is_a_conflict_though_it_held_when_the_table_was_loo
 
 def test_a_change_without_requirements_is_checked_again_on_a_moved_base(core: Core) -> None:
     core.table(protected=False)
-    meanwhile(core, lambda: core.fresh().commit("orders", setting("theirs")))
-    core.commit("orders", setting("ours"))
+    do_before_turn(core, lambda: core.fresh().commit("orders", set_property("theirs")))
+    core.commit("orders", set_property("ours"))
     after = core.fresh().get()
     assert {"theirs", "ours"} <= set(after.metadata.properties)
     assert after.row.revision == 3
 
 
-def test_the_file_of_a_try_on_what_had_moved_is_not_left(core: Core) -> None:
+def test_the_file_of_a_try_on_a_moved_base_is_removed(core: Core) -> None:
     core.table(protected=False)
-    meanwhile(core, lambda: core.fresh().commit("orders", setting("theirs")))
+    do_before_turn(core, lambda: core.fresh().commit("orders", set_property("theirs")))
     before = core.on_disk()
-    core.commit("orders", setting("ours"))
+    core.commit("orders", set_property("ours"))
     assert len(core.on_disk() - before) == 2
 
 
 def test_a_table_protected_since_the_look_up_is_checked_as_protected(core: Core) -> None:
     base = core.table(protected=False).metadata
-    meanwhile(core, lambda: core.fresh().protect())
+    do_before_turn(core, lambda: core.fresh().protect())
     with pytest.raises(NotAllowedError):
         core.commit("orders", to_ref("main", core.snapshot(base, **{"parent-snapshot-id": base.current_snapshot_id})))
     assert core.fresh().get().metadata.current_snapshot_id == base.current_snapshot_id
@@ -97,17 +98,17 @@ def test_a_table_protected_since_the_look_up_is_checked_as_protected(core: Core)
 
 def test_a_table_that_was_dropped_since_the_look_up_is_unknown(core: Core) -> None:
     row = core.table(protected=False).row
-    meanwhile(core, lambda: core.ledger.transact(lambda unit: tables.drop(unit, row), at_micros=core.micros))
+    do_before_turn(core, lambda: core.ledger.transact(lambda unit: tables.drop(unit, row), at_micros=core.micros))
     with pytest.raises(InputError) as caught:
-        core.commit("orders", setting("ours"))
+        core.commit("orders", set_property("ours"))
     assert caught.value.reason == "table_unknown"
 
 
-def test_another_table_under_the_name_since_the_look_up_is_not_taken_for_the_first(core: Core) -> None:
+def test_another_table_that_took_the_name_since_the_look_up_is_not_changed(core: Core) -> None:
     row = core.table(protected=False).row
     core.table("theirs", levels=RISK, protected=False)
 
-    def replaced() -> None:
+    def replace_table() -> None:
         theirs = core.fresh().get("theirs", levels=RISK).row
 
         def work(unit: Unit) -> None:
@@ -116,14 +117,14 @@ def test_another_table_under_the_name_since_the_look_up_is_not_taken_for_the_fir
 
         core.ledger.transact(work, at_micros=core.micros)
 
-    meanwhile(core, replaced)
+    do_before_turn(core, replace_table)
     first = [{"type": "assert-table-uuid", "uuid": row.table_uuid}]
     with pytest.raises(ConflictError):
-        core.commit("orders", setting("ours"), requirements=first)
+        core.commit("orders", set_property("ours"), requirements=first)
     assert "ours" not in core.fresh().get().metadata.properties
 
 
-def test_a_namespace_that_protects_since_the_look_up_protects_the_table_that_is_made(core: Core) -> None:
+def test_a_table_is_created_protected_if_its_namespace_was_protected_since_the_look_up(core: Core) -> None:
     made = core.table(protected=False).metadata
 
     def protect() -> None:
@@ -132,7 +133,7 @@ def test_a_namespace_that_protects_since_the_look_up_protects_the_table_that_is_
 
         core.ledger.transact(work, at_micros=core.micros)
 
-    meanwhile(core, protect)
+    do_before_turn(core, protect)
     updates: list[Doc] = [
         {"action": "assign-uuid", "uuid": "0b0f2b9e-6d6b-4e09-9a44-0c1d1f6b6a01"},
         {"action": "upgrade-format-version", "format-version": 2},
@@ -153,36 +154,36 @@ def test_a_permit_for_the_looked_up_state_does_not_allow_a_later_one(core: Core)
     base = core.table().metadata
     updates = to_ref("main", core.snapshot(base, **{"parent-snapshot-id": base.current_snapshot_id}))
     permit = core.permit_for("orders", updates)
-    meanwhile(core, lambda: core.fresh().staged())
+    do_before_turn(core, lambda: core.fresh().staged())
     with pytest.raises((NotAllowedError, ConflictError, InputError)):
         core.commit("orders", updates, by=STEWARD, permit=permit)
     assert core.fresh().get().metadata.current_snapshot_id == base.current_snapshot_id
 
 
-def test_the_gate_is_asked_again_for_the_base_that_is_swapped(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gate_judges_again_the_base_that_is_swapped(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
     core.table()
-    judged: list[int] = []
+    judged_revisions: list[int] = []
     other = core.fresh()
-    # A commit of another Steward that has waited too long for its turn, and goes on without it.
+    # The other Steward has waited too long for its turn and commits without it.
     monkeypatch.setattr(other.ledger, "take_turn", lambda _: contextlib.nullcontext())
 
-    def made(state: TableState) -> list[Doc]:
+    def updates_on(state: TableState) -> list[Doc]:
         base = state.metadata
         return to_ref("main", core.snapshot(base, snapshot_id=900, **{"parent-snapshot-id": base.current_snapshot_id}))
 
     def gate(before: TableState, after: TableMetadata, data: bytes) -> Permit:
-        judged.append(before.row.revision)
-        if len(judged) == 1:
+        judged_revisions.append(before.row.revision)
+        if len(judged_revisions) == 1:
             other.staged()
         return Permit(str(after.table_uuid), before.row.pointer.sha256, hashlib.sha256(data).hexdigest())
 
-    core.commits.commit(STEWARD, [Change(SALES, "orders", (), (), made)], permit=gate)
+    core.commits.commit(STEWARD, [Change(SALES, "orders", (), (), updates_on)], permit=gate)
     after = core.fresh().get()
-    assert judged == [2, 3]
+    assert judged_revisions == [2, 3]
     assert (after.row.revision, after.metadata.current_snapshot_id, "stage" in after.metadata.refs) == (4, 900, True)
 
 
-def test_a_commit_that_waited_for_a_turn_writes_no_file_in_vain(core: Core) -> None:
+def test_a_commit_that_waited_for_its_turn_writes_only_one_file(core: Core) -> None:
     core.table(protected=False)
     reached, go, written = threading.Event(), threading.Event(), []
 
@@ -192,9 +193,9 @@ def test_a_commit_that_waited_for_a_turn_writes_no_file_in_vain(core: Core) -> N
         go.wait(10)
 
     with ThreadPoolExecutor(2) as pool, fault.armed("catalog.after_metadata_file", fault.Call(wait)):
-        first = pool.submit(core.commit, "orders", setting("one"))
+        first = pool.submit(core.commit, "orders", set_property("one"))
         assert reached.wait(10)
-        second = pool.submit(core.commit, "orders", setting("two"))
+        second = pool.submit(core.commit, "orders", set_property("two"))
         while not next(iter(core.commits._queues._queues._used.values()))[0]._waiting:
             time.sleep(0.002)
         go.set()
@@ -209,13 +210,13 @@ def test_over_http_a_change_between_look_up_and_swap_is_a_conflict() -> None:
         stale = [{"type": "assert-ref-snapshot-id", "ref": "b", "snapshot-id": None}]
         grant = lake.steward.stand.grant(Role.OPERATOR, "*", "another")
 
-        def theirs() -> None:
-            # By a queue of its own, as another Steward on the same ledger would.
+        def commit_as_another_steward() -> None:
+            # Another Steward on the same ledger has queues of its own.
             queues, commits._queues = commits._queues, TableQueues()
             commits.commit(grant, [Change(("sales",), "t", [], [snapshot(made, 7), set_ref("b", 7)])])
             commits._queues = queues
 
-        commits._queues = Meanwhile(theirs)
+        commits._queues = QueuesWithEvent(commit_as_another_steward)
         answer = caller.commit("t", [snapshot(made, 8), set_ref("b", 8)], stale)
         assert refusal(answer) == (409, "CommitFailedException")
         refs = caller.done("GET", "/namespaces/sales/tables/t")["metadata"]["refs"]

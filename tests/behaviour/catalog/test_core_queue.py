@@ -1,4 +1,4 @@
-"""Several Stewards on one PostgreSQL ledger: commits to one table wait for each other, and none is made in vain."""
+"""Several Stewards on one PostgreSQL ledger: commits to one table wait in turn, and no file is written in vain."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ def stewards(tmp_path: Path, postgresql: Postgresql) -> Iterator[list[Core]]:
 
 
 def write(core: Core, branch: str) -> None:
-    """Commits that need no sequence number of their own: a branch that is set to main's head, and away again."""
+    """Set a branch to main's head and remove it, repeatedly: commits that need no sequence number of their own."""
     for _ in range(COMMITS):
         head = core.get().metadata.current_snapshot_id or 0
         core.commit("orders", [set_ref(branch, head)], by=PRODUCER)
         core.commit("orders", [{"action": "remove-snapshot-ref", "ref-name": branch}], by=PRODUCER)
 
 
-def test_no_commit_is_checked_on_a_base_that_another_steward_changes(
+def test_concurrent_commits_of_several_stewards_all_succeed_at_the_first_try(
     stewards: list[Core], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     removed: list[str] = []
-    really = MetadataFiles.remove
+    original_remove = MetadataFiles.remove
 
     def remove(files: MetadataFiles, stored: Pointer | FoundFile) -> None:
         removed.append(stored.location)
-        really(files, stored)
+        original_remove(files, stored)
 
     monkeypatch.setattr(MetadataFiles, "remove", remove)
     before = stewards[0].get().row.revision
@@ -72,14 +72,14 @@ def test_turns_at_the_database_are_taken_in_order(stewards: list[Core]) -> None:
             threads.append(threading.Thread(target=wait, args=(at,)))
             threads[-1].start()
             ready[at].wait()
-            _until_waiting(stewards[0], len(threads))
+            _wait_for_waiters(stewards[0], len(threads))
         assert order == []
     for thread in threads:
         thread.join()
     assert order == [2, 1]
 
 
-def test_a_commit_without_a_connection_for_its_turn_goes_on(
+def test_a_turn_without_a_free_connection_goes_on_without_waiting(
     stewards: list[Core], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pvdm.ledger.engine.TURNS_AT_ONCE_MAX", 1)
@@ -89,7 +89,7 @@ def test_a_commit_without_a_connection_for_its_turn_goes_on(
     assert through == ["two"]
 
 
-def test_a_turn_whose_connection_is_lost_undoes_nothing(stewards: list[Core]) -> None:
+def test_after_a_turn_lost_its_connection_the_next_turn_and_commit_succeed(stewards: list[Core]) -> None:
     with stewards[1].ledger.take_turn(["orders"]):
         with stewards[0].ledger.read() as unit:
             ended = unit.rows(
@@ -100,7 +100,7 @@ def test_a_turn_whose_connection_is_lost_undoes_nothing(stewards: list[Core]) ->
         stewards[1].commit("orders", [set_ref("b", stewards[1].get().metadata.current_snapshot_id or 0)], by=PRODUCER)
 
 
-def _until_waiting(core: Core, count: int) -> None:
+def _wait_for_waiters(core: Core, count: int) -> None:
     ends = time.monotonic() + 20
     while time.monotonic() < ends:
         with core.ledger.read() as unit:

@@ -30,62 +30,62 @@ def core(tmp_path: Path, migrated_url: str, monkeypatch: pytest.MonkeyPatch) -> 
         yield made
 
 
-def branch(core: Core, name: str, by: Grant = PRODUCER) -> None:
+def make_branch(core: Core, name: str, by: Grant = PRODUCER) -> None:
     base = core.get().metadata
     core.commit("orders", [set_ref(name, FIRST)], requirements=[ref_is(base, name)], by=by)
 
 
-def removed(core: Core, *updates: dict[str, object]) -> None:
+def commit_as_operator(core: Core, *updates: dict[str, object]) -> None:
     core.commit("orders", updates, by=OPERATOR)
 
 
-def refused(core: Core, name: str, by: Grant = PRODUCER) -> bool:
-    """Whether one branch more is refused, and with nothing changed."""
+def refuses_branch(core: Core, name: str, by: Grant = PRODUCER) -> bool:
+    """Require that one more branch is refused and nothing changes; returns whether the error names the limit."""
     before = core.get().row
     with pytest.raises(InputError) as caught:
-        branch(core, name, by)
+        make_branch(core, name, by)
     assert (caught.value.reason, core.get().row) == ("staging_not_sane", before)
     return "2" in (caught.value.expected or "")
 
 
-def test_a_producer_keeps_no_more_branches_than_its_share(core: Core) -> None:
-    branch(core, "a")
-    branch(core, "b")
-    assert refused(core, "c")
+def test_a_producer_cannot_make_more_branches_than_its_share(core: Core) -> None:
+    make_branch(core, "a")
+    make_branch(core, "b")
+    assert refuses_branch(core, "c")
 
 
 def test_one_producers_branches_do_not_use_up_anothers_quota(core: Core) -> None:
     for name, by in (("a", PRODUCER), ("b", PRODUCER), ("c", OTHER), ("d", OTHER)):
-        branch(core, name, by)
-    assert refused(core, "e", OTHER)
+        make_branch(core, name, by)
+    assert refuses_branch(core, "e", OTHER)
 
 
 def test_a_new_token_of_the_same_name_and_one_for_an_attempt_give_no_second_share(core: Core) -> None:
     attempt = core.attempt(core.get().row)
-    branch(core, "a")
-    branch(core, "b", RENEWED)
-    assert refused(core, attempt.branch, replace(PRODUCER, attempt_id=attempt.attempt_id))
+    make_branch(core, "a")
+    make_branch(core, "b", RENEWED)
+    assert refuses_branch(core, attempt.branch, replace(PRODUCER, attempt_id=attempt.attempt_id))
 
 
-def test_a_branch_that_is_gone_is_not_counted_nor_one_that_another_made_since(core: Core) -> None:
-    branch(core, "a")
-    branch(core, "b")
-    removed(core, {"action": "remove-snapshot-ref", "ref-name": "a"})
-    branch(core, "a", OTHER)
-    removed(core, {"action": "remove-snapshot-ref", "ref-name": "b"})
-    branch(core, "c")
-    branch(core, "d")
-    assert refused(core, "e")
+def test_a_removed_branch_is_not_counted_even_if_another_producer_makes_it_again(core: Core) -> None:
+    make_branch(core, "a")
+    make_branch(core, "b")
+    commit_as_operator(core, {"action": "remove-snapshot-ref", "ref-name": "a"})
+    make_branch(core, "a", OTHER)
+    commit_as_operator(core, {"action": "remove-snapshot-ref", "ref-name": "b"})
+    make_branch(core, "c")
+    make_branch(core, "d")
+    assert refuses_branch(core, "e")
 
 
 @pytest.mark.parametrize("by", [STEWARD, OPERATOR], ids=lambda by: by.role)
 def test_other_roles_have_only_the_tables_limit(core: Core, by: Grant) -> None:
     for name in "abcd":
-        branch(core, name, by)
+        make_branch(core, name, by)
     assert len(core.get().metadata.refs) == 5
 
 
-def test_a_producer_keeps_no_more_snapshots_than_its_share_and_main_takes_none_of_it(core: Core) -> None:
+def test_a_producer_cannot_stage_more_snapshots_than_its_share_and_main_is_not_counted(core: Core) -> None:
     for _ in range(3):
         core.staged()
     with pytest.raises(InputError) as caught:
@@ -94,7 +94,7 @@ def test_a_producer_keeps_no_more_snapshots_than_its_share_and_main_takes_none_o
     core.staged(by=OTHER)
 
 
-def test_several_at_once_are_counted_too(core: Core) -> None:
+def test_several_branches_of_one_commit_are_all_counted(core: Core) -> None:
     with pytest.raises(InputError) as caught:
         core.commit("orders", [set_ref(name, FIRST) for name in "abc"])
     assert (caught.value.expected, caught.value.got) == ("at most 2", "3")
@@ -105,21 +105,21 @@ def test_the_ledger_stores_the_owner_of_each_branch_and_snapshot(core: Core) -> 
     row, snapshot = core.get().row, core.get().metadata.refs["stage"].snapshot_id
     with core.ledger.read() as unit:
         for kind, name in ((StagedKind.BRANCH, "stage"), (StagedKind.SNAPSHOT, str(snapshot))):
-            known = ['["sales","another producer"]', '["sales","a producer"]']
-            assert [snapshots.count_owned(unit, row.table_id, maker, kind, {name}) for maker in known] == [1, 0]
+            owners = ['["sales","another producer"]', '["sales","a producer"]']
+            assert [snapshots.count_owned(unit, row.table_id, owner, kind, {name}) for owner in owners] == [1, 0]
 
 
 def test_another_role_of_the_same_name_is_another_owner(core: Core) -> None:
     namesake = replace(grant(Role.STEWARD), name=PRODUCER.name)
     for name in "ab":
-        branch(core, name, namesake)
-    branch(core, "c")
-    branch(core, "d")
-    assert refused(core, "e")
+        make_branch(core, name, namesake)
+    make_branch(core, "c")
+    make_branch(core, "d")
+    assert refuses_branch(core, "e")
 
 
-def test_more_than_one_round_of_names_is_counted(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_are_counted_over_several_queries(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pvdm.ledger.unit._VALUES_AT_ONCE", 1)
-    branch(core, "a")
-    branch(core, "b")
-    assert refused(core, "c")
+    make_branch(core, "a")
+    make_branch(core, "b")
+    assert refuses_branch(core, "c")

@@ -1,4 +1,4 @@
-"""Old metadata files of a protected table go as soon as nothing needs them, and no sooner."""
+"""Old metadata files (documents) of a protected table are removed as soon as nothing needs them, and no sooner."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pvdm.lake.files import MetadataFiles, file_name
 from pvdm.ledger.record import restores
 from tests.support.catalog.core import OPERATOR, Core, core_in, to_ref
 
-KEPT = 100
+KEPT = 100  # Iceberg's default length of a metadata log
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def core(tmp_path: Path, migrated_file: Path) -> Iterator[Core]:
 
 
 def stage(core: Core, count: int) -> TableState:
-    """So many commits to a branch, each a millisecond after the other."""
+    """Commit `count` times to a branch, each a millisecond after the other."""
     for _ in range(count):
         core.micros += 1_000
         found = core.staged()
@@ -32,7 +32,7 @@ def stage(core: Core, count: int) -> TableState:
 
 
 def publish(core: Core) -> TableState:
-    """A commit to main, as the gate makes it."""
+    """Commit to main with a permit, as the gate does."""
     core.micros += 1_000
     base = core.get().metadata
     updates = to_ref("main", core.snapshot(base, **{"parent-snapshot-id": base.current_snapshot_id}))
@@ -47,7 +47,7 @@ def listed_documents(state: TableState) -> set[str]:
     }
 
 
-def test_what_falls_out_of_the_log_goes_once_main_has_changed(core: Core) -> None:
+def test_documents_that_fall_out_of_the_log_are_removed_once_main_has_changed(core: Core) -> None:
     core.table()
     stage(core, 10)
     published = publish(core)
@@ -71,7 +71,7 @@ def test_documents_of_a_table_that_is_not_protected_stay(core: Core) -> None:
     assert len(core.on_disk()) == KEPT + 12
 
 
-def test_a_shorter_log_is_what_the_table_says(core: Core) -> None:
+def test_a_shorter_log_that_the_table_sets_is_kept(core: Core) -> None:
     core.table(protected=False)
     core.commit(
         "orders",
@@ -115,7 +115,7 @@ def leftovers(core: Core, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return core.on_disk() - listed_documents(core.get())
 
 
-def test_what_could_not_be_removed_is_swept_away_later(core: Core, leftovers: set[str]) -> None:
+def test_documents_that_could_not_be_removed_are_removed_by_the_sweep(core: Core, leftovers: set[str]) -> None:
     assert leftovers
     sweep = RetentionSweep(core.ledger, core.states, core.files)
     assert (sweep.sweep(), sweep.sweep()) == (len(leftovers), 0)

@@ -1,4 +1,4 @@
-"""Attempts that stage on one table at the same time: none of them has to begin again since another one was first."""
+"""Attempts that stage on one table at the same time: none gets a conflict because another was first."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def core(tmp_path: Path, migrated_file: Path) -> Iterator[Core]:
         yield made
 
 
-def token(attempt: Attempt) -> Grant:
+def token_of(attempt: Attempt) -> Grant:
     return grant(Role.PRODUCER, attempt_id=attempt.attempt_id)
 
 
@@ -31,25 +31,25 @@ def snapshot(core: Core, base: TableMetadata, attempt: Attempt, **more: object) 
 
 
 def stage(core: Core, base: TableMetadata, attempt: Attempt, **more: object) -> TableMetadata:
-    """What a client commits that loaded the table as `base`."""
+    """Commit a snapshot to the attempt's branch, as a client that loaded the table as `base`."""
     updates = to_ref(attempt.branch, snapshot(core, base, attempt, **more))
-    return core.commit("orders", updates, requirements=[ref_is(base, attempt.branch)], by=token(attempt)).metadata
+    return core.commit("orders", updates, requirements=[ref_is(base, attempt.branch)], by=token_of(attempt)).metadata
 
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_attempts_that_loaded_the_same_state_all_commit(core: Core, version: int) -> None:
     table = core.table(version=version)
-    tried = [core.attempt(table.row, name) for name in range(3)]
-    for attempt in tried:
+    staging_attempts = [core.attempt(table.row, name) for name in range(3)]
+    for attempt in staging_attempts:
         after = stage(core, table.metadata, attempt)
-    staged = [after.snapshot(after.refs[each.branch].snapshot_id) for each in tried]
+    staged = [after.snapshot(after.refs[each.branch].snapshot_id) for each in staging_attempts]
     assert [each.sequence_number for each in staged if each] == [2, 2, 2]
     assert after.last_sequence_number == 2
     assert after.next_row_id == (6 if version == 3 else 0)
     assert TableMetadata.parse(after.to_bytes()) == after
 
 
-def test_a_number_that_main_was_given_meanwhile_is_no_conflict(core: Core) -> None:
+def test_sequence_numbers_that_another_attempt_used_meanwhile_are_no_conflict(core: Core) -> None:
     table = core.table()
     one, two = core.attempt(table.row, 1), core.attempt(table.row, 2)
     base = core.get().metadata
@@ -65,7 +65,7 @@ def test_a_number_that_main_was_given_meanwhile_is_no_conflict(core: Core) -> No
     assert (base.last_sequence_number, after.last_sequence_number) == (1, 4)
 
 
-def test_a_number_that_is_not_above_its_parents_is_a_conflict(core: Core) -> None:
+def test_a_sequence_number_that_is_not_above_its_parents_is_a_conflict(core: Core) -> None:
     table = core.table()
     attempt = core.attempt(table.row)
     with pytest.raises(ConflictError) as caught:
@@ -74,7 +74,7 @@ def test_a_number_that_is_not_above_its_parents_is_a_conflict(core: Core) -> Non
 
 
 @pytest.mark.parametrize("number", [3, 2**63 - 1], ids=["skipped", "the last there is"])
-def test_a_number_ahead_is_refused(core: Core, number: int) -> None:
+def test_a_sequence_number_ahead_is_refused(core: Core, number: int) -> None:
     table = core.table()
     attempt = core.attempt(table.row)
     with pytest.raises(InputError) as caught:
@@ -90,7 +90,7 @@ def test_row_ids_ahead_are_refused(core: Core) -> None:
     assert caught.value.reason == "snapshot_row_ids_skipped"
 
 
-def test_a_client_without_an_attempt_gets_the_standard_conflict(core: Core) -> None:
+def test_a_client_without_an_attempt_gets_icebergs_usual_conflict(core: Core) -> None:
     table = core.table()
     stage(core, table.metadata, core.attempt(table.row))
     late = core.snapshot(table.metadata, **{"parent-snapshot-id": FIRST})

@@ -1,4 +1,4 @@
-"""The Steward's own workers in the catalog: they keep staging branches, and are gated as anyone."""
+"""The role `steward` in the catalog: it maintains staging branches of protected tables, and nothing else."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def core(tmp_path: Path, migrated_file: Path) -> Iterator[Core]:
         yield made
 
 
-def test_the_steward_makes_a_branch_writes_to_it_and_removes_it(core: Core) -> None:
+def test_the_steward_can_make_a_branch_write_to_it_and_remove_it(core: Core) -> None:
     base = core.table().metadata
     core.commit("orders", [set_ref("stage", FIRST)], requirements=[ref_is(base, "stage")], by=STEWARD)
     staged = core.staged(by=STEWARD).metadata
@@ -26,21 +26,21 @@ def test_the_steward_makes_a_branch_writes_to_it_and_removes_it(core: Core) -> N
     assert "stage" not in gone.metadata.refs
 
 
-def test_the_steward_sets_no_tag(core: Core) -> None:
+def test_the_steward_cannot_set_a_tag(core: Core) -> None:
     core.table()
     with pytest.raises(NotAllowedError) as caught:
         core.commit("orders", [set_ref("v1", FIRST, "tag")], by=STEWARD)
     assert caught.value.reason == "tag_not_allowed"
 
 
-def test_the_steward_writes_to_no_table_that_is_not_protected(core: Core) -> None:
+def test_the_steward_cannot_write_to_an_unprotected_table(core: Core) -> None:
     core.table(protected=False)
     with pytest.raises(NotAllowedError) as caught:
         core.commit("orders", [set_ref("stage", FIRST)], by=STEWARD)
     assert caught.value.reason == "role_wrong"
 
 
-def test_the_steward_neither_renames_nor_drops(core: Core) -> None:
+def test_the_steward_cannot_rename_or_drop_a_table(core: Core) -> None:
     row = core.table("other", levels=SALES, protected=False).row
     for what in ("its name would change", "it would be dropped"):
         with pytest.raises(NotAllowedError) as caught:

@@ -1,4 +1,4 @@
-"""Views under stress, on both databases: writers at once, names that two want, a crash at each step of a change."""
+"""Views under stress, on both databases: concurrent writers, contested names, a crash at each step of a change."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.catalog.core import request as table_request
 from tests.support.catalog.views import OTHER, query, replaced, request
 
 WRITERS = 8
-# What is true of a change after a crash at each point.
+# Whether a change has happened after a crash at each fault point.
 POINTS = {
     "catalog.after_metadata_file": False,
     "ledger.before_commit": False,
@@ -38,17 +38,17 @@ POINTS = {
 
 @dataclass
 class Stand:
-    """The desks of tables and views over one core."""
+    """The catalog's tables and views over one core."""
 
     core: Core
 
     def __post_init__(self) -> None:
         core = self.core
         spaces = Namespaces(core.ledger, core.clock, core.access, core.states.upstreams)
-        desks = CatalogParts(
+        parts = CatalogParts(
             core.ledger, core.clock, core.states, core.access, spaces, core.commits, core.warehouse, Stores()
         )
-        self.views, self.tables = Views(desks, core.files), Tables(desks)
+        self.views, self.tables = Views(parts, core.files), Tables(parts)
 
     def load(self, name: str = "v") -> ViewState:
         return self.views.load(OPERATOR, SALES, name)
@@ -69,34 +69,34 @@ def stand(tmp_path: Path, migrated_url: str) -> Iterator[Stand]:
         yield made
 
 
-def at_once(work: Callable[[int], object], writers: int = WRITERS) -> Counter[str]:
-    """Every writer in its thread; gives how each ended."""
-    ends: Counter[str] = Counter()
+def run_at_once(work: Callable[[int], object], writers: int = WRITERS) -> Counter[str]:
+    """Run every writer in its own thread; counts how they ended: "done", or an error's reason."""
+    outcomes: Counter[str] = Counter()
     barrier = threading.Barrier(writers)
 
     def run(number: int) -> None:
         barrier.wait()
         try:
             work(number)
-            ended = "done"
+            outcome = "done"
         except PvdmError as error:
-            ended = error.reason
-        ends[ended] += 1
+            outcome = error.reason
+        outcomes[outcome] += 1
 
     threads = [threading.Thread(target=run, args=(number,)) for number in range(writers)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return ends
+    return outcomes
 
 
-def test_replacers_at_once_lose_and_double_nothing(stand: Stand) -> None:
+def test_concurrent_replacements_of_a_view_are_each_made_once(stand: Stand) -> None:
     keep = {"action": "set-properties", "updates": {"version.history.num-entries": "100"}}
     stand.replace([keep])
-    ends = at_once(lambda number: stand.replace(replaced(2, query(f"select {number} from t"))))
+    outcomes = run_at_once(lambda number: stand.replace(replaced(2, query(f"select {number} from t"))))
     after = stand.load()
-    assert ends == {"done": WRITERS}
+    assert outcomes == {"done": WRITERS}
     assert [each.version_id for each in after.metadata.versions] == list(range(1, WRITERS + 2))
     assert {each.representations[0].sql for each in after.metadata.versions[1:]} == {
         f"select {number} from t" for number in range(WRITERS)
@@ -106,9 +106,9 @@ def test_replacers_at_once_lose_and_double_nothing(stand: Stand) -> None:
     assert len(stand.core.on_disk()) == WRITERS + 2
 
 
-def test_replacers_that_say_the_same_make_one_version(stand: Stand) -> None:
+def test_equal_concurrent_replacements_of_a_view_make_one_version(stand: Stand) -> None:
     updates = [{"action": "add-schema", "schema": OTHER}, *replaced(2, query("same"), schema_id=-1)]
-    assert at_once(lambda _: stand.replace(updates)) == {"done": WRITERS}
+    assert run_at_once(lambda _: stand.replace(updates)) == {"done": WRITERS}
     after = stand.load().metadata
     assert ([each.version_id for each in after.versions], [each.schema_id for each in after.schemas]) == (
         [1, 2],
@@ -117,10 +117,10 @@ def test_replacers_that_say_the_same_make_one_version(stand: Stand) -> None:
 
 
 def test_a_base_that_moves_at_every_try_ends_as_a_conflict(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
-    def moved(*_: object, **__: object) -> None:
+    def fail_as_moved(*_: object, **__: object) -> None:
         raise ConflictError("view_moved", "the view has changed since it was read")
 
-    monkeypatch.setattr(views, "swap", moved)
+    monkeypatch.setattr(views, "swap", fail_as_moved)
     before = stand.core.on_disk()
     with pytest.raises(ConflictError) as caught:
         stand.replace(replaced())
@@ -128,37 +128,37 @@ def test_a_base_that_moves_at_every_try_ends_as_a_conflict(stand: Stand, monkeyp
     assert stand.core.on_disk() == before
 
 
-def test_a_name_that_tables_and_views_want_at_once_is_given_once(stand: Stand) -> None:
+def test_of_concurrent_tables_and_views_of_one_name_one_is_created(stand: Stand) -> None:
     def work(number: int) -> None:
         if number % 2:
             stand.views.create(PRODUCER, SALES, request("both"))
         else:
             stand.tables.create(PRODUCER, SALES, {"name": "both", **table_request()})
 
-    ends = at_once(work)
-    assert ends["done"] == 1
-    assert set(ends) <= {"done", "view_exists", "table_exists", "name_of_view", "name_of_table"}
+    outcomes = run_at_once(work)
+    assert outcomes["done"] == 1
+    assert set(outcomes) <= {"done", "view_exists", "table_exists", "name_of_view", "name_of_table"}
     with stand.core.ledger.read() as unit:
         home = namespaces.get(unit, SALES).namespace_id
         found = [tables.find(unit, home, "both"), views.find(unit, home, "both")]
     assert sum(each is not None for each in found) == 1
 
 
-def test_two_that_rename_to_one_name_do_not_both(stand: Stand) -> None:
+def test_of_two_concurrent_renames_to_one_name_one_succeeds(stand: Stand) -> None:
     stand.views.create(PRODUCER, SALES, request("w"))
-    ends = at_once(lambda n: stand.views.rename(PRODUCER, (SALES, "vw"[n]), (SALES, "x")), writers=2)
-    assert ends == {"done": 1, "view_exists": 1}
+    outcomes = run_at_once(lambda n: stand.views.rename(PRODUCER, (SALES, "vw"[n]), (SALES, "x")), writers=2)
+    assert outcomes == {"done": 1, "view_exists": 1}
     assert stand.names() in (["v", "x"], ["w", "x"])
 
 
-def test_a_view_that_is_dropped_at_once_is_dropped_once(stand: Stand) -> None:
-    ends = at_once(lambda _: stand.views.drop(PRODUCER, SALES, "v"))
-    assert ends == {"done": 1, "view_unknown": WRITERS - 1}
+def test_of_many_concurrent_drops_of_a_view_one_succeeds(stand: Stand) -> None:
+    outcomes = run_at_once(lambda _: stand.views.drop(PRODUCER, SALES, "v"))
+    assert outcomes == {"done": 1, "view_unknown": WRITERS - 1}
 
 
 @pytest.mark.parametrize("change", ["create", "replace", "drop", "rename"])
 def test_a_namespace_protected_meanwhile_is_checked_as_protected(stand: Stand, change: str) -> None:
-    """Between the judgement and the swap the namespace is protected."""
+    """The namespace is protected between the checks and the swap."""
     work: dict[str, Callable[[], object]] = {
         "create": lambda: stand.views.create(PRODUCER, SALES, request("w")),
         "replace": lambda: stand.replace(replaced()),
@@ -167,16 +167,16 @@ def test_a_namespace_protected_meanwhile_is_checked_as_protected(stand: Stand, c
     }
     before = stand.load()
     core, original = stand.core, stand.core.clock.now_micros
-    asked = 0
+    time_reads = 0
 
     def protect(unit: Unit) -> None:
         namespaces.protect(unit, namespaces.get(unit, SALES), CONTRACT)
 
     def now() -> int:
-        # The clock is asked for the time of the swap when all is judged.
-        nonlocal asked
-        asked += 1
-        if asked == (2 if change in ("create", "replace") else 1):
+        # The time of the swap is read after all checks.
+        nonlocal time_reads
+        time_reads += 1
+        if time_reads == (2 if change in ("create", "replace") else 1):
             core.ledger.transact(protect, at_micros=core.micros)
         return original()
 
@@ -187,8 +187,8 @@ def test_a_namespace_protected_meanwhile_is_checked_as_protected(stand: Stand, c
     assert (stand.load(), stand.names()) == (before, ["v"])
 
 
-def crashed(work: Callable[[], object], point: str) -> None:
-    """A process that ends at the point, as if its power were cut."""
+def crash_at(work: Callable[[], object], point: str) -> None:
+    """Run the work in a child process that ends at the fault point, as if its power were cut."""
     child = os.fork()
     if child == 0:
         fault.arm(point, fault.Exit())
@@ -201,15 +201,15 @@ def crashed(work: Callable[[], object], point: str) -> None:
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_crash_while_a_view_is_replaced_leaves_it_whole(stand: Stand, point: str) -> None:
-    crashed(lambda: stand.replace(replaced(2, query("new"))), point)
+    crash_at(lambda: stand.replace(replaced(2, query("new"))), point)
     again = Stand(stand.core.fresh())
     assert again.load().metadata.current_version_id == (2 if POINTS[point] else 1)
     assert again.replace(replaced(2, query("new"))).row.revision == 1
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_crash_while_a_view_is_made_leaves_it_whole_or_not_there(stand: Stand, point: str) -> None:
-    crashed(lambda: stand.views.create(PRODUCER, SALES, request("w")), point)
+def test_a_crash_while_a_view_is_created_leaves_a_whole_view_or_none(stand: Stand, point: str) -> None:
+    crash_at(lambda: stand.views.create(PRODUCER, SALES, request("w")), point)
     again = Stand(stand.core.fresh())
     assert again.names() == (["v", "w"] if POINTS[point] else ["v"])
     for name in again.names():
@@ -226,7 +226,7 @@ def test_an_unknown_outcome_leaves_the_file(stand: Stand, point: str) -> None:
     assert Stand(stand.core.fresh()).load().metadata.current_version_id == (2 if POINTS[point] else 1)
 
 
-def test_an_error_before_the_swap_takes_the_file_away(stand: Stand) -> None:
+def test_an_error_before_the_swap_removes_the_file(stand: Stand) -> None:
     files = stand.core.on_disk()
     error = PvdmError("whatever", "something")
     with fault.armed("ledger.before_commit", fault.Raise(error)), pytest.raises(PvdmError):
@@ -234,8 +234,10 @@ def test_an_error_before_the_swap_takes_the_file_away(stand: Stand) -> None:
     assert stand.core.on_disk() == files
 
 
-def test_a_table_that_takes_the_place_meanwhile_keeps_it(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The place was free when it was judged: what counts is the transaction."""
+def test_a_view_in_a_place_that_a_table_took_meanwhile_is_refused(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check before the transaction is taken out: the transaction must check the place again."""
     place = stand.core.place("orders")
     stand.core.table("orders", protected=False, shown=False)
     monkeypatch.setattr(stand.core.access, "require_place", lambda *_, **__: None)
@@ -249,7 +251,7 @@ def test_a_table_that_takes_the_place_meanwhile_keeps_it(stand: Stand, monkeypat
 
 
 @pytest.mark.parametrize("change", ["swap", "rename", "drop"])
-def test_a_row_that_changed_since_it_was_read_is_not_changed(stand: Stand, change: str) -> None:
+def test_a_change_from_an_older_row_is_refused(stand: Stand, change: str) -> None:
     stale = stand.load().row
     stand.replace(replaced(2, query("new")))
     after = stand.load()
@@ -269,7 +271,7 @@ def test_a_row_that_changed_since_it_was_read_is_not_changed(stand: Stand, chang
     assert stand.load() == after
 
 
-def test_a_uuid_is_one_view_s(stand: Stand) -> None:
+def test_a_second_view_of_one_uuid_is_refused(stand: Stand) -> None:
     row = stand.load().row
 
     def work(unit: Unit) -> None:

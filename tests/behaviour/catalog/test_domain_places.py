@@ -1,4 +1,4 @@
-"""A table of one domain takes no place, and sends no files, into the folders of another: not even an operator's."""
+"""Not even an operator of one domain can put a table, or its files, into the folders of another domain."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def core(tmp_path: Path, migrated_file: Path) -> Iterator[Core]:
         yield made
 
 
-def spelled(core: Core, place: str) -> str:
+def format_place(core: Core, place: str) -> str:
     warehouse = core.warehouse.local
     return place.format(risk=warehouse / "risk", warehouse=warehouse, around=warehouse.parent, folder=core.folder)
 
@@ -55,24 +55,24 @@ def create(core: Core, by: Grant, location: str, **properties: str) -> None:
     core.commits.create(by, core.get_namespace(), "made", document(core, location, **properties))
 
 
-def code_of(caught: pytest.ExceptionInfo[PvdmError]) -> str:
+def reason_of(caught: pytest.ExceptionInfo[PvdmError]) -> str:
     return caught.value.reason
 
 
 @pytest.mark.parametrize("place", FOREIGN.values(), ids=FOREIGN)
 def test_an_operator_cannot_place_a_table_in_another_domains_folder(core: Core, place: str) -> None:
     with pytest.raises(NotAllowedError) as caught:
-        create(core, SALES_OPERATOR, spelled(core, place))
-    assert code_of(caught) in ("location_of_other_domain", "location_reserved")
+        create(core, SALES_OPERATOR, format_place(core, place))
+    assert reason_of(caught) in ("location_of_other_domain", "location_reserved")
 
 
 @pytest.mark.parametrize("place", FOREIGN.values(), ids=FOREIGN)
 def test_an_operator_cannot_move_a_table_into_another_domains_folder(core: Core, place: str) -> None:
     core.table(protected=False)
-    move = [{"action": "set-location", "location": spelled(core, place)}]
+    move = [{"action": "set-location", "location": format_place(core, place)}]
     with pytest.raises(NotAllowedError) as caught:
         core.commit("orders", move, by=SALES_OPERATOR)
-    assert code_of(caught) in ("location_of_other_domain", "location_reserved")
+    assert reason_of(caught) in ("location_of_other_domain", "location_reserved")
 
 
 @pytest.mark.parametrize("by", [SALES_OPERATOR, PRODUCER], ids=["operator", "producer"])
@@ -81,23 +81,23 @@ def test_an_operator_cannot_move_a_table_into_another_domains_folder(core: Core,
 def test_no_property_sends_files_into_another_domains_folder(core: Core, place: str, key: str, by: Grant) -> None:
     core.table(protected=False)
     with pytest.raises(NotAllowedError) as caught:
-        core.commit("orders", [{"action": "set-properties", "updates": {key: spelled(core, place)}}], by=by)
-    assert code_of(caught) in ("location_of_other_domain", "location_reserved")
+        core.commit("orders", [{"action": "set-properties", "updates": {key: format_place(core, place)}}], by=by)
+    assert reason_of(caught) in ("location_of_other_domain", "location_reserved")
 
 
-def test_no_table_is_made_with_such_a_property(core: Core) -> None:
+def test_no_table_is_created_with_a_path_in_another_domains_folder(core: Core) -> None:
     with pytest.raises(NotAllowedError) as caught:
-        create(core, PRODUCER, core.place("made"), write_data_path=spelled(core, "{risk}/made"))
-    assert code_of(caught) == "location_of_other_domain"
+        create(core, PRODUCER, core.place("made"), write_data_path=format_place(core, "{risk}/made"))
+    assert reason_of(caught) == "location_of_other_domain"
 
 
-def test_a_property_with_dots_or_escapes_is_no_place(core: Core) -> None:
+def test_a_path_with_dots_or_escapes_is_refused(core: Core) -> None:
     core.table(protected=False)
     for tail in ("/../../risk/x", "/%2e%2e/risk", "/a/./b"):
         updates = {"write.data.path": core.place("orders") + tail}
         with pytest.raises(PvdmError) as caught:
             core.commit("orders", [{"action": "set-properties", "updates": updates}])
-        assert code_of(caught) == "location_invalid"
+        assert reason_of(caught) == "location_invalid"
 
 
 def test_no_property_sends_files_into_another_tables_place(core: Core) -> None:
@@ -106,15 +106,15 @@ def test_no_property_sends_files_into_another_tables_place(core: Core) -> None:
     updates = {"write.data.path": f"{core.place('two')}/data"}
     with pytest.raises(NotAllowedError) as caught:
         core.commit("orders", [{"action": "set-properties", "updates": updates}], by=OPERATOR)
-    assert code_of(caught) == "location_taken"
+    assert reason_of(caught) == "location_taken"
 
 
-def test_no_property_sends_files_among_the_stewards_own(core: Core) -> None:
+def test_no_property_sends_files_into_the_stewards_own_folder(core: Core) -> None:
     core.table(protected=False)
     updates = {"write.metadata.path": str(core.root / "x")}
     with pytest.raises(NotAllowedError) as caught:
         core.commit("orders", [{"action": "set-properties", "updates": updates}], by=OPERATOR)
-    assert code_of(caught) == "location_reserved"
+    assert reason_of(caught) == "location_reserved"
 
 
 def test_a_place_behind_a_link_into_another_domains_folder_is_refused(core: Core) -> None:
@@ -123,10 +123,10 @@ def test_a_place_behind_a_link_into_another_domains_folder_is_refused(core: Core
     (home / "made").symlink_to(core.warehouse.child(*RISK).local)
     with pytest.raises(NotAllowedError) as caught:
         create(core, PRODUCER, core.place("made"))
-    assert code_of(caught) == "location_of_other_domain"
+    assert reason_of(caught) == "location_of_other_domain"
 
 
-def test_places_of_its_own_domain_and_outside_the_warehouse_are_an_operators(core: Core, tmp_path: Path) -> None:
+def test_an_operator_can_use_places_of_its_domain_and_outside_the_warehouse(core: Core, tmp_path: Path) -> None:
     core.namespace(("more",))
     create(core, SALES_OPERATOR, str(core.warehouse.child("more", "made")))
     for at, place in enumerate((tmp_path / "elsewhere" / "one", core.warehouse.child(*SALES, "two").local)):
@@ -136,13 +136,13 @@ def test_places_of_its_own_domain_and_outside_the_warehouse_are_an_operators(cor
         core.commit("made", [{"action": "remove-properties", "removals": [PATHS[at]]}], by=SALES_OPERATOR)
 
 
-def test_an_operator_of_every_domain_places_tables_in_each(core: Core) -> None:
+def test_an_operator_of_every_domain_can_place_tables_in_each(core: Core) -> None:
     create(core, OPERATOR, str(core.warehouse.child(*RISK, "made")))
     assert parse_location(core.get("made").metadata.location).is_under(core.warehouse.child(*RISK))
 
 
-def test_a_property_that_was_there_before_keeps_no_commit_from_the_table(core: Core) -> None:
+def test_an_old_property_with_such_a_path_does_not_stop_other_commits(core: Core) -> None:
     base = core.table(protected=False).metadata
-    root = document_of(base) | {"properties": {"write.data.path": spelled(core, "{risk}/x")}}
+    root = document_of(base) | {"properties": {"write.data.path": format_place(core, "{risk}/x")}}
     core.plant("orders", TableMetadata.from_json(root))
     core.commit("orders", [{"action": "set-properties", "updates": {"a": "b"}}])

@@ -27,8 +27,8 @@ def core(tmp_path: Path, migrated_file: Path) -> Iterator[Core]:
         yield made
 
 
-def dropped(core: Core, name: str = "gone", levels: Levels = SALES) -> Path:
-    """The folder of a table that was dropped, with a data file in it."""
+def drop_table(core: Core, name: str = "gone", levels: Levels = SALES) -> Path:
+    """Create and drop a table; returns its folder, which has a data file."""
     row = core.table(name, levels=levels, shown=False, protected=False).row
     core.ledger.transact(lambda unit: tables.drop(unit, row), at_micros=core.micros)
     place = parse_location(row.location).local
@@ -37,16 +37,17 @@ def dropped(core: Core, name: str = "gone", levels: Levels = SALES) -> Path:
     return place
 
 
-def left(core: Core, place: Path, domain: str = "sales") -> Leftover | None:
+def run_purge(core: Core, place: Path, domain: str = "sales") -> Leftover | None:
+    """Purge the place for the domain; returns what was left, and why."""
     return Purge(core.ledger, core.states, core.warehouse, parse_location(str(place)), domain).run()
 
 
-def run(core: Core, place: Path, domain: str = "sales") -> bool:
-    return left(core, place, domain) is None
+def removes_everything(core: Core, place: Path, domain: str = "sales") -> bool:
+    return run_purge(core, place, domain) is None
 
 
-def other(core: Core, *files: str, levels: Levels = SALES) -> tuple[Path, Path]:
-    """A live table whose one snapshot holds these files; gives its manifest list and its manifest."""
+def make_other_table(core: Core, *files: str, levels: Levels = SALES) -> tuple[Path, Path]:
+    """Make a live table whose one snapshot has these files; returns its manifest list and its manifest."""
     base = core.table("other", levels=levels, shown=False, protected=False).metadata
     place = parse_location(base.location).local / "metadata"
     place.mkdir(parents=True)
@@ -64,10 +65,10 @@ def other(core: Core, *files: str, levels: Levels = SALES) -> tuple[Path, Path]:
     return manifest_list, manifest
 
 
-def test_the_folder_of_a_dropped_table_goes_and_nothing_beside_it(core: Core) -> None:
-    place, beside = dropped(core), dropped(core, "beside")
-    other(core, "file:///elsewhere/a.parquet")
-    assert left(core, place) is None
+def test_the_folder_of_a_dropped_table_is_removed_and_nothing_beside_it(core: Core) -> None:
+    place, beside = drop_table(core), drop_table(core, "beside")
+    make_other_table(core, "file:///elsewhere/a.parquet")
+    assert run_purge(core, place) is None
     assert (place.exists(), beside.exists(), list(place.parent.glob(".pvdm-*"))) == (False, True, [])
 
 
@@ -75,42 +76,44 @@ def test_the_folder_of_a_dropped_table_goes_and_nothing_beside_it(core: Core) ->
     "spelled", ["{}/data/a.parquet", "file:{}/data/a.parquet", "file://localhost{}//data/a.parquet"]
 )
 def test_a_file_that_another_tables_manifest_names_stays_however_it_is_spelled(core: Core, spelled: str) -> None:
-    place = dropped(core)
-    other(core, "file:///elsewhere/b.parquet", spelled.format(place))
-    assert not run(core, place)
+    place = drop_table(core)
+    make_other_table(core, "file:///elsewhere/b.parquet", spelled.format(place))
+    assert not removes_everything(core, place)
     assert (place / "data" / "a.parquet").read_text() == "rows"
 
 
 NAMED: dict[str, Callable[[Core, Path], None]] = {
-    "a manifest list": lambda core, place: planted(core, **{"manifest-list": f"file://{place}/snap.avro"}),
-    "statistics": lambda core, place: planted_statistics(core, f"file://{place}/s.puffin"),
+    "a manifest list": lambda core, place: make_other_with(core, **{"manifest-list": f"file://{place}/snap.avro"}),
+    "statistics": lambda core, place: make_other_with_statistics(core, f"file://{place}/s.puffin"),
 }
 
 
-def planted(core: Core, **changes: str) -> None:
-    """A live table, as an operator registers one whose files lie elsewhere."""
+def make_other_with(core: Core, **changes: str) -> None:
+    """Make a live table whose snapshot has these fields, as an operator may register one with files elsewhere."""
     base = core.table("other", shown=False, protected=False).metadata
     core.commit("other", to_ref("main", core.snapshot(base, snapshot_id=7, **changes)), by=OPERATOR)
 
 
-def planted_statistics(core: Core, path: str) -> None:
-    other(core)
-    said = statistics(7) | {"statistics-path": path}
-    core.commit("other", [{"action": "set-statistics", "snapshot-id": 7, "statistics": said}], by=OPERATOR)
+def make_other_with_statistics(core: Core, path: str) -> None:
+    make_other_table(core)
+    update = statistics(7) | {"statistics-path": path}
+    core.commit("other", [{"action": "set-statistics", "snapshot-id": 7, "statistics": update}], by=OPERATOR)
 
 
 @pytest.mark.parametrize("what", NAMED)
 def test_a_file_that_another_tables_document_names_stays(core: Core, what: str) -> None:
-    place = dropped(core)
+    place = drop_table(core)
     NAMED[what](core, place)
-    assert not run(core, place)
+    assert not removes_everything(core, place)
     assert place.is_dir()
 
 
 @pytest.mark.parametrize("spoilt", ["gone", "damaged", "a pipe", "a link", "too many"])
-def test_what_cannot_be_decided_is_not_removed(core: Core, spoilt: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = dropped(core)
-    _, manifest = other(core, "file:///elsewhere/b.parquet")
+def test_files_stay_if_another_tables_manifest_cannot_be_read(
+    core: Core, spoilt: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = drop_table(core)
+    _, manifest = make_other_table(core, "file:///elsewhere/b.parquet")
     copy = manifest.with_name("copy.avro")
     copy.write_bytes(manifest.read_bytes())
     match spoilt:
@@ -126,26 +129,26 @@ def test_what_cannot_be_decided_is_not_removed(core: Core, spoilt: str, monkeypa
             manifest.symlink_to(copy)
         case _:
             monkeypatch.setattr(purge, "PURGE_FILES_READ_MAX", 1)
-    assert not run(core, place)
+    assert not removes_everything(core, place)
     assert place.is_dir()
 
 
 def test_a_link_inside_is_removed_and_its_target_stays(core: Core) -> None:
-    place, beside = dropped(core), dropped(core, "beside")
+    place, beside = drop_table(core), drop_table(core, "beside")
     (place / "data" / "folder").symlink_to(beside)
     (place / "data" / "file").symlink_to(beside / "data" / "a.parquet")
-    assert run(core, place)
+    assert removes_everything(core, place)
     assert (beside / "data" / "a.parquet").read_text() == "rows"
 
 
 @pytest.mark.parametrize("depth", ["the folder itself", "a folder above"])
 def test_a_place_behind_a_link_is_not_purged(core: Core, depth: str) -> None:
-    place, beside = dropped(core), dropped(core, "beside")
+    place, beside = drop_table(core), drop_table(core, "beside")
     moved = place if depth == "the folder itself" else place.parent
     real = moved.with_name("real")
     moved.rename(real)
     moved.symlink_to(real if depth == "a folder above" else beside)
-    assert not run(core, place)
+    assert not removes_everything(core, place)
     assert len(list(real.rglob("a.parquet"))) == (2 if depth == "a folder above" else 1)
     assert (beside / "data" / "a.parquet").read_text() == "rows"
 
@@ -157,9 +160,9 @@ def test_a_place_behind_a_link_is_not_purged(core: Core, depth: str) -> None:
 def test_no_place_but_a_tables_own_folder_in_the_warehouse_is_purged(core: Core, where: str, live: bool) -> None:
     if live:
         core.table("live", shown=False)
-    dropped(core)
+    drop_table(core)
     (core.folder / "elsewhere").mkdir()
-    assert not run(core, core.folder / where)
+    assert not removes_everything(core, core.folder / where)
     assert (core.folder / "elsewhere").is_dir()
     assert list(core.warehouse.local.rglob("a.parquet"))
 
@@ -168,95 +171,95 @@ def test_no_place_but_a_tables_own_folder_in_the_warehouse_is_purged(core: Core,
 def test_a_table_that_comes_back_meanwhile_gets_its_files_back(
     core: Core, monkeypatch: pytest.MonkeyPatch, written: str | None
 ) -> None:
-    place = dropped(core)
-    looked: list[bool] = []
-    really = Purge._require_unneeded
+    place = drop_table(core)
+    checks: list[bool] = []
+    original_check = Purge._require_unneeded
 
-    def and_then_back(self: Purge) -> None:
-        if looked:
+    def bring_table_back(self: Purge) -> None:
+        if checks:
             core.table("gone", shown=False, protected=False)
             if written is not None:
                 (place / written).parent.mkdir(parents=True)
                 (place / written).write_text("new rows")
-        looked.append(place.exists())
-        really(self)
+        checks.append(place.exists())
+        original_check(self)
 
-    monkeypatch.setattr(Purge, "_require_unneeded", and_then_back)
-    assert left(core, place) == Leftover(f"file://{place}", "a table lies there")
+    monkeypatch.setattr(Purge, "_require_unneeded", bring_table_back)
+    assert run_purge(core, place) == Leftover(f"file://{place}", "a table lies there")
     assert (place / "data" / "a.parquet").read_text() == "rows"
     assert written is None or (place / written).read_text() == "new rows"
-    assert (looked[0], list(place.parent.glob(".pvdm-*"))) == (True, [])
+    assert (checks[0], list(place.parent.glob(".pvdm-*"))) == (True, [])
 
 
 def test_files_that_cannot_be_moved_back_are_reported_and_stay(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = dropped(core)
-    looked: list[bool] = []
+    place = drop_table(core)
+    checks: list[bool] = []
 
-    def and_then_taken(self: Purge) -> None:
-        if looked:
+    def take_place(self: Purge) -> None:
+        if checks:
             place.write_text("something else")
             raise purge._RefusedError("a table lies there")
-        looked.append(True)
+        checks.append(True)
 
-    monkeypatch.setattr(Purge, "_require_unneeded", and_then_taken)
-    told = left(core, place)
+    monkeypatch.setattr(Purge, "_require_unneeded", take_place)
+    leftover = run_purge(core, place)
     (aside,) = place.parent.glob(".pvdm-purged-*")
-    assert told is not None
-    assert (str(aside) in told.why, (aside / "data" / "a.parquet").read_text()) == (True, "rows")
+    assert leftover is not None
+    assert (str(aside) in leftover.why, (aside / "data" / "a.parquet").read_text()) == (True, "rows")
 
 
-def test_a_table_of_another_domain_has_no_say_in_what_a_domain_purges(core: Core) -> None:
-    """Else one branch with a manifest list that is not there would stop every purge of the catalog."""
-    place = dropped(core)
-    manifest_list, _ = other(core, f"file://{place}/data/a.parquet", levels=RISK)
+def test_a_table_of_another_domain_does_not_stop_a_purge(core: Core) -> None:
+    """Otherwise one branch with a missing manifest list would stop every purge of the catalog."""
+    place = drop_table(core)
+    manifest_list, _ = make_other_table(core, f"file://{place}/data/a.parquet", levels=RISK)
     manifest_list.unlink()
-    assert left(core, place) is None
+    assert run_purge(core, place) is None
     assert not place.exists()
 
 
-def test_an_operators_table_outside_its_namespaces_folder_has_a_say(core: Core) -> None:
-    place = dropped(core)
+def test_an_operators_table_outside_its_namespaces_folder_stops_a_purge_of_its_files(core: Core) -> None:
+    place = drop_table(core)
     base = core.table("other", levels=RISK, shown=False, protected=False).metadata
     away = {"action": "set-location", "location": str(core.warehouse.child("away"))}
     named = core.snapshot(base, snapshot_id=7, **{"manifest-list": f"file://{place}/snap.avro"})
     core.commit("other", [away, *to_ref("main", named)], levels=RISK, by=OPERATOR)
-    told = left(core, place)
-    assert told is not None
-    assert (told.why.endswith("names a file there"), place.is_dir()) == (True, True)
+    leftover = run_purge(core, place)
+    assert leftover is not None
+    assert (leftover.why.endswith("names a file there"), place.is_dir()) == (True, True)
 
 
 @pytest.mark.parametrize("where", ["its folder", "a folder around it", "a folder in it"])
-def test_what_another_domain_dropped_and_may_register_again_stays(core: Core, where: str) -> None:
-    """Its namespace may be gone too, and be another domain's now."""
-    foreign = dropped(core, levels=RISK)
+def test_files_of_a_table_that_another_domain_dropped_stay(core: Core, where: str) -> None:
+    """That domain may register the table again, even if its namespace is dropped too."""
+    foreign = drop_table(core, levels=RISK)
     with core.ledger.read() as unit:
         risk = namespaces.get(unit, RISK)
     core.ledger.transact(lambda unit: namespaces.drop(unit, risk), at_micros=core.micros)
     place = {"its folder": foreign, "a folder around it": foreign.parent, "a folder in it": foreign / "data"}[where]
-    assert left(core, place) == Leftover(f"file://{place}", "a dropped table of another domain lies there")
+    assert run_purge(core, place) == Leftover(f"file://{place}", "a dropped table of another domain lies there")
     assert (foreign / "data" / "a.parquet").read_text() == "rows"
-    assert run(core, foreign, "risk")
+    assert removes_everything(core, foreign, "risk")
 
 
-def test_what_another_domain_may_be_making_stays(core: Core) -> None:
-    making = parse_location(core.place("new", RISK)).local / "data"
-    making.mkdir(parents=True)
-    told = left(core, making.parent)
-    assert told == Leftover(f"file://{making.parent}", "it lies in a namespace's folder of another domain")
-    assert making.is_dir()
+def test_files_of_a_table_that_another_domain_may_be_creating_stay(core: Core) -> None:
+    new_data = parse_location(core.place("new", RISK)).local / "data"
+    new_data.mkdir(parents=True)
+    leftover = run_purge(core, new_data.parent)
+    assert leftover == Leftover(f"file://{new_data.parent}", "it lies in a namespace's folder of another domain")
+    assert new_data.is_dir()
 
 
-def test_a_purge_while_the_ledger_is_away_leaves_the_files(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_purge_while_the_ledger_is_unreachable_leaves_the_files(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*_: object) -> None:
         raise UnavailableError("ledger_unreachable", "away")
 
-    place = dropped(core)
+    place = drop_table(core)
     monkeypatch.setattr(tables, "list_live", away)
-    assert left(core, place) == Leftover(f"file://{place}", "the ledger cannot be read: ledger_unreachable")
+    assert run_purge(core, place) == Leftover(f"file://{place}", "the ledger cannot be read: ledger_unreachable")
     assert place.is_dir()
 
 
-def foreseen(core: Core, name: str = "orders") -> Leftover | None:
+def foresee(core: Core, name: str = "orders") -> Leftover | None:
     state = core.get(name)
     return Purge(core.ledger, core.states, core.warehouse, parse_location(state.row.location), "sales").foresee(state)
 
@@ -264,37 +267,37 @@ def foreseen(core: Core, name: str = "orders") -> Leftover | None:
 def test_a_purge_of_a_table_that_was_ever_protected_is_foreseen_to_leave_evidence(core: Core) -> None:
     row = core.table(shown=False).row
     core.ledger.transact(lambda unit: tables.protect(unit, row, None), at_micros=core.micros)
-    told = foreseen(core)
-    assert told is not None
-    assert "evidence" in told.why
+    leftover = foresee(core)
+    assert leftover is not None
+    assert "evidence" in leftover.why
 
 
 def test_a_purge_of_a_table_with_files_elsewhere_is_foreseen_to_leave_them(core: Core, tmp_path: Path) -> None:
     outside = tmp_path / "elsewhere.parquet"
-    other(core, f"file://{outside}")
-    assert foreseen(core, "other") is None  # what is not there is not left
+    make_other_table(core, f"file://{outside}")
+    assert foresee(core, "other") is None  # a file that does not exist is not left
     outside.write_text("rows")
-    told = foreseen(core, "other")
-    assert told is not None
-    assert told.why == f"the table has files outside its place, file://{outside} among them"
+    leftover = foresee(core, "other")
+    assert leftover is not None
+    assert leftover.why == f"the table has files outside its place, file://{outside} among them"
 
 
 def test_a_purge_of_a_table_whose_own_manifest_cannot_be_read_is_foreseen_as_undecided(core: Core) -> None:
-    _, manifest = other(core, "file:///elsewhere/a.parquet")
+    _, manifest = make_other_table(core, "file:///elsewhere/a.parquet")
     manifest.write_bytes(b"Obj\x01 and no more")
-    told = foreseen(core, "other")
-    assert told is not None
-    assert told.why.startswith("the table's own files cannot be listed")
+    leftover = foresee(core, "other")
+    assert leftover is not None
+    assert leftover.why.startswith("the table's own files cannot be listed")
 
 
-def test_a_purge_of_a_table_whose_files_another_needs_is_foreseen(core: Core) -> None:
+def test_a_purge_of_a_table_whose_files_another_needs_is_foreseen_to_leave_them(core: Core) -> None:
     place = core.table(protected=False).row.location
-    other(core, f"{place}/data/a.parquet")
-    told = foreseen(core)
-    assert told is not None
-    assert told.why.endswith("names a file there")
+    make_other_table(core, f"{place}/data/a.parquet")
+    leftover = foresee(core)
+    assert leftover is not None
+    assert leftover.why.endswith("names a file there")
 
 
-def test_a_purge_that_leaves_nothing_is_foreseen_so(core: Core) -> None:
+def test_a_purge_of_a_table_without_such_files_is_foreseen_to_leave_nothing(core: Core) -> None:
     core.table(protected=False)
-    assert foreseen(core) is None
+    assert foresee(core) is None

@@ -45,14 +45,14 @@ def test_places_of_the_catalog_are_relative_to_the_file_unless_they_are_addresse
 
 
 @pytest.mark.parametrize("places", [("w", "w"), ("w", "w/own"), ("own/w", "own")])
-def test_the_stewards_own_files_do_not_lie_where_producers_write(tmp_path: Path, places: tuple[str, str]) -> None:
+def test_a_metadata_folder_that_overlaps_the_warehouse_is_refused(tmp_path: Path, places: tuple[str, str]) -> None:
     with pytest.raises(InputError) as caught:
         config(tmp_path, f'[catalog]\nwarehouse = "{places[0]}"\nmetadata = "{places[1]}"\n')
     assert caught.value.reason == "config_invalid"
 
 
 @pytest.mark.parametrize("line", ['surprise = "x"', 'name = "A B"', 'warehouse = ""', 'warehouse = "../x/.."'])
-def test_a_catalog_that_cannot_be_accepted_is_refused(tmp_path: Path, line: str) -> None:
+def test_an_invalid_catalog_section_is_refused(tmp_path: Path, line: str) -> None:
     with pytest.raises(InputError):
         config(tmp_path, f"[catalog]\n{line}\n")
 

@@ -24,29 +24,29 @@ from tests.support.steward.http import RawConnection
 
 T = f"{V1}/namespaces/sales/tables/t"
 JSON = {"content_type": "application/json"}
-NOTHING = b'{"requirements": [], "updates": []}'
-# What is other each time, and says nothing about the way that a request took.
-_PASSING = re.compile(rb"(?i)(?<=\r\n)date: [^\r]*\r\n")
-_PASSED = frozenset({"time", "milliseconds", "frames"})
+EMPTY_COMMIT = b'{"requirements": [], "updates": []}'
+# Differs at every request, whichever path it takes.
+_DATE_HEADER = re.compile(rb"(?i)(?<=\r\n)date: [^\r]*\r\n")
+_VARYING_FIELDS = frozenset({"time", "milliseconds", "frames"})
 
 
 @dataclass(frozen=True)
-class Way:
-    """The way that requests take: straight, or through FastAPI."""
+class Server:
+    """A served catalog. Its requests take the fast path, or all of FastAPI if `through_fastapi` holds True."""
 
     lake: Lake
-    roundabout: list[bool]
+    through_fastapi: list[bool]
     tokens: dict[str, str] = field(default_factory=dict)
 
 
 @pytest.fixture(scope="module")
-def way() -> Iterator[Way]:
-    roundabout = [False]
+def server() -> Iterator[Server]:
+    through_fastapi = [False]
     find = RouteTable.find
 
-    def find_route(table: RouteTable, method: str, path: str, context: RequestContext) -> FoundRoute:
-        result = find(table, method, path, context)
-        return replace(result, fast_path=None) if roundabout[0] else result
+    def find_route(routes: RouteTable, method: str, path: str, context: RequestContext) -> FoundRoute:
+        result = find(routes, method, path, context)
+        return replace(result, fast_path=None) if through_fastapi[0] else result
 
     with (
         pytest.MonkeyPatch.context() as patched,
@@ -55,7 +55,7 @@ def way() -> Iterator[Way]:
     ):
         patched.setattr(RouteTable, "find", find_route)
         patched.setattr(body, "LINGER_MAX_SECONDS", 0.05)
-        made = Way(lake, roundabout)
+        made = Server(lake, through_fastapi)
         operator = lake.caller()
         for name in ("t", "a.b", "x/y", "per%cent", "pl us", "plus+", "é", "metrics"):
             operator.make(name)
@@ -74,8 +74,8 @@ def way() -> Iterator[Way]:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """All that anybody sees of a request: the bytes of its answer, its lines in the log, and the counts."""
+class Observed:
+    """What can be observed of a request: the bytes of its answer, its lines in the log, and the change of counters."""
 
     answer: bytes
     log: list[dict[str, Any]]
@@ -86,9 +86,9 @@ class Seen:
         return int(self.answer.split(b" ")[1])
 
 
-def counts(way: Way) -> dict[str, float]:
-    """The counters; how long it took is another matter."""
-    state = way.lake.steward.server._server.config.app.state  # type: ignore[union-attr]
+def counts(server: Server) -> dict[str, float]:
+    """The values of the service's counters, without the durations."""
+    state = server.lake.steward.server._server.config.app.state  # type: ignore[union-attr]
     return {
         f"{sample.name}{sorted(sample.labels.items())}": sample.value
         for family in state.metrics.registry.collect()
@@ -97,20 +97,20 @@ def counts(way: Way) -> dict[str, float]:
     }
 
 
-def seen(way: Way, caplog: pytest.LogCaptureFixture, request: bytes) -> Seen:
-    """Send it and look."""
-    before = counts(way)
+def observe(server: Server, caplog: pytest.LogCaptureFixture, request: bytes) -> Observed:
+    """Send the request and observe it."""
+    before = counts(server)
     caplog.clear()
-    with caplog.at_level(logging.INFO, "pvdm.steward"), RawConnection(way.lake.steward.server.port) as rude:
+    with caplog.at_level(logging.INFO, "pvdm.steward"), RawConnection(server.lake.steward.server.port) as rude:
         rude.send(request)
-        answer = _PASSING.sub(b"", rude.read())
+        answer = _DATE_HEADER.sub(b"", rude.read())
     lines = [json.loads(record.message) for record in caplog.records]
-    log = [{key: value for key, value in line.items() if key not in _PASSED} for line in lines]
-    return Seen(answer, log, {key: value - before.get(key, 0) for key, value in counts(way).items()})
+    log = [{key: value for key, value in line.items() if key not in _VARYING_FIELDS} for line in lines]
+    return Observed(answer, log, {key: value - before.get(key, 0) for key, value in counts(server).items()})
 
 
-def context(
-    way: Way,
+def raw_request(
+    server: Server,
     method: str = "GET",
     path: str = T,
     *,
@@ -119,10 +119,10 @@ def context(
     pieces: bytes | None = None,
     **headers: str,
 ) -> bytes:
-    """A request as bytes; two underscores in a header's name let it stand there once more."""
+    """A request as bytes; what follows two underscores in a header's name is left out, so that a header can repeat."""
     named = [("host", "steward"), ("connection", "close"), ("x-request-id", "the-same-each-time")]
     if who is not None:
-        named.append(("authorization", way.tokens.get(who, who)))
+        named.append(("authorization", server.tokens.get(who, who)))
     if body is not None and pieces is None:
         named.append(("content-length", str(len(body))))
     if pieces is not None:
@@ -133,11 +133,11 @@ def context(
     return "\r\n".join(lines).encode("latin-1") + (body or b"")
 
 
-def posted(body: bytes = NOTHING, **more: Any) -> dict[str, Any]:
+def post(body: bytes = EMPTY_COMMIT, **more: Any) -> dict[str, Any]:
     return {"method": "POST", "body": body, "content_type": "application/json", **more}
 
 
-def table(namespace: str, name: str) -> dict[str, Any]:
+def table_path(namespace: str, name: str) -> dict[str, Any]:
     return {"path": f"{V1}/namespaces/{namespace}/tables/{name}"}
 
 
@@ -145,44 +145,44 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
     # what works
     "load": (200, {}),
     "exists": (204, {"method": "HEAD"}),
-    "commit": (200, posted()),
-    "commit with a key": (200, posted(idempotency_key="017f22e2-79b0-7cc3-98c4-dc0c0c07398f")),
+    "commit": (200, post()),
+    "commit with a key": (200, post(idempotency_key="017f22e2-79b0-7cc3-98c4-dc0c0c07398f")),
     "load as a producer": (200, {"who": "producer"}),
     "load as a consumer": (200, {"who": "consumer"}),
-    "commit as a producer": (200, posted(who="producer")),
+    "commit as a producer": (200, post(who="producer")),
     # names and paths
-    "a dot": (200, table("sales", "a.b")),
-    "a dot in percent": (200, table("sales", "a%2Eb")),
-    "a slash in percent": (200, table("sales", "x%2Fy")),
-    "a slash as it is": (404, table("sales", "x/y")),
-    "a percent sign": (200, table("sales", "per%25cent")),
-    "a space as a plus sign": (200, table("sales", "pl+us")),
-    "a space in percent": (200, table("sales", "pl%20us")),
-    "a plus sign in percent": (200, table("sales", "plus%2B")),
-    "beyond ASCII": (200, table("sales", "%C3%A9")),
-    "no UTF-8": (400, table("sales", "%FF")),
-    "a letter in percent": (200, table("s%61les", "%74")),
-    "a level with a dot": (200, table("deep%1Fe.r", "t")),
-    "existence of a level with a dot": (204, {"method": "HEAD", **table("deep%1Fe.r", "t")}),
-    "commit under a level with a dot": (200, posted(**table("deep%1Fe%2Er", "t"))),
-    "the name of another route": (200, table("sales", "metrics")),
-    "dots for the folder above": (404, table("sales", "../t")),
-    "a name of dots": (404, table("sales", "..")),
-    "a line feed": (400, table("sales", "t%0A")),
-    "a NUL": (400, table("sales", "t%00")),
-    "a name that is too long": (400, table("sales", "n" * 256)),
-    "an empty name": (404, table("sales", "")),
+    "a dot": (200, table_path("sales", "a.b")),
+    "a dot in percent": (200, table_path("sales", "a%2Eb")),
+    "a slash in percent": (200, table_path("sales", "x%2Fy")),
+    "a slash as it is": (404, table_path("sales", "x/y")),
+    "a percent sign": (200, table_path("sales", "per%25cent")),
+    "a space as a plus sign": (200, table_path("sales", "pl+us")),
+    "a space in percent": (200, table_path("sales", "pl%20us")),
+    "a plus sign in percent": (200, table_path("sales", "plus%2B")),
+    "beyond ASCII": (200, table_path("sales", "%C3%A9")),
+    "no UTF-8": (400, table_path("sales", "%FF")),
+    "a letter in percent": (200, table_path("s%61les", "%74")),
+    "a level with a dot": (200, table_path("deep%1Fe.r", "t")),
+    "existence of a level with a dot": (204, {"method": "HEAD", **table_path("deep%1Fe.r", "t")}),
+    "commit under a level with a dot": (200, post(**table_path("deep%1Fe%2Er", "t"))),
+    "the name of another route": (200, table_path("sales", "metrics")),
+    "dots for the folder above": (404, table_path("sales", "../t")),
+    "a name of dots": (404, table_path("sales", "..")),
+    "a line feed": (400, table_path("sales", "t%0A")),
+    "a NUL": (400, table_path("sales", "t%00")),
+    "a name that is too long": (400, table_path("sales", "n" * 256)),
+    "an empty name": (404, table_path("sales", "")),
     "a slash at the end": (404, {"path": f"{T}/"}),
-    "a slash at the end of a commit": (404, posted(path=f"{T}/")),
+    "a slash at the end of a commit": (404, post(path=f"{T}/")),
     "two slashes": (404, {"path": T.replace("/tables", "//tables")}),
     "capitals": (404, {"path": T.replace("tables", "Tables")}),
-    "no such table": (404, table("sales", "none")),
-    "no such namespace": (404, table("none", "t")),
-    "existence of no such table": (404, {"method": "HEAD", **table("sales", "none")}),
-    "commit to no such table": (404, posted(**table("sales", "none"))),
+    "no such table": (404, table_path("sales", "none")),
+    "no such namespace": (404, table_path("none", "t")),
+    "existence of no such table": (404, {"method": "HEAD", **table_path("sales", "none")}),
+    "commit to no such table": (404, post(**table_path("sales", "none"))),
     # methods
-    "PUT": (405, posted() | {"method": "PUT"}),
-    "PATCH": (405, posted() | {"method": "PATCH"}),
+    "PUT": (405, post() | {"method": "PUT"}),
+    "PATCH": (405, post() | {"method": "PATCH"}),
     "OPTIONS": (405, {"method": "OPTIONS"}),
     "TRACE": (405, {"method": "TRACE"}),
     "a method of nobody's": (405, {"method": "BREW"}),
@@ -197,68 +197,68 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "a mode twice": (400, {"path": f"{T}?snapshots=all&snapshots=all"}),
     "an unknown parameter": (400, {"path": f"{T}?snapshot=all"}),
     "a parameter of existence": (400, {"method": "HEAD", "path": f"{T}?snapshots=all"}),
-    "a parameter of a commit": (400, posted(path=f"{T}?snapshots=all")),
+    "a parameter of a commit": (400, post(path=f"{T}?snapshots=all")),
     "a parameter that is too long": (400, {"path": f"{T}?referenced-by={'v' * 16_385}"}),
     # tokens and roles
     "no token": (401, {"who": None}),
     "no token for existence": (401, {"method": "HEAD", "who": None}),
-    "no token for a commit": (401, posted(who=None)),
+    "no token for a commit": (401, post(who=None)),
     "no bearer": (401, {"who": "Basic b3BlcmF0b3I6"}),
     "a bearer of nothing": (401, {"who": "Bearer "}),
     "the bearer None": (401, {"who": "Bearer None"}),
     "an unknown token": (401, {"who": "Bearer pvdm_" + "x" * 43}),
-    "an unknown token and a commit": (401, posted(who="Bearer pvdm_" + "x" * 43)),
+    "an unknown token and a commit": (401, post(who="Bearer pvdm_" + "x" * 43)),
     "a token beyond ASCII": (401, {"who": "Bearer \xe9"}),
     "two tokens": (401, {"authorization__again": "Bearer pvdm_other"}),
-    "another domain's token": (403, posted(who="stranger")),
-    "a consumer's commit": (403, posted(who="consumer")),
+    "another domain's token": (403, post(who="stranger")),
+    "a consumer's commit": (403, post(who="consumer")),
     "an attestor's load": (403, {"who": "attestor"}),
-    "an attestor's commit": (403, posted(who="attestor")),
+    "an attestor's commit": (403, post(who="attestor")),
     # bodies
     "a body to a load": (400, {"body": b"{}", **JSON}),
     "a body to existence": (400, {"method": "HEAD", "body": b"{}"}),
     "no body": (415, {"method": "POST"}),
-    "an empty body": (400, posted(b"")),
-    "no type": (415, {"method": "POST", "body": NOTHING}),
-    "another type": (415, posted(content_type="text/plain")),
-    "another charset": (415, posted(content_type="application/json; charset=latin-1")),
-    "a charset": (200, posted(content_type='application/json; charset="UTF-8"')),
-    "a body that is too large": (413, posted(b" " * 4_097)),
-    "a body as large as may be": (200, posted(NOTHING.ljust(4_096))),
+    "an empty body": (400, post(b"")),
+    "no type": (415, {"method": "POST", "body": EMPTY_COMMIT}),
+    "another type": (415, post(content_type="text/plain")),
+    "another charset": (415, post(content_type="application/json; charset=latin-1")),
+    "a charset": (200, post(content_type='application/json; charset="UTF-8"')),
+    "a body that is too large": (413, post(b" " * 4_097)),
+    "a body as large as may be": (200, post(EMPTY_COMMIT.ljust(4_096))),
     "a body that says it is too large": (413, {"method": "POST", "content_length": "9" * 19, **JSON}),
     "a body that is too large and comes in pieces": (413, {"method": "POST", "pieces": b" " * 4_097, **JSON}),
-    "a body in pieces": (200, {"method": "POST", "pieces": NOTHING, **JSON}),
-    "two lengths": (400, posted(transfer_encoding="chunked")),
-    "no JSON": (400, posted(b"{")),
-    "no object": (400, posted(b"[]")),
-    "no UTF-8 in the body": (400, posted(b'{"updates": "\xff"}')),
-    "a key twice": (400, posted(b'{"updates": [], "updates": []}')),
-    "no number": (400, posted(b'{"updates": [NaN]}')),
-    "deeply nested": (400, posted(b"[" * 4_000)),
-    "no updates": (400, posted(b"{}")),
-    "updates of another kind": (400, posted(b'{"updates": {}}')),
-    "an unknown update": (400, posted(b'{"updates": [{"action": "do-it"}]}')),
+    "a body in pieces": (200, {"method": "POST", "pieces": EMPTY_COMMIT, **JSON}),
+    "two lengths": (400, post(transfer_encoding="chunked")),
+    "no JSON": (400, post(b"{")),
+    "no object": (400, post(b"[]")),
+    "no UTF-8 in the body": (400, post(b'{"updates": "\xff"}')),
+    "a key twice": (400, post(b'{"updates": [], "updates": []}')),
+    "no number": (400, post(b'{"updates": [NaN]}')),
+    "deeply nested": (400, post(b"[" * 4_000)),
+    "no updates": (400, post(b"{}")),
+    "updates of another kind": (400, post(b'{"updates": {}}')),
+    "an unknown update": (400, post(b'{"updates": [{"action": "do-it"}]}')),
     "a requirement that does not hold": (
         409,
-        posted(b'{"requirements": [{"type": "assert-table-uuid", "uuid": "' + b"0" * 36 + b'"}], "updates": []}'),
+        post(b'{"requirements": [{"type": "assert-table-uuid", "uuid": "' + b"0" * 36 + b'"}], "updates": []}'),
     ),
     "another table in the body": (
         400,
-        posted(b'{"identifier": {"namespace": ["sales"], "name": "x"}, "requirements": [], "updates": []}'),
+        post(b'{"identifier": {"namespace": ["sales"], "name": "x"}, "requirements": [], "updates": []}'),
     ),
-    "a key that is none": (400, posted(idempotency_key="x")),
+    "a key that is none": (400, post(idempotency_key="x")),
 }
 
 
-def both(way: Way, caplog: pytest.LogCaptureFixture, request: bytes) -> Seen:
-    """What is seen of the request, which is the same on both ways."""
-    fast_path = seen(way, caplog, request)
-    way.roundabout[0] = True
-    roundabout = seen(way, caplog, request)
-    way.roundabout[0] = False  # for all services, as long as this one runs
-    assert fast_path.answer == roundabout.answer
-    assert fast_path.log == roundabout.log
-    assert fast_path.counted == roundabout.counted
+def observe_both(server: Server, caplog: pytest.LogCaptureFixture, request: bytes) -> Observed:
+    """What is observed of the request on the fast path; requires that it is the same through FastAPI."""
+    fast_path = observe(server, caplog, request)
+    server.through_fastapi[0] = True
+    through_fastapi = observe(server, caplog, request)
+    server.through_fastapi[0] = False  # it holds for all services of this process
+    assert fast_path.answer == through_fastapi.answer
+    assert fast_path.log == through_fastapi.log
+    assert fast_path.counted == through_fastapi.counted
     assert [line["event"] for line in fast_path.log][-1] == "request"
     assert sum(value for key, value in fast_path.counted.items() if "requests_total" in key) == 1
     return fast_path
@@ -266,55 +266,59 @@ def both(way: Way, caplog: pytest.LogCaptureFixture, request: bytes) -> Seen:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_request_is_answered_logged_and_counted_as_behind_fastapi(
-    way: Way, caplog: pytest.LogCaptureFixture, case: str
+    server: Server, caplog: pytest.LogCaptureFixture, case: str
 ) -> None:
     status, given = CASES[case]
-    found = both(way, caplog, context(way, **given))
+    found = observe_both(server, caplog, raw_request(server, **given))
     assert (found.status, found.log[-1]["status"]) == (status, status), found.answer
 
 
 @pytest.mark.parametrize("weak", ["", "W/"])
 def test_a_load_with_the_current_etag_is_not_modified_as_behind_fastapi(
-    way: Way, caplog: pytest.LogCaptureFixture, weak: str
+    server: Server, caplog: pytest.LogCaptureFixture, weak: str
 ) -> None:
-    etag = way.lake.caller().ask("GET", "/namespaces/sales/tables/t").headers["etag"]
-    found = both(way, caplog, context(way, if_none_match=f'"other", {weak}{etag}'))
+    etag = server.lake.caller().ask("GET", "/namespaces/sales/tables/t").headers["etag"]
+    found = observe_both(server, caplog, raw_request(server, if_none_match=f'"other", {weak}{etag}'))
     assert (found.status, found.answer.partition(b"\r\n\r\n")[2]) == (304, b"")
 
 
 @pytest.mark.parametrize(
     ("given", "kind"),
-    [({}, b"InternalServerError"), (posted(), b"CommitStateUnknownException")],
+    [({}, b"InternalServerError"), (post(), b"CommitStateUnknownException")],
     ids=["load", "commit"],
 )
 def test_a_bug_is_reported_and_logged_as_behind_fastapi(
-    way: Way, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], kind: bytes
+    server: Server,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    given: dict[str, Any],
+    kind: bytes,
 ) -> None:
     def broken(*_: object) -> None:
         raise ValueError("geheim")
 
     monkeypatch.setattr(TableResponses, "table", broken)
-    found = both(way, caplog, context(way, **given))
+    found = observe_both(server, caplog, raw_request(server, **given))
     assert (found.status, kind in found.answer, b"geheim" in found.answer) == (500, True, False)
     assert [line["event"] for line in found.log] == ["exception", "request"]
 
 
-@pytest.mark.parametrize("given", [{}, {"method": "HEAD"}, posted()], ids=["load", "exists", "commit"])
+@pytest.mark.parametrize("given", [{}, {"method": "HEAD"}, post()], ids=["load", "exists", "commit"])
 def test_the_rate_limit_holds_on_the_fast_path_too(given: dict[str, Any]) -> None:
     with memory_folder() as folder, lake_at(folder, rate_per_second=1, burst=10) as lake:
         lake.caller().make("t")
-        way = Way(lake, [False], {"operator": lake.steward.headers()["authorization"]})
+        server = Server(lake, [False], {"operator": lake.steward.headers()["authorization"]})
         statuses = []
         for _ in range(14):
             with RawConnection(lake.steward.server.port) as rude:
-                rude.send(context(way, **given))
+                rude.send(raw_request(server, **given))
                 statuses.append(int(rude.read().split(b" ")[1]))
     assert set(statuses[:10]) <= {200, 204}
     assert set(statuses[12:]) == {429}
 
 
-def test_exactly_three_routes_use_the_fast_path(way: Way) -> None:
-    routes = create_app(way.lake.steward.stand.notary).router.routes
+def test_exactly_three_routes_use_the_fast_path(server: Server) -> None:
+    routes = create_app(server.lake.steward.stand.notary).router.routes
     marked = [route for route in routes if isinstance(route, APIRoute) and fast_path_query_names(route) is not None]
     path = "/catalog/v1/namespaces/{namespace}/tables/{table}"
     assert {(method, route.path) for route in marked for method in methods_of(route)} == {

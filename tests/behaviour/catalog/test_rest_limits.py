@@ -12,7 +12,7 @@ from tests.support import fault
 from tests.support.catalog.http import lake_at
 
 
-def test_writers_of_one_caller_who_wait_for_a_table_do_not_keep_others_from_reading(tmp_path: Path) -> None:
+def test_waiting_writers_of_one_caller_do_not_keep_others_from_reading(tmp_path: Path) -> None:
     reached, go = threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -27,7 +27,7 @@ def test_writers_of_one_caller_who_wait_for_a_table_do_not_keep_others_from_read
             try:
                 written = [pool.submit(producer.commit, "t", change) for _ in range(2 * THREADS_MAX)]
                 assert reached.wait(10)
-                # The first commit has the table's turn and stands still; all others of the caller want it too.
+                # The first commit has its turn at the table and stands still; the caller's other commits wait.
                 answer = lake.caller(Role.CONSUMER, "sales").ask("GET", "/namespaces/sales/tables/t", timeout=5)
             finally:
                 go.set()

@@ -1,4 +1,4 @@
-"""Namespaces over the Iceberg REST protocol: what is answered, and with which status, type and sentence."""
+"""Namespaces over the Iceberg REST protocol: answers, and errors with their status, type and message."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_configuration_lists_every_route_that_is_served_and_no_other(lake: L
     assert set(answer["endpoints"]) == served
 
 
-def test_the_configuration_keeps_java_from_exchanging_tokens(lake: Lake) -> None:
+def test_the_configuration_turns_off_the_token_exchange_of_javas_client(lake: Lake) -> None:
     assert lake.caller().done("GET", "/config")["overrides"] == {"token-exchange-enabled": "false"}
 
 
@@ -39,14 +39,14 @@ def test_the_configuration_of_another_warehouse_is_refused(lake: Lake) -> None:
     lake.caller().done("GET", "/config", params={"warehouse": "lake"})
 
 
-def test_a_namespace_that_was_made_is_found_with_its_properties(lake: Lake) -> None:
+def test_a_new_namespace_is_found_with_its_properties(lake: Lake) -> None:
     caller = lake.caller()
     caller.done("POST", "/namespaces", json={"namespace": ["hr"], "properties": {"owner": "ruth"}})
     properties = {"owner": "ruth", "pvdm.domain": "*"}
     assert caller.done("GET", "/namespaces/hr") == {"namespace": ["hr"], "properties": properties}
 
 
-def test_a_namespace_is_made_once(lake: Lake) -> None:
+def test_creating_a_namespace_again_is_a_conflict(lake: Lake) -> None:
     response = lake.caller().ask("POST", "/namespaces", json={"namespace": ["sales"]})
     assert refusal(response) == (409, "AlreadyExistsException")
     assert response.json()["error"]["message"].startswith("Namespace already exists: sales")
@@ -72,7 +72,7 @@ def test_names_with_dots_slashes_and_percent_signs_do_not_collide(lake: Lake) ->
         assert caller.done("GET", f"/namespaces/{namespace_path(*levels)}")["namespace"] == levels
 
 
-def test_java_spells_a_space_in_a_path_as_a_plus_sign(lake: Lake) -> None:
+def test_a_plus_sign_in_a_path_is_a_space_as_java_sends_it(lake: Lake) -> None:
     lake.caller().done("POST", "/namespaces", json={"namespace": ["a b"]})
     assert lake.caller().done("GET", "/namespaces/a+b")["namespace"] == ["a b"]
 
@@ -127,7 +127,7 @@ def test_a_property_in_updates_and_removals_is_unprocessable(lake: Lake) -> None
     assert refusal(response) == (422, "UnprocessableEntityException")
 
 
-def test_a_namespace_that_holds_something_is_not_dropped(lake: Lake) -> None:
+def test_a_namespace_that_is_not_empty_is_not_dropped(lake: Lake) -> None:
     caller = lake.caller()
     caller.make("t")
     assert refusal(caller.ask("DELETE", "/namespaces/sales")) == (409, "NamespaceNotEmptyException")
@@ -135,7 +135,7 @@ def test_a_namespace_that_holds_something_is_not_dropped(lake: Lake) -> None:
     assert caller.ask("DELETE", "/namespaces/sales").status_code == 204
 
 
-def test_another_domains_namespace_is_neither_listed_nor_opened(lake: Lake) -> None:
+def test_another_domains_namespace_is_neither_listed_nor_shown_nor_changed(lake: Lake) -> None:
     other = lake.caller(Role.PRODUCER, "risk")
     assert other.done("GET", "/namespaces")["namespaces"] == []
     assert refusal(other.ask("GET", "/namespaces/sales")) == (403, "ForbiddenException")
@@ -147,7 +147,7 @@ def test_another_domains_namespace_is_neither_listed_nor_opened(lake: Lake) -> N
 @pytest.mark.parametrize(
     ("body", "got"), [({"updates": {"pvdm.domain": "risk"}}, "'risk'"), ({"removals": ["pvdm.domain"]}, "its removal")]
 )
-def test_a_namespace_keeps_its_domain(lake: Lake, body: dict[str, Any], got: str) -> None:
+def test_the_domain_of_a_namespace_cannot_change(lake: Lake, body: dict[str, Any], got: str) -> None:
     response = lake.caller().ask("POST", "/namespaces/sales/properties", json=body)
     assert refusal(response) == (403, "ForbiddenException")
     assert f"the domain of a namespace cannot change: expected sales, got {got}" in response.json()["error"]["message"]
@@ -167,7 +167,7 @@ def test_a_namespace_shows_its_domain_if_none_was_given(lake: Lake, levels: list
     assert made["properties"] == found["properties"] == {"a": "1", "pvdm.domain": "sales"}
 
 
-def test_a_producer_makes_namespaces_in_its_own_domain_only(lake: Lake) -> None:
+def test_a_producer_can_create_namespaces_in_its_own_domain_only(lake: Lake) -> None:
     producer = lake.caller(Role.PRODUCER, "risk")
     body = {"namespace": ["mine"], "properties": {"pvdm.domain": "sales"}}
     response = producer.ask("POST", "/namespaces", json=body)
@@ -179,14 +179,14 @@ def test_a_producer_makes_namespaces_in_its_own_domain_only(lake: Lake) -> None:
     assert refusal(lake.caller(Role.AUDITOR, "sales").ask("GET", "/namespaces/mine")) == (403, "ForbiddenException")
 
 
-def test_a_protecting_namespace_is_dropped_by_an_operator_only(lake: Lake) -> None:
+def test_only_an_operator_can_drop_a_protected_namespace(lake: Lake) -> None:
     lake.protect_namespace("sales")
     producer = lake.caller(Role.PRODUCER, "sales")
     assert refusal(producer.ask("DELETE", "/namespaces/sales")) == (403, "ForbiddenException")
     assert lake.caller().ask("DELETE", "/namespaces/sales").status_code == 204
 
 
-def test_a_namespace_inside_a_protecting_one_protects_too(lake: Lake) -> None:
+def test_a_namespace_inside_a_protected_one_is_protected_too(lake: Lake) -> None:
     lake.protect_namespace("sales")
     producer = lake.caller(Role.PRODUCER, "sales")
     producer.done("POST", "/namespaces", json={"namespace": ["sales", "eu"]})
@@ -195,7 +195,7 @@ def test_a_namespace_inside_a_protecting_one_protects_too(lake: Lake) -> None:
     assert refusal(producer.ask("DELETE", f"{place}/t")) == (403, "ForbiddenException")
 
 
-def test_an_unknown_path_of_the_catalog_is_refused_in_icebergs_words(lake: Lake) -> None:
+def test_an_unknown_path_of_the_catalog_is_refused_with_icebergs_error_types(lake: Lake) -> None:
     assert refusal(lake.caller().ask("GET", "/nothing")) == (404, "NotFoundException")
     assert refusal(lake.caller().ask("PATCH", "/namespaces/sales")) == (405, "UnsupportedOperationException")
     assert refusal(lake.steward.http.get("/catalog/v1/config")) == (401, "NotAuthorizedException")

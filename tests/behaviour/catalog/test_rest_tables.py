@@ -1,4 +1,4 @@
-"""Tables over the Iceberg REST protocol: made, staged, loaded, listed, registered, renamed, dropped, committed to."""
+"""Tables over the Iceberg REST protocol: create, stage, load, list, register, rename, drop and commit."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
         yield made
 
 
-def test_a_table_that_was_made_is_loaded_as_it_was_made(lake: Lake) -> None:
+def test_a_new_table_is_loaded_as_it_was_created(lake: Lake) -> None:
     made = lake.caller().make("t", properties={"a": "b"})
     assert lake.caller().done("GET", T) == made
     assert made["metadata"]["properties"]["a"] == "b"
@@ -49,14 +49,14 @@ def test_the_file_that_the_answer_names_holds_the_document_of_the_answer(lake: L
     assert Path(made["metadata-location"].removeprefix("file://")).is_relative_to(lake.folder / "catalog")
 
 
-def test_a_table_is_made_once(lake: Lake) -> None:
+def test_creating_a_table_again_is_a_conflict(lake: Lake) -> None:
     lake.caller().make("t")
     response = lake.caller().ask("POST", "/namespaces/sales/tables", json={"name": "t", "schema": SCHEMA})
     assert refusal(response) == (409, "AlreadyExistsException")
     assert response.json()["error"]["message"].startswith("Table already exists: sales.t")
 
 
-def test_a_table_in_no_namespace_is_not_made(lake: Lake) -> None:
+def test_creating_a_table_in_a_missing_namespace_is_refused(lake: Lake) -> None:
     response = lake.caller().ask("POST", "/namespaces/none/tables", json={"name": "t", "schema": SCHEMA})
     assert refusal(response) == (404, "NoSuchNamespaceException")
 
@@ -68,7 +68,7 @@ def test_a_missing_table_is_reported_as_unknown(lake: Lake) -> None:
     assert [lake.caller().ask(method, T).status_code for method in ("HEAD", "DELETE")] == [404, 404]
 
 
-def test_a_staged_table_is_not_there_until_it_is_committed(lake: Lake) -> None:
+def test_a_staged_table_does_not_exist_until_it_is_committed(lake: Lake) -> None:
     caller = lake.caller()
     staged = caller.done("POST", "/namespaces/sales/tables", json=STAGED)
     assert "metadata-location" not in staged
@@ -92,7 +92,7 @@ def first_updates(staged: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def test_a_staged_table_that_another_made_meanwhile_conflicts(lake: Lake) -> None:
+def test_committing_a_staged_table_that_was_created_meanwhile_is_a_conflict(lake: Lake) -> None:
     staged = lake.caller().done("POST", "/namespaces/sales/tables", json=STAGED)
     lake.caller().make("t")
     response = lake.caller().commit("t", first_updates(staged), [{"type": "assert-create"}])
@@ -113,7 +113,7 @@ def test_pages_of_tables_show_each_once(lake: Lake) -> None:
     assert len(lake.caller().done("GET", "/namespaces/sales/tables")["identifiers"]) == 5
 
 
-def test_a_name_with_slashes_and_dots_is_a_name_like_others(lake: Lake) -> None:
+def test_a_name_with_slashes_and_dots_is_allowed_and_stays_in_its_folder(lake: Lake) -> None:
     lake.caller().make("../a/b.c?d#e%2F")
     found = lake.caller().done("GET", f"/namespaces/sales/tables/{namespace_path('../a/b.c?d#e%2F')}")
     assert found["metadata"]["location"].startswith(f"file://{lake.folder}/warehouse/sales/")
@@ -146,7 +146,7 @@ def test_an_unknown_update_or_requirement_is_a_bad_request(lake: Lake, part: str
     assert refusal(lake.caller().ask("POST", T, json=body)) == (400, "BadRequestException")
 
 
-def test_path_and_body_must_name_one_table(lake: Lake) -> None:
+def test_a_commit_whose_body_names_another_table_is_refused(lake: Lake) -> None:
     lake.caller().make("t")
     body = {"identifier": {"namespace": ["sales"], "name": "u"}, "updates": [], "requirements": []}
     assert refusal(lake.caller().ask("POST", T, json=body)) == (400, "BadRequestException")
@@ -159,7 +159,7 @@ def test_a_body_with_a_key_twice_is_refused(lake: Lake) -> None:
     assert refusal(response) == (400, "BadRequestException")
 
 
-def whole(name: str, kind: object) -> str:
+def table_with_column(name: str, kind: object) -> str:
     fields = [{"id": 1, "name": name, "required": False, "type": kind}]
     return json.dumps({"name": "t", "schema": {"type": "struct", "fields": fields}})
 
@@ -168,8 +168,8 @@ MANY = [{"id": each, "name": f"c{each}", "required": False, "type": "int"} for e
 SLOW = {
     "lake_json_malformed": '"' + '\\"' * 500_000,
     "lake_json_key_duplicate": "{" + ",".join(f'"k{each}":1' for each in range(100_000)) + ',"k99999":1}',
-    "iceberg_type_unknown": whole("a", "geography(" + " " * 9_999),
-    "schema_name_too_long": whole("n" * 900_000, {"type": "struct", "fields": MANY}),
+    "iceberg_type_unknown": table_with_column("a", "geography(" + " " * 9_999),
+    "schema_name_too_long": table_with_column("n" * 900_000, {"type": "struct", "fields": MANY}),
 }
 
 
@@ -182,7 +182,7 @@ def test_a_body_that_is_made_to_be_slow_to_read_is_refused_before_the_caller_giv
     assert (response.status_code, response.json()["error"]["pvdm-code"]) == (400, code)
 
 
-def test_a_default_that_no_later_commit_could_compare_is_refused_when_the_table_is_made(lake: Lake) -> None:
+def test_creating_a_table_with_a_default_that_cannot_be_compared_is_refused(lake: Lake) -> None:
     body = json.dumps({"name": "t", "schema": SCHEMA, "properties": {"format-version": "3"}})
     column = '{"id":9,"name":"d","required":false,"type":"double","write-default":0e99999999999999999999},{"id"'
     sent = {"content": body.replace('{"id"', column, 1), "headers": {"content-type": "application/json"}}
@@ -249,7 +249,7 @@ def change(name: str, value: str, requirements: list[Any] | None = None) -> dict
     }
 
 
-def test_a_transaction_names_each_table_once(lake: Lake) -> None:
+def test_a_transaction_that_names_a_table_twice_is_refused(lake: Lake) -> None:
     lake.caller().make("t")
     changes = {"table-changes": [change("t", "a"), change("t", "b")]}
     assert refusal(lake.caller().ask("POST", "/transactions/commit", json=changes)) == (400, "BadRequestException")
@@ -280,13 +280,13 @@ def test_a_table_is_not_renamed_onto_another_nor_into_nothing_nor_across_domains
 
 
 def test_a_purge_removes_the_tables_own_files_and_a_drop_none(lake: Lake) -> None:
-    kept, gone = (place_of(lake.caller().make(name)) for name in ("t", "u"))
-    for place in (kept, gone):
+    dropped_place, purged_place = (place_of(lake.caller().make(name)) for name in ("t", "u"))
+    for place in (dropped_place, purged_place):
         place.mkdir(parents=True)
         (place / "file").write_text("x")
     lake.caller().done("DELETE", T)
     lake.caller().done("DELETE", "/namespaces/sales/tables/u", params={"purgeRequested": "true"})
-    assert (kept.exists(), gone.exists()) == (True, False)
+    assert (dropped_place.exists(), purged_place.exists()) == (True, False)
 
 
 def place_of(answer: dict[str, Any]) -> Path:
@@ -326,8 +326,8 @@ def test_a_purge_that_leaves_files_says_which_place_and_why(
 
 
 @pytest.mark.parametrize("where", ["warehouse", "warehouse/fin", "warehouse/fin/x", "warehouse/sales"])
-def test_a_producer_takes_no_place_of_another_domain(lake: Lake, where: str) -> None:
-    """It would keep that domain from making tables, and a purge would take what that domain dropped or is making."""
+def test_a_producer_cannot_create_a_table_in_a_place_of_another_domain(lake: Lake, where: str) -> None:
+    """Otherwise that domain could not create tables there, and a purge would remove its files."""
     lake.caller().done("POST", "/namespaces", json={"namespace": ["fin"], "properties": {"pvdm.domain": "fin"}})
     body = {"name": "t", "schema": SCHEMA, "location": f"file://{lake.folder}/{where}"}
     for more in ({}, {"stage-create": True}):
@@ -398,7 +398,7 @@ def test_register_refuses_a_taken_name_unless_it_may_overwrite(lake: Lake) -> No
     assert caller.done("GET", T)["metadata"]["table-uuid"] == made["metadata"]["table-uuid"]
 
 
-def test_a_producer_registers_no_file_from_outside_the_warehouse(lake: Lake) -> None:
+def test_a_producer_cannot_register_a_file_outside_the_warehouse(lake: Lake) -> None:
     for place in ("/etc/passwd", f"file://{lake.folder}/warehouse/../keys", f"{lake.folder}/keys"):
         body = {"name": "x", "metadata-location": place}
         response = lake.caller(Role.PRODUCER, "sales").ask("POST", "/namespaces/sales/register", json=body)
@@ -406,7 +406,7 @@ def test_a_producer_registers_no_file_from_outside_the_warehouse(lake: Lake) -> 
         assert "Traceback" not in response.text
 
 
-def test_a_link_in_the_warehouse_leads_a_producer_nowhere(lake: Lake) -> None:
+def test_a_producer_cannot_register_a_file_behind_a_link(lake: Lake) -> None:
     made = lake.caller().make("t")
     (lake.folder / "warehouse").mkdir(exist_ok=True)
     (lake.folder / "warehouse" / "way").symlink_to(lake.folder / "catalog")

@@ -1,4 +1,4 @@
-"""Views over the Iceberg REST protocol: made, loaded, listed, replaced, registered, renamed, dropped, and refused."""
+"""Views over the Iceberg REST protocol: create, load, list, replace, register, rename and drop, and their refusals."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def message(response: httpx.Response) -> str:
     return str(response.json()["error"]["message"])
 
 
-def test_a_view_that_was_made_is_loaded_as_it_was_made(lake: Lake) -> None:
+def test_a_new_view_is_loaded_as_it_was_created(lake: Lake) -> None:
     made = make(producer(lake), properties={"comment": "by week"})
     assert lake.caller(Role.CONSUMER, "sales").done("GET", V) == made
     assert made["metadata"]["properties"] == {"comment": "by week"}
@@ -88,7 +88,7 @@ def test_a_missing_view_is_reported_as_unknown(lake: Lake) -> None:
     assert refusal(rename(lake.caller(), "v", "w")) == (404, "NoSuchViewException")
 
 
-def test_a_view_of_no_namespace_is_not_there_and_not_made(lake: Lake) -> None:
+def test_a_view_of_a_missing_namespace_is_unknown_and_cannot_be_created(lake: Lake) -> None:
     assert refusal(lake.caller().ask("GET", "/namespaces/none/views/v")) == (404, "NoSuchViewException")
     response = lake.caller().ask("POST", "/namespaces/none/views", json=request())
     assert refusal(response) == (404, "NoSuchNamespaceException")
@@ -117,27 +117,27 @@ def test_pages_of_views_show_each_once_and_no_table(lake: Lake) -> None:
     ]
 
 
-def test_a_name_with_slashes_and_dots_is_a_name_like_others(lake: Lake) -> None:
+def test_a_name_with_slashes_and_dots_is_allowed_and_stays_in_its_folder(lake: Lake) -> None:
     make(producer(lake), "../a/b.c?d")
     found = lake.caller().done("GET", f"{VIEWS}/{namespace_path('../a/b.c?d')}")
     assert found["metadata"]["location"].startswith(f"file://{lake.folder}/warehouse/sales/")
 
 
-def test_a_view_is_made_once(lake: Lake) -> None:
+def test_creating_a_view_again_is_a_conflict(lake: Lake) -> None:
     make(producer(lake))
     response = lake.caller().ask("POST", VIEWS, json=request())
     assert refusal(response) == (409, "AlreadyExistsException")
     assert message(response) == "View already exists: sales.v"
 
 
-def test_no_view_is_made_where_a_table_is(lake: Lake) -> None:
+def test_creating_a_view_under_a_tables_name_is_a_conflict(lake: Lake) -> None:
     lake.caller().make("v")
     response = lake.caller().ask("POST", VIEWS, json=request())
     assert refusal(response) == (409, "AlreadyExistsException")
     assert message(response) == "Table with same name already exists: sales.v"
 
 
-def test_no_table_is_made_where_a_view_is(lake: Lake) -> None:
+def test_creating_a_table_under_a_views_name_is_a_conflict(lake: Lake) -> None:
     make(producer(lake))
     response = lake.caller().ask("POST", "/namespaces/sales/tables", json={"name": "v", "schema": SCHEMA})
     assert refusal(response) == (409, "AlreadyExistsException")
@@ -145,7 +145,7 @@ def test_no_table_is_made_where_a_view_is(lake: Lake) -> None:
     assert lake.caller().ask("HEAD", "/namespaces/sales/tables/v").status_code == 404
 
 
-def test_no_staged_table_is_committed_where_a_view_is(lake: Lake) -> None:
+def test_committing_a_staged_table_under_a_views_name_is_a_conflict(lake: Lake) -> None:
     asked = {"name": "v", "schema": SCHEMA, "stage-create": True}
     staged = lake.caller().done("POST", "/namespaces/sales/tables", json=asked)["metadata"]
     make(producer(lake))
@@ -187,7 +187,7 @@ def test_a_namespace_with_a_view_is_not_dropped(lake: Lake) -> None:
         (request(location="file:///../x"), "BadRequestException"),
     ],
 )
-def test_a_view_that_cannot_be_right_is_not_made(lake: Lake, body: Any, kind: str) -> None:
+def test_an_invalid_view_is_not_created(lake: Lake, body: Any, kind: str) -> None:
     assert refusal(lake.caller().ask("POST", VIEWS, json=body)) == (400, kind)
     assert lake.caller().ask("HEAD", V).status_code == 404
 
@@ -233,7 +233,7 @@ def test_a_dropped_view_is_gone_and_its_name_is_free(lake: Lake) -> None:
     lake.caller().make("v")
 
 
-def test_a_view_takes_another_name(lake: Lake) -> None:
+def test_a_view_is_renamed(lake: Lake) -> None:
     made = make(producer(lake))
     assert rename(producer(lake), "v", "w").status_code == 204
     assert lake.caller().done("GET", f"{VIEWS}/w") == made
@@ -247,7 +247,7 @@ def test_a_view_moves_to_another_namespace_of_its_domain(lake: Lake) -> None:
     assert lake.caller().done("GET", "/namespaces/more/views/v") == made
 
 
-def test_a_name_that_is_taken_is_not_given_to_a_view(lake: Lake) -> None:
+def test_renaming_a_view_to_a_taken_name_is_a_conflict(lake: Lake) -> None:
     make(producer(lake))
     make(producer(lake), "w")
     lake.caller().make("t")
@@ -257,7 +257,7 @@ def test_a_name_that_is_taken_is_not_given_to_a_view(lake: Lake) -> None:
         assert message(response) == f"Cannot rename sales.v to sales.{target}. {what} already exists"
 
 
-def test_a_view_s_name_is_not_given_to_a_table(lake: Lake) -> None:
+def test_renaming_a_table_to_a_views_name_is_a_conflict(lake: Lake) -> None:
     make(producer(lake))
     lake.caller().make("t")
     body = {"source": {"namespace": ["sales"], "name": "t"}, "destination": {"namespace": ["sales"], "name": "v"}}
@@ -266,7 +266,7 @@ def test_a_view_s_name_is_not_given_to_a_table(lake: Lake) -> None:
     assert message(response) == "Cannot rename sales.t to sales.v. View already exists"
 
 
-def test_a_view_is_not_renamed_into_nowhere(lake: Lake) -> None:
+def test_renaming_a_view_into_a_missing_namespace_is_refused(lake: Lake) -> None:
     make(producer(lake))
     assert refusal(rename(producer(lake), "v", "v", to="none")) == (404, "NoSuchNamespaceException")
 
@@ -281,7 +281,7 @@ def test_a_view_that_was_dropped_is_registered_again(lake: Lake) -> None:
     assert lake.caller().done("GET", V) == again
 
 
-def test_a_view_is_registered_once_by_name_and_by_uuid(lake: Lake) -> None:
+def test_registering_a_view_under_a_taken_name_or_uuid_is_a_conflict(lake: Lake) -> None:
     made = make(producer(lake))
     lake.caller().make("t")
     for name, start in (("v", "View already exists: sales.v"), ("t", "Table with same name"), ("w", "a view with")):
@@ -291,24 +291,24 @@ def test_a_view_is_registered_once_by_name_and_by_uuid(lake: Lake) -> None:
         assert message(response).startswith(start)
 
 
-def planted(lake: Lake, place: str, location: str, **more: str) -> str:
+def write_view_file(lake: Lake, place: str, location: str, **more: str) -> str:
     path = lake.folder / place
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document(location=location, **more)))
     return f"file://{path}"
 
 
-def test_a_producer_registers_a_file_of_the_view_s_own_place(lake: Lake) -> None:
-    place = planted(lake, "warehouse/sales/own/metadata/v.json", f"file://{lake.folder}/warehouse/sales/own")
+def test_a_producer_can_register_a_file_in_the_views_own_place(lake: Lake) -> None:
+    place = write_view_file(lake, "warehouse/sales/own/metadata/v.json", f"file://{lake.folder}/warehouse/sales/own")
     made = producer(lake).done("POST", REGISTER, json={"name": "v", "metadata-location": place})
     assert made["metadata"] == document(location=f"file://{lake.folder}/warehouse/sales/own")
 
 
 def test_a_view_with_a_tables_uuid_shares_no_folder_with_it(lake: Lake) -> None:
-    """The sweep of the table's folder goes by what the table has shown."""
+    """A sweep of the table's folder knows only the files of the table."""
     table = lake.caller().make("t")
     own, table_uuid = f"file://{lake.folder}/warehouse/sales/own", table["metadata"]["table-uuid"]
-    place = planted(lake, "warehouse/sales/own/v.json", own, **{"view-uuid": table_uuid})
+    place = write_view_file(lake, "warehouse/sales/own/v.json", own, **{"view-uuid": table_uuid})
     made = producer(lake).done("POST", REGISTER, json={"name": "v", "metadata-location": place})
     assert made["metadata"]["view-uuid"] == table_uuid
     assert Path(made["metadata-location"]).parent != Path(table["metadata-location"]).parent
@@ -323,8 +323,8 @@ def test_a_view_with_a_tables_uuid_shares_no_folder_with_it(lake: Lake) -> None:
         ("warehouse/risk/own/v.json", "warehouse/risk/own"),
     ],
 )
-def test_a_producer_registers_no_file_of_another_place(lake: Lake, place: str, location: str) -> None:
-    body = {"name": "v", "metadata-location": planted(lake, place, f"file://{lake.folder}/{location}")}
+def test_a_producer_cannot_register_a_file_of_another_place(lake: Lake, place: str, location: str) -> None:
+    body = {"name": "v", "metadata-location": write_view_file(lake, place, f"file://{lake.folder}/{location}")}
     assert refusal(producer(lake).ask("POST", REGISTER, json=body)) == (403, "ForbiddenException")
     assert lake.caller().done("POST", REGISTER, json=body)["metadata"]["view-uuid"] == UUID
 
@@ -336,7 +336,7 @@ def test_a_producer_learns_nothing_of_files_outside_the_warehouse(lake: Lake) ->
         assert refusal(producer(lake).ask("POST", REGISTER, json=body)) == (403, "ForbiddenException")
 
 
-def test_a_producer_does_not_register_what_another_domain_dropped(lake: Lake) -> None:
+def test_a_producer_cannot_register_a_view_that_another_domain_dropped(lake: Lake) -> None:
     made = make(producer(lake, "risk"), namespace="risk")
     producer(lake, "risk").done("DELETE", "/namespaces/risk/views/v")
     body = {"name": "v", "metadata-location": made["metadata-location"]}
@@ -350,7 +350,7 @@ def test_a_file_that_is_no_view_is_not_registered(lake: Lake) -> None:
         assert response.status_code == 400
 
 
-def test_a_view_does_not_lie_outside_the_warehouse_nor_in_a_table(lake: Lake) -> None:
+def test_a_view_cannot_be_placed_outside_the_warehouse_or_in_a_tables_folder(lake: Lake) -> None:
     table = lake.caller().make("t")["metadata"]["location"]
     make(producer(lake))
     for place in (f"file://{lake.folder}/elsewhere", f"{table}/data", f"file://{lake.folder}/warehouse/sales"):
@@ -360,7 +360,7 @@ def test_a_view_does_not_lie_outside_the_warehouse_nor_in_a_table(lake: Lake) ->
         assert refusal(moved) == (403, "ForbiddenException")
 
 
-def test_readers_change_no_view(lake: Lake) -> None:
+def test_reading_roles_cannot_change_views(lake: Lake) -> None:
     made = make(producer(lake))
     for role in (Role.CONSUMER, Role.AUDITOR, Role.PUBLISHER):
         reader = lake.caller(role, "sales")
@@ -376,7 +376,7 @@ def test_readers_change_no_view(lake: Lake) -> None:
     assert lake.caller().done("GET", V) == made
 
 
-def test_another_domain_s_views_are_neither_seen_nor_changed(lake: Lake) -> None:
+def test_another_domains_views_can_neither_be_seen_nor_changed(lake: Lake) -> None:
     made = make(producer(lake))
     other = producer(lake, "risk")
     asked = [
@@ -392,13 +392,13 @@ def test_another_domain_s_views_are_neither_seen_nor_changed(lake: Lake) -> None
     assert lake.caller().done("GET", V) == made
 
 
-def test_a_token_for_one_attempt_makes_no_view(lake: Lake) -> None:
+def test_a_token_for_one_attempt_cannot_create_a_view(lake: Lake) -> None:
     table = lake.caller().make("t")["metadata"]
     job = lake.attempt(table["table-uuid"], f"{table['location']}/a", "stage")
     assert refusal(job.ask("POST", VIEWS, json=request())) == (403, "ForbiddenException")
 
 
-def test_in_a_protected_namespace_only_an_operator_changes_views(lake: Lake) -> None:
+def test_in_a_protected_namespace_only_an_operator_can_change_views(lake: Lake) -> None:
     made = make(producer(lake))
     lake.caller().done("POST", "/namespaces", json={"namespace": ["free"], "properties": {"pvdm.domain": "sales"}})
     make(producer(lake), "guest", "free")
@@ -466,11 +466,11 @@ def test_the_ledger_keeps_dropped_views(lake: Lake) -> None:
     made = make(producer(lake))
     producer(lake).done("DELETE", V)
     found: list[Any] = []
-    lake.change(lambda unit: found.append(_dropped(unit, made["metadata-location"])))
+    lake.change(lambda unit: found.append(_name_of_dropped_view(unit, made["metadata-location"])))
     assert found == ["v"]
 
 
-def _dropped(unit: Unit, location: str) -> str | None:
+def _name_of_dropped_view(unit: Unit, location: str) -> str | None:
     row = views.find_dropped(unit, location)
     return None if row is None else row.name
 
@@ -485,11 +485,12 @@ def test_a_failure_after_the_change_is_reported_as_unknown(lake: Lake) -> None:
 
 def test_the_configuration_names_every_endpoint_of_views(lake: Lake) -> None:
     found = [each for each in lake.caller().done("GET", "/config")["endpoints"] if "view" in each]
-    one, all_ = "/v1/{prefix}/namespaces/{namespace}/views/{view}", "/v1/{prefix}/namespaces/{namespace}/views"
+    list_path = "/v1/{prefix}/namespaces/{namespace}/views"
+    view_path = "/v1/{prefix}/namespaces/{namespace}/views/{view}"
     assert sorted(found) == sorted(
         [
-            *(f"{method} {one}" for method in ("GET", "HEAD", "POST", "DELETE")),
-            *(f"{method} {all_}" for method in ("GET", "POST")),
+            *(f"{method} {view_path}" for method in ("GET", "HEAD", "POST", "DELETE")),
+            *(f"{method} {list_path}" for method in ("GET", "POST")),
             "POST /v1/{prefix}/namespaces/{namespace}/register-view",
             "POST /v1/{prefix}/views/rename",
         ]

@@ -1,4 +1,4 @@
-"""What each caller is shown over the REST protocol, and requests that happen once: tags, sights, attempts, keys."""
+"""What each caller sees of a table over the REST protocol, and requests that an idempotency key makes happen once."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_an_auditor_sees_everything(lake: Lake, staged: dict[str, Any]) -> None:
     assert lake.caller(Role.AUDITOR, "sales").done("GET", T) == staged
 
 
-def test_snapshots_of_refs_only_leave_the_others_out(lake: Lake) -> None:
+def test_a_load_with_the_snapshots_of_refs_leaves_out_the_others(lake: Lake) -> None:
     caller = lake.caller()
     made = caller.make("t")
     updates = [snapshot(made, 1), snapshot(made, 2, parent=1, step=2), set_ref("main", 2)]
@@ -71,7 +71,7 @@ def test_an_unchanged_table_is_answered_by_304(lake: Lake) -> None:
     assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
 
 
-def test_a_commit_changes_the_tag_and_answers_with_it(lake: Lake) -> None:
+def test_a_commit_changes_the_etag_and_answers_with_it(lake: Lake) -> None:
     caller = lake.caller()
     caller.make("t")
     old = caller.ask("GET", T).headers["etag"]
@@ -100,7 +100,7 @@ def test_an_attempts_token_gets_its_write_paths_and_the_table_does_not_store_the
     assert lake.caller().done("GET", T) == staged
 
 
-def test_an_attempts_commit_is_answered_with_its_own_places(lake: Lake, staged: dict[str, Any]) -> None:
+def test_the_answer_to_an_attempts_commit_has_its_write_paths(lake: Lake, staged: dict[str, Any]) -> None:
     prefix = f"{staged['metadata']['location']}/attempts/one"
     attempt = lake.attempt(staged["metadata"]["table-uuid"], prefix, "pvdm-one")
     update = snapshot(staged, 3, parent=1)
@@ -122,7 +122,7 @@ def test_a_refusal_says_what_is_gated_and_what_to_do(lake: Lake, staged: dict[st
 
 
 @pytest.mark.parametrize("way", ["drop", "purge", "rename", "register"])
-def test_a_protected_table_is_neither_dropped_renamed_nor_replaced(
+def test_a_protected_table_can_be_neither_dropped_renamed_nor_replaced(
     lake: Lake, staged: dict[str, Any], way: str
 ) -> None:
     for caller in (lake.caller(Role.PRODUCER, "sales"), lake.caller()):
@@ -141,7 +141,7 @@ def test_a_protected_table_is_neither_dropped_renamed_nor_replaced(
     assert lake.caller().done("GET", T) == staged
 
 
-def test_a_table_from_elsewhere_is_not_renamed_into_a_protecting_namespace(lake: Lake) -> None:
+def test_a_table_cannot_be_renamed_into_a_protected_namespace(lake: Lake) -> None:
     caller = lake.caller()
     caller.done("POST", "/namespaces", json={"namespace": ["sales", "gated"]})
     lake.protect_namespace("sales", "gated")
@@ -151,14 +151,14 @@ def test_a_table_from_elsewhere_is_not_renamed_into_a_protecting_namespace(lake:
     assert refusal(response) == (403, "ForbiddenException")
 
 
-def key() -> dict[str, str]:
+def idempotency_key() -> dict[str, str]:
     return {"idempotency-key": str(uuid.uuid4())}
 
 
 def test_a_commit_with_a_key_happens_once_and_is_answered_alike(lake: Lake) -> None:
     caller = lake.caller()
     made = caller.make("t")
-    headers = key()
+    headers = idempotency_key()
     updates = [snapshot(made, 1), set_ref("main", 1)]
     first = caller.commit("t", updates, headers=headers)
     caller.done("POST", T, json={"updates": [{"action": "set-properties", "updates": {"a": "b"}}]})
@@ -168,8 +168,8 @@ def test_a_commit_with_a_key_happens_once_and_is_answered_alike(lake: Lake) -> N
     assert len(caller.done("GET", T)["metadata"]["snapshots"]) == 1
 
 
-def test_a_create_with_a_key_is_answered_again_where_one_without_conflicts(lake: Lake) -> None:
-    headers, body = key(), {"name": "t", "schema": SCHEMA}
+def test_a_repeated_create_is_answered_again_with_a_key_and_conflicts_without_one(lake: Lake) -> None:
+    headers, body = idempotency_key(), {"name": "t", "schema": SCHEMA}
     answers = [lake.caller().done("POST", "/namespaces/sales/tables", json=body, headers=headers) for _ in range(2)]
     assert answers[0] == answers[1]
     assert refusal(lake.caller().ask("POST", "/namespaces/sales/tables", json=body))[0] == 409
@@ -194,7 +194,7 @@ def test_every_change_with_a_key_is_answered_again(lake: Lake, what: str) -> Non
             {"table-changes": [{"identifier": names[0], "requirements": [], "updates": [update]}]},
         ),
     }[what]
-    headers = key()
+    headers = idempotency_key()
     answers = [caller.ask(method, path, json=body, headers=headers) for _ in range(2)]
     assert answers[0].status_code in (200, 204), answers[0].text
     assert [answer.content for answer in answers] == [answers[0].content] * 2
@@ -202,7 +202,7 @@ def test_every_change_with_a_key_is_answered_again(lake: Lake, what: str) -> Non
 
 
 def test_a_key_is_for_one_request_of_one_caller(lake: Lake) -> None:
-    caller, headers = lake.caller(), key()
+    caller, headers = lake.caller(), idempotency_key()
     caller.done("POST", "/namespaces", json={"namespace": ["hr"]}, headers=headers)
     other = caller.ask("POST", "/namespaces", json={"namespace": ["it"]}, headers=headers)
     assert refusal(other) == (400, "BadRequestException")
@@ -213,14 +213,14 @@ def test_a_key_is_for_one_request_of_one_caller(lake: Lake) -> None:
 
 
 def test_a_request_that_failed_may_be_sent_again_with_its_key(lake: Lake) -> None:
-    caller, headers = lake.caller(), key()
+    caller, headers = lake.caller(), idempotency_key()
     body = {"name": "t", "schema": SCHEMA}
     assert refusal(caller.ask("POST", "/namespaces/hr/tables", json=body, headers=headers))[0] == 404
     caller.done("POST", "/namespaces", json={"namespace": ["hr"]})
     caller.done("POST", "/namespaces/hr/tables", json=body, headers=headers)
 
 
-def test_a_table_made_in_a_protecting_namespace_is_born_protected(lake: Lake) -> None:
+def test_a_table_that_is_created_in_a_protected_namespace_is_protected(lake: Lake) -> None:
     lake.protect_namespace("sales")
     made = lake.caller(Role.PRODUCER, "sales").make("t")
     response = lake.caller().commit("t", [snapshot(made, 1), set_ref("main", 1)])

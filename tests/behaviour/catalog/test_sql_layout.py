@@ -1,4 +1,4 @@
-"""The ledger in the layout of PyIceberg's SqlCatalog: its own client reads it, and the database takes no write."""
+"""The ledger's views in the layout of PyIceberg's SqlCatalog: PyIceberg reads them, and the database refuses writes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def core(tmp_path: Path, migrated_url: str) -> Iterator[Core]:
 
 
 def reader_url(core: Core, url: str) -> str:
-    """The ledger for a reader alone: an SQLite file that is not to be written, or a user who may only select."""
+    """The ledger's URL for a reader: an SQLite file in read-only mode, or a PostgreSQL user who may only select."""
     if url.startswith("sqlite"):
         return f"sqlite:///file:{make_url(url).database}?mode=ro&uri=true"
     driver = make_url(url).set(drivername="postgresql+psycopg")
@@ -44,7 +44,7 @@ def reader_url(core: Core, url: str) -> str:
 
 
 @contextlib.contextmanager
-def opened(core: Core, url: str) -> Iterator[SqlCatalog]:
+def open_catalog(core: Core, url: str) -> Iterator[SqlCatalog]:
     catalog = SqlCatalog(LAYOUT_CATALOG, uri=reader_url(core, url), init_catalog_tables="false")
     try:
         yield catalog
@@ -52,7 +52,7 @@ def opened(core: Core, url: str) -> Iterator[SqlCatalog]:
         catalog.engine.dispose()
 
 
-def view(core: Core, name: str, levels: Levels) -> None:
+def make_view(core: Core, name: str, levels: Levels) -> None:
     new = NewView(name, str(uuid.uuid4()), core.place(name, levels), Pointer(f"file:///{name}.json", hex64(name)))
     core.ledger.transact(lambda unit: views.create(unit, namespaces.get(unit, levels), new), at_micros=core.micros)
 
@@ -68,7 +68,7 @@ def test_pyiceberg_lists_and_loads_what_is_there_and_nothing_that_was_dropped(co
     core.table("with.dot", shown=False)
     gone = core.table("gone", protected=False).row
     core.ledger.transact(lambda unit: tables.drop(unit, gone), at_micros=core.micros)
-    with opened(core, migrated_url) as catalog:
+    with open_catalog(core, migrated_url) as catalog:
         assert sorted(catalog.list_tables(SALES)) == [(*SALES, "orders"), (*SALES, "with.dot")]
         loaded = catalog.load_table((*SALES, "orders"))
         assert (str(loaded.metadata.table_uuid), loaded.metadata_location) == (
@@ -85,11 +85,11 @@ def test_pyiceberg_lists_and_loads_what_is_there_and_nothing_that_was_dropped(co
 
 
 def test_a_view_is_in_the_layout_as_a_view_and_no_table(core: Core, migrated_url: str) -> None:
-    view(core, "v", SALES)
+    make_view(core, "v", SALES)
     with core.ledger.read() as unit:
         rows = unit.rows(text("SELECT table_namespace, table_name, iceberg_type FROM iceberg_tables"))
     assert [tuple(row.values()) for row in rows] == [("sales.raw", "v", "VIEW")]
-    with opened(core, migrated_url) as catalog:
+    with open_catalog(core, migrated_url) as catalog:
         assert catalog.list_tables(SALES) == []
 
 
@@ -99,7 +99,7 @@ def test_pyiceberg_lists_namespaces_with_their_properties(core: Core, migrated_u
         namespaces.drop(unit, namespaces.create(unit, ("gone",), domain="sales", properties={}))
 
     core.ledger.transact(work, at_micros=core.micros)
-    with opened(core, migrated_url) as catalog:
+    with open_catalog(core, migrated_url) as catalog:
         assert sorted(catalog.list_namespaces()) == [("risk",), ("sales",)]
         assert catalog.list_namespaces("sales.raw") == [("sales", "raw", "deep")]
         assert catalog.load_namespace_properties("sales.raw.deep") == {"owner": 'ruth "r"', "é": "\n"}
@@ -113,7 +113,7 @@ def test_levels_keep_their_order_however_many_there_are(core: Core, migrated_url
         namespaces.create(unit, levels, domain="sales", properties={"owner": "ruth"})
 
     core.ledger.transact(work, at_micros=core.micros)
-    with opened(core, migrated_url) as catalog:
+    with open_catalog(core, migrated_url) as catalog:
         assert catalog.load_namespace_properties(levels) == {"owner": "ruth"}
 
 
@@ -125,8 +125,8 @@ def test_a_namespace_with_a_dot_in_a_level_is_left_out_and_counted(core: Core, m
         core.table(name, levels=("a.b",), shown=False)
     gone = core.table("gone", levels=("a.b",), shown=False, protected=False).row
     core.ledger.transact(lambda unit: tables.drop(unit, gone), at_micros=core.micros)
-    view(core, "v", ("a.b",))
-    with opened(core, migrated_url) as catalog:
+    make_view(core, "v", ("a.b",))
+    with open_catalog(core, migrated_url) as catalog:
         assert catalog.list_tables("a.b") == [("a", "b", "t")]
         assert catalog.list_namespaces("a.b") == []
         assert str(catalog.load_table("a.b.t").metadata.table_uuid) == core.get("t", levels=("a", "b")).row.table_uuid
@@ -158,7 +158,7 @@ def test_the_layout_views_are_read_only_even_for_the_ledgers_user(core: Core, mi
 
 def test_a_reader_of_the_layout_reads_no_other_table_on_postgresql(core: Core, migrated_url: str) -> None:
     if migrated_url.startswith("sqlite"):
-        return  # who may read the file reads all of it
+        return  # whoever may read an SQLite file can read all of it
     engine = create_engine(reader_url(core, migrated_url))
     with engine.connect() as connection, pytest.raises(DBAPIError, match="permission denied"):
         connection.execute(text("SELECT * FROM tables"))

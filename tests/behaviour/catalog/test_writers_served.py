@@ -28,8 +28,8 @@ def yard(request: pytest.FixtureRequest, stewards: Starter) -> Iterator[Yard]:
 
 
 @pytest.fixture(scope="module")
-def shared(stewards: Starter, postgresql: Postgresql) -> Iterator[Yard]:
-    """On PostgreSQL: a ledger in SQLite has one Steward."""
+def shared_yard(stewards: Starter, postgresql: Postgresql) -> Iterator[Yard]:
+    """A yard for several Stewards, on PostgreSQL: a ledger in SQLite serves only one."""
     with memory_folder() as folder, yard_at(folder, stewards, ledger_url=postgresql.create_database()) as made:
         yield made
 
@@ -38,8 +38,8 @@ def test_writers_on_branches_of_one_table_lose_and_double_nothing_while_main_is_
     yard.table("one")
     branches = [("one", f"b{number}") for number in range(WRITERS)]
     with yard.serving() as serving:
-        told, attacks = write(yard, lambda: [serving.url], branches, COMMITS, attacked="one")
-    require_exact(yard, told)
+        reports, attacks = write(yard, lambda: [serving.url], branches, COMMITS, attacked="one")
+    require_exact(yard, reports)
     assert (403, "ForbiddenException") in attacks
     assert {status for status, _ in attacks} <= {403, 409}
 
@@ -49,31 +49,31 @@ def test_writers_on_tables_of_their_own_lose_and_double_nothing(yard: Yard) -> N
     for name, _ in places:
         yard.table(name)
     with yard.serving() as serving:
-        told, _ = write(yard, lambda: [serving.url], places, COMMITS)
-    require_exact(yard, told)
-    assert [each for each in told if each.refused or each.unknown] == [], "nobody is in the way of another"
+        reports, _ = write(yard, lambda: [serving.url], places, COMMITS)
+    require_exact(yard, reports)
+    assert [each for each in reports if each.refused or each.unknown] == [], "writers on own tables do not conflict"
 
 
-def test_writers_at_two_stewards_of_one_ledger_lose_and_double_nothing(shared: Yard) -> None:
-    shared.table("both")
+def test_writers_at_two_stewards_of_one_ledger_lose_and_double_nothing(shared_yard: Yard) -> None:
+    shared_yard.table("both")
     branches = [("both", f"b{number}") for number in range(WRITERS)]
-    with shared.serving() as first, shared.serving() as second:
-        told, attacks = write(shared, lambda: [first.url, second.url], branches, COMMITS, attacked="both")
-    require_exact(shared, told)
+    with shared_yard.serving() as first, shared_yard.serving() as second:
+        reports, attacks = write(shared_yard, lambda: [first.url, second.url], branches, COMMITS, attacked="both")
+    require_exact(shared_yard, reports)
     assert {status for status, _ in attacks} <= {403, 409}
 
 
 def test_writers_at_a_steward_that_is_killed_again_and_again_lose_and_double_nothing(
     yard: Yard, stewards: Starter
 ) -> None:
-    """What a writer was not told it finds out by a reload; and it never finds what a 409 or a 503 had denied."""
+    """A writer that got no answer reloads the table. It must never find a commit that a 409 or 503 had denied."""
     yard.table("shaken")
     branches = [("shaken", f"b{number}") for number in range(4)]
     unsteady = RestartedSteward(stewards, yard.stand.config, kills=3)
     unsteady.start()
     try:
-        told, _ = write(yard, unsteady.urls, branches, 8)
+        reports, _ = write(yard, unsteady.urls, branches, 8)
     finally:
         unsteady.stop()
-    require_exact(yard, told)
+    require_exact(yard, reports)
     assert unsteady.kills > 0

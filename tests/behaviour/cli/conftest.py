@@ -1,4 +1,4 @@
-"""One run of the command line in this process, without the caller's environment."""
+"""Fixtures of the command line's tests: a command run in this process, a served Steward, keys of example signers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from pvdm.cli import main
 from pvdm.trust.keys.public import Algorithm
 from tests.behaviour.cli.house import House, open_house
-from tests.behaviour.cli.served import Door, open_door
-from tests.behaviour.cli.support import Ran, Run
+from tests.behaviour.cli.served import ServedSteward, serve_steward
+from tests.behaviour.cli.support import CommandResult, Run
 from tests.support.servers.starter import Starter, running_starter
 from tools.proof_kit import NOW, SIGNERS
 
@@ -25,7 +25,7 @@ LOGGERS = ("pvdm.steward", "uvicorn.error", "asyncio")
 
 @pytest.fixture
 def pvdm(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
-    """Runs a command line in a folder of the test's own."""
+    """Runs a command in the test's own folder, without the caller's `PVDM_` variables."""
     for logger in map(logging.getLogger, LOGGERS):  # `steward serve` has them write to this test's standard error
         for name in ("handlers", "level", "propagate"):
             monkeypatch.setattr(logger, name, getattr(logger, name))
@@ -33,11 +33,11 @@ def pvdm(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tm
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
 
-    def run(*words: object) -> Ran:
+    def run(*words: object) -> CommandResult:
         capsys.readouterr()
         code = main([str(word) for word in words])
         shown = capsys.readouterr()
-        return Ran(code, shown.out, shown.err)
+        return CommandResult(code, shown.out, shown.err)
 
     return run
 
@@ -56,9 +56,11 @@ def at_examples_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def door(pvdm: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_examples_time: None) -> Iterator[Door]:
+def steward(
+    pvdm: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_examples_time: None
+) -> Iterator[ServedSteward]:
     """A running Steward whose clock, like the commands', shows the examples' time."""
-    with open_door(tmp_path, monkeypatch) as found:
+    with serve_steward(tmp_path, monkeypatch) as found:
         yield found
 
 

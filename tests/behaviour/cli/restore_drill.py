@@ -26,7 +26,7 @@ from pvdm.lake.read.entries import live_entries
 from pvdm.model.statements.core import Operation
 from pvdm.physical.small import SmallStager
 from pvdm.physical.stager import Destination
-from tests.behaviour.cli.support import Ran, Run
+from tests.behaviour.cli.support import CommandResult, Run
 from tests.support.catalog.http import Caller
 from tests.support.servers.starter import SERVE, Process, Starter, wait_for_address
 from tests.support.steward.http import bearer
@@ -38,8 +38,8 @@ PEOPLE = (("alice", "root"), ("tom", "operator"), ("glass", "break-glass"))
 DAYS: tuple[Row, ...] = tuple((day, f"2026-11-{day}", "Ulm") for day in range(13, 18))
 
 
-def daily(table: str) -> str:
-    """The contract of a table that takes one day with each workload."""
+def daily_contract(table: str) -> str:
+    """The contract of a table whose workloads each append one day."""
     more = "parameters:\n  date:\n    type: date"
     return contract(table, more, where="day = ${date}", claim="{column: day}")
 
@@ -59,8 +59,8 @@ class Drill:
     roots: list[str] = field(default_factory=list)
     job: Any = None
 
-    def done(self, *words: object) -> Ran:
-        """A command that must succeed."""
+    def run_ok(self, *words: object) -> CommandResult:
+        """Run a command that must end with 0."""
         ran = self.run(*words)
         assert ran.code == 0, ran.out + ran.err
         return ran
@@ -76,19 +76,19 @@ class Drill:
             'archive = "outside/notary-a.archive"\n[keys]\nhome = "file"\npath = "keystore.json"\n'
             '[catalog]\nname = "lake"\n[service]\nport = 0\n'
         )
-        self.done("steward", "init", *CONFIGURED, "--reason", "first start", "--public", "keys")
+        self.run_ok("steward", "init", *CONFIGURED, "--reason", "first start", "--public", "keys")
         for name, _ in PEOPLE:
-            self.done("keys", "pair", f"{name}.pem")
+            self.run_ok("keys", "pair", f"{name}.pem")
         people = "".join(
             f'[[keys]]\nfile = "{name}.pem.pub"\nidentity = "{name}"\nroles = ["{role}"]\n' for name, role in PEOPLE
         )
         (self.folder / "keys.toml").write_text(
             'expires = "365d"\nthresholds = { notary = 1, root = 1 }\n' + people + stewards_keys(1)
         )
-        self.done("keys", "root", "new", "keys.toml", "--out", "root-1.draft")
+        self.run_ok("keys", "root", "new", "keys.toml", "--out", "root-1.draft")
         words = ("--key", "alice.pem", "--yes", "--out", "root-1.json", "--json")
-        self.pin = str(self.done("keys", "root", "sign", "root-1.draft", *words).json["sha256"])
-        self.done("steward", "trust", "root-1.json", *CONFIGURED, "--root-sha256", self.pin)
+        self.pin = str(self.run_ok("keys", "root", "sign", "root-1.draft", *words).json["sha256"])
+        self.run_ok("steward", "trust", "root-1.json", *CONFIGURED, "--root-sha256", self.pin)
         self.roots.append("root-1.json")
         self.issue_tokens("1")
         self.job = types.ModuleType("drill_job")
@@ -99,7 +99,7 @@ class Drill:
             out = f"{role}.{generation}.token"
             name = f"{role}-of-drill"
             words = ("--role", role, "--domain", domain, "--name", name, "--out", out)
-            self.done("steward", "token", "issue", *CONFIGURED, *words)
+            self.run_ok("steward", "token", "issue", *CONFIGURED, *words)
             shutil.copy(self.folder / out, self.folder / f"{role}.token")
 
     def serve(self) -> None:
@@ -118,7 +118,7 @@ class Drill:
     # --- the backup of the ledger ---
 
     def back_up(self) -> None:
-        """As the page about the ledger says: by SQLite's own backup, or by pg_dump."""
+        """Back the ledger up, by SQLite's own backup or by pg_dump (docs/operations-ledger.md)."""
         if self.ledger_url.startswith("sqlite"):
             with (
                 contextlib.closing(sqlite3.connect(self.folder / "ledger.db")) as ledger,
@@ -130,7 +130,7 @@ class Drill:
         self._postgresql("pg_dump", "-f", str(self.folder / "backup.sql"))
 
     def put_back(self) -> None:
-        """The newest backup in the ledger's place, and nothing of what was there."""
+        """Replace the ledger by the newest backup; nothing of the old ledger is left."""
         if self.ledger_url.startswith("sqlite"):
             for left in self.folder.glob("ledger.db*"):
                 left.unlink()
@@ -150,15 +150,15 @@ class Drill:
     # --- people and jobs ---
 
     def as_role(self, role: str) -> Drill:
-        """From now on commands come with this role's token."""
+        """Let the next commands use this role's token; returns the drill."""
         self.monkeypatch.setenv("PVDM_TOKEN_FILE", str(self.folder / f"{role}.token"))
         return self
 
     def client(self, role: str) -> StewardClient:
         return StewardClient(self.url, AccessToken((self.folder / f"{role}.token").read_text().strip()))
 
-    def make(self, *names: str) -> None:
-        """Empty tables of `id`, `day` and `town`, with their namespaces."""
+    def create_tables(self, *names: str) -> None:
+        """Create empty tables of `id`, `day` and `town`, with their namespaces."""
         schema = {
             "type": "struct",
             "schema-id": 0,
@@ -178,7 +178,7 @@ class Drill:
                 caller.make(last, namespace=level, schema=schema, properties={"format-version": "2"})
 
     def write(self, rows: Sequence[Row], table: str) -> None:
-        """Rows into a table without a gate."""
+        """Append rows to `main` of a table that is not protected."""
         with self.client("operator") as client:
             location = TableMetadata.from_json(TableClient(client, *split_name(table)).load()).location
             token = AccessToken((self.folder / "operator.token").read_text().strip())
@@ -186,29 +186,29 @@ class Drill:
             SmallStager(client).stage(lambda: table_of(rows), to)
 
     def protect(self, table: str) -> None:
-        (self.folder / f"{table}.yaml").write_text(daily(table))
+        (self.folder / f"{table}.yaml").write_text(daily_contract(table))
         words = ("--contract", f"{table}.yaml", "--key", "tom.pem", "--operator", "tom", *REASON)
-        self.as_role("operator").done("protect", table, *words)
+        self.as_role("operator").run_ok("protect", table, *words)
 
-    def publish(self, table: str, day: int, rows: Sequence[Row] | None = None, *, suffix: str = "") -> Ran:
-        """A day's run, as its producer makes it; other rows than the source's fail."""
-        found = [row for row in DAYS if row[0] == day] if rows is None else rows
-        self.job.job = lambda _spark, _chunk: table_of(found)
+    def publish(self, table: str, day: int, rows: Sequence[Row] | None = None, *, suffix: str = "") -> CommandResult:
+        """Run a day's workload as its producer; it fails if `rows` are given that are not the source's."""
+        written = [row for row in DAYS if row[0] == day] if rows is None else rows
+        self.job.job = lambda _spark, _chunk: table_of(written)
         workload_id = f"{table.partition('.')[2]}-{day}{suffix}"
         words = ("--workload-id", workload_id, "--param", f"date=2026-11-{day}", "--small", "--job", "drill_job:job")
         return self.as_role("producer").run("run", table, *words, "--json")
 
     def waive(self, workload_id: str) -> str:
-        """Break the glass for the workload's FAIL and publish what failed; the override's id."""
+        """Override the workload's FAIL and publish what failed; returns the override's id."""
         self.as_role("operator")
         with self.client("operator") as client:
             (failed,) = [each for each in client.workload(workload_id).attempts if each.proof_id is not None]
             (self.folder / "fail.json").write_bytes(client.proof_envelope(str(failed.proof_id)))
         words = ("--key", "glass.pem", "--operator", "glass", *REASON, "--yes", "--out", f"{workload_id}.override")
-        self.done("break-glass", "sign", "--proof", "fail.json", *words)
-        submitted = self.done("break-glass", "submit", f"{workload_id}.override", "--json")
+        self.run_ok("break-glass", "sign", "--proof", "fail.json", *words)
+        submitted = self.run_ok("break-glass", "submit", f"{workload_id}.override", "--json")
         override_id = str(submitted.json["override"]["override_id"])
-        self.done("break-glass", "publish", override_id)
+        self.run_ok("break-glass", "publish", override_id)
         return override_id
 
     def visible_ids(self, table: str) -> list[int]:
@@ -223,10 +223,10 @@ class Drill:
         places = [parse_location(entry.data_file.file_path).local for entry in entries]
         return sorted(row["id"] for place in places for row in pq.ParquetFile(place).read().to_pylist())
 
-    def audit(self, table: str, *words: object) -> Ran:
+    def audit(self, table: str, *words: object) -> CommandResult:
         roots = self.folder / "roots.json"
         roots.unlink(missing_ok=True)
-        self.done("keys", "root", "check", *self.roots, "--root-sha256", self.pin, "--out", roots)
+        self.run_ok("keys", "root", "check", *self.roots, "--root-sha256", self.pin, "--out", roots)
         words = (*words, "--trust-root", "roots.json", "--root-sha256", self.pin, "--json")
         return self.as_role("auditor").run("audit", table, "--rehash", *words)
 
@@ -245,7 +245,7 @@ def stewards_keys(epoch: int) -> str:
 def drill_at(
     run: Run, folder: Path, ledger_url: str, starter: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Drill]:
-    """The Steward, set up and served."""
+    """A drill whose Steward is set up and served."""
     drill = Drill(run, folder, ledger_url, starter, monkeypatch)
     try:
         drill.set_up()

@@ -1,4 +1,4 @@
-"""A running Steward for tests of the command line, and callers with tokens of their own."""
+"""A running Steward for tests of the command line, and tokens for the commands."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tests.support.steward.notary import Stand
 
 
 @dataclass(frozen=True)
-class Door:
-    """The Steward's address, and the way to become somebody."""
+class ServedSteward:
+    """A running Steward, and tokens for the commands that ask it."""
 
     stand: Stand
     url: str
     folder: Path
     monkeypatch: pytest.MonkeyPatch
 
-    def come_as(self, role: Role, name: str = "operator-tom", domain: str = "*") -> str:
-        """From now on commands come with a token of this role; gives its text."""
+    def use_token(self, role: Role, name: str = "operator-tom", domain: str = "*") -> str:
+        """Let the next commands use a new token of this role; returns the token's text."""
         text, grant = self.stand.token(role, domain, name)
         file = self.folder / f"{grant.token_id}.token"
         file.write_text(text)
@@ -35,7 +35,7 @@ class Door:
 
 
 @contextlib.contextmanager
-def open_door(folder: Path, monkeypatch: pytest.MonkeyPatch, *, rooted: bool = True) -> Iterator[Door]:
+def serve_steward(folder: Path, monkeypatch: pytest.MonkeyPatch, *, rooted: bool = True) -> Iterator[ServedSteward]:
     """A Steward with its trust root, served on a free port."""
     with served(folder / "steward", rooted=rooted) as running:
-        yield Door(running.stand, running.server.url, folder, monkeypatch)
+        yield ServedSteward(running.stand, running.server.url, folder, monkeypatch)

@@ -1,4 +1,4 @@
-"""What the tests of the command line share: one run of it, and files to give to it."""
+"""Shared by the tests of the command line: the result of a command, and bundles of proofs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ AT = "2026-11-14T12:00:00Z"  # two hours after the examples were made
 
 
 @dataclass(frozen=True)
-class Ran:
-    """One run: its exit code and what it printed."""
+class CommandResult:
+    """The result of one command: its exit code, and what it printed to standard output and standard error."""
 
     code: int
     out: str
@@ -36,19 +36,20 @@ class Ran:
 
     @property
     def error(self) -> str:
+        """The reason of the error that the command printed as JSON."""
         return str(self.json["error"]["reason"])
 
 
-Run = Callable[..., Ran]
+Run = Callable[..., CommandResult]
 
 
 def bundle_of(*proofs: tuple[Proof, str]) -> bytes:
-    """Proofs with their signers, each an entry of one real log, with the log proof of each."""
-    return bundled(*(sign_statement(proof, SIGNERS[name]).to_bytes() for proof, name in proofs))
+    """A bundle of proofs, each with the name of its signer, as entries of one real log."""
+    return bundle_envelopes(*(sign_statement(proof, SIGNERS[name]).to_bytes() for proof, name in proofs))
 
 
-def bundled(*envelopes: bytes) -> bytes:
-    """Envelopes, whatever they say, as entries of one real log, with the log proof of each."""
+def bundle_envelopes(*envelopes: bytes) -> bytes:
+    """A bundle of any envelopes, as entries of one real log, with the log proof of each."""
     log = open_log(MemoryStorage(), SIGNERS["log-keeper"])
     logged = [LogEntry(StatementKind.PROOF, hashlib.sha256(envelope).hexdigest(), NOW) for envelope in envelopes]
     appended = log.append([entry(0), *logged, entry(9)])

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from pvdm.lake.format.table.metadata import TableMetadata
 from pvdm.model.statements.core import Operation
 from pvdm.physical.small import SmallStager
 from pvdm.physical.stager import Destination
-from tests.behaviour.cli.support import Ran, Run
+from tests.behaviour.cli.support import CommandResult, Run
 from tests.support.catalog.http import Caller
 from tests.support.servers.starter import SERVE, Process, Starter, wait_for_address
 from tests.support.steward.http import bearer
@@ -53,8 +53,8 @@ _ROOT = 'expires = "365d"\nthresholds = { notary = 1, root = 2 }\n'
 _KEY = '[[keys]]\nfile = "{file}"\nidentity = "{identity}"\nroles = ["{role}"]\n'
 
 
-def steps(heading: str) -> list[str]:
-    """The commands below a heading of the page, in their order."""
+def commands_below(heading: str) -> list[str]:
+    """The commands below a heading of docs/procedures.md, in their order."""
     section = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
     assert section is not None, heading
     blocks = re.findall(r"^ *```console\n(.*?)^ *```$", section[1], re.MULTILINE | re.DOTALL)
@@ -64,7 +64,7 @@ def steps(heading: str) -> list[str]:
 
 @dataclass
 class Team:
-    """A Steward's folders, the commands of the people around it, and the process while one serves."""
+    """A Steward's folders, the commands of its users, and the process that serves it, if one runs."""
 
     folder: Path
     run: Run
@@ -72,7 +72,6 @@ class Team:
     monkeypatch: pytest.MonkeyPatch
     process: Process | None = None
     url: str = ""
-    tokens: dict[str, str] = field(default_factory=dict)
 
     @property
     def srv(self) -> Path:
@@ -82,27 +81,27 @@ class Team:
     def config(self) -> Path:
         return self.srv / "pvdm" / "steward.toml"
 
-    def do(self, *words: object) -> Ran:
-        """A command that must end well."""
+    def run_ok(self, *words: object) -> CommandResult:
+        """Run a command that must end with 0."""
         ran = self.run(*words)
         assert ran.code == 0, f"{words}\n{ran.out}{ran.err}"
         return ran
 
-    def follow(self, line: str, words: Mapping[str, str] | None = None) -> Ran:
-        """One line of the page, with its paths below the test's folder and its capitals replaced."""
+    def follow(self, line: str, replacements: Mapping[str, str] | None = None) -> CommandResult:
+        """Run one line of the page, with its paths below the test's folder and with these words replaced."""
         for name in ("/srv", "/mnt", "/disk2"):
             line = re.sub(rf"(?<![\w./]){name}\b", f"{self.folder}{name}", line)
-        for name, value in (words or {}).items():
+        for name, value in (replacements or {}).items():
             line = line.replace(name, value)
         parts = shlex.split(line)
         if parts[0] == "pvdm":
-            return self.do(*parts[1:])
+            return self.run_ok(*parts[1:])
         done = subprocess.run(parts, cwd=self.folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{line}\n{done.stderr}"
-        return Ran(0, done.stdout, done.stderr)
+        return CommandResult(0, done.stdout, done.stderr)
 
     def start(self) -> None:
-        """`pvdm steward serve`, until its log has its address."""
+        """Start `pvdm steward serve`, and wait until its log has its address."""
         log = self.folder / "steward.log"
         log.unlink(missing_ok=True)
         self.process = self.starter.start(SERVE, str(self.config), log=log)
@@ -126,7 +125,7 @@ class Team:
         with httpx.Client(base_url=self.url, timeout=60) as http:
             yield Caller(http, bearer(self.token("ruth")))
 
-    def make(self, name: str) -> None:
+    def create_table(self, name: str) -> None:
         *levels, last = name.split(".")
         columns = [
             {"id": at, "name": column, "required": False, "type": kind} for at, (column, kind) in enumerate(COLUMNS, 1)
@@ -162,7 +161,7 @@ class Team:
 def team_at(
     folder: Path, run: Run, starter: Starter, monkeypatch: pytest.MonkeyPatch, operator: str = "ruth"
 ) -> Iterator[Team]:
-    """A served Steward with `raw.orders`, and `sales.orders` protected by the operator and published once."""
+    """A served Steward with rows in `raw.orders`, and with `sales.orders`, empty and protected by the operator."""
     team = Team(folder, run, starter, monkeypatch)
     _set_up(team)
     team.start()
@@ -171,12 +170,12 @@ def team_at(
             for name in ("raw", "sales"):
                 caller.done("POST", "/namespaces", json={"namespace": [name], "properties": {"pvdm.domain": "sales"}})
         for name in ("raw.orders", "sales.orders"):
-            team.make(name)
+            team.create_table(name)
         team.write_source(ROWS)
         team.write_contract(contract("sales.orders"))
         by = ("--key", f"{operator}.pem", "--operator", operator, "--reason", "orders go live")
-        reach = ("--token-file", team.srv / "pvdm" / f"{operator}.token")
-        team.do("protect", "sales.orders", "--contract", "orders.yaml", *by, *reach)
+        token_option = ("--token-file", team.srv / "pvdm" / f"{operator}.token")
+        team.run_ok("protect", "sales.orders", "--contract", "orders.yaml", *by, *token_option)
         yield team
     finally:
         team.stop()
@@ -187,25 +186,25 @@ def _set_up(team: Team) -> None:
         (team.folder / name).mkdir(parents=True)
     team.config.write_text(_CONFIG.format(srv=team.srv, mnt=team.folder / "mnt"), "utf-8")
     configured = ("--config", team.config)
-    team.do("steward", "init", *configured, "--reason", "first start", "--public", "public")
+    team.run_ok("steward", "init", *configured, "--reason", "first start", "--public", "public")
     people = (("alice", "root"), ("bob", "root"), ("ruth", "operator"), ("tom", "operator"))
     for name, _ in people:
-        team.do("keys", "pair", f"{name}.pem")
+        team.run_ok("keys", "pair", f"{name}.pem")
     text = _ROOT + "".join(_KEY.format(file=f"{name}.pem.pub", identity=name, role=role) for name, role in people)
-    own = (("signing", "notary-a", "notary"), ("log", "log.example/notary-a", "log"))
-    for kind, identity, role in own:
+    steward_keys = (("signing", "notary-a", "notary"), ("log", "log.example/notary-a", "log"))
+    for kind, identity, role in steward_keys:
         text += _KEY.format(file=f"public/epoch-1.{kind}.pub", identity=identity, role=role) + "epochs = [1]\n"
     (team.folder / "keys.toml").write_text(text, "utf-8")
-    team.do("keys", "root", "new", "keys.toml", "--out", "root-1.draft")
-    team.do("keys", "root", "sign", "root-1.draft", "--key", "alice.pem", "--yes", "--out", "root-1.alice")
+    team.run_ok("keys", "root", "new", "keys.toml", "--out", "root-1.draft")
+    team.run_ok("keys", "root", "sign", "root-1.draft", "--key", "alice.pem", "--yes", "--out", "root-1.alice")
     words = ("--key", "bob.pem", "--yes", "--out", "root-1.json", "--json")
-    pin: Any = team.do("keys", "root", "sign", "root-1.alice", *words).json["sha256"]
-    team.do("steward", "trust", "root-1.json", *configured, "--root-sha256", pin)
+    pin: Any = team.run_ok("keys", "root", "sign", "root-1.alice", *words).json["sha256"]
+    team.run_ok("steward", "trust", "root-1.json", *configured, "--root-sha256", pin)
     for name, role, domain in (("ruth", "operator", "*"), ("tom", "operator", "*"), ("nightly", "producer", "sales")):
         out = team.srv / "pvdm" / f"{name}.token"
         issued = ("--role", role, "--domain", domain, "--name", name, "--lifetime", "30d", "--out", str(out))
-        team.do("steward", "token", "issue", *configured, *issued)
+        team.run_ok("steward", "token", "issue", *configured, *issued)
 
 
-def committed(outcome: Outcome) -> None:
+def require_committed(outcome: Outcome) -> None:
     assert isinstance(outcome, Committed), outcome

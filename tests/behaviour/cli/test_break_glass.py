@@ -1,4 +1,4 @@
-"""`pvdm break-glass sign`: for one FAIL proof and its exact bytes, soon, in a name, and never by accident."""
+"""`pvdm break-glass sign`: an override is for one FAIL proof and its files, expires soon, and needs an explicit yes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pvdm.trust.approval import verify_override
 from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.statement import read_statement
 from pvdm.trust.verify import sign_statement
-from tests.behaviour.cli.support import EXAMPLES, Ran, Run, bundle_of
+from tests.behaviour.cli.support import EXAMPLES, CommandResult, Run, bundle_of
 from tests.support.gate.hostile_assets import verified_fail
 from tools.proof_kit import FAIL_PROOF, FAIL_PROOF_ID, FILES, NOW, ROOT, SECOND, SIGNERS, TABLE
 
@@ -27,12 +27,14 @@ def keys(example_key: Callable[[str], Path]) -> None:
         example_key(name)
 
 
-def sign(pvdm: Run, *more: object, key: str = "operator-ruth", proof: object = EXAMPLES / "proof-fail.json") -> Ran:
+def sign(
+    pvdm: Run, *more: object, key: str = "operator-ruth", proof: object = EXAMPLES / "proof-fail.json"
+) -> CommandResult:
     words = ("--key", f"{key}.pem", "--proof", proof, "--operator", "operator-ruth", "--reason", REASON)
     return pvdm("break-glass", "sign", *words, "--out", "override.json", *more)
 
 
-def made(folder: Path) -> BreakGlass:
+def read_override(folder: Path) -> BreakGlass:
     return read_statement(parse_envelope((folder / "override.json").read_bytes()).payload, BreakGlass)
 
 
@@ -46,17 +48,17 @@ def test_an_override_is_accepted_for_exactly_its_fail_proof(pvdm: Run, tmp_path:
     assert (override.fail_proof_id, override.file_hashes) == (FAIL_PROOF_ID, FILES.staged_hashes)
 
 
-def test_it_expires_after_four_hours_unless_told(pvdm: Run, tmp_path: Path) -> None:
+def test_an_override_expires_after_four_hours_by_default(pvdm: Run, tmp_path: Path) -> None:
     sign(pvdm, "--yes")
-    assert made(tmp_path).expires_at - made(tmp_path).issued_at == 4 * HOUR
+    assert read_override(tmp_path).expires_at - read_override(tmp_path).issued_at == 4 * HOUR
 
 
-def test_it_expires_when_told(pvdm: Run, tmp_path: Path) -> None:
+def test_an_override_expires_after_the_given_time(pvdm: Run, tmp_path: Path) -> None:
     sign(pvdm, "--yes", "--expires", "30m")
-    assert made(tmp_path).expires_at - made(tmp_path).issued_at == HOUR // 2
+    assert read_override(tmp_path).expires_at - read_override(tmp_path).issued_at == HOUR // 2
 
 
-def test_more_than_a_day_is_refused(pvdm: Run, tmp_path: Path) -> None:
+def test_an_override_for_more_than_a_day_is_refused(pvdm: Run, tmp_path: Path) -> None:
     refused = sign(pvdm, "--yes", "--expires", "25h", "--json")
     assert (refused.code, refused.error) == (2, "override_lifetime_invalid")
     assert not (tmp_path / "override.json").exists()
@@ -64,19 +66,19 @@ def test_more_than_a_day_is_refused(pvdm: Run, tmp_path: Path) -> None:
 
 def test_each_override_has_a_nonce_of_its_own(pvdm: Run, tmp_path: Path) -> None:
     sign(pvdm, "--yes")
-    first = made(tmp_path).nonce
+    first = read_override(tmp_path).nonce
     (tmp_path / "override.json").unlink()
     sign(pvdm, "--yes")
-    assert made(tmp_path).nonce != first
+    assert read_override(tmp_path).nonce != first
 
 
-def test_a_pass_proof_has_nothing_to_override(pvdm: Run, tmp_path: Path) -> None:
+def test_an_override_of_a_pass_proof_is_refused(pvdm: Run, tmp_path: Path) -> None:
     refused = sign(pvdm, "--yes", "--json", proof=EXAMPLES / "proof.json")
     assert (refused.code, refused.error) == (5, "override_of_pass")
     assert not (tmp_path / "override.json").exists()
 
 
-def test_another_statement_is_no_proof(pvdm: Run) -> None:
+def test_a_statement_that_is_no_proof_is_refused(pvdm: Run) -> None:
     refused = sign(pvdm, "--yes", "--json", proof=EXAMPLES / "receipt.json")
     assert (refused.code, refused.error) == (2, "proof_expected")
 
@@ -87,35 +89,35 @@ def test_without_yes_and_without_a_terminal_nothing_is_signed(pvdm: Run, tmp_pat
     assert not (tmp_path / "override.json").exists()
 
 
-def on_a_terminal(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+def answer_on_terminal(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("click.termui.visible_prompt_func", lambda *_: answer)
 
 
-def test_it_is_asked_for_loudly_and_a_no_signs_nothing(
+def test_the_question_warns_loudly_and_a_no_signs_nothing(
     pvdm: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    on_a_terminal(monkeypatch, "n")
-    said = sign(pvdm, "--json")
-    assert (said.code, said.error) == (4, "declined")
-    assert "*** FAIL (modified) ***" in said.err
-    assert "*** BREAK-GLASS" in said.err
+    answer_on_terminal(monkeypatch, "n")
+    declined = sign(pvdm, "--json")
+    assert (declined.code, declined.error) == (4, "declined")
+    assert "*** FAIL (modified) ***" in declined.err
+    assert "*** BREAK-GLASS" in declined.err
     assert not (tmp_path / "override.json").exists()
 
 
 def test_a_yes_on_the_terminal_signs(pvdm: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    on_a_terminal(monkeypatch, "y")
+    answer_on_terminal(monkeypatch, "y")
     assert sign(pvdm).code == 0
-    assert made(tmp_path).operator == "operator-ruth"
+    assert read_override(tmp_path).operator == "operator-ruth"
 
 
-def test_the_result_is_loud(pvdm: Run) -> None:
+def test_the_result_begins_with_a_loud_line(pvdm: Run) -> None:
     shown = sign(pvdm, "--yes")
     assert shown.out.startswith("*** BREAK-GLASS: a FAIL verdict is waived ***")
     assert REASON in shown.out
 
 
-def test_an_unverified_proof_is_said_to_be_so(pvdm: Run) -> None:
+def test_without_a_trust_root_a_notice_says_that_the_proof_was_not_verified(pvdm: Run) -> None:
     assert "was not verified" in sign(pvdm, "--yes").err
 
 
@@ -156,20 +158,20 @@ def test_no_override_is_written_over_another_file(pvdm: Run, tmp_path: Path) -> 
     assert (tmp_path / "override.json").read_text() == "mine"
 
 
-def test_nobody_is_asked_where_the_result_has_no_place(pvdm: Run, tmp_path: Path) -> None:
+def test_an_existing_output_file_is_refused_before_the_question(pvdm: Run, tmp_path: Path) -> None:
     (tmp_path / "override.json").write_text("mine")
     assert sign(pvdm, "--json").error == "output_exists"
 
 
 @pytest.mark.parametrize("reason", ["", "  ", "line\nbreak", "x" * 4_097])
-def test_a_reason_that_says_nothing_is_refused(pvdm: Run, tmp_path: Path, reason: str) -> None:
+def test_an_empty_multiline_or_too_long_reason_is_refused(pvdm: Run, tmp_path: Path, reason: str) -> None:
     words = ("--key", "operator-ruth.pem", "--proof", EXAMPLES / "proof-fail.json", "--operator", "operator-ruth")
     refused = pvdm("break-glass", "sign", *words, "--reason", reason, "--out", "override.json", "--yes", "--json")
     assert (refused.code, refused.error) == (2, "document_value_invalid")
 
 
 @pytest.mark.parametrize("expires", ["soon", "0h", "-1h", "4", "1.5h"])
-def test_a_duration_that_is_none_is_a_usage_error(pvdm: Run, expires: str) -> None:
+def test_an_invalid_duration_is_a_usage_error(pvdm: Run, expires: str) -> None:
     assert sign(pvdm, "--yes", "--expires", expires, "--json").error == "usage"
 
 

@@ -1,4 +1,4 @@
-"""`pvdm break-glass` from the FAIL proof to the publication, and what `pvdm status` shows of jobs that are stuck."""
+"""`pvdm break-glass` from the FAIL proof to the publication, and `pvdm status` of overrides and failed jobs."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ from pvdm.model.role import Role
 from pvdm.model.states import AttemptState
 from pvdm.steward.pipeline.jobs import Jobs
 from pvdm.steward.work.queries import JobKind, JobStatus
-from tests.behaviour.cli.served import Door
-from tests.behaviour.cli.support import Ran, Run
+from tests.behaviour.cli.served import ServedSteward
+from tests.behaviour.cli.support import CommandResult, Run
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.pipeline import BY_DAY, REASON, ROWS, Line, Row, contract, line_at
 from tests.support.waiting import wait_for_jobs
 from tools.proof_kit import SECOND
 
 TARGET = "sales.orders"
-SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class Desk:
-    """An operator's commands, at a Steward where rows are staged."""
+    """An operator's commands at a Steward, and a producer whose attempts fail there."""
 
     line: Line
-    door: Door
+    steward: ServedSteward
     run: Run
 
-    def failed(self, rows: Sequence[Row] = ROWS[1:], chunk_id: str = "all") -> AttemptView:
+    def fail_attempt(self, rows: Sequence[Row] = ROWS[1:], chunk_id: str = "all") -> AttemptView:
         with self.line.client() as producer:
             producer.open_workload("run-1", TARGET, {})
             tried = producer.next_attempt("run-1", chunk_id, REASON)
             self.line.stage(producer, tried, rows)
             producer.staged(tried.attempt_id)
-            found = producer.await_attempt(tried.attempt_id, seconds=SECONDS)
-        assert wait_for_jobs(self.line.notary.jobs, SECONDS)
+            found = producer.await_attempt(tried.attempt_id, seconds=TIMEOUT_SECONDS)
+        assert wait_for_jobs(self.line.notary.jobs, TIMEOUT_SECONDS)
         assert found.state is AttemptState.VERIFICATION_FAILED
         self.line.served.stand.time.pass_by(SECOND)
         return found
 
-    def signed(self, found: AttemptView) -> None:
+    def sign_override(self, found: AttemptView) -> None:
         with self.line.client(Role.OPERATOR) as operator:
-            (self.door.folder / "fail.json").write_bytes(operator.proof_envelope(str(found.proof_id)))
+            (self.steward.folder / "fail.json").write_bytes(operator.proof_envelope(str(found.proof_id)))
         words = ("--key", "operator-ruth.pem", "--operator", "operator-ruth", "--reason", "known", "--yes")
         ran = self.run("break-glass", "sign", "--proof", "fail.json", *words, "--out", "override.json")
         assert ran.code == 0, ran.err
 
-    def submitted(self) -> str:
+    def submit_override(self) -> str:
         ran = self.run("break-glass", "submit", "override.json", "--json")
         assert ran.code == 0, ran.err
         return str(ran.json["override"]["override_id"])
 
-    def publish(self, override_id: str, *words: str) -> Ran:
+    def publish(self, override_id: str, *words: str) -> CommandResult:
         return self.run("break-glass", "publish", override_id, *words)
 
     @property
@@ -75,17 +75,17 @@ def desk(
     with memory_folder() as folder, line_at(folder) as line:
         stand = line.served.stand
         monkeypatch.setattr("pvdm.cli.common.times._nanos", lambda: stand.time.wall * 1_000)
-        door = Door(stand, line.url, tmp_path, monkeypatch)
-        door.come_as(Role.OPERATOR, "operator-ruth", "sales")
-        yield Desk(line, door, pvdm)
+        steward = ServedSteward(stand, line.url, tmp_path, monkeypatch)
+        steward.use_token(Role.OPERATOR, "operator-ruth", "sales")
+        yield Desk(line, steward, pvdm)
 
 
 def test_a_fail_is_waived_and_published_by_three_commands(desk: Desk) -> None:
     desk.line.protect()
-    desk.signed(desk.failed())
-    told = desk.run("break-glass", "submit", "override.json")
-    assert "submitted; nothing is published yet" in told.out
-    (hint,) = [line for line in told.out.splitlines() if line.startswith("hint: `pvdm break-glass publish ")]
+    desk.sign_override(desk.fail_attempt())
+    result = desk.run("break-glass", "submit", "override.json")
+    assert "submitted; nothing is published yet" in result.out
+    (hint,) = [line for line in result.out.splitlines() if line.startswith("hint: `pvdm break-glass publish ")]
     override_id = hint.split()[4].rstrip("`")
     assert desk.snapshot_id is None
     done = desk.publish(override_id)
@@ -103,10 +103,12 @@ def test_a_fail_is_waived_and_published_by_three_commands(desk: Desk) -> None:
     assert "USED: the rows that failed were published" in desk.run("break-glass", "list").out
 
 
-def test_everybody_who_looks_hears_that_it_was_no_proof(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_and_a_rerun_say_that_an_override_published_the_chunk(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     desk.line.protect()
-    desk.signed(desk.failed())
-    override_id = desk.submitted()
+    desk.sign_override(desk.fail_attempt())
+    override_id = desk.submit_override()
     assert desk.publish(override_id).code == 0
     words = f"published by override {override_id}, not by proof"
     assert words in desk.run("status", TARGET).out
@@ -114,19 +116,19 @@ def test_everybody_who_looks_hears_that_it_was_no_proof(desk: Desk, monkeypatch:
     assert desk.run("status", TARGET, "--json").json["workloads"][0]["override_ids"] == [override_id]
     chunk = desk.run("status", "--workload-id", "run-1", "--json").json["chunks"][0]
     assert chunk["attempt"]["override_id"] == override_id
-    # The producer's own job, which is run again under the same id, makes nothing and is told the same.
+    # The producer runs its job again under the same id: nothing is staged, and the output says the same.
     monkeypatch.setitem(sys.modules, "no_jobs", types.SimpleNamespace(build=lambda *_: None))
-    desk.door.come_as(Role.PRODUCER, domain="sales")
+    desk.steward.use_token(Role.PRODUCER, domain="sales")
     again = ("run", TARGET, "--workload-id", "run-1", "--small", "--job", "no_jobs:build")
-    told = desk.run(*again)
-    assert (told.code, words in told.out, "(missing)" in told.out) == (0, True, True)
+    result = desk.run(*again)
+    assert (result.code, words in result.out, "(missing)" in result.out) == (0, True, True)
     assert desk.run(*again, "--json").json["override_ids"] == [override_id]
 
 
-def test_a_chunk_that_was_proved_is_not_said_to_be_overridden(desk: Desk) -> None:
-    """Chunks that are published together have one snapshot, and the override was for one of them."""
+def test_a_proved_chunk_beside_an_overridden_one_is_not_shown_as_overridden(desk: Desk) -> None:
+    """The chunks are published together, in one snapshot; the override is for one of them."""
     desk.line.protect(contract(BY_DAY, "atomicity: workload"))
-    found = desk.failed(ROWS[:1], "day=2026-11-13")
+    found = desk.fail_attempt(ROWS[:1], "day=2026-11-13")
     with desk.line.client() as producer:
         for chunk in producer.chunks("run-1"):
             if chunk.attempt is None:
@@ -134,9 +136,9 @@ def test_a_chunk_that_was_proved_is_not_said_to_be_overridden(desk: Desk) -> Non
                 if chunk.chunk_id == "day=2026-11-14":
                     desk.line.stage(producer, tried, ROWS[2:])
                 producer.staged(tried.attempt_id)
-                assert producer.await_attempt(tried.attempt_id, seconds=SECONDS).waiting
-    desk.signed(found)
-    override_id = desk.submitted()
+                assert producer.await_attempt(tried.attempt_id, seconds=TIMEOUT_SECONDS).waiting
+    desk.sign_override(found)
+    override_id = desk.submit_override()
     ran = desk.publish(override_id, "--json")
     assert ran.code == 0, ran.out
     chunks = desk.run("status", "--workload-id", "run-1", "--json").json["chunks"]
@@ -145,42 +147,42 @@ def test_a_chunk_that_was_proved_is_not_said_to_be_overridden(desk: Desk) -> Non
     assert {key: value for key, value in waived.items() if value} == {"day=2026-11-13": override_id}
 
 
-def test_where_nothing_was_kept_it_ends_with_3(desk: Desk) -> None:
+def test_an_override_of_files_that_were_deleted_ends_with_3(desk: Desk) -> None:
     desk.line.protect(contract("governance:\n  on-fail: delete"))
-    desk.signed(desk.failed())
-    refused = desk.publish(desk.submitted(), "--json")
+    desk.sign_override(desk.fail_attempt())
+    refused = desk.publish(desk.submit_override(), "--json")
     assert (refused.code, refused.error, desk.snapshot_id) == (3, "override_files_gone", None)
 
 
-def test_an_override_that_has_expired_ends_with_5(desk: Desk) -> None:
+def test_publishing_by_an_expired_override_ends_with_5(desk: Desk) -> None:
     desk.line.protect()
-    desk.signed(desk.failed())
-    override_id = desk.submitted()
+    desk.sign_override(desk.fail_attempt())
+    override_id = desk.submit_override()
     desk.line.served.stand.time.pass_by(5 * 3_600 * SECOND)
     refused = desk.publish(override_id, "--json")
     assert (refused.code, refused.error, desk.snapshot_id) == (5, "override_expired", None)
 
 
-def test_a_chunk_that_waits_for_others_ends_with_4(desk: Desk) -> None:
+def test_publishing_a_chunk_that_waits_for_others_ends_with_4(desk: Desk) -> None:
     desk.line.protect(contract(BY_DAY, "atomicity: workload"))
-    desk.signed(desk.failed(ROWS[:1], "day=2026-11-13"))
-    waits = desk.publish(desk.submitted(), "--json")
+    desk.sign_override(desk.fail_attempt(ROWS[:1], "day=2026-11-13"))
+    waits = desk.publish(desk.submit_override(), "--json")
     assert (waits.code, waits.error, desk.snapshot_id) == (4, "attempt_waiting", None)
 
 
-def test_an_id_that_is_none_ends_with_2(desk: Desk) -> None:
+def test_an_invalid_or_unknown_override_id_is_bad_input(desk: Desk) -> None:
     assert desk.publish("override.json", "--json").code == 2
     assert desk.publish("ab" * 32, "--json").error == "override_unknown"
 
 
-def test_the_status_shows_jobs_that_do_not_get_on(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    desk.door.come_as(Role.OPERATOR)
+def test_the_status_shows_failed_jobs_to_operators_only(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.steward.use_token(Role.OPERATOR)
     assert "jobs        none waiting" in desk.run("status").out
-    away = PvdmError("bug", "the Steward met a bug")
-    failed = JobStatus(JobKind.PUBLISH, "ab" * 16, JobState.FAILED, 3, away)
+    bug = PvdmError("bug", "the Steward met a bug")
+    failed = JobStatus(JobKind.PUBLISH, "ab" * 16, JobState.FAILED, 3, bug)
     monkeypatch.setattr(Jobs, "list_jobs", lambda _: [failed])
-    told = desk.run("status")
-    assert f"FAILED JOB: publish {'ab' * 16}, 3 tries: bug: " in told.out
+    result = desk.run("status")
+    assert f"FAILED JOB: publish {'ab' * 16}, 3 tries: bug: " in result.out
     assert [each["state"] for each in desk.run("status", "--json").json["jobs"]] == ["failed"]
-    desk.door.come_as(Role.PRODUCER, domain="sales")
+    desk.steward.use_token(Role.PRODUCER, domain="sales")
     assert desk.run("status", "--json").json["jobs"] is None

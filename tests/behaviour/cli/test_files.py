@@ -1,4 +1,4 @@
-"""Files and words on the command line: nothing is overwritten or left half done, and nothing is guessed."""
+"""Output files, times and options of commands: nothing is overwritten, and invalid or ambiguous input is refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.behaviour.cli.support import AT, EXAMPLES, Run
 from tools.proof_kit import NOW, ROOT
 
 
-def code_of(error: pytest.ExceptionInfo[InputError]) -> str:
+def reason_of(error: pytest.ExceptionInfo[InputError]) -> str:
     return error.value.reason
 
 
@@ -26,16 +26,16 @@ def test_a_file_is_written_whole_and_nothing_is_left_beside_it(tmp_path: Path) -
     assert (tmp_path / "a").read_bytes() == b"data"
 
 
-def test_the_same_data_again_is_nothing_to_do(tmp_path: Path) -> None:
+def test_writing_the_same_data_again_changes_nothing(tmp_path: Path) -> None:
     write_new(tmp_path / "a", b"data")
     assert write_new(tmp_path / "a", b"data") is False
 
 
-def test_other_data_is_refused_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_writing_other_data_over_a_file_is_refused_and_leaves_no_other_file(tmp_path: Path) -> None:
     write_new(tmp_path / "a", b"data")
     with pytest.raises(InputError) as refused:
         write_new(tmp_path / "a", b"other")
-    assert code_of(refused) == "output_exists"
+    assert reason_of(refused) == "output_exists"
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
@@ -43,35 +43,35 @@ def test_a_dangling_link_is_not_written_through(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(InputError) as refused:
         require_new(tmp_path / "a")
-    assert code_of(refused) == "output_exists"
+    assert reason_of(refused) == "output_exists"
     with pytest.raises(InputError):
         write_new(tmp_path / "a", b"data")
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    for attempt in (lambda: require_new(tmp_path / "no" / "a"), lambda: write_new(tmp_path / "no" / "a", b"x")):
+def test_a_missing_folder_is_refused_and_not_created(tmp_path: Path) -> None:
+    for call in (lambda: require_new(tmp_path / "no" / "a"), lambda: write_new(tmp_path / "no" / "a", b"x")):
         with pytest.raises(InputError) as refused:
-            attempt()
-        assert code_of(refused) == "output_not_writable"
+            call()
+        assert reason_of(refused) == "output_not_writable"
         assert "such" in str(refused.value.got)
 
 
-def test_a_folder_that_takes_nothing_is_noticed_before_the_work(
+def test_a_folder_that_is_not_writable_is_refused_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The superuser, as whom tests may run, is forbidden nothing.
+    # Tests may run as the superuser, who can write everywhere.
     monkeypatch.setattr("os.access", lambda *_: False)
     with pytest.raises(InputError) as refused:
         require_new(tmp_path / "a")
-    assert code_of(refused) == "output_not_writable"
+    assert reason_of(refused) == "output_not_writable"
 
 
 # --- times ---
 
 
 @pytest.mark.parametrize("text", ["2026-11-14T10:00:00Z", "2026-11-14T11:00:00+01:00", str(NOW)])
-def test_one_moment_in_several_spellings(text: str) -> None:
+def test_several_spellings_of_one_moment_are_equal(text: str) -> None:
     assert parse_time(text) == NOW
 
 
@@ -80,25 +80,25 @@ def test_a_date_is_its_first_moment_in_utc() -> None:
 
 
 @pytest.mark.parametrize("text", ["1969-12-31", "2300-01-01", "9" * 16, "2026-13-01", "now"])
-def test_a_time_outside_of_what_documents_carry_is_refused(text: str) -> None:
+def test_an_invalid_or_out_of_range_time_is_refused(text: str) -> None:
     with pytest.raises(InputError) as refused:
         parse_time(text)
-    assert code_of(refused) == "time_invalid"
+    assert reason_of(refused) == "time_invalid"
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1_800), ("4h", 14_400), ("2d", 172_800)])
-def test_durations(text: str, seconds: int) -> None:
+def test_a_duration_is_a_number_and_a_unit(text: str, seconds: int) -> None:
     assert parse_duration(text) == seconds * 1_000_000
 
 
 @pytest.mark.parametrize("text", ["", "4", "h", "0h", "-1h", "1w", "1.5h", "1h30m"])
-def test_a_duration_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(InputError) as refused:
         parse_duration(text)
-    assert code_of(refused) == "duration_invalid"
+    assert reason_of(refused) == "duration_invalid"
 
 
-# --- words that could mean several things ---
+# --- ambiguous or invalid options and files ---
 
 FSCK = ("log", "fsck", "nowhere")
 
@@ -112,13 +112,13 @@ def test_a_pin_without_a_trust_root_is_a_usage_error(pvdm: Run) -> None:
     assert pvdm(*FSCK, "--root-sha256", ROOT.sha256, "--json").error == "usage"
 
 
-def test_an_empty_chain_is_no_trust_root(pvdm: Run, tmp_path: Path) -> None:
+def test_an_empty_chain_of_roots_is_refused(pvdm: Run, tmp_path: Path) -> None:
     (tmp_path / "roots.json").write_text("[]")
     refused = pvdm("keys", "root", "check", "roots.json", "--json")
     assert (refused.code, refused.error) == (3, "trust_root_missing")
 
 
-def test_a_chain_has_no_one_root_to_sign(pvdm: Run, tmp_path: Path) -> None:
+def test_signing_a_chain_of_several_roots_is_refused(pvdm: Run, tmp_path: Path) -> None:
     data = (EXAMPLES / "trust-root-1.json").read_bytes()
     (tmp_path / "roots.json").write_bytes(b"[" + data + b"," + data + b"]")
     refused = pvdm("keys", "root", "sign", "roots.json", "--key", "k", "--out", "o", "--yes", "--json")
@@ -139,7 +139,7 @@ def test_a_trust_root_without_a_log_needs_an_origin(pvdm: Run, tmp_path: Path) -
     assert (refused.code, refused.error) == (2, "origin_ambiguous")
 
 
-def test_a_file_of_seen_roots_that_is_none_is_refused(pvdm: Run, tmp_path: Path) -> None:
+def test_a_file_that_is_no_record_of_seen_roots_is_refused(pvdm: Run, tmp_path: Path) -> None:
     (tmp_path / "seen").write_text("{}")
     (tmp_path / "seen").chmod(0o600)
     words = ("--root-sha256", ROOT.sha256, "--seen", "seen", "--at", AT, "--json")
@@ -147,7 +147,7 @@ def test_a_file_of_seen_roots_that_is_none_is_refused(pvdm: Run, tmp_path: Path)
     assert (refused.code, refused.error) == (2, "document_key_missing")
 
 
-def test_a_secret_has_no_place_in_a_view() -> None:
+def test_a_secret_in_a_view_is_an_error() -> None:
     @dataclass(frozen=True)
     class View:
         token: Secret

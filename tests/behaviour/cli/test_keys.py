@@ -1,4 +1,4 @@
-"""`pvdm keys pair` and `id`: two files, the private one for its owner only, and no passphrase anywhere else."""
+"""`pvdm keys pair` and `id`: two files, the private one readable by its owner only, and no secret on the screen."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pvdm.trust.keys.operator import open_key_pair, read_public_key
 from pvdm.trust.keys.seal import Passphrase
 from tests.behaviour.cli.support import Run
 
-WORD = "correct horse battery staple"
+PASSPHRASE = "correct horse battery staple"
 
 
 @pytest.mark.parametrize("algorithm", ["ed25519", "ecdsa-p256"])
@@ -22,7 +22,7 @@ def test_a_pair_signs_what_its_public_file_verifies(pvdm: Run, tmp_path: Path, a
     assert public.algorithm.value == algorithm
 
 
-def test_the_private_file_is_for_its_owner_only(pvdm: Run, tmp_path: Path) -> None:
+def test_the_private_file_is_readable_by_its_owner_only(pvdm: Run, tmp_path: Path) -> None:
     pvdm("keys", "pair", "alice.pem")
     assert (tmp_path / "alice.pem").stat().st_mode & 0o777 == 0o600
 
@@ -55,11 +55,11 @@ def test_no_part_of_the_private_key_is_printed(pvdm: Run, tmp_path: Path) -> Non
 def test_a_passphrase_comes_from_a_file_or_a_variable(
     pvdm: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    (tmp_path / "word").write_text(f"{WORD}\n")
-    monkeypatch.setenv("WORD", WORD)
+    (tmp_path / "word").write_text(f"{PASSPHRASE}\n")
+    monkeypatch.setenv("WORD", PASSPHRASE)
     assert pvdm("keys", "pair", "alice.pem", "--passphrase", where, "--json").json["sealed"] is True
     assert b"ENCRYPTED" in (tmp_path / "alice.pem").read_bytes()
-    open_key_pair(tmp_path / "alice.pem", Passphrase(WORD))
+    open_key_pair(tmp_path / "alice.pem", Passphrase(PASSPHRASE))
 
 
 def test_a_passphrase_is_asked_for_twice_on_a_terminal(
@@ -70,15 +70,15 @@ def test_a_passphrase_is_asked_for_twice_on_a_terminal(
 
     def prompt(text: str, **options: object) -> str:
         asked.append((text, options["hide_input"], options["confirmation_prompt"]))
-        return WORD
+        return PASSPHRASE
 
     monkeypatch.setattr("click.prompt", prompt)
     assert pvdm("keys", "pair", "alice.pem", "--passphrase", "prompt").code == 0
     assert asked == [("passphrase", True, "again")]
-    open_key_pair(tmp_path / "alice.pem", Passphrase(WORD))
+    open_key_pair(tmp_path / "alice.pem", Passphrase(PASSPHRASE))
 
 
-def test_without_a_terminal_nothing_is_asked(pvdm: Run) -> None:
+def test_asking_for_a_passphrase_without_a_terminal_is_refused(pvdm: Run) -> None:
     refused = pvdm("keys", "pair", "alice.pem", "--passphrase", "prompt", "--json")
     assert (refused.code, refused.error) == (2, "terminal_missing")
 
@@ -90,7 +90,7 @@ def test_a_passphrase_on_the_command_line_is_refused_and_not_repeated(pvdm: Run,
     assert not (tmp_path / "alice.pem").exists()
 
 
-def test_a_variable_that_is_not_set_is_no_empty_passphrase(pvdm: Run, tmp_path: Path) -> None:
+def test_a_passphrase_from_a_variable_that_is_not_set_is_refused(pvdm: Run, tmp_path: Path) -> None:
     refused = pvdm("keys", "pair", "alice.pem", "--passphrase", "env:NOBODY_SET_THIS", "--json")
     assert (refused.code, refused.error) == (2, "passphrase_missing")
     assert not (tmp_path / "alice.pem").exists()
@@ -103,12 +103,12 @@ def test_a_passphrase_file_that_is_no_text_is_refused_without_showing_it(pvdm: R
     assert "secret" not in refused.out + refused.err
 
 
-def test_the_id_of_something_else_is_bad_input(pvdm: Run, tmp_path: Path) -> None:
+def test_the_id_of_a_file_that_is_no_public_key_is_bad_input(pvdm: Run, tmp_path: Path) -> None:
     (tmp_path / "note.pub").write_text("hello")
     assert pvdm("keys", "id", "note.pub", "--json").error == "public_key_malformed"
 
 
-def test_a_private_key_is_not_taken_for_a_public_one(pvdm: Run, tmp_path: Path) -> None:
+def test_a_private_key_in_place_of_a_public_one_is_refused_with_a_hint(pvdm: Run, tmp_path: Path) -> None:
     pvdm("keys", "pair", "alice.pem")
     refused = pvdm("keys", "id", "alice.pem", "--json")
     assert (refused.code, refused.error) == (2, "private_key_given")

@@ -1,4 +1,4 @@
-"""`pvdm migrate`: proposed, read, signed on the operator's side, applied by the Steward."""
+"""`pvdm migrate`: an operator proposes a change, reads and signs it, and the Steward applies it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pvdm.metadata.gate.state import table_metadata
 from pvdm.model import canonical_json
 from pvdm.model.statements.migration import Migration
 from pvdm.trust.statement import read_unchecked
-from tests.behaviour.cli.house import REASON, House, protected
+from tests.behaviour.cli.house import REASON, House, protect_orders
 from tests.support.gate.approvals import CONTRACT, HASH, OTHER_HASH
 
 CHANGES: dict[str, tuple[tuple[str, ...], str]] = {
@@ -33,39 +33,39 @@ CHANGES: dict[str, tuple[tuple[str, ...], str]] = {
 @pytest.mark.parametrize("change", sorted(CHANGES))
 def test_each_change_is_shown_signed_and_applied(house: House, tmp_path: Path, change: str) -> None:
     words, line = CHANGES[change]
-    proposed = protected(house).done(house.propose(*words, "--json")).json
+    proposed = protect_orders(house).require_ok(house.propose(*words, "--json")).json
     assert line in proposed["difference"]
-    house.done(house.sign("--yes"))
+    house.require_ok(house.sign("--yes"))
     house.scene.prepare_source(read_unchecked((tmp_path / "migration.json").read_bytes(), Migration))
-    applied = house.done(house.run("migrate", "submit", "migration.json", "--json")).json["migration"]
+    applied = house.require_ok(house.run("migrate", "submit", "migration.json", "--json")).json["migration"]
     assert applied["after"] == proposed["after"]
     assert house.run("migrate", "show", applied["migration_id"], "--json").json["migration"] == applied
     assert [each["migration_id"] for each in house.run("migrate", "list", "--json").json["migrations"]] == [
         applied["migration_id"]
     ]
-    found = house.done(house.propose("--set-property", "next=1", "--json", out=None)).json["before"]
+    found = house.require_ok(house.propose("--set-property", "next=1", "--json", out=None)).json["before"]
     assert found == applied["after"]
 
 
-def test_several_changes_at_once_and_updates_from_a_file(house: House, tmp_path: Path) -> None:
+def test_several_changes_and_updates_from_a_file_make_one_proposal(house: House, tmp_path: Path) -> None:
     updates = [{"action": "set-properties", "updates": {"from-file": "yes"}}]
     (tmp_path / "updates.json").write_text(json.dumps({"updates": updates}))
     words = ("--updates", "updates.json", "--add-column", "channel:string", "--rename-column", "town:city")
-    shown = protected(house).done(house.propose(*words)).out
+    shown = protect_orders(house).require_ok(house.propose(*words)).out
     for line in ("+ property from-file = yes", "+ column channel", "~ column town: is renamed to city"):
         assert line in shown
     assert "schema        " in shown
 
 
 def test_a_new_schema_fingerprint_is_shown(house: House) -> None:
-    shown = protected(house).done(house.propose("--add-column", "channel:string", "--json")).json
+    shown = protect_orders(house).require_ok(house.propose("--add-column", "channel:string", "--json")).json
     assert shown["before"]["schema_fingerprint"] != shown["after"]["schema_fingerprint"]
 
 
 def test_a_proposal_changes_nothing(house: House) -> None:
-    before = protected(house).scene.found()
-    house.done(house.propose("--add-column", "channel:string"))
-    house.done(house.sign("--yes"))
+    before = protect_orders(house).scene.found()
+    house.require_ok(house.propose("--add-column", "channel:string"))
+    house.require_ok(house.sign("--yes"))
     assert house.scene.found() == before
 
 
@@ -74,7 +74,7 @@ def test_an_unprotected_table_is_not_migrated(house: House) -> None:
     assert (refused.code, refused.error) == (5, "not_protected")
 
 
-WRONG_WISHES: dict[tuple[str, ...], str] = {
+WRONG_CHANGES: dict[tuple[str, ...], str] = {
     (): "migration_empty",
     ("--set-property", "owner=sales"): "migration_empty",
     ("--add-column", "channel"): "change_invalid",
@@ -86,9 +86,9 @@ WRONG_WISHES: dict[tuple[str, ...], str] = {
 
 
 def test_a_change_that_cannot_be_made_is_refused(house: House) -> None:
-    protected(house)
-    found = {words: house.propose(*words, "--json").error for words in WRONG_WISHES}
-    assert found == WRONG_WISHES
+    protect_orders(house)
+    found = {words: house.propose(*words, "--json").error for words in WRONG_CHANGES}
+    assert found == WRONG_CHANGES
 
 
 FORBIDDEN: dict[str, tuple[dict[str, Any], str]] = {
@@ -107,22 +107,23 @@ HINTS = {
 }
 
 
-def test_a_type_that_iceberg_does_not_have_hears_the_types_and_a_way(house: House) -> None:
-    protected(house)
+def test_a_type_that_iceberg_lacks_is_refused_with_the_known_types_and_a_hint(house: House) -> None:
+    protect_orders(house)
     for kind, hint in HINTS.items():
         error = house.propose("--add-column", f"n:{kind}", "--json").json["error"]
         assert error["expected"].startswith("boolean, int, long")
         assert hint in error["hint"]
 
 
-def test_a_timestamp_without_a_zone_is_noticed(house: House) -> None:
-    protected(house)
-    assert "Spark's TIMESTAMP is timestamptz" in house.done(house.propose("--add-column", "at:timestamp", out=None)).err
-    assert house.done(house.propose("--add-column", "at:timestamptz", out=None)).err == ""
+def test_adding_a_timestamp_without_a_zone_prints_a_notice(house: House) -> None:
+    protect_orders(house)
+    proposed = house.require_ok(house.propose("--add-column", "at:timestamp", out=None))
+    assert "Spark's TIMESTAMP is timestamptz" in proposed.err
+    assert house.require_ok(house.propose("--add-column", "at:timestamptz", out=None)).err == ""
 
 
-def test_what_no_migration_may_do_is_not_even_proposed(house: House, tmp_path: Path) -> None:
-    protected(house)
+def test_a_forbidden_change_cannot_be_proposed(house: House, tmp_path: Path) -> None:
+    protect_orders(house)
     found = {}
     for name, (update, _) in FORBIDDEN.items():
         (tmp_path / "updates.json").write_text(json.dumps([update]))
@@ -131,57 +132,57 @@ def test_what_no_migration_may_do_is_not_even_proposed(house: House, tmp_path: P
 
 
 def test_without_yes_and_without_a_terminal_nothing_is_signed(house: House, tmp_path: Path) -> None:
-    protected(house).done(house.propose("--set-property", "a=b"))
+    protect_orders(house).require_ok(house.propose("--set-property", "a=b"))
     refused = house.sign("--json")
     assert (refused.code, refused.error) == (2, "usage")
     assert not (tmp_path / "migration.json").exists()
 
 
-def test_a_long_value_is_cut_in_the_proposal_and_whole_where_it_is_signed(house: House) -> None:
+def test_a_long_value_is_cut_in_the_proposal_and_shown_whole_for_signing(house: House) -> None:
     long = "x" * 600 + "END"
-    protected(house)
-    shown = house.done(house.propose("--set-property", f"a={long}")).out
+    protect_orders(house)
+    shown = house.require_ok(house.propose("--set-property", f"a={long}")).out
     assert "… (603 characters)" in shown
     assert "--json and `pvdm migrate sign` show them whole" in shown
     assert long not in shown
     assert (
         f"+ property a = {long}"
-        in house.done(house.propose("--set-property", f"a={long}", "--json", out=None)).json["difference"]
+        in house.require_ok(house.propose("--set-property", f"a={long}", "--json", out=None)).json["difference"]
     )
-    signed = house.done(house.sign("--yes")).out
+    signed = house.require_ok(house.sign("--yes")).out
     assert f"+ property a = {long}" in signed
     assert "characters)" not in signed
 
 
-def test_a_short_proposal_says_nothing_of_cutting(house: House) -> None:
-    assert "are cut here" not in protected(house).done(house.propose("--set-property", "a=b")).out
+def test_a_proposal_without_long_values_does_not_mention_cuts(house: House) -> None:
+    assert "are cut here" not in protect_orders(house).require_ok(house.propose("--set-property", "a=b")).out
 
 
-def test_who_signs_sees_the_updates_the_reason_and_the_end(house: House) -> None:
-    protected(house).done(house.propose("--set-property", "a=b"))
-    signed = house.done(house.sign("--yes")).out
+def test_signing_shows_the_updates_the_reason_and_the_expiry(house: House) -> None:
+    protect_orders(house).require_ok(house.propose("--set-property", "a=b"))
+    signed = house.require_ok(house.sign("--yes")).out
     assert '[{"action":"set-properties","updates":{"a":"b"}}]' in signed
     assert f"operator-tom: {REASON}" in signed
     assert "valid until" in signed
 
 
-def test_another_contract_is_shown_as_a_difference_of_texts(house: House) -> None:
-    protected(house)
-    proposed = house.done(house.propose("--contract", "orders-2.yaml")).out
-    signed = house.done(house.sign("--yes")).out
+def test_a_change_of_contract_is_shown_as_a_difference_of_texts(house: House) -> None:
+    protect_orders(house)
+    proposed = house.require_ok(house.propose("--contract", "orders-2.yaml")).out
+    signed = house.require_ok(house.sign("--yes")).out
     for shown in (proposed, signed):
         assert f"    --- contract {HASH}\n    +++ contract {OTHER_HASH}\n" in shown
         assert "\n       product: orders\n    -  owner: sales\n    +  owner: risk\n" in shown
 
 
-def test_a_contract_that_differs_in_its_line_ends_only_shows_that(house: House, tmp_path: Path) -> None:
+def test_a_difference_in_line_ends_only_is_shown(house: House, tmp_path: Path) -> None:
     (tmp_path / "orders-2.yaml").write_bytes(CONTRACT.replace("\n", "\r\n", 1).encode())
-    shown = protected(house).done(house.propose("--contract", "orders-2.yaml")).out
+    shown = protect_orders(house).require_ok(house.propose("--contract", "orders-2.yaml")).out
     assert "-apiVersion: pvdm/v1\n    +apiVersion: pvdm/v1\\r\n" in shown
 
 
-def test_a_proposal_that_nobody_signed_is_told_as_that(house: House) -> None:
-    protected(house).done(house.propose("--set-property", "a=b"))
+def test_submitting_an_unsigned_proposal_is_refused_with_the_next_step(house: House) -> None:
+    protect_orders(house).require_ok(house.propose("--set-property", "a=b"))
     refused = house.run("migrate", "submit", "proposal.json", "--json")
     assert (refused.code, refused.error) == (2, "proposal_unsigned")
     assert "pvdm migrate sign proposal.json" in refused.json["error"]["hint"]
@@ -195,8 +196,8 @@ CONTRACT_SPOILS: dict[str, Callable[[Any], object]] = {
 }
 
 
-def test_a_proposal_whose_contracts_do_not_fit_is_not_signed(house: House, tmp_path: Path) -> None:
-    protected(house).done(house.propose("--contract", "orders-2.yaml"))
+def test_a_proposal_with_another_contract_text_than_its_hashes_say_is_not_signed(house: House, tmp_path: Path) -> None:
+    protect_orders(house).require_ok(house.propose("--contract", "orders-2.yaml"))
     good = (tmp_path / "proposal.json").read_text()
     found = {}
     for name, spoil in CONTRACT_SPOILS.items():
@@ -220,8 +221,8 @@ SPOILS: dict[str, Callable[[Any], object]] = {
 }
 
 
-def test_a_proposal_whose_parts_do_not_fit_is_not_signed(house: House, tmp_path: Path) -> None:
-    protected(house).done(house.propose("--set-property", "a=b"))
+def test_a_proposal_whose_parts_contradict_each_other_is_not_signed(house: House, tmp_path: Path) -> None:
+    protect_orders(house).require_ok(house.propose("--set-property", "a=b"))
     good = (tmp_path / "proposal.json").read_text()
     found = {}
     for name, spoil in SPOILS.items():
@@ -234,15 +235,15 @@ def test_a_proposal_whose_parts_do_not_fit_is_not_signed(house: House, tmp_path:
     assert not (tmp_path / "migration.json").exists()
 
 
-def test_another_file_is_no_proposal(house: House, tmp_path: Path) -> None:
+def test_a_file_that_is_no_proposal_is_not_signed(house: House, tmp_path: Path) -> None:
     (tmp_path / "proposal.json").write_text("product: orders")
     assert house.sign("--yes", "--json").error == "file_kind_wrong"
     (tmp_path / "proposal.json").write_text("{}")
     assert house.sign("--yes", "--json").error == "document_key_missing"
 
 
-def test_a_proposal_of_a_format_to_come_is_not_signed(house: House, tmp_path: Path) -> None:
-    protected(house).done(house.propose("--set-property", "a=b"))
+def test_a_proposal_of_an_unknown_format_version_is_not_signed(house: House, tmp_path: Path) -> None:
+    protect_orders(house).require_ok(house.propose("--set-property", "a=b"))
     value = json.loads((tmp_path / "proposal.json").read_text())
     (tmp_path / "proposal.json").write_bytes(canonical_json.dump({**value, "format": "pvdm-migration-proposal/v2"}))
     assert house.sign("--yes", "--json").error == "proposal_invalid"
@@ -250,10 +251,10 @@ def test_a_proposal_of_a_format_to_come_is_not_signed(house: House, tmp_path: Pa
 
 def test_a_file_without_updates_is_refused(house: House, tmp_path: Path) -> None:
     (tmp_path / "updates.json").write_text('{"requirements": []}')
-    assert protected(house).propose("--updates", "updates.json", "--json").error == "updates_invalid"
+    assert protect_orders(house).propose("--updates", "updates.json", "--json").error == "updates_invalid"
 
 
-def test_what_has_no_document_is_no_table() -> None:
+def test_a_target_without_a_metadata_document_is_refused_as_no_table() -> None:
     found = TargetView(
         kind="namespace", catalog="pvdm", id="00" * 16, name="sales", contract_sha256=None, metadata=None
     )
@@ -262,29 +263,29 @@ def test_what_has_no_document_is_no_table() -> None:
     assert caught.value.reason == "table_expected"
 
 
-def test_a_migration_of_a_table_that_moved_on_is_refused(house: House) -> None:
-    protected(house).done(house.propose("--set-property", "a=b"))
-    house.done(house.sign("--yes"))
+def test_a_migration_of_a_table_that_has_changed_since_is_refused(house: House) -> None:
+    protect_orders(house).require_ok(house.propose("--set-property", "a=b"))
+    house.require_ok(house.sign("--yes"))
     house.scene.migrate(house.scene.migration([{"action": "set-properties", "updates": {"c": "d"}}]))
     refused = house.run("migrate", "submit", "migration.json", "--json")
     assert (refused.code, refused.error) == (5, "approval_stale")
 
 
-def test_a_migration_of_before_is_told_as_that_with_the_contract_in_force(house: House, tmp_path: Path) -> None:
-    protected(house).done(house.propose("--set-property", "a=b"))
-    house.done(house.sign("--yes"))
+def test_submitting_an_applied_migration_again_says_so_with_the_contract_in_force(house: House, tmp_path: Path) -> None:
+    protect_orders(house).require_ok(house.propose("--set-property", "a=b"))
+    house.require_ok(house.sign("--yes"))
     old = tmp_path / "old.json"
     (tmp_path / "migration.json").rename(old)
-    first = house.done(house.run("migrate", "submit", old, "--json")).json
+    first = house.require_ok(house.run("migrate", "submit", old, "--json")).json
     assert (first["applied"], first["contract_in_force"]) == ("now", HASH)
     (tmp_path / "proposal.json").unlink()
-    house.done(house.propose("--contract", "orders-2.yaml"))
-    house.done(house.sign("--yes"))
+    house.require_ok(house.propose("--contract", "orders-2.yaml"))
+    house.require_ok(house.sign("--yes"))
     house.scene.prepare_source(read_unchecked((tmp_path / "migration.json").read_bytes(), Migration))
-    assert house.done(house.run("migrate", "submit", "migration.json")).out.startswith("MIGRATED  sales.orders\n")
-    again = house.done(house.run("migrate", "submit", old, "--json")).json
+    assert house.require_ok(house.run("migrate", "submit", "migration.json")).out.startswith("MIGRATED  sales.orders\n")
+    again = house.require_ok(house.run("migrate", "submit", old, "--json")).json
     assert again == {**first, "applied": "before", "contract_in_force": OTHER_HASH}
-    told = house.done(house.run("migrate", "submit", old)).out
-    assert told.startswith("ALREADY APPLIED  sales.orders at 20")
-    assert f"Z; nothing was changed now; the contract is {OTHER_HASH}\n" in told
-    assert "MIGRATED" not in told
+    repeated = house.require_ok(house.run("migrate", "submit", old)).out
+    assert repeated.startswith("ALREADY APPLIED  sales.orders at 20")
+    assert f"Z; nothing was changed now; the contract is {OTHER_HASH}\n" in repeated
+    assert "MIGRATED" not in repeated

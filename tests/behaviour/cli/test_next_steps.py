@@ -1,4 +1,4 @@
-"""Refusals that a newcomer meets: each says what was wrong in words that hold, and names the next step."""
+"""Errors that a newcomer meets: each says what is wrong and names the next step."""
 
 from __future__ import annotations
 
@@ -26,23 +26,25 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         yield made
 
 
-def refused(told: tuple[int, str]) -> dict[str, str]:
-    found: dict[str, str] = json.loads(told[1])["error"]
-    return found
+def error_of(result: tuple[int, str]) -> dict[str, str]:
+    """The error in the JSON of a command's result, which is its exit code and its output."""
+    _, output = result
+    error: dict[str, str] = json.loads(output)["error"]
+    return error
 
 
-def test_who_publishes_with_another_role_is_told_to_name_a_producers_token(shop: Shop) -> None:
+def test_publishing_with_another_role_is_refused_with_a_hint_to_a_producers_token(shop: Shop) -> None:
     words = ["publish", "sales.orders", "etl", "--workload-id", "o-1", "--param", "date=2026-11-14", "--json"]
-    error = refused(shop.command(words, Role.PUBLISHER))
+    error = error_of(shop.command(words, Role.PUBLISHER))
     assert (error["reason"], error["hint"]) == (
         "lent_role_wrong",
         "name a producer's token with --token-file, or connect with it",
     )
 
 
-def test_a_token_of_another_domain_is_told_as_what_it_is(shop: Shop) -> None:
+def test_a_token_of_another_domain_is_refused_with_its_domain(shop: Shop) -> None:
     words = ["publish", "sales.orders", "etl", "--workload-id", "o-2", "--param", "date=2026-11-14", "--json"]
-    error = refused(shop.command(words, Role.PRODUCER, "marketing"))
+    error = error_of(shop.command(words, Role.PRODUCER, "marketing"))
     assert (error["reason"], error["expected"], error["got"]) == (
         "domain_wrong",
         "a token of the domain that owns it",
@@ -51,12 +53,12 @@ def test_a_token_of_another_domain_is_told_as_what_it_is(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("given", [(), ("--param", "day=2026-11-14")])
-def test_wrong_parameters_name_those_of_the_contract(shop: Shop, given: tuple[str, ...]) -> None:
-    error = refused(shop.command(["publish", "sales.orders", "etl", "--workload-id", "o-3", *given, "--json"]))
+def test_the_error_for_wrong_parameters_names_those_of_the_contract(shop: Shop, given: tuple[str, ...]) -> None:
+    error = error_of(shop.command(["publish", "sales.orders", "etl", "--workload-id", "o-3", *given, "--json"]))
     assert (error["reason"], error["hint"]) == ("parameters_differ", "give each of them once: --param date=VALUE")
 
 
-def test_an_unknown_token_has_a_next_step(shop: Shop, pvdm: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_an_unknown_token_has_a_next_step(shop: Shop, pvdm: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PVDM_URL", shop.steward.url)
     monkeypatch.setenv("PVDM_TOKEN", "no-such-token")
     ran = pvdm("protections", "--json")
@@ -71,7 +73,7 @@ def test_an_unknown_token_has_a_next_step(shop: Shop, pvdm: Run, monkeypatch: py
         ("no_such_module:build", "it was looked for in {here} and among the installed modules"),
     ],
 )
-def test_a_job_that_is_not_found_says_where_it_was_looked_for(
+def test_the_error_for_a_missing_job_says_where_it_was_looked_for(
     pvdm: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str, hint: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -84,7 +86,9 @@ def test_a_job_that_is_not_found_says_where_it_was_looked_for(
 @pytest.mark.parametrize(
     ("line", "got"), [("", "none, which is atomicity: chunk"), ("atomicity: chunk", "atomicity: chunk")]
 )
-def test_an_overwrite_in_chunks_names_the_key_that_it_needs(pvdm: Run, tmp_path: Path, line: str, got: str) -> None:
+def test_the_error_for_an_overwrite_in_chunks_names_the_key_that_it_needs(
+    pvdm: Run, tmp_path: Path, line: str, got: str
+) -> None:
     chunked = "chunking:\n  by: partition\n  columns: [day]"
     path = tmp_path / "orders.yaml"
     path.write_text(contract("sales.orders", chunked, *([line] if line else []), operation="overwrite-partitions"))
@@ -94,10 +98,10 @@ def test_an_overwrite_in_chunks_names_the_key_that_it_needs(pvdm: Run, tmp_path:
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_a_run_says_once_a_call_that_it_waits_for_the_steward(
+def test_a_run_says_once_that_it_waits_for_the_steward_and_never_as_json(
     pvdm: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, as_json: bool
 ) -> None:
-    """Nobody listens on port 1."""
+    """The Steward's address is port 1, where nobody listens."""
     quick = functools.partial(Retries, restart_seconds=0.5, longest_wait_seconds=0.1)
     monkeypatch.setattr("pvdm.client.steward.Retries", quick)
     monkeypatch.setattr("pvdm.client.wire._NOTICE_SECONDS", 0.1)

@@ -16,7 +16,7 @@ import pytest
 
 from pvdm import VerificationFailed
 from tests.behaviour.cli.support import Run
-from tests.behaviour.cli.team import PAGE, Team, committed, steps, team_at
+from tests.behaviour.cli.team import PAGE, Team, commands_below, require_committed, team_at
 from tests.support.servers.starter import Starter
 from tests.support.services import require
 from tests.support.steward.shop import COLUMNS, ROWS, Row, contract, table_of
@@ -29,8 +29,8 @@ def team(pvdm: Run, tmp_path: Path, starter: Starter, monkeypatch: pytest.Monkey
 
 
 @pytest.fixture
-def mounts(tmp_path: Path) -> None:
-    """Whether this user may mount a folder at another one, as an administrator may."""
+def may_mount(tmp_path: Path) -> None:
+    """Skips the test unless this user may mount a folder at another one, as an administrator may."""
     there, here = tmp_path / "there", tmp_path / "here"
     there.mkdir()
     here.mkdir()
@@ -40,8 +40,8 @@ def mounts(tmp_path: Path) -> None:
 
 
 def test_a_steward_moves_to_another_host_under_the_same_paths(team: Team) -> None:
-    committed(team.publish("orders-1"))
-    pack, unpack, *look = steps("Move to another host")
+    require_committed(team.publish("orders-1"))
+    pack, unpack, *look = commands_below("Move to another host")
     team.stop()
     team.follow(pack)
     team.srv.rename(team.folder / "old-host")
@@ -50,11 +50,11 @@ def test_a_steward_moves_to_another_host_under_the_same_paths(team: Team) -> Non
     team.start()
     shown = [team.follow(line) for line in look]
     assert "5 rows" in shown[-1].out or "no violations" in shown[-1].out
-    committed(team.publish("orders-1"))  # what was published is known there too
+    require_committed(team.publish("orders-1"))  # the new host knows that it is published
 
 
 def test_a_steward_moved_to_another_path_is_refused_with_both_paths(team: Team, pvdm: Run) -> None:
-    committed(team.publish("orders-1"))
+    require_committed(team.publish("orders-1"))
     team.stop()
     elsewhere = team.folder / "elsewhere"
     team.srv.rename(elsewhere)
@@ -66,9 +66,9 @@ def test_a_steward_moved_to_another_path_is_refused_with_both_paths(team: Team, 
     assert (error["expected"], error["got"]) == (f"file://{team.srv}/lake/catalog", f"file://{elsewhere}/lake/catalog")
 
 
-def test_the_lake_moves_to_another_disk_that_is_mounted_at_its_path(team: Team, mounts: None) -> None:
-    committed(team.publish("orders-1"))
-    copy, aside, folder, mount, *look, remove = steps("Move to another disk")
+def test_the_lake_moves_to_another_disk_that_is_mounted_at_the_same_path(team: Team, may_mount: None) -> None:
+    require_committed(team.publish("orders-1"))
+    copy, aside, folder, mount, *look, remove = commands_below("Move to another disk")
     team.stop()
     for line in (copy, aside, folder, mount):
         team.follow(line)
@@ -83,9 +83,9 @@ def test_the_lake_moves_to_another_disk_that_is_mounted_at_its_path(team: Team, 
         subprocess.run(["umount", str(team.srv / "lake")], check=True)
 
 
-def test_the_stewards_own_folder_moves(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
-    committed(team.publish("orders-1"))
-    move, *look = steps("Move the Steward's own folder")
+def test_a_steward_starts_again_after_its_own_folder_was_moved(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    require_committed(team.publish("orders-1"))
+    move, *look = commands_below("Move the Steward's own folder")
     team.stop()
     team.follow(move)
     monkeypatch.setattr(Team, "config", team.srv / "steward" / "steward.toml")
@@ -96,7 +96,7 @@ def test_the_stewards_own_folder_moves(team: Team, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_lake_behind_a_link_is_refused(team: Team, pvdm: Run) -> None:
-    committed(team.publish("orders-1"))
+    require_committed(team.publish("orders-1"))
     team.stop()
     lake = team.srv / "lake"
     lake.rename(team.folder / "disk2" / "lake")
@@ -108,14 +108,14 @@ def test_a_lake_behind_a_link_is_refused(team: Team, pvdm: Run) -> None:
 def test_a_renamed_source_is_published_from_under_a_signed_contract(team: Team) -> None:
     team.rename("raw.orders", "raw.orders_v2")
     team.write_contract(contract("sales.orders").replace("table: raw.orders", "table: raw.orders_v2"))
-    for line in steps("Rename a source"):
+    for line in commands_below("Rename a source"):
         team.follow(line)
-    committed(team.publish("orders-1"))
+    require_committed(team.publish("orders-1"))
     assert team.audit_code() == 0
 
 
 def test_a_renamed_target_is_protected_again_and_published_to(team: Team) -> None:
-    unprotect, protect = steps("Rename a target")
+    unprotect, protect = commands_below("Rename a target")
     names = ("sales.orders", "sales.orders_v2")
     parts = [{"namespace": ["sales"], "name": name.partition(".")[2]} for name in names]
     refused = httpx.post(
@@ -129,11 +129,11 @@ def test_a_renamed_target_is_protected_again_and_published_to(team: Team) -> Non
     team.rename(*names)
     team.write_contract(contract("sales.orders_v2"))
     team.follow(protect)
-    committed(team.publish("orders-1", table="sales.orders_v2"))
+    require_committed(team.publish("orders-1", table="sales.orders_v2"))
 
 
 def test_late_rows_of_a_published_day_replace_it_and_the_append_contract_comes_back(team: Team) -> None:
-    *to, run, back_proposed, back_signed, back = steps("Publish late data or a correction")
+    *to, run, back_proposed, back_signed, back = commands_below("Publish late data or a correction")
     names = {"sales.orders": "sales.by_day"}
     fields = [{"source-id": 2, "field-id": 1000, "name": "day", "transform": "identity"}]
     columns = [{"id": at, "name": name, "required": False, "type": kind} for at, (name, kind) in enumerate(COLUMNS, 1)]
@@ -145,8 +145,8 @@ def test_late_rows_of_a_published_day_replace_it_and_the_append_contract_comes_b
     over = contract("sales.by_day", dated, "atomicity: workload", operation="overwrite-partitions", where=where)
     (team.folder / "orders-overwrite.yaml").write_text(over, "utf-8")
     by = ("--key", "ruth.pem", "--operator", "ruth", "--reason", "it goes live")
-    reach = ("--token-file", team.srv / "pvdm" / "ruth.token")
-    team.do("protect", "sales.by_day", "--contract", "orders.yaml", *by, *reach)
+    token_option = ("--token-file", team.srv / "pvdm" / "ruth.token")
+    team.run_ok("protect", "sales.by_day", "--contract", "orders.yaml", *by, *token_option)
     rows = list(ROWS)
     jobs: Any = types.ModuleType("jobs")
     jobs.build = lambda _spark, chunk: table_of([row for row in rows if row[1] == chunk.parameters["date"]])
@@ -158,8 +158,8 @@ def test_late_rows_of_a_published_day_replace_it_and_the_append_contract_comes_b
     team.write_source((late,))
     for line in to:
         team.follow(line, names)
-    told = team.follow(run, names).out
-    assert "+4 rows in 1 file, replacing 3 rows in 1 file" in told
+    output = team.follow(run, names).out
+    assert "+4 rows in 1 file, replacing 3 rows in 1 file" in output
     warned = [team.follow(line, names).err for line in (back_proposed, back_signed, back)]
     assert ["workloads that overwrote rows have claimed nothing" in each for each in warned] == [True, True, False]
     token = ("--token-file", team.srv / "pvdm" / "nightly.token")
@@ -169,8 +169,8 @@ def test_late_rows_of_a_published_day_replace_it_and_the_append_contract_comes_b
     assert team.audit_code("sales.by_day") == 0
 
 
-def test_the_quarantine_is_cleaned_up(team: Team) -> None:
-    look, abandon, rehearse, remove, one = steps("Clean up the quarantine")
+def test_a_quarantined_attempt_is_kept_while_its_workload_is_open_and_then_removed(team: Team) -> None:
+    look, abandon, rehearse, remove, one = commands_below("Clean up the quarantine")
     assert isinstance(team.publish("orders-2", ROWS[:2]), VerificationFailed)
     ends = time.monotonic() + 20
     while "kept: workload orders-2 is open" not in team.follow(look).out:  # a job of the Steward puts the files there
@@ -178,7 +178,7 @@ def test_the_quarantine_is_cleaned_up(team: Team) -> None:
         time.sleep(0.1)
     team.follow(abandon)
     assert "kept:" not in team.follow(look).out
-    assert "0 attempts" in team.follow(rehearse).out  # nothing is so old yet
+    assert "0 attempts" in team.follow(rehearse).out  # nothing is old enough yet
     assert "0 attempts" in team.follow(remove).out
     (found,) = json.loads(team.follow(f"{look} --json").out)["quarantine"]
     assert "1 attempt, 1 file" in team.follow(one, {"ATTEMPT_ID": found["attempt_id"]}).out
@@ -187,7 +187,7 @@ def test_the_quarantine_is_cleaned_up(team: Team) -> None:
     assert (json.loads(line)["table"], json.loads(line)["level"]) == ("sales.orders", "INFO")
 
 
-def test_every_procedure_of_the_page_is_followed_by_a_test() -> None:
+def test_every_procedure_of_the_page_is_listed_as_tested() -> None:
     tested = {
         "Move to another host",
         "Move to another disk",
@@ -201,12 +201,12 @@ def test_every_procedure_of_the_page_is_followed_by_a_test() -> None:
     assert {line.removeprefix("## ") for line in PAGE.splitlines() if line.startswith("## ")} == tested
 
 
-def test_a_key_that_is_removed_instead_takes_its_protections_along(
+def test_if_an_operators_key_is_removed_and_not_revoked_the_audit_fails(
     pvdm: Run, tmp_path: Path, starter: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, _, fetch, key_id, successor, *signs, submit, _ = steps("An operator leaves")
+    _, _, fetch, key_id, successor, *signs, submit, _ = commands_below("An operator leaves")
     with team_at(tmp_path, pvdm, starter, monkeypatch, operator="tom") as team:
-        committed(team.publish("orders-1"))
+        require_committed(team.publish("orders-1"))
         team.follow(fetch)
         found = team.follow(f"{key_id} --json").json["key_id"]
         for line in (successor.replace("--revoke", "--remove"), *signs, submit):
@@ -214,12 +214,12 @@ def test_a_key_that_is_removed_instead_takes_its_protections_along(
         assert team.audit_code() == 3
 
 
-def test_an_operator_leaves_and_what_they_signed_stays_good(
+def test_after_an_operator_left_what_they_signed_stays_valid_and_they_sign_nothing_new(
     pvdm: Run, tmp_path: Path, starter: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tokens, revoke, fetch, key_id, successor, *signs, submit, audit = steps("An operator leaves")
+    tokens, revoke, fetch, key_id, successor, *signs, submit, audit = commands_below("An operator leaves")
     with team_at(tmp_path, pvdm, starter, monkeypatch, operator="tom") as team:
-        committed(team.publish("orders-1"))
+        require_committed(team.publish("orders-1"))
         listed = json.loads(team.follow(f"{tokens} --json").out)["tokens"]
         (toms,) = [each["token_id"] for each in listed if each["name"] == "tom"]
         team.follow(revoke, {"TOKEN_ID": toms})
@@ -231,10 +231,10 @@ def test_an_operator_leaves_and_what_they_signed_stays_good(
             team.follow(line, {"KEY_ID": found})
         team.follow(audit)  # the protection that tom signed, and what was published under it
         by = ("--key", "tom.pem", "--operator", "tom", "--reason", "one more", "--json")
-        team.make("sales.more")
+        team.create_table("sales.more")
         team.write_contract(contract("sales.more"))
-        reach = ("--token-file", team.srv / "pvdm" / "ruth.token")
-        more = team.run("protect", "sales.more", "--contract", "orders.yaml", *by, *reach)
+        token_option = ("--token-file", team.srv / "pvdm" / "ruth.token")
+        more = team.run("protect", "sales.more", "--contract", "orders.yaml", *by, *token_option)
         assert (more.code, more.error) == (5, "key_revoked")
         by_ruth = ("--key", "ruth.pem", "--operator", "ruth", "--reason", "one more")
-        team.do("protect", "sales.more", "--contract", "orders.yaml", *by_ruth, *reach)
+        team.run_ok("protect", "sales.more", "--contract", "orders.yaml", *by_ruth, *token_option)

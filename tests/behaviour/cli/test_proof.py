@@ -1,4 +1,4 @@
-"""`pvdm proof show` and `check`: plain words, nothing promised that was not checked, and nobody asked."""
+"""`pvdm proof show` and `check`: what is proved and what is not, in words and as JSON, without asking a Steward."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from pvdm.model.canonical_json import dump
 from pvdm.model.statements.proof import Isolation, Proof
 from pvdm.trust.verify import sign_statement
-from tests.behaviour.cli.support import AT, EXAMPLES, Ran, Run, bundle_of, bundled
+from tests.behaviour.cli.support import AT, EXAMPLES, CommandResult, Run, bundle_envelopes, bundle_of
 from tests.support.gate.hostile_assets import ASSETS, manifest
 from tools.proof_kit import (
     CORE,
@@ -33,15 +33,15 @@ from tools.proof_kit import (
 BUNDLE = EXAMPLES / "bundle.json"
 ROOT_FILE = EXAMPLES / "trust-root-1.json"
 PINNED = ("--root-sha256", ROOT.sha256)
-SECOND = Proof(CORE, notary_part("notary-b"))
+SECOND_PROOF = Proof(CORE, notary_part("notary-b"))
 
 
-def check(pvdm: Run, file: object, *more: object) -> Ran:
+def check(pvdm: Run, file: object, *more: object) -> CommandResult:
     return pvdm("proof", "check", file, "--trust-root", ROOT_FILE, "--at", AT, *more)
 
 
 @pytest.fixture
-def failed(tmp_path: Path) -> Path:
+def fail_bundle(tmp_path: Path) -> Path:
     """A genuine FAIL proof in a bundle."""
     (tmp_path / "fail.json").write_bytes(bundle_of((FAIL_PROOF, "notary-a")))
     return tmp_path / "fail.json"
@@ -50,7 +50,7 @@ def failed(tmp_path: Path) -> Path:
 # --- check ---
 
 
-def test_a_good_bundle_holds(pvdm: Run) -> None:
+def test_a_valid_bundle_holds(pvdm: Run) -> None:
     checked = check(pvdm, BUNDLE, *PINNED, "--json")
     assert checked.code == 0
     assert checked.json["holds"] is True
@@ -59,7 +59,7 @@ def test_a_good_bundle_holds(pvdm: Run) -> None:
     assert checked.json["trust_root"] == {"version": 1, "sha256": ROOT.sha256, "pinned": True}
 
 
-def test_it_says_that_equality_is_the_notarys_word(pvdm: Run) -> None:
+def test_the_text_says_what_is_not_proved(pvdm: Run) -> None:
     shown = check(pvdm, BUNDLE, *PINNED).out
     _, _, not_proved = shown.partition("not proved:")
     assert "only the notary signed that" in not_proved
@@ -67,14 +67,14 @@ def test_it_says_that_equality_is_the_notarys_word(pvdm: Run) -> None:
     assert "the same log: a monitor" in not_proved
 
 
-def test_it_says_what_was_proved(pvdm: Run) -> None:
+def test_the_text_says_what_is_proved(pvdm: Run) -> None:
     proved = check(pvdm, BUNDLE, *PINNED).out.partition("not proved:")[0]
     assert "notary-a signed the verdict PASS" in proved
     assert "3 added files by SHA-256" in proved
     assert f"logged 2026-11-14 10:00:00Z in {ORIGIN}" in proved
 
 
-def test_checking_asks_nobody(pvdm: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checking_opens_no_connection(pvdm: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_words: object, **_named: object) -> Any:
         raise AssertionError("a socket was opened")
 
@@ -82,7 +82,7 @@ def test_checking_asks_nobody(pvdm: Run, monkeypatch: pytest.MonkeyPatch) -> Non
     assert check(pvdm, BUNDLE, *PINNED).code == 0
 
 
-def test_an_unpinned_trust_root_is_said_loudly_to_be_taken_on_faith(pvdm: Run) -> None:
+def test_an_unpinned_trust_root_is_reported_as_not_verified(pvdm: Run) -> None:
     checked = check(pvdm, BUNDLE)
     assert checked.code == 0
     assert "not verified" in checked.err
@@ -95,19 +95,19 @@ def test_another_pin_is_refused(pvdm: Run) -> None:
     assert (refused.code, refused.error) == (3, "trust_root_not_pinned")
 
 
-def test_a_genuine_fail_proof_holds_and_is_loud(pvdm: Run, failed: Path) -> None:
-    checked = check(pvdm, failed, *PINNED)
+def test_a_genuine_fail_proof_holds_and_is_shown_loudly(pvdm: Run, fail_bundle: Path) -> None:
+    checked = check(pvdm, fail_bundle, *PINNED)
     assert checked.code == 0
     assert "*** FAIL (modified) ***" in checked.out
     assert "it allows no publication" in checked.out
-    assert check(pvdm, failed, *PINNED, "--json").json["verdict"] == {"outcome": "FAIL", "classes": ["modified"]}
+    assert check(pvdm, fail_bundle, *PINNED, "--json").json["verdict"] == {"outcome": "FAIL", "classes": ["modified"]}
 
 
-def test_a_fail_proof_does_not_say_whether_the_glass_was_broken(pvdm: Run, failed: Path) -> None:
-    assert any("overrode this FAIL" in line for line in check(pvdm, failed, *PINNED, "--json").json["not_proved"])
+def test_whether_a_fail_was_overridden_is_listed_as_not_proved(pvdm: Run, fail_bundle: Path) -> None:
+    assert any("overrode this FAIL" in line for line in check(pvdm, fail_bundle, *PINNED, "--json").json["not_proved"])
 
 
-def test_an_embedded_notary_is_said_to_stop_accidents_only(pvdm: Run, tmp_path: Path) -> None:
+def test_the_text_says_that_an_embedded_notary_stops_accidents_only(pvdm: Run, tmp_path: Path) -> None:
     embedded = Proof(CORE, replace(notary_part(), isolation=Isolation.EMBEDDED))
     (tmp_path / "b.json").write_bytes(bundle_of((embedded, "notary-a")))
     assert "accidents, not malice" in check(pvdm, "b.json", *PINNED).out
@@ -117,7 +117,7 @@ def test_a_flipped_verdict_does_not_hold_although_it_is_logged(pvdm: Run, tmp_pa
     """PASS under the signature of a FAIL: form, log and trust root are in order, the signature alone is not."""
     passed = sign_statement(PROOF, SIGNERS["notary-a"])
     flipped = replace(passed, signatures=sign_statement(FAIL_PROOF, SIGNERS["notary-a"]).signatures)
-    (tmp_path / "b.json").write_bytes(bundled(flipped.to_bytes()))
+    (tmp_path / "b.json").write_bytes(bundle_envelopes(flipped.to_bytes()))
     refused = check(pvdm, "b.json", *PINNED, "--json")
     assert (refused.code, refused.error) == (3, "signature_invalid")
 
@@ -133,14 +133,14 @@ def test_a_hostile_bundle_does_not_hold(pvdm: Run, asset: Any) -> None:
 @pytest.mark.parametrize(
     "asset", [each for each in manifest() if each.door == "publish" and not each.used], ids=lambda each: each.name
 )
-def test_no_hostile_proof_breaks_the_showing(pvdm: Run, asset: Any, tmp_path: Path) -> None:
-    """Whatever is in the file: words or an error with a code, never a bug."""
+def test_showing_a_hostile_proof_never_ends_in_a_bug(pvdm: Run, asset: Any, tmp_path: Path) -> None:
+    """Whatever is in the file, the result is text or an error with a code."""
     (tmp_path / "proof.json").write_bytes(asset.data)
     shown = pvdm("proof", "show", "proof.json", "--json")
     assert shown.code in {0, 2, 3}
 
 
-def test_a_proof_that_the_log_does_not_hold_is_refused(pvdm: Run, tmp_path: Path) -> None:
+def test_a_proof_that_the_log_does_not_contain_is_refused(pvdm: Run, tmp_path: Path) -> None:
     bundle = json.loads(BUNDLE.read_bytes())
     bundle["proofs"][0]["logged_at"] += 1
     (tmp_path / "b.json").write_bytes(dump(bundle))
@@ -148,13 +148,13 @@ def test_a_proof_that_the_log_does_not_hold_is_refused(pvdm: Run, tmp_path: Path
     assert (refused.code, refused.error) == (3, "inclusion_root")
 
 
-def test_more_notaries_than_signed_are_missed(pvdm: Run) -> None:
+def test_a_threshold_above_the_number_of_notaries_is_not_met(pvdm: Run) -> None:
     refused = check(pvdm, BUNDLE, *PINNED, "--threshold", 2, "--json")
     assert (refused.code, refused.error) == (3, "threshold_not_met")
 
 
 def test_two_notaries_meet_a_threshold_of_two(pvdm: Run, tmp_path: Path) -> None:
-    (tmp_path / "two.json").write_bytes(bundle_of((PROOF, "notary-a"), (SECOND, "notary-b")))
+    (tmp_path / "two.json").write_bytes(bundle_of((PROOF, "notary-a"), (SECOND_PROOF, "notary-b")))
     checked = check(pvdm, "two.json", *PINNED, "--threshold", 2, "--json")
     assert (checked.code, checked.json["notaries"]) == (0, ["notary-a", "notary-b"])
 
@@ -185,7 +185,7 @@ def test_an_older_trust_root_than_one_seen_is_refused(pvdm: Run, tmp_path: Path)
     assert (refused.code, refused.error) == (3, "trust_root_rolled_back")
 
 
-def test_an_unpinned_root_is_not_remembered(pvdm: Run, tmp_path: Path) -> None:
+def test_remembering_an_unpinned_root_is_a_usage_error(pvdm: Run, tmp_path: Path) -> None:
     refused = check(pvdm, BUNDLE, "--seen", "seen", "--json")
     assert (refused.code, refused.error) == (2, "usage")
     assert list(tmp_path.iterdir()) == []
@@ -196,13 +196,13 @@ def test_without_seen_nothing_is_remembered(pvdm: Run, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_expired_trust_root_judges_nothing(pvdm: Run) -> None:
+def test_checking_with_an_expired_trust_root_is_refused(pvdm: Run) -> None:
     words = ("--trust-root", ROOT_FILE, *PINNED, "--at", "2027-06-01", "--json")
     assert pvdm("proof", "check", BUNDLE, *words).error == "trust_root_expired"
 
 
 @pytest.mark.parametrize("time", ["yesterday", "2026-11-14T12:00:00", "12", "", "99999-01-01"])
-def test_a_time_that_is_none_is_a_usage_error(pvdm: Run, time: str) -> None:
+def test_an_invalid_time_is_a_usage_error(pvdm: Run, time: str) -> None:
     refused = pvdm("proof", "check", BUNDLE, "--trust-root", ROOT_FILE, "--at", time, "--json")
     assert (refused.code, refused.error) == (2, "usage")
 
@@ -236,7 +236,7 @@ def test_a_single_statement_is_checked_for_its_signature_only(pvdm: Run, name: s
     assert any("in the log" in sentence for sentence in checked.json["not_proved"])
 
 
-def test_a_single_statement_says_in_words_what_was_not_checked(pvdm: Run) -> None:
+def test_the_text_of_a_single_statement_says_what_was_not_checked(pvdm: Run) -> None:
     shown = check(pvdm, EXAMPLES / "break-glass.json")
     assert shown.out.startswith("*** BREAK-GLASS")
     for words in ("the signature holds", "operator-ruth signed this", "only signature and signer", "not verified"):
@@ -268,7 +268,7 @@ def test_a_statement_by_a_key_of_another_role_does_not_hold(pvdm: Run, tmp_path:
 
 
 @pytest.mark.parametrize("words", [("--threshold", "1"), ("--origin", "log.example/orders")])
-def test_what_is_for_bundles_is_refused_for_a_single_statement(pvdm: Run, words: tuple[str, str]) -> None:
+def test_options_for_bundles_are_refused_for_a_single_statement(pvdm: Run, words: tuple[str, str]) -> None:
     assert check(pvdm, EXAMPLES / "receipt.json", *words, "--json").error == "usage"
 
 
@@ -342,7 +342,7 @@ def test_text_of_the_data_cannot_steer_the_terminal_or_fake_a_line(pvdm: Run, tm
     assert "\n*** PASS" not in shown
 
 
-def test_a_trust_root_is_no_statement(pvdm: Run) -> None:
+def test_showing_a_trust_root_as_a_statement_is_refused(pvdm: Run) -> None:
     refused = pvdm("proof", "show", ROOT_FILE, "--json")
     assert (refused.code, refused.error) == (3, "payload_type_wrong")
 

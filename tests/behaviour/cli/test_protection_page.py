@@ -11,7 +11,7 @@ import pytest
 
 from pvdm.model.role import Role
 from pvdm.steward.http.roles import RULES
-from tests.behaviour.cli.served import Door
+from tests.behaviour.cli.served import ServedSteward
 from tests.behaviour.cli.support import Run
 from tests.support.gate.approvals import COLUMN, CONTRACT, HASH, Scene, furnish, with_catalog
 from tests.support.ledger.databases import memory_folder
@@ -32,31 +32,31 @@ def scene(
     example_key("operator-tom")
     (tmp_path / "orders.yaml").write_text(CONTRACT)
     with memory_folder() as folder, served(folder, changed=with_catalog(folder.resolve())) as running:
-        Door(running.stand, running.server.url, tmp_path, monkeypatch).come_as(Role.OPERATOR)
+        ServedSteward(running.stand, running.server.url, tmp_path, monkeypatch).use_token(Role.OPERATOR)
         yield furnish(running.stand)
 
 
-def test_the_commands_run_one_after_the_other(scene: Scene, pvdm: Run) -> None:
+def test_the_commands_of_the_page_succeed_one_after_the_other(scene: Scene, pvdm: Run) -> None:
     assert len(COMMANDS) >= 8
-    standing = []
+    contracts_in_force = []
     for line in COMMANDS:
         if line.startswith("pvdm migrate submit"):
             scene.commit(COLUMN, levels=("raw",))  # the source comes first: docs/schema-changes.md
         ran = pvdm(*shlex.split(line)[1:])
         assert ran.code == 0, f"{line}\n{ran.err}"
-        standing.append(scene.contract_of())
-    assert {HASH, None} == set(standing)
+        contracts_in_force.append(scene.contract_of())
+    assert {HASH, None} == set(contracts_in_force)
     found = scene.found().metadata
     assert (found.properties["owner"], found.current_schema.find("channel") is not None) == ("shop", True)
 
 
-def test_the_difference_that_the_page_shows_is_the_one_that_is_shown(scene: Scene, pvdm: Run) -> None:
+def test_the_command_prints_the_difference_that_the_page_shows(scene: Scene, pvdm: Run) -> None:
     protect, _, _, propose = COMMANDS[:4]
     pvdm(*shlex.split(protect)[1:])
     shown = pvdm(*shlex.split(propose)[1:]).out
-    told = re.findall(r"^  ([+~] .*)$", PAGE, re.MULTILINE)
-    assert [line.partition("{")[0] for line in told if line.partition("{")[0] not in shown] == []
-    assert len(told) == 5
+    documented = re.findall(r"^  ([+~] .*)$", PAGE, re.MULTILINE)
+    assert [line.partition("{")[0] for line in documented if line.partition("{")[0] not in shown] == []
+    assert len(documented) == 5
 
 
 def test_the_updates_that_the_page_shows_add_a_nested_column(scene: Scene, pvdm: Run, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_the_updates_that_the_page_shows_add_a_nested_column(scene: Scene, pvdm:
     assert "- column" not in shown.out
 
 
-def test_the_routes_of_the_page_are_served_to_those_it_names() -> None:
+def test_the_routes_of_the_page_are_for_the_roles_that_it_names() -> None:
     for spans, who in re.findall(r"^\| (`(?:GET|POST) [^|]*`) \| ([a-z, ]+) \|", PAGE, re.MULTILINE):
         for method, path in re.findall(r"`(GET|POST) ([^`]+)`", spans):
             assert sorted(RULES[method, path].roles) == sorted(who.split(", ")), path

@@ -22,13 +22,13 @@ Capture = pytest.CaptureFixture[str]
 
 
 def run(folder: Path, capsys: Capture) -> Any:
-    """The command's JSON; it must end with 0."""
+    """Run the command, which must end with 0; returns its JSON."""
     capsys.readouterr()
     assert main(["quickstart", str(folder), "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
-def python(words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+def run_python(words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONWARNINGS": "error"}
     return subprocess.run(
         [sys.executable, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False
@@ -43,7 +43,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def test_one_command_publishes_a_first_row_set_and_shows_a_refused_one(tmp_path: Path, capsys: Capture) -> None:
+def test_one_command_publishes_one_day_and_shows_another_that_is_refused(tmp_path: Path, capsys: Capture) -> None:
     found = run(tmp_path / "q", capsys)
     assert found["files"] == dict.fromkeys(("orders.yaml", "job.py", "notebook.ipynb"), "written")
     assert (found["published"]["outcome"], found["published"]["rows_added"]) == ("COMMITTED", "3")
@@ -52,14 +52,14 @@ def test_one_command_publishes_a_first_row_set_and_shows_a_refused_one(tmp_path:
     assert found["rows"] == 3
 
 
-def test_what_people_are_shown_and_that_a_second_run_publishes_nothing_twice(tmp_path: Path, capsys: Capture) -> None:
+def test_the_text_shows_both_days_and_a_second_run_publishes_nothing_again(tmp_path: Path, capsys: Capture) -> None:
     assert main(["quickstart", str(tmp_path / "q")]) == 0
-    told = capsys.readouterr()
-    assert "COMMITTED  orders-2026-11-14: 1 chunk of sales.orders, +3 rows in 1 file" in told.out
-    assert "error: nothing was published: the verdict is FAIL: 1 row missing (verification_failed)" in told.out
-    assert "consumers of sales.orders see 3 rows" in told.out
-    assert f"  cd {tmp_path / 'q'}\n  python job.py 2026-11-15 " in told.out
-    assert told.err.startswith("notice: created a development Steward in ")
+    printed = capsys.readouterr()
+    assert "COMMITTED  orders-2026-11-14: 1 chunk of sales.orders, +3 rows in 1 file" in printed.out
+    assert "error: nothing was published: the verdict is FAIL: 1 row missing (verification_failed)" in printed.out
+    assert "consumers of sales.orders see 3 rows" in printed.out
+    assert f"  cd {tmp_path / 'q'}\n  python job.py 2026-11-15 " in printed.out
+    assert printed.err.startswith("notice: created a development Steward in ")
     again = run(tmp_path / "q", capsys)
     assert (again["published"]["published"], again["refused"]["judged"], again["rows"]) == ("before", "before", 3)
     assert set(again["files"].values()) == {"unchanged"}
@@ -76,11 +76,11 @@ def test_a_second_run_keeps_an_edited_file_and_says_so(folder: Path, capsys: Cap
 
 
 def test_the_job_repairs_the_refused_day_and_the_command_then_shows_it(folder: Path, capsys: Capture) -> None:
-    done = python(["job.py"], folder)
+    done = run_python(["job.py"], folder)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "COMMITTED  orders-2026-11-15: 1 chunk of sales.orders, +3 rows in 1 file\n"
-    assert python(["job.py"], folder.parent).returncode == 2  # there is no such file there
-    again = python([str(folder / "job.py")], folder.parent)
+    assert run_python(["job.py"], folder.parent).returncode == 2  # there is no such file there
+    again = run_python([str(folder / "job.py")], folder.parent)
     assert (again.returncode, again.stdout.split("  ")[0]) == (0, "ALREADY PUBLISHED")
     assert main(["quickstart", str(folder)]) == 0
     assert "2. 2026-11-15 was refused before and is repaired" in capsys.readouterr().out
@@ -90,7 +90,7 @@ def test_the_cells_of_the_notebook_run_in_their_order(folder: Path) -> None:
     notebook = json.loads((folder / "notebook.ipynb").read_text("utf-8"))
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
     cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    done = python(["-c", "\n".join(cells)], folder)
+    done = run_python(["-c", "\n".join(cells)], folder)
     assert (done.returncode, done.stderr) == (0, "")
     shown = done.stdout.splitlines()
     assert shown[0] == "COMMITTED  orders-2026-11-16: 1 chunk of sales.orders, +2 rows in 1 file"
@@ -124,6 +124,6 @@ def test_without_the_kernel_nothing_is_written(
     assert not (tmp_path / "q").exists()
 
 
-def test_the_contract_is_valid_and_names_the_files_purpose() -> None:
+def test_the_contract_is_valid_and_every_file_has_a_purpose() -> None:
     assert parse_contract(FILES["orders.yaml"][0].encode()).boundary.target == "sales.orders"
     assert all(purpose for _, purpose in FILES.values())

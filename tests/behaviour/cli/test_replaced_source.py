@@ -1,4 +1,4 @@
-"""A source that was loaded again, as producer and operator meet it on the command line."""
+"""A source table that was dropped and created again: `pvdm run` refuses it until an operator approves its UUID."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.support.steward.http import bearer
 from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
 
 TABLE = "sales.orders"
-MORE = "parameters:\n  date:\n    type: date"
-DAILY = contract(TABLE, MORE, where="day = ${date}", claim="{column: day}")
+PARAMETERS = "parameters:\n  date:\n    type: date"
+DAILY = contract(TABLE, PARAMETERS, where="day = ${date}", claim="{column: day}")
 FIRST, SECOND = "2026-11-13", "2026-11-14"
 
 
@@ -26,7 +26,8 @@ def run(shop: Shop, workload_id: str, date: str) -> tuple[int, str]:
     return shop.command(words)
 
 
-def load_anew(shop: Shop) -> str:
+def replace_source(shop: Shop) -> str:
+    """Drop `raw.orders` and create it again with the same rows; returns its new UUID."""
     with httpx.Client(base_url=shop.steward.url) as http:
         caller = Caller(http, bearer(shop.steward.token_for(Role.OPERATOR).text))
         caller.done("DELETE", "/namespaces/raw/tables/orders")
@@ -36,7 +37,7 @@ def load_anew(shop: Shop) -> str:
 
 
 def approve(shop: Shop, text: str) -> None:
-    """What the message says, by the commands."""
+    """Migrate the table to this contract, by the commands that the message names."""
     path, proposal, signed = (shop.folder / name for name in ("approved.yaml", "proposal.json", "migration.json"))
     path.write_text(text, "utf-8")
     signing = ["--key", str(shop.key), "--operator", "tom", "--reason", "raw.orders was loaded again"]
@@ -45,11 +46,11 @@ def approve(shop: Shop, text: str) -> None:
         ["migrate", "sign", str(proposal), *signing, "--out", str(signed), "--yes"],
         ["migrate", "submit", str(signed)],
     ):
-        code, told = shop.command(words, Role.OPERATOR, "*")
-        assert code == 0, told
+        code, output = shop.command(words, Role.OPERATOR, "*")
+        assert code == 0, output
 
 
-def test_a_replaced_source_is_told_in_words_and_approved_by_commands(
+def test_a_replaced_source_is_refused_until_an_operator_approves_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module: Any = types.ModuleType("daily_job")
@@ -59,17 +60,17 @@ def test_a_replaced_source_is_told_in_words_and_approved_by_commands(
         shop.protect(DAILY)
         module.job = lambda _spark, _chunk: table_of(ROWS[:2])
         assert run(shop, "run-1", FIRST)[0] == 0
-        old, new = str(shop.metadata("raw.orders", Role.PRODUCER).table_uuid), load_anew(shop)
-        code, told = run(shop, "run-2", SECOND)
-        words = " ".join(told.split())
+        old, new = str(shop.metadata("raw.orders", Role.PRODUCER).table_uuid), replace_source(shop)
+        code, output = run(shop, "run-2", SECOND)
+        words = " ".join(output.split())
         assert code == 5
         assert "raw.orders is another table than the one that was last published from" in words
         assert f"the table with UUID {old}" in words
         assert f"uuid: {new}" in words
         assert "pvdm migrate propose" in words
         approve(shop, DAILY.replace("    table: raw.orders\n", f"    table: raw.orders\n    uuid: {new}\n"))
-        code, told = run(shop, "run-3", FIRST)
-        words = " ".join(told.split())
+        code, output = run(shop, "run-3", FIRST)
+        words = " ".join(output.split())
         assert (code, "to correct what run-1 has published" in words, "run it again" in words) == (3, True, False)
         module.job = lambda _spark, _chunk: table_of(ROWS[2:])
         assert run(shop, "run-4", SECOND)[0] == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.behaviour.cli.restore_drill import CONFIGURED, DAYS, Drill, drill_at, stewards_keys
-from tests.behaviour.cli.support import Ran, Run
+from tests.behaviour.cli.support import CommandResult, Run
 from tests.support.ledger.rows import receipts_of
 from tests.support.servers.starter import Starter
 
@@ -23,9 +23,9 @@ def drill(
         yield made
 
 
-def begin(drill: Drill) -> None:
-    """What the backup has: two protected tables, the first with one day."""
-    drill.make("raw.orders", "sales.orders", "sales.prices", "sales.returns")
+def work_and_back_up(drill: Drill) -> None:
+    """Protect two tables, publish one day to the first, and back up."""
+    drill.create_tables("raw.orders", "sales.orders", "sales.prices", "sales.returns")
     drill.write(DAYS, "raw.orders")
     drill.protect("sales.orders")
     drill.protect("sales.returns")
@@ -33,56 +33,56 @@ def begin(drill: Drill) -> None:
     drill.back_up()
 
 
-def go_on(drill: Drill, *, epoch: int) -> None:
-    """Steps 5 and 6 of the procedure: new tokens, a trust root that names the new epoch, and its activation."""
+def go_on_after_restore(drill: Drill, *, epoch: int) -> None:
+    """Steps 5 and 6 of docs/restore.md: new tokens, a trust root that names the new epoch, and its activation."""
     drill.issue_tokens(str(epoch))
-    drill.done("steward", "public", "keys", *CONFIGURED)
+    drill.run_ok("steward", "public", "keys", *CONFIGURED)
     (drill.folder / "new.toml").write_text(stewards_keys(epoch))
     number = len(drill.roots) + 1
-    drill.done("keys", "root", "next", *drill.roots, "--add", "new.toml", "--out", f"root-{number}.draft")
+    drill.run_ok("keys", "root", "next", *drill.roots, "--add", "new.toml", "--out", f"root-{number}.draft")
     words = ("--key", "alice.pem", "--yes", "--out", f"root-{number}.json")
-    drill.done("keys", "root", "sign", f"root-{number}.draft", *words)
-    drill.done("steward", "trust", f"root-{number}.json", *CONFIGURED)
+    drill.run_ok("keys", "root", "sign", f"root-{number}.draft", *words)
+    drill.run_ok("steward", "trust", f"root-{number}.json", *CONFIGURED)
     drill.roots.append(f"root-{number}.json")
     drill.serve()
-    drill.as_role("operator").done("keys", "activate", epoch, "--reason", "restored")
+    drill.as_role("operator").run_ok("keys", "activate", epoch, "--reason", "restored")
 
 
-def test_the_drill_of_backup_and_restore(drill: Drill) -> None:
-    begin(drill)
+def test_after_the_drill_nothing_is_lost_and_nothing_is_published_twice(drill: Drill) -> None:
+    work_and_back_up(drill)
 
-    # After the backup: a publication, a FAIL that is waived, one that is not, a protection, and the end of another.
+    # After the backup: a publication, an overridden FAIL, another FAIL, a protection, and the end of another.
     assert drill.publish("sales.orders", 14).code == 0
     assert drill.publish("sales.orders", 15, [(99, "2026-11-15", "Kiel")]).code == 3
     override_id = drill.waive("orders-15")
     assert drill.publish("sales.orders", 16, [(98, "2026-11-16", "Kiel")]).code == 3
     drill.protect("sales.prices")
     words = ("--key", "tom.pem", "--operator", "tom", "--reason", "it is loaded again", "--yes")
-    drill.as_role("operator").done("unprotect", "sales.returns", *words)
-    seen, fails = drill.visible_ids("sales.orders"), failed(drill)
-    assert seen == [13, 14, 99]
+    drill.as_role("operator").run_ok("unprotect", "sales.returns", *words)
+    ids, fail_ids = drill.visible_ids("sales.orders"), fail_proof_ids(drill)
+    assert ids == [13, 14, 99]
 
     # The ledger is lost, and the newest backup put in its place.
     drill.stop()
     drill.put_back()
     refused = drill.run("steward", "token", "list", *CONFIGURED, "--json")
     assert (refused.code, refused.error) == (3, "log_behind_checkpoint")
-    done = drill.done(*RESTORE).json
+    done = drill.run_ok(*RESTORE).json
     assert [(each["table"], each["created"]) for each in done["advanced"]] == [("sales.orders", False)]
     assert (done["lost_publications"], done["blocked"], done["missing"]) == ([], [], "0")
     assert ([each["table"] for each in done["unprotected"]], done["unregistered"]) == (["sales.returns"], [])
-    again = drill.done(*RESTORE).json
+    again = drill.run_ok(*RESTORE).json
     assert again["repeated"] is True
 
-    go_on(drill, epoch=2)
+    go_on_after_restore(drill, epoch=2)
     drill.stop()
-    assert drill.done(*RESTORE).json["repeated"] is True
+    assert drill.run_ok(*RESTORE).json["repeated"] is True
     drill.serve()
-    assert drill.visible_ids("sales.orders") == seen
-    assert failed(drill) == fails
-    (listed,) = drill.done("break-glass", "list", "--json").json["overrides"]
+    assert drill.visible_ids("sales.orders") == ids
+    assert fail_proof_ids(drill) == fail_ids
+    (listed,) = drill.run_ok("break-glass", "list", "--json").json["overrides"]
     assert (listed["override_id"], listed["state"]) == (override_id, "COMMITTED")
-    protected = drill.done("protections", "--current", "--json").json["protected"]
+    protected = drill.run_ok("protections", "--current", "--json").json["protected"]
     assert {each["name"] for each in protected} == {"sales.orders", "sales.prices"}
     audited = drill.audit("sales.orders")
     assert audited.code == 0, audited.out
@@ -99,29 +99,29 @@ def test_the_drill_of_backup_and_restore(drill: Drill) -> None:
     assert drill.audit("sales.orders").code == 0
 
 
-def failed(drill: Drill) -> list[str]:
+def fail_proof_ids(drill: Drill) -> list[str]:
     """The FAIL proofs that an auditor is shown, newest first."""
-    found = drill.as_role("auditor").done("proof", "list", "--json").json["proofs"]
+    found = drill.as_role("auditor").run_ok("proof", "list", "--json").json["proofs"]
     return [each["proof_id"] for each in found if each["verdict"] == "FAIL"]
 
 
-def test_what_the_drill_cannot_bring_back_is_named_and_published_again(
+def test_a_publication_that_the_restore_cannot_bring_back_is_named_and_published_again(
     pvdm: Run, tmp_path: Path, starter: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with drill_at(pvdm, tmp_path, "sqlite:///ledger.db", starter, monkeypatch) as drill:
-        begin(drill)
+        work_and_back_up(drill)
         assert drill.publish("sales.orders", 14).code == 0
         assert drill.publish("sales.orders", 15).code == 0
         drill.stop()
-        lost = remove_document(drill, "orders-15")
+        lost = delete_metadata_file(drill, "orders-15")
         drill.put_back()
         refused = drill.run(*RESTORE)
         assert (refused.code, refused.error) == (3, "restore_publications_lost")
-        (named,) = drill.done(*RESTORE, "--accept-lost").json["lost_publications"]
+        (named,) = drill.run_ok(*RESTORE, "--accept-lost").json["lost_publications"]
         assert (named["table"], named["workload_id"], named["file"]) == ("sales.orders", "orders-15", lost)
-        go_on(drill, epoch=2)
+        go_on_after_restore(drill, epoch=2)
         assert drill.visible_ids("sales.orders") == [13, 14]
-        assert codes(drill.audit("sales.orders")) == ["audit_receipt_without_snapshot"]
+        assert finding_codes(drill.audit("sales.orders")) == ["audit_receipt_without_snapshot"]
         assert drill.publish("sales.orders", 15).code == 0
         assert drill.visible_ids("sales.orders") == [13, 14, 15]
         audited = drill.audit("sales.orders", "--accept-lost", named["snapshot_id"])
@@ -129,8 +129,8 @@ def test_what_the_drill_cannot_bring_back_is_named_and_published_again(
         assert named["snapshot_id"] in audited.json["not_proved"][0]
 
 
-def remove_document(drill: Drill, workload_id: str) -> str:
-    """Take the document away that this workload's receipt names."""
+def delete_metadata_file(drill: Drill, workload_id: str) -> str:
+    """Delete the metadata file that this workload's receipt names; returns its path."""
     from pvdm.ledger.record import statements
     from pvdm.model.statements.receipt import Receipt
     from pvdm.steward.config.steward import load_config
@@ -148,6 +148,6 @@ def remove_document(drill: Drill, workload_id: str) -> str:
     return path
 
 
-def codes(ran: Ran) -> list[str]:
+def finding_codes(ran: CommandResult) -> list[str]:
     assert ran.code == 3, ran.out
     return [each["code"] for each in ran.json["findings"]]

@@ -15,9 +15,9 @@ from pvdm.steward.restore.refill_statements import ProtectedAgain, RemadeMigrati
 from pvdm.steward.restore.restore import AdvancedTable, BlockedClaim, Restored, UnreceiptedChunk
 from pvdm.steward.restore.table_report import BehindTable, UnreadableTable, UnregisteredTable
 from tests.behaviour.cli.support import Run
-from tests.behaviour.cli.test_steward import BY, CONFIGURED, made
+from tests.behaviour.cli.test_steward import BY, CONFIGURED, steward_folder
 
-__all__ = ["made"]
+__all__ = ["steward_folder"]
 
 LOST = LostPublication(
     "sales.orders",
@@ -75,8 +75,8 @@ def run_restore(pvdm: Run, monkeypatch: pytest.MonkeyPatch, done: Restored) -> s
     return " ".join(ran.out.split())
 
 
-@pytest.mark.usefixtures("made")
-def test_tables_snapshots_and_next_steps_are_named(pvdm: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("steward_folder")
+def test_the_text_names_tables_snapshots_and_next_steps(pvdm: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     words = run_restore(pvdm, monkeypatch, DONE)
     for part in (
         "advanced sales.orders: main shows snapshot 8826827733202108831",
@@ -110,7 +110,7 @@ def test_tables_snapshots_and_next_steps_are_named(pvdm: Run, monkeypatch: pytes
         assert part in words
 
 
-@pytest.mark.usefixtures("made")
+@pytest.mark.usefixtures("steward_folder")
 def test_a_second_restore_says_that_nothing_was_changed(pvdm: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     words = run_restore(pvdm, monkeypatch, replace(DONE, repeated=True))
     assert "nothing to restore" in words
@@ -118,18 +118,18 @@ def test_a_second_restore_says_that_nothing_was_changed(pvdm: Run, monkeypatch: 
     assert "token issue" not in words
 
 
-@pytest.mark.usefixtures("made")
+@pytest.mark.usefixtures("steward_folder")
 def test_a_claim_that_no_restore_has_lost_is_not_released(pvdm: Run) -> None:
     ran = pvdm("steward", "release-claim", "ab" * 32, *CONFIGURED, *BY, "--json")
     assert (ran.code, ran.error) == (2, "receipt_unknown")
 
 
-def test_a_claim_is_released_by_its_receipt(pvdm: Run, made: Path) -> None:
+def test_a_claim_is_released_by_its_receipt(pvdm: Run, steward_folder: Path) -> None:
     from pvdm.ledger.record import statements
     from pvdm.steward.config.steward import load_config
     from pvdm.steward.notary import open_notary
 
-    config = load_config(made / "steward.toml")
+    config = load_config(steward_folder / "steward.toml")
     notary = open_notary(config)
     with notary.ledger.read() as unit:
         receipt_id = statements.of_kind(unit, StatementKind.EPOCH)[0].statement_id

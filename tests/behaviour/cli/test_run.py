@@ -1,4 +1,4 @@
-"""`pvdm run`, `publish`, `repair`, `orphans` and `status` of work, against an embedded Steward and without a JVM."""
+"""`pvdm run`, `publish`, `repair`, `abandon`, `orphans` and `status`, against an embedded Steward and without a JVM."""
 
 from __future__ import annotations
 
@@ -51,25 +51,26 @@ def run(shop: Shop, table: str, job: str, *more: str) -> tuple[int, str]:
     return shop.command(words)
 
 
-def target(shop: Shop, name: str) -> str:
+def protected_table(shop: Shop, name: str) -> str:
+    """Make a table and protect it; returns its name."""
     shop.make(f"sales.{name}")
     shop.protect(contract(f"sales.{name}"))
     return f"sales.{name}"
 
 
 def test_a_run_says_what_is_published_and_ends_with_0(shop: Shop) -> None:
-    table = target(shop, "clean")
-    code, told = run(shop, table, "honest")
-    assert code == 0, told
-    assert "chunk all: staging" in told
-    assert "COMMITTED  sales.clean-1: 1 chunk of sales.clean" in told
+    table = protected_table(shop, "clean")
+    code, output = run(shop, table, "honest")
+    assert code == 0, output
+    assert "chunk all: staging" in output
+    assert "COMMITTED  sales.clean-1: 1 chunk of sales.clean" in output
     assert shop.seen(table) == SORTED
 
 
-def test_a_run_tells_programs_all_of_it(shop: Shop) -> None:
-    table = target(shop, "told")
-    code, told = run(shop, table, "honest", "--json")
-    found = json.loads(told)
+def test_a_run_as_json_has_the_outcome_and_its_chunks(shop: Shop) -> None:
+    table = protected_table(shop, "told")
+    code, output = run(shop, table, "honest", "--json")
+    found = json.loads(output)
     assert (code, found["outcome"], found["exit_code"]) == (0, "COMMITTED", 0)
     (chunk,) = found["chunks"]
     assert (chunk["state"], chunk["verdict"], chunk["snapshot_id"]) == (
@@ -80,12 +81,12 @@ def test_a_run_tells_programs_all_of_it(shop: Shop) -> None:
 
 
 def test_lost_rows_end_with_3_and_a_repair_with_0(shop: Shop) -> None:
-    table = target(shop, "lossy")
-    code, told = run(shop, table, "lossy")
-    assert code == 3, told
-    assert "VERIFICATION_FAILED" in told
-    assert "classes: missing" in told
-    assert "pvdm repair sales.lossy-1 --reason TEXT" in told
+    table = protected_table(shop, "lossy")
+    code, output = run(shop, table, "lossy")
+    assert code == 3, output
+    assert "VERIFICATION_FAILED" in output
+    assert "classes: missing" in output
+    assert "pvdm repair sales.lossy-1 --reason TEXT" in output
     assert shop.seen(table) == []
     words = ["repair", f"{table}-1", "--reason", "mended", "--small", "--job", "small_jobs:honest"]
     assert shop.command(words)[0] == 0
@@ -93,9 +94,9 @@ def test_lost_rows_end_with_3_and_a_repair_with_0(shop: Shop) -> None:
 
 
 def test_a_job_that_fails_ends_with_4(shop: Shop) -> None:
-    table = target(shop, "raising")
-    code, told = run(shop, table, "raising", "--json")
-    found = json.loads(told)
+    table = protected_table(shop, "raising")
+    code, output = run(shop, table, "raising", "--json")
+    found = json.loads(output)
     assert (code, found["outcome"], found["error"]["reason"]) == (4, "ROLLED_BACK", "job_failed")
     assert "no rows for all" in found["error"]["got"]
 
@@ -119,20 +120,20 @@ def build(spark, chunk):
         ("raise RuntimeError('no rows')", 4, "ROLLED_BACK"),
     ],
 )
-def test_what_a_job_prints_is_not_in_the_one_document(
+def test_the_output_of_a_job_is_not_in_the_json_document(
     shop: Shop, tmp_path: Path, job: str, code: int, state: str | None
 ) -> None:
-    table = target(shop, f"printed_{code}")
+    table = protected_table(shop, f"printed_{code}")
     (tmp_path / "loud.py").write_text(JOB.replace("{job}", job), "utf-8")
     words = ["run", table, "--workload-id", f"{table}-1", "--small", "--job", "loud:build", "--json"]
-    told = in_process(shop, tmp_path, words)
-    found = json.loads(told.stdout)
-    assert (told.returncode, found.get("outcome")) == (code, state)
+    done = run_in_process(shop, tmp_path, words)
+    found = json.loads(done.stdout)
+    assert (done.returncode, found.get("outcome")) == (code, state)
     for word in ("imported", "printed", "written", "by a child"):
-        assert word in told.stderr
+        assert word in done.stderr
 
 
-def test_what_is_printed_goes_aside_whatever_stands_for_standard_output() -> None:
+def test_output_goes_to_standard_error_even_if_standard_output_was_replaced() -> None:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         with output_to_stderr():
@@ -141,14 +142,14 @@ def test_what_is_printed_goes_aside_whatever_stands_for_standard_output() -> Non
     assert (out.getvalue(), err.getvalue()) == ("the document", "a job's words")
 
 
-def test_without_json_a_job_prints_where_it_always_did(shop: Shop, tmp_path: Path) -> None:
-    table = target(shop, "printed")
+def test_without_json_the_output_of_a_job_goes_to_standard_output(shop: Shop, tmp_path: Path) -> None:
+    table = protected_table(shop, "printed")
     (tmp_path / "loud.py").write_text(JOB.replace("{job}", "raise RuntimeError('no rows')"), "utf-8")
     words = ["run", table, "--workload-id", f"{table}-1", "--small", "--job", "loud:build"]
-    assert "by a child" in in_process(shop, tmp_path, words).stdout
+    assert "by a child" in run_in_process(shop, tmp_path, words).stdout
 
 
-def in_process(shop: Shop, folder: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
+def run_in_process(shop: Shop, folder: Path, words: list[str]) -> subprocess.CompletedProcess[str]:
     token = shop.steward.token_for(Role.PRODUCER, "sales")
     env = {**os.environ, "PVDM_URL": shop.steward.url, "PVDM_TOKEN": token.text}
     return subprocess.run(
@@ -156,76 +157,76 @@ def in_process(shop: Shop, folder: Path, words: list[str]) -> subprocess.Complet
     )
 
 
-def test_an_operator_gives_a_workload_up_once_and_for_all(shop: Shop) -> None:
-    table = target(shop, "given_up")
+def test_a_workload_that_an_operator_abandoned_stays_abandoned(shop: Shop) -> None:
+    table = protected_table(shop, "given_up")
     run(shop, table, "raising")
     words = ["abandon", f"{table}-1", "--reason", "nobody needs it"]
-    code, told = shop.command(words, Role.OPERATOR)
-    assert (code, "ABANDONED  sales.given_up-1 of sales.given_up" in told) == (0, True)
+    code, output = shop.command(words, Role.OPERATOR)
+    assert (code, "ABANDONED  sales.given_up-1 of sales.given_up" in output) == (0, True)
     again = ["abandon", f"{table}-1", "--reason", "once more", "--json"]
-    code, told = shop.command(again, Role.OPERATOR)
-    found = json.loads(told)
+    code, output = shop.command(again, Role.OPERATOR)
+    found = json.loads(output)
     assert (code, found["state"], found["reason"]) == (0, "ABANDONED", "nobody needs it")
-    code, told = run(shop, table, "honest", "--json")
-    error = json.loads(told)["error"]
+    code, output = run(shop, table, "honest", "--json")
+    error = json.loads(output)["error"]
     assert (code, error["reason"]) == (4, "workload_abandoned")
     assert "another workload id" in error["hint"]
     words = ["publish", table, "etl", "--workload-id", f"{table}-1", "--json"]
     for more in ([], ["--reason", "the job is mended"]):
-        code, told = shop.command([*words, *more])
-        assert (code, json.loads(told)["error"]["reason"]) == (4, "workload_abandoned")
+        code, output = shop.command([*words, *more])
+        assert (code, json.loads(output)["error"]["reason"]) == (4, "workload_abandoned")
 
 
-def test_only_an_operator_gives_a_workload_up(shop: Shop) -> None:
-    table = target(shop, "kept")
+def test_a_producer_cannot_abandon_a_workload(shop: Shop) -> None:
+    table = protected_table(shop, "kept")
     run(shop, table, "raising")
-    code, told = shop.command(["abandon", f"{table}-1", "--reason", "mine", "--json"])
-    assert (code, json.loads(told)["error"]["reason"]) == (5, "role_wrong")
+    code, output = shop.command(["abandon", f"{table}-1", "--reason", "mine", "--json"])
+    assert (code, json.loads(output)["error"]["reason"]) == (5, "role_wrong")
 
 
-def test_what_is_published_whole_is_not_given_up(shop: Shop) -> None:
-    table = target(shop, "complete")
+def test_a_complete_workload_cannot_be_abandoned(shop: Shop) -> None:
+    table = protected_table(shop, "complete")
     run(shop, table, "honest")
-    code, told = shop.command(["abandon", f"{table}-1", "--reason", "too late", "--json"], Role.OPERATOR)
-    assert (code, json.loads(told)["error"]["reason"]) == (4, "workload_moved")
+    code, output = shop.command(["abandon", f"{table}-1", "--reason", "too late", "--json"], Role.OPERATOR)
+    assert (code, json.loads(output)["error"]["reason"]) == (4, "workload_moved")
     assert shop.seen(table) == SORTED
 
 
 @pytest.mark.parametrize("workload_id", ["orders 1", "a/b", "x" * 129, "..", ""])
-def test_a_workload_id_that_cannot_be_is_told_in_words(shop: Shop, workload_id: str) -> None:
+def test_an_invalid_workload_id_is_refused_with_the_allowed_form(shop: Shop, workload_id: str) -> None:
     words = ["run", "sales.refused", "--workload-id", workload_id, "--small", "--job", "small_jobs:honest", "--json"]
-    code, told = shop.command(words)
-    error = json.loads(told)["error"]
+    code, output = shop.command(words)
+    error = json.loads(output)["error"]
     assert (code, error["reason"]) == (2, "identifier_invalid")
     assert error["expected"] == "1 to 128 letters (a to z), digits, dots, underscores and hyphens, not dots alone"
 
 
 def test_a_staged_branch_is_published(shop: Shop) -> None:
-    table = target(shop, "adopted")
+    table = protected_table(shop, "adopted")
     shop.write(ROWS, table, "etl")
-    code, told = shop.command(["publish", table, "etl", "--workload-id", "adopted-1"])
-    assert code == 0, told
+    code, output = shop.command(["publish", table, "etl", "--workload-id", "adopted-1"])
+    assert code == 0, output
     assert shop.seen(table) == SORTED
 
 
 def test_a_staged_branch_that_fails_stays_and_is_tried_again_with_a_reason(shop: Shop) -> None:
-    table = target(shop, "adopted_badly")
+    table = protected_table(shop, "adopted_badly")
     shop.write(ROWS[1:], table, "etl")
     words = ["publish", table, "etl", "--workload-id", "adopted-2"]
     for _ in range(2):
-        code, told = shop.command(words)
-        assert code == 3, told
-    assert "pvdm publish sales.adopted_badly BRANCH --workload-id adopted-2 --reason TEXT" in " ".join(told.split())
-    assert "DROP BRANCH `etl`" in " ".join(told.split())
+        code, output = shop.command(words)
+        assert code == 3, output
+    assert "pvdm publish sales.adopted_badly BRANCH --workload-id adopted-2 --reason TEXT" in " ".join(output.split())
+    assert "DROP BRANCH `etl`" in " ".join(output.split())
     assert shop.branches(table) == {"etl"}
     assert shop.seen(table) == []
     shop.write(ROWS, table, "etl_2")
     other = ["publish", table, "etl_2", "--workload-id", "adopted-2"]
-    code, told = shop.command([*other, "--json"])
-    assert (code, json.loads(told)["error"]["reason"]) == (2, "reason_missing")
-    code, told = shop.command([*other, "--reason", "the lost row is back"])
-    assert code == 0, told
-    assert "`pvdm orphans` lists them" in " ".join(told.split())
+    code, output = shop.command([*other, "--json"])
+    assert (code, json.loads(output)["error"]["reason"]) == (2, "reason_missing")
+    code, output = shop.command([*other, "--reason", "the lost row is back"])
+    assert code == 0, output
+    assert "`pvdm orphans` lists them" in " ".join(output.split())
     assert shop.seen(table) == SORTED
 
 
@@ -242,38 +243,38 @@ def test_a_staged_branch_that_fails_stays_and_is_tried_again_with_a_reason(shop:
         (["--small", "--job", "small_jobs:honest", "--param", "date=2026-11-15"], "parameters_differ"),
     ],
 )
-def test_what_cannot_be_run_ends_with_2(shop: Shop, words: list[str], code: str) -> None:
+def test_a_run_with_an_invalid_job_or_parameter_ends_with_2(shop: Shop, words: list[str], code: str) -> None:
     if "sales.refused" not in shop.made:
-        target(shop, "refused")
-    ended, told = shop.command(["run", "sales.refused", "--workload-id", "refused-1", *words, "--json"])
-    assert (ended, json.loads(told)["error"]["reason"]) == (2, code)
+        protected_table(shop, "refused")
+    exit_code, output = shop.command(["run", "sales.refused", "--workload-id", "refused-1", *words, "--json"])
+    assert (exit_code, json.loads(output)["error"]["reason"]) == (2, code)
 
 
 def test_a_run_without_a_workload_id_is_a_usage_error(shop: Shop) -> None:
-    code, told = shop.command(["run", "sales.refused", "--json"])
-    assert (code, json.loads(told)["error"]["reason"]) == (2, "usage")
+    code, output = shop.command(["run", "sales.refused", "--json"])
+    assert (code, json.loads(output)["error"]["reason"]) == (2, "usage")
 
 
 def test_a_consumer_cannot_run(shop: Shop) -> None:
     words = ["run", "sales.refused", "--workload-id", "c-1", "--small", "--job", "small_jobs:honest", "--json"]
-    code, told = shop.command(words, Role.CONSUMER)
-    assert (code, json.loads(told)["error"]["reason"]) == (5, "lent_role_wrong")
+    code, output = shop.command(words, Role.CONSUMER)
+    assert (code, json.loads(output)["error"]["reason"]) == (5, "lent_role_wrong")
 
 
-def test_what_a_killed_job_left_is_found_and_removed(shop: Shop) -> None:
-    table = target(shop, "orphaned")
+def test_files_that_a_killed_job_left_are_found_and_removed(shop: Shop) -> None:
+    table = protected_table(shop, "orphaned")
     with shop.client() as client:
         client.open_workload("orphaned-1", table, {})
         left = client.next_attempt("orphaned-1", "all", "killed")
         client.abort_attempt(left.attempt_id, "killed")
-    # What is written after the Steward has cleaned up is an orphan, as a killed job's last task may leave it.
+    # A file that is written after the Steward cleaned up is an orphan; the last task of a killed job may write one.
     assert shop.command(["orphans", table, "--remove"])[0] == 0
     time.sleep(0.5)
     place = parse_location(left.prefix).local / "data"
     place.mkdir(parents=True, exist_ok=True)
     (place / "left.parquet").write_bytes(b"left")
-    code, told = shop.command(["orphans", table, "--json"])
-    found = json.loads(told)
+    code, output = shop.command(["orphans", table, "--json"])
+    found = json.loads(output)
     assert (code, [each["location"].rpartition("/")[2] for each in found["orphans"]]) == (0, ["left.parquet"])
     assert "1 file, 4 bytes" in shop.command(["orphans", table])[1]
     assert "1 file, 4 bytes removed" in shop.command(["orphans", table, "--remove"])[1]
@@ -282,20 +283,20 @@ def test_what_a_killed_job_left_is_found_and_removed(shop: Shop) -> None:
 
 
 def test_the_status_of_a_table_and_of_a_workload_is_shown(shop: Shop) -> None:
-    table = target(shop, "looked_at")
+    table = protected_table(shop, "looked_at")
     run(shop, table, "lossy")
-    code, told = shop.command(["status", table])
-    assert (code, "sales.looked_at: 1 workload shown" in told, f"{table}-1" in told) == (0, True, True)
-    code, told = shop.command(["status", "--workload-id", f"{table}-1"])
-    assert (code, "VERIFICATION_FAILED" in told) == (0, True)
+    code, output = shop.command(["status", table])
+    assert (code, "sales.looked_at: 1 workload shown" in output, f"{table}-1" in output) == (0, True, True)
+    code, output = shop.command(["status", "--workload-id", f"{table}-1"])
+    assert (code, "VERIFICATION_FAILED" in output) == (0, True)
     found = json.loads(shop.command(["status", "--workload-id", f"{table}-1", "--json"])[1])
     assert found["chunks"][0]["attempt"]["state"] == "VERIFICATION_FAILED"
     assert shop.command(["status", table, "--workload-id", "x"])[0] == 2
     assert shop.command(["status"])[0] == 0
 
 
-def test_the_status_of_a_table_says_of_how_many_workloads_some_are_shown(shop: Shop) -> None:
-    table = target(shop, "many")
+def test_the_status_of_a_table_says_how_many_of_its_workloads_are_shown(shop: Shop) -> None:
+    table = protected_table(shop, "many")
     for number in ("1", "2"):
         command = ["run", table, "--workload-id", f"{table}-{number}", "--small", "--job", "small_jobs:lossy"]
         shop.command(command)

@@ -26,8 +26,8 @@ PAGE = (Path(__file__).parents[3] / "docs" / "schema-changes.md").read_text("utf
 COMMANDS = re.findall(r"^\$ pvdm (.*)$", PAGE, re.MULTILINE)
 SOURCE_STEP = "ALTER TABLE lake.raw.orders ADD COLUMN channel string"
 TABLE = "sales.orders"
-MORE = "parameters:\n  date:\n    type: date"
-DAILY = contract(TABLE, MORE, where="day = ${date}", claim="{column: day}")
+PARAMETERS = "parameters:\n  date:\n    type: date"
+DAILY = contract(TABLE, PARAMETERS, where="day = ${date}", claim="{column: day}")
 LISTED = DAILY.replace("  target:", "  columns: [id, day, town]\n  target:")
 FIRST, SECOND = "2026-11-13", "2026-11-14"
 
@@ -48,12 +48,12 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def alter_source(shop: Shop, *names: str) -> None:
-    """What Spark sends for ADD COLUMN."""
+    """Add optional columns to the source, by the request that Spark sends for ADD COLUMN."""
     fields = shop.metadata("raw.orders", Role.PRODUCER).raw["schemas"]
     assert isinstance(fields, list)
-    held: Any = list(fields[-1]["fields"])
+    present: Any = list(fields[-1]["fields"])
     added = [{"id": 90 + at, "name": name, "required": False, "type": "string"} for at, name in enumerate(names)]
-    schema = {"type": "struct", "fields": [*held, *added]}
+    schema = {"type": "struct", "fields": [*present, *added]}
     updates = [{"action": "add-schema", "schema": schema}, {"action": "set-current-schema", "schema-id": -1}]
     with httpx.Client(base_url=shop.steward.url) as http:
         caller = Caller(http, bearer(shop.steward.token_for(Role.OPERATOR).text))
@@ -67,17 +67,17 @@ def with_channel(rows: tuple[Row, ...], channel: str | None) -> pa.Table:
 def run(shop: Shop, job: Any, workload_id: str, day: str, rows: pa.Table) -> tuple[int, str]:
     job.job = lambda _spark, _chunk: rows
     words = ["run", TABLE, "--workload-id", workload_id, "--param", f"date={day}"]
-    code, told = shop.command([*words, "--small", "--job", "channel_job:job"])
-    return code, " ".join(told.split())
+    code, output = shop.command([*words, "--small", "--job", "channel_job:job"])
+    return code, " ".join(output.split())
 
 
 def migrate(shop: Shop) -> None:
-    """The page's step 2, as it stands there."""
+    """Run the commands of the page's step 2."""
     steps = [shlex.split(line) for line in COMMANDS if line.startswith("migrate")]
     assert [words[1] for words in steps] == ["propose", "sign", "submit"]
     for words in steps:
-        code, told = shop.command(words, Role.OPERATOR, "*")
-        assert code == 0, told
+        code, output = shop.command(words, Role.OPERATOR, "*")
+        assert code == 0, output
 
 
 def channels(shop: Shop) -> dict[int, str | None]:
@@ -90,22 +90,22 @@ def channels(shop: Shop) -> dict[int, str | None]:
     return found
 
 
-def test_the_documented_order_adds_a_column_without_a_stop_and_without_a_rewrite(shop: Shop, job: Any) -> None:
+def test_in_the_documented_order_a_column_is_added_while_publications_go_on(shop: Shop, job: Any) -> None:
     assert SOURCE_STEP in PAGE
     shop.protect(DAILY)
     alter_source(shop, "channel")
     # The source has the column, the target has not: publications go on.
-    code, told = run(shop, job, "before", FIRST, table_of(ROWS[:2]))
-    assert code == 0, told
+    code, output = run(shop, job, "before", FIRST, table_of(ROWS[:2]))
+    assert code == 0, output
     migrate(shop)
     # No snapshot of the source was written since: its rows have null in the column.
     (line,) = [line for line in COMMANDS if line.startswith("run")]
     assert shlex.split(line)[1:] == [TABLE, "--workload-id", "orders-2026-11-14", "--param", f"date={SECOND}"]
-    code, told = run(shop, job, "orders-2026-11-14", SECOND, with_channel(ROWS[2:], None))
-    assert code == 0, told
+    code, output = run(shop, job, "orders-2026-11-14", SECOND, with_channel(ROWS[2:], None))
+    assert code == 0, output
     shop.write_table(with_channel(((6, "2026-11-15", "Ulm"),), "web"), "raw.orders")
-    code, told = run(shop, job, "after", "2026-11-15", with_channel(((6, "2026-11-15", "Ulm"),), "web"))
-    assert code == 0, told
+    code, output = run(shop, job, "after", "2026-11-15", with_channel(((6, "2026-11-15", "Ulm"),), "web"))
+    assert code == 0, output
     assert channels(shop) == {1: None, 2: None, 3: None, 4: None, 5: None, 6: "web"}
 
 
@@ -113,11 +113,11 @@ def test_a_value_in_a_column_that_the_pinned_snapshot_lacks_fails(shop: Shop, jo
     shop.protect(DAILY)
     alter_source(shop, "channel")
     migrate(shop)
-    code, told = run(shop, job, "made-up", FIRST, with_channel(ROWS[:2], "web"))
-    assert (code, "2 rows modified" in told) == (3, True)
+    code, output = run(shop, job, "made-up", FIRST, with_channel(ROWS[:2], "web"))
+    assert (code, "2 rows modified" in output) == (3, True)
 
 
-def test_a_contract_that_lists_its_columns_gets_one_more_in_the_same_migration(
+def test_one_migration_adds_a_column_to_the_table_and_to_a_contract_that_lists_columns(
     shop: Shop, job: Any, tmp_path: Path
 ) -> None:
     shop.protect(LISTED)
@@ -130,13 +130,13 @@ def test_a_contract_that_lists_its_columns_gets_one_more_in_the_same_migration(
         ["migrate", "sign", "proposal.json", *signing, "--out", "migration.json"],
         ["migrate", "submit", "migration.json"],
     ):
-        code, told = shop.command(words, Role.OPERATOR, "*")
-        assert code == 0, told
-    code, told = run(shop, job, "listed", FIRST, with_channel(ROWS[:2], None))
-    assert code == 0, told
+        code, output = shop.command(words, Role.OPERATOR, "*")
+        assert code == 0, output
+    code, output = run(shop, job, "listed", FIRST, with_channel(ROWS[:2], None))
+    assert code == 0, output
 
 
-def test_the_target_first_is_refused_with_the_order(shop: Shop, tmp_path: Path) -> None:
+def test_adding_the_column_to_the_target_first_is_refused_with_the_right_order(shop: Shop, tmp_path: Path) -> None:
     shop.protect(DAILY)
     signing = ["--key", "tom.pem", "--operator", "tom", "--reason", "orders by channel", "--yes"]
     for words in (
@@ -144,21 +144,21 @@ def test_the_target_first_is_refused_with_the_order(shop: Shop, tmp_path: Path) 
         ["migrate", "sign", "proposal.json", *signing, "--out", "migration.json"],
     ):
         assert shop.command(words, Role.OPERATOR, "*")[0] == 0
-    code, told = shop.command(["migrate", "submit", "migration.json"], Role.OPERATOR, "*")
-    said = " ".join(told.split())
+    code, output = shop.command(["migrate", "submit", "migration.json"], Role.OPERATOR, "*")
+    printed = " ".join(output.split())
     assert code == 2
-    assert "mapping_target_differs" in said
-    assert "add the column to raw.orders first, then to sales.orders (docs/schema-changes.md)" in said
+    assert "mapping_target_differs" in printed
+    assert "add the column to raw.orders first, then to sales.orders (docs/schema-changes.md)" in printed
 
 
-def test_a_source_that_is_written_with_a_column_the_target_lacks_says_what_to_do(shop: Shop, job: Any) -> None:
+def test_the_error_for_a_source_with_a_column_that_the_target_lacks_says_what_to_do(shop: Shop, job: Any) -> None:
     shop.protect(DAILY)
     alter_source(shop, "channel")
     shop.write_table(with_channel(((6, "2026-11-15", "Ulm"),), "web"), "raw.orders")
-    code, told = run(shop, job, "early", FIRST, table_of(ROWS[:2]))
-    assert (code, "source_unusable" in told) == (2, True)
-    assert f"pvdm migrate propose {TABLE} --add-column channel:string" in told
-    assert "fix the job" not in told
+    code, output = run(shop, job, "early", FIRST, table_of(ROWS[:2]))
+    assert (code, "source_unusable" in output) == (2, True)
+    assert f"pvdm migrate propose {TABLE} --add-column channel:string" in output
+    assert "fix the job" not in output
     migrate(shop)
-    code, told = run(shop, job, "early", FIRST, with_channel(ROWS[:2], None))
-    assert code == 0, told
+    code, output = run(shop, job, "early", FIRST, with_channel(ROWS[:2], None))
+    assert code == 0, output

@@ -22,8 +22,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every start of Spark; each fails, so that no JVM takes part."""
+def spark_starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the applications that start Spark; each start fails, so that no JVM is needed."""
     starts: list[str] = []
 
     def start(*_: object, app_name: str, **__: object) -> None:
@@ -37,36 +37,36 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return starts
 
 
-def target(shop: Shop, name: str) -> str:
+def protected_table(shop: Shop, name: str) -> str:
     shop.make(f"sales.{name}")
     shop.protect(contract(f"sales.{name}"))
     return f"sales.{name}"
 
 
 def run(shop: Shop, table: str, *more: str) -> tuple[int, dict[str, Any]]:
-    code, told = shop.command(["run", table, "--workload-id", f"{table}-1", "--json", *more])
-    found: dict[str, Any] = json.loads(told)
+    code, output = shop.command(["run", table, "--workload-id", f"{table}-1", "--json", *more])
+    found: dict[str, Any] = json.loads(output)
     return code, found
 
 
-def test_a_workload_that_cannot_be_opened_starts_no_spark(shop: Shop, started: list[str]) -> None:
-    table = target(shop, "wrong")
-    code, told = run(shop, table, "--param", "town=Ulm")
-    assert (code, told["error"]["reason"], started) == (2, "parameters_differ", [])
+def test_a_workload_that_cannot_be_opened_starts_no_spark(shop: Shop, spark_starts: list[str]) -> None:
+    table = protected_table(shop, "wrong")
+    code, document = run(shop, table, "--param", "town=Ulm")
+    assert (code, document["error"]["reason"], spark_starts) == (2, "parameters_differ", [])
     assert run(shop, "sales.none")[1]["error"]["reason"] == "table_unknown"
-    assert started == []
+    assert spark_starts == []
 
 
-def test_a_workload_with_nothing_left_to_stage_starts_no_spark(shop: Shop, started: list[str]) -> None:
-    table = target(shop, "done")
+def test_a_workload_with_nothing_left_to_stage_starts_no_spark(shop: Shop, spark_starts: list[str]) -> None:
+    table = protected_table(shop, "done")
     assert run(shop, table, "--small", "--job", "started_jobs:honest")[0] == 0
-    code, told = run(shop, table)
-    assert (code, told["published"], started) == (0, "before", [])
+    code, document = run(shop, table)
+    assert (code, document["published"], spark_starts) == (0, "before", [])
 
 
-def test_where_spark_cannot_be_started_no_attempt_is_opened(shop: Shop, started: list[str]) -> None:
-    table = target(shop, "stopped")
-    code, told = run(shop, table)
-    assert (code, told["error"]["reason"], started) == (7, "spark_missing", ["pvdm run"])
+def test_if_spark_cannot_be_started_no_attempt_is_opened(shop: Shop, spark_starts: list[str]) -> None:
+    table = protected_table(shop, "stopped")
+    code, document = run(shop, table)
+    assert (code, document["error"]["reason"], spark_starts) == (7, "spark_missing", ["pvdm run"])
     with shop.client() as client:
         assert client.workload(f"{table}-1").attempts == ()

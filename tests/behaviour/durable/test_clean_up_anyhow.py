@@ -1,4 +1,4 @@
-"""Clean-up after a failed attempt comes to its end whatever names its job left, and without the table's protection."""
+"""An attempt is cleaned up even if its job left files with odd names, or its table is not protected any more."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         yield made
 
 
-def test_files_with_odd_names_are_kept_in_quarantine_and_removed(shop: Shop) -> None:
+def test_staged_files_with_odd_names_are_moved_to_quarantine(shop: Shop) -> None:
     shop.protect(contract("sales.odd", "storage: copied", "governance:", "  on-fail: quarantine"))
 
     def build(_spark: object, _chunk: Chunk) -> pa.Table:
@@ -46,8 +46,8 @@ def test_files_with_odd_names_are_kept_in_quarantine_and_removed(shop: Shop) -> 
     assert eventually(lambda: not shop.branches("sales.odd"))
     assert eventually(lambda: not shop.staged_files("sales.odd"))
     with shop.client(Role.OPERATOR, "*") as client:
-        (kept,) = client.quarantine()
-    assert kept.files == len(ODD_NAMES) + 1
+        (entry,) = client.quarantine()
+    assert entry.files == len(ODD_NAMES) + 1
 
 
 def test_an_attempt_at_a_table_that_is_not_protected_any_more_is_cleaned_up(
@@ -57,15 +57,15 @@ def test_an_attempt_at_a_table_that_is_not_protected_any_more_is_cleaned_up(
     words = ["unprotect", "sales.odd", "--yes", "--key", str(shop.key), "--operator", "tom", "--reason", "it moves"]
     hand_in = StewardClient.staged
 
-    def staged(client: StewardClient, attempt_id: str) -> Any:
-        code, told = shop.command(words, Role.OPERATOR, "*")
-        assert code == 0, told
+    def unprotect_and_hand_in(client: StewardClient, attempt_id: str) -> Any:
+        code, output = shop.command(words, Role.OPERATOR, "*")
+        assert code == 0, output
         return hand_in(client, attempt_id)
 
-    monkeypatch.setattr(StewardClient, "staged", staged)
+    monkeypatch.setattr(StewardClient, "staged", unprotect_and_hand_in)
     with shop.client() as client, Coordinator(client) as coordinator, pytest.raises(NotAllowedError):
         coordinator.execute_workload("gone", lambda _spark, _chunk: table_of(ROWS), table="sales.odd")
-    code, told = shop.command(["abandon", "gone", "--reason", "not protected"], Role.OPERATOR, "*")
-    assert code == 0, told
+    code, output = shop.command(["abandon", "gone", "--reason", "not protected"], Role.OPERATOR, "*")
+    assert code == 0, output
     assert eventually(lambda: not shop.branches("sales.odd"))
     assert eventually(lambda: not shop.staged_files("sales.odd"))

@@ -1,4 +1,4 @@
-"""Workloads from their opening to their outcome on an embedded Steward, with small jobs: no JVM takes part."""
+"""Workloads from their opening to their outcome on an embedded Steward, with jobs that need no Spark."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 
 
 def rows_of(chunk: Chunk, rows: Sequence[Row] = ROWS) -> list[Row]:
-    """What a right job makes of the chunk: a day by its id, or everything."""
+    """The rows that belong to the chunk: those of the day in its id, or all."""
     day = chunk.chunk_id.partition("=")[2]
-    return [row for row in rows if not day or row[1] == day] if "*" not in chunk.chunk_id else []
+    return [row for row in rows if not day or row[1] == day]
 
 
 def honest(_spark: object, chunk: Chunk) -> pa.Table:
@@ -49,7 +49,7 @@ def run(shop: Shop, table: str, workload_id: str, build: Any = honest, **more: A
         return coordinator.execute_workload(workload_id, build, table=table)
 
 
-def test_a_clean_backfill_is_published(shop: Shop) -> None:
+def test_the_rows_of_a_correct_job_are_published(shop: Shop) -> None:
     shop.make("sales.clean", BY_DAY)
     shop.protect(contract("sales.clean"))
     outcome = run(shop, "sales.clean", "clean-1")
@@ -63,13 +63,13 @@ def test_the_same_call_again_publishes_nothing_twice(shop: Shop) -> None:
     shop.protect(contract("sales.again"))
     first = run(shop, "sales.again", "again-1")
     steps: list[Step] = []
-    second = run(shop, "sales.again", "again-1", _never, watch=steps.append)
+    second = run(shop, "sales.again", "again-1", _must_not_run, watch=steps.append)
     assert [step.doing for step in steps] == [Doing.SKIPPED]
-    assert _published(second) == _published(first)
+    assert _chunk_snapshots(second) == _chunk_snapshots(first)
     assert shop.seen("sales.again") == sorted(ROWS, key=repr)
 
 
-def test_dropped_rows_fail_and_consumers_see_what_they_saw(shop: Shop) -> None:
+def test_dropped_rows_fail_and_consumers_see_nothing(shop: Shop) -> None:
     shop.make("sales.lossy")
     shop.protect(contract("sales.lossy"))
     outcome = run(shop, "sales.lossy", "lossy-1", lossy)
@@ -85,27 +85,27 @@ def test_after_a_failure_only_a_repair_tries_again(shop: Shop) -> None:
     shop.make("sales.repaired")
     shop.protect(contract("sales.repaired"))
     failed = run(shop, "sales.repaired", "repaired-1", lossy)
-    again = run(shop, "sales.repaired", "repaired-1", _never)
+    again = run(shop, "sales.repaired", "repaired-1", _must_not_run)
     assert isinstance(again, VerificationFailed)
-    assert _first(again)["attempt_id"] == _first(failed)["attempt_id"]
+    assert _first_chunk(again)["attempt_id"] == _first_chunk(failed)["attempt_id"]
     with Coordinator(shop.steward) as coordinator:
-        mended = coordinator.repair("repaired-1", honest, reason="the join lost a row")
-    assert isinstance(mended, Committed), mended
-    attempt = mended.chunks[0].attempt
+        repaired = coordinator.repair("repaired-1", honest, reason="the join lost a row")
+    assert isinstance(repaired, Committed), repaired
+    attempt = repaired.chunks[0].attempt
     assert attempt is not None
     assert attempt.number == 2
     assert shop.seen("sales.repaired") == sorted(ROWS, key=repr)
 
 
-def test_a_job_that_fails_is_rolled_back_and_taken_up_at_its_chunk(shop: Shop) -> None:
+def test_a_failed_job_is_rolled_back_and_the_next_run_continues_at_its_chunk(shop: Shop) -> None:
     shop.make("sales.resumed", BY_DAY)
     shop.protect(contract("sales.resumed", CHUNKED))
-    made: list[str] = []
-    down = [False, True]
+    built: list[str] = []
+    fails = [False, True]
 
     def job(_spark: object, chunk: Chunk) -> pa.Table:
-        made.append(chunk.chunk_id)
-        if down and down.pop(0):
+        built.append(chunk.chunk_id)
+        if fails and fails.pop(0):
             raise RuntimeError("the network is down")
         return table_of(rows_of(chunk))
 
@@ -114,16 +114,16 @@ def test_a_job_that_fails_is_rolled_back_and_taken_up_at_its_chunk(shop: Shop) -
     assert (outcome.exit_code, outcome.error.reason) == (4, "job_failed")
     assert [each.state for each in outcome.chunks] == [AttemptState.COMMITTED, AttemptState.ROLLED_BACK]
     assert eventually(lambda: shop.branches("sales.resumed") == set() and shop.staged_of_ended("resumed-1") == [])
-    first = made[0]
-    made.clear()
+    first = built[0]
+    built.clear()
     whole = run(shop, "sales.resumed", "resumed-1", job)
     assert isinstance(whole, Committed), whole
-    assert first not in made
+    assert first not in built
     assert shop.seen("sales.resumed") == sorted(ROWS, key=repr)
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "time-out"])
-def test_an_interrupted_job_leaves_nothing(shop: Shop, how: str) -> None:
+def test_an_interrupted_job_leaves_neither_branch_nor_files(shop: Shop, how: str) -> None:
     table = f"sales.stopped_{how.lower().replace('-', '_')}"
     shop.make(table)
     shop.protect(contract(table))
@@ -148,15 +148,15 @@ def test_an_interrupted_job_leaves_nothing(shop: Shop, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", "SIGINT"])
-def test_rows_that_a_job_gives_after_an_interruption_are_not_published(shop: Shop, how: str) -> None:
+def test_rows_that_a_job_returns_after_an_interruption_are_not_published(shop: Shop, how: str) -> None:
     table = f"sales.late_{how.lower()}"
     shop.make(table)
     shop.protect(contract(table))
-    begun, told, ended = threading.Event(), threading.Event(), threading.Event()
+    begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
 
-    def goes_on(_spark: object, chunk: Chunk) -> pa.Table:
+    def ignore_interruption(_spark: object, chunk: Chunk) -> pa.Table:
         begun.set()
-        told.wait(30)
+        may_end.wait(30)
         ended.set()
         return table_of(ROWS)
 
@@ -165,17 +165,17 @@ def test_rows_that_a_job_gives_after_an_interruption_are_not_published(shop: Sho
         os.kill(os.getpid(), getattr(signal, how))
 
     threading.Thread(target=send).start()
-    outcome = run(shop, table, f"{table}-1", goes_on)
+    outcome = run(shop, table, f"{table}-1", ignore_interruption)
     assert isinstance(outcome, RolledBack), outcome
     assert outcome.error.reason == "attempt_interrupted"
     assert not ended.is_set()  # the job was not waited for
-    told.set()
+    may_end.set()
     assert ended.wait(30)
     assert eventually(lambda: shop.branches(table) == set() and shop.staged_files(table) == [])
     assert shop.seen(table) == []
 
 
-def test_what_a_dead_run_left_staging_is_given_up(shop: Shop) -> None:
+def test_an_attempt_that_a_killed_run_left_staging_is_rolled_back(shop: Shop) -> None:
     shop.make("sales.dead")
     shop.protect(contract("sales.dead"))
     with shop.client() as client:
@@ -186,41 +186,41 @@ def test_what_a_dead_run_left_staging_is_given_up(shop: Shop) -> None:
         assert client.attempt(left.attempt_id).state is AttemptState.ROLLED_BACK
 
 
-def test_what_is_already_staged_is_waited_for_and_not_made_again(shop: Shop) -> None:
+def test_the_next_run_waits_for_staged_chunks_and_does_not_build_them_again(shop: Shop) -> None:
     shop.make("sales.waited")
     shop.protect(contract("sales.waited"))
     with pytest.MonkeyPatch.context() as patch, Coordinator(shop.steward) as coordinator:
-        patch.setattr(type(shop.steward).__mro__[1], "await_attempt", _interrupted)
+        patch.setattr(type(shop.steward).__mro__[1], "await_attempt", _interrupt)
         outcome = coordinator.execute_workload("waited-1", honest, table="sales.waited")
     assert isinstance(outcome, RolledBack)
     assert outcome.error.reason == "interrupted"
     assert outcome.error.hint == ("the Steward continues with the staged chunks; the same call continues the workload")
-    assert isinstance(run(shop, "sales.waited", "waited-1", _never), Committed)
+    assert isinstance(run(shop, "sales.waited", "waited-1", _must_not_run), Committed)
     assert shop.seen("sales.waited") == sorted(ROWS, key=repr)
 
 
-def test_a_run_that_is_interrupted_before_anything_was_handed_in_does_not_say_that_the_steward_goes_on(
+def test_a_run_that_is_interrupted_before_any_hand_in_does_not_say_that_the_steward_continues(
     shop: Shop,
 ) -> None:
     shop.make("sales.early")
     shop.protect(contract("sales.early"))
     with pytest.MonkeyPatch.context() as patch, Coordinator(shop.steward) as coordinator:
-        patch.setattr(type(shop.steward).__mro__[1], "next_attempt", _interrupted)
+        patch.setattr(type(shop.steward).__mro__[1], "next_attempt", _interrupt)
         outcome = coordinator.execute_workload("early-1", honest, table="sales.early")
     assert isinstance(outcome, RolledBack)
     assert (outcome.error.reason, outcome.error.hint) == ("interrupted", "the same call continues the workload")
 
 
-def test_a_workload_is_published_at_once_if_its_contract_says_so(shop: Shop) -> None:
+def test_all_chunks_are_published_together_if_the_contract_says_so(shop: Shop) -> None:
     shop.make("sales.whole", BY_DAY)
     shop.protect(contract("sales.whole", CHUNKED, "atomicity: workload"))
     shown: list[list[Row]] = []
 
-    def looking(spark: object, chunk: Chunk) -> pa.Table:
+    def read_then_build(spark: object, chunk: Chunk) -> pa.Table:
         shown.append(shop.seen("sales.whole"))
         return honest(spark, chunk)
 
-    outcome = run(shop, "sales.whole", "whole-1", looking)
+    outcome = run(shop, "sales.whole", "whole-1", read_then_build)
     assert isinstance(outcome, Committed), outcome
     assert len(shown) > 1
     assert shown == [[] for _ in shown]
@@ -228,27 +228,27 @@ def test_a_workload_is_published_at_once_if_its_contract_says_so(shop: Shop) -> 
     assert shop.seen("sales.whole") == sorted(ROWS, key=repr)
 
 
-def test_a_declared_partition_is_replaced_by_its_rows_alone(shop: Shop) -> None:
+def test_an_overwrite_replaces_only_its_declared_partition(shop: Shop) -> None:
     shop.make("sales.days", BY_DAY)
     where = {"where": "day = ${date}", "partition": "{day: '${date}'}"}
     parameters = "parameters:\n  date:\n    type: date"
     shop.write([(9, "2026-11-13", "old"), (10, "2026-11-14", "old")], "sales.days")
     shop.protect(contract("sales.days", parameters, operation="overwrite-partitions", **where))
 
-    def of_day(_spark: object, chunk: Chunk) -> pa.Table:
+    def build_day(_spark: object, chunk: Chunk) -> pa.Table:
         return table_of([row for row in ROWS if row[1] == chunk.parameters["date"]])
 
     from datetime import date
 
     with Coordinator(shop.steward) as coordinator:
-        outcome = coordinator.execute_workload("days-1", of_day, table="sales.days", date=date(2026, 11, 14))
+        outcome = coordinator.execute_workload("days-1", build_day, table="sales.days", date=date(2026, 11, 14))
         assert isinstance(outcome, Committed), outcome
         assert shop.seen("sales.days") == sorted([(9, "2026-11-13", "old"), *ROWS[2:]], key=repr)
-        none = coordinator.execute_workload("days-2", of_day, table="sales.days", date="2026-11-12")
-        assert isinstance(none, Committed), none
+        empty = coordinator.execute_workload("days-2", build_day, table="sales.days", date="2026-11-12")
+        assert isinstance(empty, Committed), empty
 
 
-def test_a_branch_staged_before_is_published(shop: Shop) -> None:
+def test_a_branch_that_was_staged_without_an_attempt_is_published(shop: Shop) -> None:
     shop.make("sales.adopted")
     shop.protect(contract("sales.adopted"))
     shop.write(ROWS, "sales.adopted", "etl_1")
@@ -258,22 +258,22 @@ def test_a_branch_staged_before_is_published(shop: Shop) -> None:
     assert shop.seen("sales.adopted") == sorted(ROWS, key=repr)
 
 
-def test_only_the_contract_that_protects_the_table_counts(shop: Shop) -> None:
+def test_only_the_contract_that_protects_the_table_is_accepted(shop: Shop) -> None:
     from pvdm.model.contract import parse_contract
 
     shop.make("sales.other")
     shop.protect(contract("sales.other"))
-    brought = parse_contract(contract("sales.other", "storage: copied").encode())
+    other_contract = parse_contract(contract("sales.other", "storage: copied").encode())
     with Coordinator(shop.steward) as coordinator:
         with pytest.raises(NotAllowedError) as caught:
-            coordinator.execute_workload("other-1", honest, contract=brought)
+            coordinator.execute_workload("other-1", honest, contract=other_contract)
         assert caught.value.reason == "contract_not_protecting"
         own = parse_contract(contract("sales.other").encode())
         assert isinstance(coordinator.execute_workload("other-1", honest, contract=own), Committed)
 
 
 @pytest.mark.parametrize(
-    ("asked", "code"),
+    ("arguments", "code"),
     [
         ({}, "target_missing"),
         ({"table": "sales.none"}, "table_unknown"),
@@ -281,10 +281,10 @@ def test_only_the_contract_that_protects_the_table_counts(shop: Shop) -> None:
         ({"table": "raw.orders", "day": 1.5}, "parameter_invalid"),
     ],
 )
-def test_a_workload_that_cannot_be_opened_is_reported(shop: Shop, asked: dict[str, Any], code: str) -> None:
+def test_a_workload_that_cannot_be_opened_is_reported(shop: Shop, arguments: dict[str, Any], code: str) -> None:
     with Coordinator(shop.steward) as coordinator:
         with pytest.raises((InputError, NotAllowedError)) as caught:
-            coordinator.execute_workload("refused-1", honest, **asked)
+            coordinator.execute_workload("refused-1", honest, **arguments)
         assert caught.value.reason == code
 
 
@@ -311,18 +311,18 @@ def test_rows_that_do_not_fit_are_an_error_of_the_job_and_are_rolled_back(shop: 
     assert chunk.attempt.state is AttemptState.ROLLED_BACK
 
 
-def test_a_workload_that_was_given_up_is_not_run(shop: Shop) -> None:
+def test_an_abandoned_workload_is_not_run(shop: Shop) -> None:
     shop.make("sales.given_up")
     shop.protect(contract("sales.given_up"))
     with shop.client() as client, shop.client(Role.OPERATOR) as operator:
         client.open_workload("given-up-1", "sales.given_up", {})
         operator.abandon_workload("given-up-1", "nobody needs it")
-    outcome = run(shop, "sales.given_up", "given-up-1", _never)
+    outcome = run(shop, "sales.given_up", "given-up-1", _must_not_run)
     assert isinstance(outcome, RolledBack)
     assert outcome.error.reason == "workload_abandoned"
 
 
-def test_a_small_job_has_no_frame_of_the_source(shop: Shop) -> None:
+def test_a_job_without_spark_gets_no_data_frame_of_the_source(shop: Shop) -> None:
     shop.make("sales.frameless")
     shop.protect(contract("sales.frameless"))
     with pytest.raises(InputError) as caught:
@@ -330,7 +330,7 @@ def test_a_small_job_has_no_frame_of_the_source(shop: Shop) -> None:
     assert caught.value.reason == "chunk_without_spark"
 
 
-def test_a_small_job_reads_its_rows_as_the_page_shows(shop: Shop) -> None:
+def test_the_job_of_the_client_page_is_published(shop: Shop) -> None:
     shop.make("sales.paged")
     shop.protect(contract("sales.paged", "parameters:\n  day:\n    type: date", where="day = ${day}"))
     page = (Path(__file__).parents[3] / "docs" / "client.md").read_text("utf-8")
@@ -350,17 +350,17 @@ def test_only_a_producer_runs_workloads(shop: Shop) -> None:
     assert (caught.value.expected, caught.value.got) == ("producer of sales", "consumer of sales")
 
 
-def _first(outcome: Outcome) -> dict[str, object]:
+def _first_chunk(outcome: Outcome) -> dict[str, object]:
     return outcome.chunks[0].to_json()
 
 
-def _published(outcome: Outcome) -> list[tuple[str, int | None]]:
+def _chunk_snapshots(outcome: Outcome) -> list[tuple[str, int | None]]:
     return [(each.chunk_id, each.attempt.snapshot_id) for each in outcome.chunks]
 
 
-def _never(_spark: object, chunk: Chunk) -> pa.Table:
-    raise AssertionError(f"chunk {chunk.chunk_id} was made again")
+def _must_not_run(_spark: object, chunk: Chunk) -> pa.Table:
+    raise AssertionError(f"chunk {chunk.chunk_id} was built again")
 
 
-def _interrupted(*_: object, **__: object) -> Any:
+def _interrupt(*_: object, **__: object) -> Any:
     raise KeyboardInterrupt

@@ -9,10 +9,10 @@ from pvdm.api.work import AttemptView, JobState, JobView
 from pvdm.durable.failure_text import failure_error, no_verdict_error, stuck_error
 from pvdm.model.states import AttemptState
 
-AGAIN = "pvdm repair orders-1 --reason TEXT"
+REPAIR = "pvdm repair orders-1 --reason TEXT"
 
 
-def ended(refusal: RefusalView | None) -> AttemptView:
+def failed_attempt(refusal: RefusalView | None) -> AttemptView:
     return AttemptView(
         attempt_id="0" * 32,
         workload_id="orders-1",
@@ -42,39 +42,39 @@ def ended(refusal: RefusalView | None) -> AttemptView:
     )
 
 
-def changed(attempt: AttemptView, **changes: object) -> AttemptView:
+def with_changes(attempt: AttemptView, **changes: object) -> AttemptView:
     return attempt.model_copy(update=changes)
 
 
-def refused(code: str, message: str, expected: str | None, got: str | None, hint: str | None) -> RefusalView:
+def refusal_view(code: str, message: str, expected: str | None, got: str | None, hint: str | None) -> RefusalView:
     return RefusalView(code=code, reason=code, message=message, expected=expected, got=got, hint=hint)
 
 
 @pytest.mark.parametrize(
     ("refusal", "hint"),
     [
-        (None, f"fix the job, then: {AGAIN}"),
-        (refused("verification_failed", "FAIL", None, None, "proof 1"), f"fix the job, then: {AGAIN}"),
-        (refused("branch_moved", "it moved", None, None, None), f"fix the job, then: {AGAIN}"),
+        (None, f"fix the job, then: {REPAIR}"),
+        (refusal_view("verification_failed", "FAIL", None, None, "proof 1"), f"fix the job, then: {REPAIR}"),
+        (refusal_view("branch_moved", "it moved", None, None, None), f"fix the job, then: {REPAIR}"),
         (
-            refused("published_bytes_changed", "changed", None, None, "look who writes there"),
-            f"look who writes there; to try again: {AGAIN}",
+            refusal_view("published_bytes_changed", "changed", None, None, "look who writes there"),
+            f"look who writes there; to try again: {REPAIR}",
         ),
     ],
 )
-def test_the_hint_names_the_way_on(refusal: RefusalView | None, hint: str) -> None:
-    assert failure_error(ended(refusal), "all").hint == hint
+def test_the_hint_names_the_next_step(refusal: RefusalView | None, hint: str) -> None:
+    assert failure_error(failed_attempt(refusal), "all").hint == hint
 
 
 @pytest.mark.parametrize("hint", [None, "wait for the log"])
-def test_where_no_attempt_is_left_no_repair_is_named(hint: str | None) -> None:
-    refusal = None if hint is None else refused("proof_expired", "too late", None, None, hint)
-    told = failure_error(ended(refusal), "all", "an operator gives it up").hint
-    assert told == ("an operator gives it up" if hint is None else "wait for the log; an operator gives it up")
+def test_the_hint_names_no_repair_if_no_attempt_is_left(hint: str | None) -> None:
+    refusal = None if hint is None else refusal_view("proof_expired", "too late", None, None, hint)
+    text = failure_error(failed_attempt(refusal), "all", "an operator gives it up").hint
+    assert text == ("an operator gives it up" if hint is None else "wait for the log; an operator gives it up")
 
 
-def test_a_branch_of_ones_own_is_published_again_by_publish_and_said_to_be_there() -> None:
-    hint = str(failure_error(changed(ended(None), branch="etl"), "all").hint)
+def test_the_hint_for_an_adopted_branch_names_publish_and_the_branch() -> None:
+    hint = str(failure_error(with_changes(failed_attempt(None), branch="etl"), "all").hint)
     assert "pvdm publish sales.orders BRANCH --workload-id orders-1 --reason TEXT" in hint
     assert "sales.orders.branch_etl" in hint
     assert "DROP BRANCH `etl`" in hint
@@ -82,11 +82,11 @@ def test_a_branch_of_ones_own_is_published_again_by_publish_and_said_to_be_there
 
 
 def test_an_attempt_without_a_verdict_is_reported_with_its_reason() -> None:
-    refusal = refused("source_unusable", "a column is another one", "long", "text", "abandon the workload")
-    error = no_verdict_error(changed(ended(refusal), state=AttemptState.ROLLED_BACK))
+    refusal = refusal_view("source_unusable", "a column is another one", "long", "text", "abandon the workload")
+    error = no_verdict_error(with_changes(failed_attempt(refusal), state=AttemptState.ROLLED_BACK))
     assert (error.reason, error.exit_code, error.expected, error.got) == ("source_unusable", 4, "long", "text")
     assert (
-        error.hint == f"abandon the workload; if the cause was removed meanwhile, for example by a migration: {AGAIN}"
+        error.hint == f"abandon the workload; if the cause was removed meanwhile, for example by a migration: {REPAIR}"
     )
 
 
@@ -95,9 +95,9 @@ def test_an_attempt_without_a_verdict_is_reported_with_its_reason() -> None:
     [(17, "bring it back; the Steward tries again by itself in 17 s; the same"), (None, "bring it back; the same")],
 )
 def test_a_stuck_attempt_is_reported_with_the_time_of_the_next_try(seconds: int | None, words: str) -> None:
-    problem = refused("source_unreadable", "gone", None, None, "bring it back")
+    problem = refusal_view("source_unreadable", "gone", None, None, "bring it back")
     job = JobView(state=JobState.WAITING, tries=5, problem=problem, again_seconds=seconds)
-    error = stuck_error(changed(ended(None), state=AttemptState.VERIFYING, job=job))
+    error = stuck_error(with_changes(failed_attempt(None), state=AttemptState.VERIFYING, job=job))
     assert (error.reason, error.exit_code) == ("source_unreadable", 7)
     assert str(error.hint).startswith(words)
     assert str(error.hint).endswith("call makes the Steward try at once, and waits for the result")

@@ -1,4 +1,4 @@
-"""What a producer hears of an attempt whose job did not come to its end, on an embedded Steward and without a JVM."""
+"""The errors and hints that a producer gets if a job did not finish, on an embedded Steward without a JVM."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         yield made
 
 
-def target(shop: Shop, name: str, *more: str) -> str:
+def protect_target(shop: Shop, name: str, *more: str) -> str:
     shop.make(f"sales.{name}")
     shop.protect(contract(f"sales.{name}", *more))
     return f"sales.{name}"
@@ -55,8 +55,8 @@ def run(shop: Shop, table: str, build: object = honest) -> Outcome:
         return coordinator.execute_workload(f"{table}-1", build, table=table)  # type: ignore[arg-type]
 
 
-def test_jobs_that_were_rolled_back_do_not_use_the_contracts_attempts_up(shop: Shop) -> None:
-    table = target(shop, "patient", "governance: {attempts: 1}")
+def test_rolled_back_attempts_do_not_count_against_the_contracts_limit(shop: Shop) -> None:
+    table = protect_target(shop, "patient", "governance: {attempts: 1}")
     for _ in range(3):
         outcome = run(shop, table, raising)
         assert isinstance(outcome, RolledBack)
@@ -64,8 +64,8 @@ def test_jobs_that_were_rolled_back_do_not_use_the_contracts_attempts_up(shop: S
     assert isinstance(run(shop, table), Committed)
 
 
-def test_where_a_repair_would_be_refused_none_is_promised(shop: Shop) -> None:
-    table = target(shop, "last", "governance: {attempts: 2}")
+def test_the_hint_names_no_repair_if_it_would_be_refused(shop: Shop) -> None:
+    table = protect_target(shop, "last", "governance: {attempts: 2}")
     first = run(shop, table, lossy)
     assert isinstance(first, VerificationFailed)
     assert first.error.hint == f"fix the job, then: pvdm repair {table}-1 --reason TEXT"
@@ -82,8 +82,10 @@ def test_where_a_repair_would_be_refused_none_is_promised(shop: Shop) -> None:
     assert ABANDON.format(f"{table}-1") in str(caught.value.hint)
 
 
-def test_where_the_same_call_would_be_refused_it_is_not_promised(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = target(shop, "often")
+def test_the_hint_does_not_name_the_same_call_if_it_would_be_refused(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = protect_target(shop, "often")
     for module in ("run", "failure_text"):
         monkeypatch.setattr(f"pvdm.durable.{module}.ROLLED_BACK_MAX", 2)
     hints = [outcome.error.hint for _ in range(2) if isinstance(outcome := run(shop, table, raising), RolledBack)]
@@ -93,7 +95,7 @@ def test_where_the_same_call_would_be_refused_it_is_not_promised(shop: Shop, mon
 
 
 def test_a_failed_job_is_reported_with_the_line_of_its_own_code(shop: Shop) -> None:
-    outcome = run(shop, target(shop, "placed"), raising)
+    outcome = run(shop, protect_target(shop, "placed"), raising)
     assert isinstance(outcome, RolledBack)
     assert (outcome.error.reason, outcome.error.got) == ("job_failed", "KeyError: 'oops'")
     line = raising.__code__.co_firstlineno + 2
@@ -101,15 +103,15 @@ def test_a_failed_job_is_reported_with_the_line_of_its_own_code(shop: Shop) -> N
     assert "nobody is to read" not in str(outcome.to_json())
 
 
-def java(_spark: object, _chunk: Chunk) -> pa.Table:
+def raise_java_error(_spark: object, _chunk: Chunk) -> pa.Table:
     raise OSError(
         "An error occurred while calling o35.sql.\n: a.b.SparkException: no\n\tat c\nCaused by: d.E: the cause\n"
     )
 
 
 def test_an_error_from_java_is_reported_by_its_cause(shop: Shop) -> None:
-    table = target(shop, "java")
-    outcome = run(shop, table, java)
+    table = protect_target(shop, "java")
+    outcome = run(shop, table, raise_java_error)
     assert isinstance(outcome, RolledBack)
     assert (outcome.error.reason, outcome.error.got) == ("job_failed", "OSError: E: the cause")
 
@@ -123,34 +125,34 @@ def misusing(_spark: object, _chunk: Chunk) -> pa.Table:
 
 
 @pytest.mark.parametrize("job", [parsing, misusing])
-def test_the_place_is_the_jobs_even_where_a_library_or_pvdm_raises(shop: Shop, job: FunctionType) -> None:
-    outcome = run(shop, target(shop, job.__name__), job)
+def test_the_reported_line_is_the_jobs_even_if_a_library_or_pvdm_raises(shop: Shop, job: FunctionType) -> None:
+    outcome = run(shop, protect_target(shop, job.__name__), job)
     assert isinstance(outcome, RolledBack)
     line = job.__code__.co_firstlineno + 1
     assert str(outcome.error.details["at"]).endswith(f"test_lost_attempts.py:{line} in {job.__name__}")
 
 
-def test_a_job_that_is_installed_has_a_place_too(shop: Shop) -> None:
+def test_the_line_of_an_installed_job_is_reported_too(shop: Shop) -> None:
     where = Path(sysconfig.get_paths()["purelib"]) / "deployed" / "jobs.py"
     names: dict[str, Any] = {"__name__": "deployed.jobs", "__file__": str(where)}
     exec(compile("def build(spark, chunk):\n    raise OSError('no source')", str(where), "exec"), names)
-    outcome = run(shop, target(shop, "deployed"), names["build"])
+    outcome = run(shop, protect_target(shop, "deployed"), names["build"])
     assert isinstance(outcome, RolledBack)
     assert str(outcome.error.details["at"]).endswith("deployed/jobs.py:2 in build")
 
 
 @pytest.mark.parametrize("then", ["fails", "writes on"])
-def test_who_was_taken_over_by_a_second_run_hears_so(shop: Shop, then: str) -> None:
-    table = target(shop, f"taken_{then.replace(' ', '_')}")
+def test_a_run_whose_attempt_a_second_run_took_over_reports_it(shop: Shop, then: str) -> None:
+    table = protect_target(shop, f"taken_{then.replace(' ', '_')}")
     second: list[Outcome] = []
 
-    def overtaken(_spark: object, _chunk: Chunk) -> pa.Table:
+    def run_again_meanwhile(_spark: object, _chunk: Chunk) -> pa.Table:
         second.append(run(shop, table))
         if then == "fails":
             raise RuntimeError("the branch is gone")
         return table_of(ROWS)
 
-    first = run(shop, table, overtaken)
+    first = run(shop, table, run_again_meanwhile)
     assert isinstance(second[0], Committed), second
     assert isinstance(first, RolledBack), first
     assert (first.exit_code, first.error.reason) == (4, "attempt_taken_over")
@@ -159,45 +161,45 @@ def test_who_was_taken_over_by_a_second_run_hears_so(shop: Shop, then: str) -> N
     assert shop.seen(table) == sorted(ROWS, key=repr)
 
 
-def test_who_stages_to_the_end_after_a_take_over_hears_so(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = target(shop, "taken_late")
+def test_a_run_that_is_taken_over_before_its_hand_in_reports_it(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = protect_target(shop, "taken_late")
     calls, real = WorkCalls, WorkCalls.staged
 
-    def late(client: WorkCalls, attempt_id: str) -> AttemptView:
+    def run_again_then_hand_in(client: WorkCalls, attempt_id: str) -> AttemptView:
         monkeypatch.setattr(calls, "staged", real)
         assert isinstance(run(shop, table), Committed)
         return real(client, attempt_id)
 
-    monkeypatch.setattr(calls, "staged", late)
+    monkeypatch.setattr(calls, "staged", run_again_then_hand_in)
     first = run(shop, table)
     assert isinstance(first, RolledBack), first
     assert first.error.reason == "attempt_taken_over"
 
 
 def test_an_attempt_aborted_by_another_caller_is_reported_with_the_reason(shop: Shop) -> None:
-    table = target(shop, "ended")
+    table = protect_target(shop, "ended")
 
-    def ended(_spark: object, _chunk: Chunk) -> pa.Table:
+    def abort_attempt(_spark: object, _chunk: Chunk) -> pa.Table:
         with shop.client() as client:
             (live,) = client.workload(f"{table}-1").attempts
             client.abort_attempt(live.attempt_id, "the clock ran out")
         raise RuntimeError("the branch is gone")
 
-    outcome = run(shop, table, ended)
+    outcome = run(shop, table, abort_attempt)
     assert isinstance(outcome, RolledBack)
     assert (outcome.error.reason, outcome.error.got) == ("attempt_rolled_back", "the clock ran out")
     assert outcome.error.details["job"] == "RuntimeError: the branch is gone"
 
 
-def test_a_run_of_a_workload_that_is_given_up_meanwhile_hears_so(shop: Shop) -> None:
-    table = target(shop, "dropped")
+def test_a_run_whose_workload_is_abandoned_meanwhile_reports_it(shop: Shop) -> None:
+    table = protect_target(shop, "dropped")
 
-    def dropped(_spark: object, _chunk: Chunk) -> pa.Table:
+    def abandon(_spark: object, _chunk: Chunk) -> pa.Table:
         with shop.client(Role.OPERATOR) as operator:
             operator.abandon_workload(f"{table}-1", "not needed")
         return table_of(ROWS)
 
-    outcome = run(shop, table, dropped)
+    outcome = run(shop, table, abandon)
     assert isinstance(outcome, RolledBack)
     assert (outcome.error.reason, outcome.error.got) == ("attempt_rolled_back", "workload abandoned: not needed")
 
@@ -205,16 +207,16 @@ def test_a_run_of_a_workload_that_is_given_up_meanwhile_hears_so(shop: Shop) -> 
 def test_an_unreachable_steward_leaves_the_attempt_staging(tmp_path: Path) -> None:
     steps: list[Step] = []
     with shop_at(tmp_path) as shop:
-        table = target(shop, "alone")
+        table = protect_target(shop, "alone")
         token = shop.steward.token_for(Role.PRODUCER, "sales")
 
-        def alone(_spark: object, _chunk: Chunk) -> pa.Table:
+        def stop_steward(_spark: object, _chunk: Chunk) -> pa.Table:
             shop.steward.close()
             raise RuntimeError("no rows")
 
         client = pvdm.Steward.connect(shop.steward.url, token, retries=Retries(tries=1, total_seconds=5))
         with client, Coordinator(client, watch=steps.append) as coordinator, pytest.raises(UnavailableError) as caught:
-            coordinator.execute_workload("alone-1", alone, table=table)
+            coordinator.execute_workload("alone-1", stop_steward, table=table)
     assert (caught.value.reason, caught.value.got) == ("attempt_left_staging", "RuntimeError: no rows")
     assert [step.doing for step in steps] == [Doing.STAGING, Doing.LEFT]
     with pvdm.Steward.embedded(tmp_path / "steward") as again, Coordinator(again) as coordinator:

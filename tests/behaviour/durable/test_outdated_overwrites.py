@@ -41,7 +41,7 @@ def run(shop: Shop, workload_id: str, day: str, rows: Sequence[Row] | None) -> O
         return coordinator.execute_workload(workload_id, build if rows else fail, table="sales.days", date=day)
 
 
-def test_an_overwrite_that_waited_does_not_take_newer_rows_away(shop: Shop) -> None:
+def test_an_overwrite_that_waited_does_not_replace_newer_rows(shop: Shop) -> None:
     shop.write([FIRST])
     assert isinstance(run(shop, "one", DAY, None), RolledBack)
     shop.write([LATE])
@@ -58,8 +58,8 @@ def test_an_overwrite_that_waited_does_not_take_newer_rows_away(shop: Shop) -> N
     assert shop.seen("sales.days") == [FIRST, LATE]
 
 
-def test_an_overwrite_that_waited_replaces_older_rows_and_other_days(shop: Shop) -> None:
-    """Another day was published from a newer snapshot meanwhile; its rows are not touched."""
+def test_an_overwrite_that_waited_replaces_older_rows_even_if_another_day_is_newer(shop: Shop) -> None:
+    """Only another day was published from a newer snapshot meanwhile."""
     shop.write([FIRST, LATE, OTHER])
     assert isinstance(run(shop, "older", DAY, [FIRST, LATE]), Committed)
     assert isinstance(run(shop, "three", DAY, None), RolledBack)

@@ -1,4 +1,4 @@
-"""A Steward whose folders are gone or full is not ready, and says which; it is again when they are back."""
+"""A Steward whose folders were moved is not ready or does not start, until the folders are back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pvdm.steward.notary import open_notary
 from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
 
 
-def published(shop: Shop) -> None:
+def publish(shop: Shop) -> None:
     shop.make("sales.orders")
     shop.protect(contract("sales.orders"))
     with Coordinator(shop.steward) as coordinator:
@@ -29,10 +29,12 @@ def published(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("name", ["metadata", "vault", "warehouse"])
-def test_a_folder_that_was_moved_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_steward_is_not_ready_while_a_folder_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.setattr(health, "_RESULT_SECONDS", 0.0)
     with shop_at(tmp_path) as shop:
-        published(shop)
+        publish(shop)
         assert shop.steward.readiness().ready
         catalog = shop.steward.notary.config.catalog
         folder = parse_location(str(getattr(catalog, name))).local
@@ -54,7 +56,7 @@ def test_tables_without_a_file_leave_the_steward_ready(tmp_path: Path, monkeypat
         assert steward.readiness().ready
 
 
-def test_without_the_kernel_it_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_steward_without_the_kernel_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with shop_at(tmp_path) as shop:
         assert shop.steward.readiness().ready
         monkeypatch.setitem(sys.modules, "pvdm.digest.kernel", None)
@@ -64,7 +66,7 @@ def test_without_the_kernel_it_is_not_ready(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_steward_that_was_moved_to_another_path_does_not_start(tmp_path: Path) -> None:
     with shop_at(tmp_path) as shop:
-        published(shop)
+        publish(shop)
     old, new = tmp_path / "steward", tmp_path / "elsewhere"
     old.rename(new)
     with pytest.raises(UnavailableError) as caught, pvdm.Steward.embedded(new):
@@ -82,9 +84,9 @@ def test_a_steward_that_was_moved_to_another_path_does_not_start(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["vault", "warehouse"])
-def test_a_folder_of_the_catalog_that_was_moved_alone_keeps_it_from_starting(tmp_path: Path, name: str) -> None:
+def test_a_steward_with_one_moved_folder_does_not_start(tmp_path: Path, name: str) -> None:
     with shop_at(tmp_path) as shop:
-        published(shop)
+        publish(shop)
         config = shop.steward.notary.config
     (tmp_path / "steward" / name).rename(tmp_path / "elsewhere")
     place: Any = str(parse_location(str(tmp_path / "elsewhere"))) if name == "warehouse" else tmp_path / "elsewhere"
@@ -97,9 +99,9 @@ def test_a_folder_of_the_catalog_that_was_moved_alone_keeps_it_from_starting(tmp
     open_notary(config).close()
 
 
-def test_a_table_whose_document_lies_elsewhere_is_answered_503_with_what_to_do(tmp_path: Path) -> None:
+def test_a_table_whose_metadata_file_is_elsewhere_is_answered_with_503_and_the_next_step(tmp_path: Path) -> None:
     with shop_at(tmp_path) as shop:
-        published(shop)
+        publish(shop)
         files = shop.steward.notary.catalog.states._files
         files._root = parse_location(str(tmp_path / "elsewhere"))
         token = shop.steward.token_for(Role.OPERATOR)

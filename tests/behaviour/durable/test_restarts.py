@@ -1,4 +1,4 @@
-"""A run while the Steward is away for a while, or answers are lost: nothing is staged twice, no job is blamed."""
+"""Runs while the Steward is unreachable, or answers are lost: no rows are staged twice, and no job counts as failed."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 
 
 class Job:
-    """Gives the rows, and counts how often it was asked."""
+    """Returns the rows, and counts its calls."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.calls = 0
 
     def __call__(self, _spark: object, _chunk: Chunk) -> pa.Table:
-        self.asked += 1
+        self.calls += 1
         return table_of(ROWS)
 
 
@@ -43,18 +43,18 @@ def run(shop: Shop, name: str, job: Any) -> Outcome:
 
 
 def test_a_hand_in_is_sent_again_until_the_steward_is_back(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, away, job = Wire._exchange, [0], Job()
+    real, failures, job = Wire._exchange, [0], Job()
 
     def exchange(wire: Wire, call: Call, *more: Any) -> Any:
-        if call.path.endswith("/staged") and away[0] < 6:
-            away[0] += 1
+        if call.path.endswith("/staged") and failures[0] < 6:
+            failures[0] += 1
             raise httpx.ConnectError("connection refused")
         return real(wire, call, *more)
 
     monkeypatch.setattr(Wire, "_exchange", exchange)
     outcome = run(shop, "handed_in", job)
     assert isinstance(outcome, Committed), outcome
-    assert (away, job.asked, len(outcome.chunks)) == ([6], 1, 1)
+    assert (failures, job.calls, len(outcome.chunks)) == ([6], 1, 1)
 
 
 def test_every_call_of_a_run_waits_until_the_steward_is_back(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +65,7 @@ def test_every_call_of_a_run_waits_until_the_steward_is_back(shop: Shop, monkeyp
 
     def exchange(wire: Wire, call: Call, *more: Any) -> Any:
         refused[call.method, call.path] += 1
-        if refused[call.method, call.path] <= 5:  # one more than a call that is not a job's is sent
+        if refused[call.method, call.path] <= 5:  # more often than `Retries` sends a call that is not a job's
             raise httpx.ConnectError("connection refused")
         return real(wire, call, *more)
 
@@ -75,7 +75,7 @@ def test_every_call_of_a_run_waits_until_the_steward_is_back(shop: Shop, monkeyp
     with StewardClient(shop.steward.url, token, retries=quick) as client, Coordinator(client) as coordinator:
         outcome = coordinator.execute_workload("all-calls-1", job, table="sales.all_calls")
     assert isinstance(outcome, Committed), outcome
-    assert (job.asked, outcome.chunks[0].attempt.number) == (1, 1)
+    assert (job.calls, outcome.chunks[0].attempt.number) == (1, 1)
     assert {"/v1/identity", "/catalog/v1/namespaces/sales/tables/all_calls"} <= {path for _, path in refused}
 
 
@@ -88,23 +88,25 @@ def test_a_run_that_is_interrupted_does_not_wait_for_the_steward(shop: Shop, mon
             raise httpx.ConnectError("connection refused")
         return real(wire, call, *more)
 
-    def interrupted(_spark: object, _chunk: Chunk) -> pa.Table:
+    def interrupt(_spark: object, _chunk: Chunk) -> pa.Table:
         sent["away"] += 1
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Wire, "_exchange", exchange)
     with pytest.raises(UnavailableError, match="could not be reached"):
-        run(shop, "interrupted", interrupted)
+        run(shop, "interrupted", interrupt)
     assert sent["abort"] == Retries().tries
 
 
-def test_an_attempt_whose_opening_was_not_answered_is_gone_on_with(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, lost, job = Wire._exchange, [0], Job()
+def test_a_run_continues_with_an_attempt_whose_opening_was_not_answered(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, lost_status, job = Wire._exchange, [0], Job()
 
     def exchange(wire: Wire, call: Call, *more: Any) -> Any:
         answer: Any = real(wire, call, *more)
-        if call.path.endswith("/attempts") and not lost[0]:
-            lost[0] = answer.status
+        if call.path.endswith("/attempts") and not lost_status[0]:
+            lost_status[0] = answer.status
             raise httpx.ReadError("connection reset")
         return answer
 
@@ -113,14 +115,14 @@ def test_an_attempt_whose_opening_was_not_answered_is_gone_on_with(shop: Shop, m
     assert isinstance(outcome, Committed), outcome
     attempt = outcome.chunks[0].attempt
     assert attempt is not None
-    assert (lost, attempt.number, job.asked) == ([200], 1, 1)
+    assert (lost_status, attempt.number, job.calls) == ([200], 1, 1)
 
 
-def test_a_commit_whose_answer_was_lost_is_not_the_jobs_fault(shop: Shop) -> None:
-    def unknown(_spark: object, _chunk: Chunk) -> pa.Table:
+def test_a_commit_whose_answer_was_lost_does_not_count_as_a_failed_job(shop: Shop) -> None:
+    def lose_answer(_spark: object, _chunk: Chunk) -> pa.Table:
         raise StateUnknownError("answer_lost", "POST was sent and its answer was lost")
 
-    outcome = run(shop, "unknown", unknown)
+    outcome = run(shop, "unknown", lose_answer)
     assert isinstance(outcome, RolledBack), outcome
     assert (outcome.error.reason, outcome.error.hint) == (
         "staging_unknown",

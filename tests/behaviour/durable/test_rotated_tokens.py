@@ -1,4 +1,4 @@
-"""A run whose token is rotated, revoked or expires while a job stages: it goes on, or names the token, not the job."""
+"""A run whose token is rotated or revoked while a job stages continues, or its error names the token, not the job."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from pvdm.model.role import Role
 from pvdm.steward.access import Access
 from tests.support.steward.shop import ROWS, Shop, contract, shop_at, table_of
 
-# What Spark says when the catalog answers 401; its Java stack follows.
-SPARK_SAYS = (
+# Spark's error if the catalog answers 401, with the first line of its Java stack.
+SPARK_ERROR = (
     "An error occurred while calling o87.append.\n"
     ": org.apache.iceberg.exceptions.NotAuthorizedException: Not authorized: the token was revoked. Ask an operator"
     " of the Steward why, and for a new one\n\tat org.apache.iceberg.rest.ErrorHandlers.accept(ErrorHandlers.java:212)"
@@ -33,8 +33,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         yield made
 
 
-class Desk:
-    """A producer's token in a file, and what its operator does with it while the job runs."""
+class Producer:
+    """A producer with a token in a file, which tests rotate or revoke while its job runs."""
 
     def __init__(self, shop: Shop, folder: Path) -> None:
         self.access: Access = shop.steward._notary.access
@@ -43,8 +43,8 @@ class Desk:
         token, self.grant = self.access.issue(Role.PRODUCER, domain="sales", name="job", lifetime_seconds=3_600)
         self._put(token.reveal())
 
-    def rotate(self) -> Grant:
-        """At once, without an overlap."""
+    def rotate_token(self) -> Grant:
+        """Replace the token at once, without an overlap, and write the new one to the file."""
         token, self.grant = self.access.rotate(self.grant.token_id)
         self._put(token.reveal())
         return self.grant
@@ -62,46 +62,46 @@ class Desk:
 
 
 @pytest.fixture
-def desk(shop: Shop, tmp_path: Path) -> Desk:
-    return Desk(shop, tmp_path)
+def producer(shop: Shop, tmp_path: Path) -> Producer:
+    return Producer(shop, tmp_path)
 
 
-def test_a_job_goes_on_when_its_token_is_rotated_while_it_stages(desk: Desk) -> None:
+def test_a_run_continues_if_its_token_is_rotated_while_the_job_stages(producer: Producer) -> None:
     def job(_spark: object, _chunk: Chunk) -> pa.Table:
-        desk.rotate()
+        producer.rotate_token()
         return table_of(ROWS)
 
-    outcome = desk.run("rotated", job)
+    outcome = producer.run("rotated", job)
     assert isinstance(outcome, Committed), outcome
-    assert desk.shop.seen("sales.rotated") == sorted(ROWS, key=repr)
+    assert producer.shop.seen("sales.rotated") == sorted(ROWS, key=repr)
 
 
-def test_a_job_whose_new_token_is_revoked_too_ends_and_the_token_is_named(desk: Desk) -> None:
+def test_a_run_whose_new_token_is_revoked_too_ends_and_names_the_token(producer: Producer) -> None:
     def job(_spark: object, _chunk: Chunk) -> pa.Table:
-        desk.access.revoke(desk.rotate().token_id)
+        producer.access.revoke(producer.rotate_token().token_id)
         return table_of(ROWS)
 
     with pytest.raises(NotAllowedError) as caught:
-        desk.run("revoked", job)
+        producer.run("revoked", job)
     assert caught.value.reason == "token_revoked"
     assert "STAGING" in caught.value.message
     assert "the same call" in str(caught.value.hint)
-    assert desk.shop.seen("sales.revoked") == []
+    assert producer.shop.seen("sales.revoked") == []
 
 
-def test_a_catalog_that_refuses_sparks_token_is_not_the_jobs_fault(desk: Desk) -> None:
+def test_a_catalog_that_refuses_sparks_token_is_reported_and_not_the_job(producer: Producer) -> None:
     def job(_spark: object, _chunk: Chunk) -> pa.Table:
-        raise RuntimeError(SPARK_SAYS)
+        raise RuntimeError(SPARK_ERROR)
 
-    outcome = desk.run("refused", job)
+    outcome = producer.run("refused", job)
     assert isinstance(outcome, RolledBack), outcome
     assert outcome.error.reason == "catalog_token_refused"
     assert "the token was revoked" in str(outcome.error.got)
     assert "fix the job" not in str(outcome.error.hint)
 
 
-def test_a_token_for_an_attempt_whose_answer_was_lost_is_asked_for_again(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+def test_a_token_for_an_attempt_is_requested_again_if_the_answer_was_lost(
+    producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, lost = Wire._exchange, list[str]()
 
@@ -113,8 +113,8 @@ def test_a_token_for_an_attempt_whose_answer_was_lost_is_asked_for_again(
         return answer
 
     monkeypatch.setattr(Wire, "_exchange", exchange)
-    outcome = desk.run("unheard", lambda _spark, _chunk: table_of(ROWS))
+    outcome = producer.run("unheard", lambda _spark, _chunk: table_of(ROWS))
     assert isinstance(outcome, Committed), outcome
     assert (len(lost), len(set(lost))) == (2, 1)
-    made = [each for each in desk.access.list_tokens() if each.parent_id == desk.grant.token_id]
-    assert len(made) == 1
+    derived = [each for each in producer.access.list_tokens() if each.parent_id == producer.grant.token_id]
+    assert len(derived) == 1

@@ -1,4 +1,4 @@
-"""A source that is dropped or created again while a workload is open is reported so, not as a fault of the job."""
+"""A source that was dropped or created again while a workload is open is reported as such, not as a failed job."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
         yield made
 
 
-def drop(shop: Shop) -> None:
+def drop_source(shop: Shop) -> None:
     with httpx.Client(base_url=shop.steward.url) as http:
         caller = Caller(http, bearer(shop.steward.token_for(Role.OPERATOR).text))
         caller.done("DELETE", "/namespaces/raw/tables/orders")
 
 
-def refused(shop: Shop, workload: WorkloadView) -> InputError:
-    """What a job hears that asks for its rows."""
+def read_refused(shop: Shop, workload: WorkloadView) -> InputError:
+    """Read the source as a job does, which must be refused. Returns the error."""
     bound = parse_contract(contract(TABLE).encode()).bind({})
 
     def no_spark() -> None:
-        raise AssertionError("Spark is not asked for before the source is known to be there")
+        raise AssertionError("Spark is needed only after the source was checked")
 
     with shop.client() as client:
         source = Source(client, no_spark, workload, bound)  # type: ignore[arg-type]
@@ -49,21 +49,21 @@ def refused(shop: Shop, workload: WorkloadView) -> InputError:
     return caught.value
 
 
-@pytest.mark.parametrize(("again", "got"), [(False, "no table of that name"), (True, "the table ")])
-def test_a_dropped_or_recreated_source_is_refused_with_a_hint(shop: Shop, again: bool, got: str) -> None:
+@pytest.mark.parametrize(("recreated", "got"), [(False, "no table of that name"), (True, "the table ")])
+def test_a_dropped_or_recreated_source_is_refused_with_a_hint(shop: Shop, recreated: bool, got: str) -> None:
     with shop.client() as client:
         workload = client.open_workload("run-1", TABLE, {})
-    drop(shop)
-    if again:
+    drop_source(shop)
+    if recreated:
         shop.make("raw.orders")
         shop.write(ROWS)
-    error = refused(shop, workload)
+    error = read_refused(shop, workload)
     assert (error.reason, str(error.got).startswith(got)) == ("source_gone", True)
     assert "pvdm abandon run-1 --reason TEXT" in str(error.hint)
     assert isinstance(error, failure_text._SELF_EXPLAINING)
 
 
-def test_a_source_that_is_as_it_was_is_read(shop: Shop) -> None:
+def test_an_unchanged_source_is_read(shop: Shop) -> None:
     with shop.client() as client:
         workload = client.open_workload("run-1", TABLE, {})
         bound = parse_contract(contract(TABLE).encode()).bind({})

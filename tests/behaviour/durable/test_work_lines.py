@@ -1,4 +1,4 @@
-"""Every line of the log about a piece of work names its table, workload and verdict, and no value of the data."""
+"""Every log line about a job of the Steward names its table, workload and verdict, and no value of the data."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run(shop: Shop, workload_id: str, rows: Any) -> Any:
         return coordinator.execute_workload(workload_id, lambda _s, _c: table_of(rows), table="sales.orders")
 
 
-def test_a_publication_is_one_line_a_job_with_table_workload_and_verdict(shop: Shop, lines: LogLines) -> None:
+def test_a_publication_logs_one_line_for_each_job_with_table_workload_and_verdict(shop: Shop, lines: LogLines) -> None:
     assert isinstance(run(shop, "orders-1", ROWS), Committed)
     assert wait_for_jobs(shop.steward.notary.jobs, 30)
     for job, state in (("verify", "COMMITTING"), ("publish", "COMMITTED"), ("dispose", "COMMITTED")):
@@ -64,14 +64,14 @@ def test_a_fail_is_in_the_line_of_its_verification(shop: Shop, lines: LogLines) 
     )
 
 
-def test_a_job_that_waits_or_meets_a_bug_says_whose_it_is(shop: Shop, lines: LogLines) -> None:
+def test_the_lines_of_a_waiting_job_and_of_one_with_a_bug_name_table_and_workload(shop: Shop, lines: LogLines) -> None:
     jobs = shop.steward.notary.jobs
-    met: list[Exception] = [UnavailableError("vault_unavailable", "away"), RuntimeError("a bug")]
+    errors: list[Exception] = [UnavailableError("vault_unavailable", "away"), RuntimeError("a bug")]
 
-    def broken(_: str) -> None:
-        raise met.pop(0)
+    def fail(_: str) -> None:
+        raise errors.pop(0)
 
-    jobs._tasks = replace(jobs._tasks, verify=broken)
+    jobs._tasks = replace(jobs._tasks, verify=fail)
     with pytest.raises(UnavailableError):
         run(shop, "orders-1", ROWS)
     (waits,), (bug,) = lines.select("job_waits"), lines.select("job_met_a_bug")
@@ -88,15 +88,15 @@ def test_a_job_that_waits_or_meets_a_bug_says_whose_it_is(shop: Shop, lines: Log
 def test_every_line_about_a_job_has_all_facts_and_no_value_of_a_row(shop: Shop, lines: LogLines) -> None:
     run(shop, "orders-1", ROWS[:2])
     run(shop, "orders-2", ROWS)
-    about = [each for each in lines.found if each["event"].startswith("job_") and each["job"] != "settle"]
-    assert about
-    assert [each for each in about if not each.keys() >= FACTS] == []
+    job_lines = [each for each in lines.found if each["event"].startswith("job_") and each["job"] != "settle"]
+    assert job_lines
+    assert [each for each in job_lines if not each.keys() >= FACTS] == []
     assert not [each for each in lines.found if "Ulm" in json.dumps(each) or "2026-11-13" in json.dumps(each)]
 
 
-def test_a_ledger_that_cannot_be_read_does_not_keep_a_line_away(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreachable(_: Ledger) -> Any:
+def test_a_line_has_empty_facts_if_the_ledger_cannot_be_read(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail_to_read(_: Ledger) -> Any:
         raise UnavailableError("ledger_unreachable", "the ledger cannot be read or written")
 
-    monkeypatch.setattr(Ledger, "read", unreachable)
+    monkeypatch.setattr(Ledger, "read", fail_to_read)
     assert describe_work(shop.steward.notary.ledger, "0" * 32) == dict.fromkeys(FACTS)

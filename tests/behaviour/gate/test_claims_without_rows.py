@@ -1,4 +1,4 @@
-"""A publication without a row claims nothing, so that late rows find their way, once: on each database in turn."""
+"""A publication without rows claims nothing, so late rows can be published once under another id; on each database."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def orders(house: House) -> House:
     return house
 
 
-def chunk(house: House, workload_id: str, chunk_id: str, rows: Sequence[Row] = ()) -> Attempt:
+def prove_chunk(house: House, workload_id: str, chunk_id: str, rows: Sequence[Row] = ()) -> Attempt:
     return house.proved(workload_id, rows, chunk_id=chunk_id, opened=False)
 
 
@@ -59,37 +59,37 @@ def test_late_rows_are_published_under_another_id_after_an_empty_publication(ord
 
 def test_the_first_chunk_with_a_row_takes_the_claim(orders: House) -> None:
     orders.open("slow", ["a", "b"])
-    publish(orders, chunk(orders, "slow", "a"))
+    publish(orders, prove_chunk(orders, "slow", "a"))
     assert claim_of(orders, "slow") is None
-    publish(orders, chunk(orders, "slow", "b", NEW))
+    publish(orders, prove_chunk(orders, "slow", "b", NEW))
     assert claim_of(orders, "slow") == Claim.everything()
 
 
-def test_rows_that_another_published_after_an_empty_chunk_are_not_published_by_the_next_one(orders: House) -> None:
+def test_after_an_empty_chunk_the_next_cannot_publish_rows_that_another_workload_published(orders: House) -> None:
     orders.open("slow", ["a", "b"])
-    publish(orders, chunk(orders, "slow", "a"))
+    publish(orders, prove_chunk(orders, "slow", "a"))
     publish(orders, orders.proved("fast", NEW))
-    late = chunk(orders, "slow", "b", NEW)
+    late = prove_chunk(orders, "slow", "b", NEW)
     error = refusal(orders, lambda: publish(orders, late))
     assert (code_and_check(error), error.details["workload_id"]) == (("claim_overlaps", 12), "fast")
     assert orders.rows() == [1, 2, 3, 4]
 
 
-def test_a_workload_with_one_row_in_its_last_chunk_takes_the_claim(house: House) -> None:
+def test_an_atomic_workload_with_rows_in_its_last_chunk_only_takes_the_claim(house: House) -> None:
     house.table(rows=BEFORE, text=contract(more=WHOLE))
     house.open("whole", ["a", "b"])
-    publish(house, chunk(house, "whole", "a"), chunk(house, "whole", "b", NEW))
+    publish(house, prove_chunk(house, "whole", "a"), prove_chunk(house, "whole", "b", NEW))
     assert claim_of(house, "whole") == Claim.everything()
 
 
-def test_of_two_that_were_empty_first_one_publishes_its_rows(orders: House) -> None:
+def test_of_two_workloads_that_began_with_an_empty_chunk_one_publishes_its_rows(orders: House) -> None:
     names = ("one", "two")
     for name in names:
         orders.open(name, ["a", "b"])
-        publish(orders, chunk(orders, name, "a"))
-    ready = [chunk(orders, name, "b", NEW) for name in names]
+        publish(orders, prove_chunk(orders, name, "a"))
+    ready = [prove_chunk(orders, name, "b", NEW) for name in names]
 
-    def attempt(found: Attempt) -> str:
+    def try_to_publish(found: Attempt) -> str:
         try:
             publish(orders, found)
         except VerificationError as error:
@@ -97,11 +97,11 @@ def test_of_two_that_were_empty_first_one_publishes_its_rows(orders: House) -> N
         return "published"
 
     with ThreadPoolExecutor(2) as pool:
-        assert sorted(pool.map(attempt, ready)) == ["claim_overlaps", "published"]
+        assert sorted(pool.map(try_to_publish, ready)) == ["claim_overlaps", "published"]
     assert orders.rows() == [1, 2, 3, 4]
 
 
-def test_rows_that_nobody_could_count_take_the_claim(orders: House) -> None:
+def test_a_chunk_whose_rows_were_not_counted_takes_the_claim(orders: House) -> None:
     proposal = orders.proposal(orders.proved("waived", NEW))
     core = read_unchecked(proposal.parts[0].proofs[0].envelope, Proof).core
     unknown = replace(core, rows=RowCounts(None, None))

@@ -17,8 +17,8 @@ COMMIT = Path("the commit")
 
 
 @pytest.fixture
-def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """What this process syncs, in its order, and where it commits."""
+def synced_paths(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The paths that this process syncs, in order, with `COMMIT` where the gate commits."""
     seen: list[Path] = []
     sync, commit = os.fsync, gate._Swap.check_in_transaction
 
@@ -26,16 +26,16 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         sync(descriptor)
         seen.append(Path(f"/proc/self/fd/{descriptor}").readlink())
 
-    def committing(swap: gate._Swap, *more: object) -> object:
+    def note_commit(swap: gate._Swap, *more: object) -> object:
         seen.append(COMMIT)
         return commit(swap, *more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setattr(gate._Swap, "check_in_transaction", committing)
+    monkeypatch.setattr(gate._Swap, "check_in_transaction", note_commit)
     return seen
 
 
-def published(shop: Shop, table: str) -> list[Path]:
+def published_files(shop: Shop, table: str) -> list[Path]:
     metadata = shop.metadata(table)
     assert metadata.current_snapshot is not None
     entries = live_entries(metadata, metadata.current_snapshot, Disk())
@@ -44,17 +44,17 @@ def published(shop: Shop, table: str) -> list[Path]:
 
 @pytest.mark.parametrize("storage", ["open", "copied"])
 def test_every_published_file_and_its_folders_are_synced_before_the_commit(
-    tmp_path: Path, synced: list[Path], storage: str
+    tmp_path: Path, synced_paths: list[Path], storage: str
 ) -> None:
     with shop_at(tmp_path) as shop:
         shop.make("sales.orders", BY_DAY)
         shop.protect(contract("sales.orders", f"storage: {storage}"))
-        synced.clear()
+        synced_paths.clear()
         with Coordinator(shop.steward) as coordinator:
             outcome = coordinator.execute_workload("orders-1", lambda _s, _c: table_of(ROWS), table="sales.orders")
         assert isinstance(outcome, Committed), outcome
-        files = published(shop, "sales.orders")
-    before = synced[: synced.index(COMMIT)]
+        files = published_files(shop, "sales.orders")
+    before = synced_paths[: synced_paths.index(COMMIT)]
     assert len(files) == 2
     for file in files:
         assert file in before

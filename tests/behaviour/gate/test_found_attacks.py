@@ -30,10 +30,10 @@ NEW: Sequence[Row] = [(3, 1, "Ulm")]
 Plant = Callable[[House], list[str]]
 
 
-def outcome(house: House, planted: Plant, *, copied: bool, version: int) -> str:
-    """The table is made, the lie is planted, the table is protected and a proved row is published; how far it came."""
+def publish_after_planting(house: House, plant_manifests: Plant, *, copied: bool, version: int) -> str:
+    """Make a table, plant manifests, protect it, publish a row; returns "published", or why it is not protected."""
     house.scene.make("orders", version=version)
-    planted(house)
+    plant_manifests(house)
     house.contracts["orders"] = contract()
     try:
         house.scene.protect(house.scene.protection("orders", contract=contract()))
@@ -44,15 +44,15 @@ def outcome(house: House, planted: Plant, *, copied: bool, version: int) -> str:
     return "published"
 
 
-def entries(house: House) -> list[ManifestEntry]:
+def live_entries_of_main(house: House) -> list[ManifestEntry]:
     metadata = house.found().metadata
     assert metadata.current_snapshot is not None
     return list(live_entries(metadata, metadata.current_snapshot, house.files))
 
 
-def hidden(house: House) -> list[str]:
+def files_hidden_by_deletes(house: House) -> list[str]:
     """The data files to which an equality delete of `main` applies: those that are older than it."""
-    found = entries(house)
+    found = live_entries_of_main(house)
     deletes = [each.sequence_number or 0 for each in found if each.data_file.content is FileContent.EQUALITY_DELETES]
     return [
         each.data_file.file_path
@@ -88,7 +88,7 @@ def deletes_ahead_by_the_list(house: House) -> list[str]:
 
 
 def file_number_ahead(house: House) -> list[str]:
-    """The number by which readers tell which deletes came later, of the file itself."""
+    """A data file whose file sequence number is ahead of the table's."""
     return plant(house, [Planted([added(data_file(house, 1), sequence_number=1, file_sequence_number=1_000)])])
 
 
@@ -98,7 +98,7 @@ def row_ids_ahead(house: House) -> list[str]:
 
 
 def row_ids_ahead_of_an_entry(house: House) -> list[str]:
-    """The same, said by the entry itself."""
+    """The same, with the row ids in the entry itself."""
     house.commit(house.written(f"{house.found().metadata.location}/data/before", [(1, 1, "Ulm")]), "main")
     file = live(house)[0].data_file
     return plant(house, [Planted([existing(replace(file, first_row_id=50), 1)])])
@@ -124,14 +124,16 @@ ATTACKS: dict[str, tuple[Plant, int, str]] = {
 
 @pytest.mark.parametrize("copied", [True, False], ids=["copied", "open"])
 @pytest.mark.parametrize("name", ATTACKS)
-def test_a_table_whose_manifests_reach_into_what_comes_is_not_protected(house: House, name: str, copied: bool) -> None:
-    planted, version, code = ATTACKS[name]
-    assert outcome(house, planted, copied=copied, version=version) == code
+def test_a_table_whose_manifests_would_affect_later_publications_is_not_protected(
+    house: House, name: str, copied: bool
+) -> None:
+    plant_manifests, version, code = ATTACKS[name]
+    assert publish_after_planting(house, plant_manifests, copied=copied, version=version) == code
 
 
 @pytest.mark.parametrize("copied", [True, False], ids=["copied", "open"])
 def test_deletes_from_before_the_protection_hide_nothing_that_is_published(house: House, copied: bool) -> None:
-    """The honest twin of a delete ahead: one that is as old as its snapshot."""
+    """An honest delete file, whose sequence number is that of its snapshot."""
 
     def honest(house: House) -> list[str]:
         return plant(
@@ -139,20 +141,22 @@ def test_deletes_from_before_the_protection_hide_nothing_that_is_published(house
             [Planted([added(data_file(house, 1))]), Planted([added(equality_deletes(house))], ManifestContent.DELETES)],
         )
 
-    assert outcome(house, honest, copied=copied, version=2) == "published"
-    assert hidden(house) == []
+    assert publish_after_planting(house, honest, copied=copied, version=2) == "published"
+    assert files_hidden_by_deletes(house) == []
 
 
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("copied", [True, False], ids=["copied", "open"])
-def test_a_manifest_that_is_overwritten_after_a_pass_shows_nothing(house: House, copied: bool, version: int) -> None:
+def test_overwriting_an_old_manifest_after_a_publication_does_not_change_main(
+    house: House, copied: bool, version: int
+) -> None:
     paths: list[str] = []
 
-    def planted(house: House) -> list[str]:
+    def plant_manifests(house: House) -> list[str]:
         paths[:] = plant(house, [Planted([added(data_file(house, 1)), added(data_file(house, 2))])])
         return paths
 
-    assert outcome(house, planted, copied=copied, version=version) == "published"
+    assert publish_after_planting(house, plant_manifests, copied=copied, version=version) == "published"
     overwrite(house, paths[0], [added(data_file(house, 98)), added(data_file(house, 99))])
     assert house.rows() == [1, 2, 3]
     metadata, vault = house.found().metadata, house.vault.root.child(house.found().row.table_uuid)

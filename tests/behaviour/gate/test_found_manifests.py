@@ -1,4 +1,4 @@
-"""What protection finds: read, checked and bound at once, written into the vault by the first publication."""
+"""Manifests from before the protection: it reads, checks and binds them; the first publication rewrites them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pvdm.verify.fetch import Files
 from tests.behaviour.gate.test_gate_audit import BEFORE, OK
 from tests.support.audit.crafted_history import codes, standings
 from tests.support.audit.expiring_history import audit_orders, publish_attempt
-from tests.support.gate.approvals import code_of, signed
+from tests.support.gate.approvals import reason_of, signed
 from tests.support.gate.protected_tables import House, Row, contract, day
 from tests.support.lake.found_manifests import Planted, added, data_file, live, overwrite, plant
 from tests.support.lake.metadata import column, schema
@@ -33,8 +33,8 @@ NEW: Sequence[Row] = [(3, 1, "Ulm")]
 Doc = dict[str, Any]
 
 
-def doubt_of(house: House, attempt: Any) -> str:
-    """Why nothing is published; the attempt waits."""
+def doubt_in_table(house: House, attempt: Any) -> str:
+    """Require that publishing fails with the table in doubt, and that the attempt waits; returns the doubt's reason."""
     with pytest.raises(UnavailableError) as caught:
         publish_attempt(house, attempt)
     assert caught.value.reason == "table_in_doubt"
@@ -42,14 +42,14 @@ def doubt_of(house: House, attempt: Any) -> str:
     return str(caught.value.got).partition(":")[0]
 
 
-def shown_by_pyiceberg(house: House) -> list[int]:
+def ids_read_by_pyiceberg(house: House) -> list[int]:
     table = StaticTable.from_metadata(house.found().row.pointer.location)
     found: list[Any] = table.scan().to_arrow()["id"].to_pylist()
     return sorted(found)
 
 
-def facts(house: House) -> set[tuple[Any, ...]]:
-    """All that is said of every live file, but for the manifest that says it."""
+def facts_of_files(house: House) -> set[tuple[Any, ...]]:
+    """What the manifests say of every live file, whichever manifest says it."""
     metadata = house.found().metadata
     assert metadata.current_snapshot is not None
     return {
@@ -63,7 +63,7 @@ def facts(house: House) -> set[tuple[Any, ...]]:
     }
 
 
-def two_files(house: House) -> list[str]:
+def make_table_with_two_files(house: House) -> list[str]:
     house.scene.make("orders")
     return plant(house, [Planted([added(data_file(house, 1)), added(data_file(house, 2))])])
 
@@ -72,25 +72,25 @@ def two_files(house: House) -> list[str]:
 
 
 def test_a_manifest_that_is_overwritten_before_the_first_publication_keeps_it_waiting(house: House) -> None:
-    manifest, _ = two_files(house)
+    manifest, _ = make_table_with_two_files(house)
     house.protect()
     honest = file_at(manifest).read_bytes()
     attempt = house.proved("one", NEW)
     overwrite(house, manifest, [added(data_file(house, 98)), added(data_file(house, 99))])
-    assert doubt_of(house, attempt) == "found_manifests_changed"
+    assert doubt_in_table(house, attempt) == "found_manifests_changed"
     file_at(manifest).write_bytes(honest)
     publish_attempt(house, attempt)
     assert house.rows() == [1, 2, 3]
 
 
 def test_a_list_that_is_overwritten_before_the_first_publication_keeps_it_waiting(house: House) -> None:
-    _, listed = two_files(house)
+    _, listed = make_table_with_two_files(house)
     house.protect()
     honest = file_at(listed).read_bytes()
     attempt = house.proved("one", NEW)
-    # The same list in another spelling: only its hash tells.
+    # The same list with other sync markers: only its hash differs.
     file_at(listed).write_bytes(honest[:-16].replace(honest[-16:], bytes(16)) + bytes(16))
-    assert doubt_of(house, attempt) == "found_manifests_changed"
+    assert doubt_in_table(house, attempt) == "found_manifests_changed"
 
 
 def test_a_file_that_changes_between_two_reads_is_refused() -> None:
@@ -104,11 +104,11 @@ def test_a_file_that_changes_between_two_reads_is_refused() -> None:
     files = SteadyFiles(Changing())
     assert [files.read("steady", max_bytes=99), files.read("steady", max_bytes=99)] == [b"steady 0", b"steady 0"]
     files.read("changing", max_bytes=99)
-    assert code_of(lambda: files.read("changing", max_bytes=99)) == "found_file_changed"
+    assert reason_of(lambda: files.read("changing", max_bytes=99)) == "found_file_changed"
 
 
-def test_a_table_is_protected_anew_as_it_is_then(house: House) -> None:
-    manifest, _ = two_files(house)
+def test_protecting_a_table_again_binds_its_manifests_as_they_are_then(house: House) -> None:
+    manifest, _ = make_table_with_two_files(house)
     house.protect()
     overwrite(house, manifest, [added(data_file(house, 98)), added(data_file(house, 99))])
     row = house.found().row
@@ -118,28 +118,28 @@ def test_a_table_is_protected_anew_as_it_is_then(house: House) -> None:
     assert house.rows() == [3, 98, 99]
 
 
-def test_an_overwrite_removes_what_the_taken_over_manifests_list_and_not_what_they_showed_once(
+def test_an_overwrite_is_refused_if_a_manifest_lists_other_files_at_one_read(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manifest, _ = two_files(house)
+    manifest, _ = make_table_with_two_files(house)
     house.protect(contract(operation="overwrite"))
     keep, gone = sorted(house.paths())
     honest = file_at(manifest).read_bytes()
     attempt = house.proved("one", NEW, removed=[gone])
-    # Check 9 is shown one file in place of two, twice; whoever reads then is shown both.
+    # The first read, which is for check 9, gets one file twice in place of both; later reads get both.
     overwrite(
         house, manifest, [added(entry.data_file) for entry in live(house) if entry.data_file.file_path == gone] * 2
     )
     lie = file_at(manifest).read_bytes()
     file_at(manifest).write_bytes(honest)
-    reads = _reads(monkeypatch, lambda location, at: lie if location == manifest and at == 1 else None)
-    assert code_of(lambda: publish_attempt(house, attempt)) == "proof_wrong_removals"
+    reads = _watch_reads(monkeypatch, lambda location, at: lie if location == manifest and at == 1 else None)
+    assert reason_of(lambda: publish_attempt(house, attempt)) == "proof_wrong_removals"
     assert reads.count(manifest) > 1
     assert set(house.paths()) == {keep, gone}
 
 
-def _reads(monkeypatch: pytest.MonkeyPatch, instead: Callable[[str, int], bytes | None]) -> list[str]:
-    """Every location that is read from now on; `instead` gives other bytes for its n-th reading."""
+def _watch_reads(monkeypatch: pytest.MonkeyPatch, instead: Callable[[str, int], bytes | None]) -> list[str]:
+    """The locations that are read from now on, in order; `instead` may give other bytes for the n-th read of one."""
     seen: list[str] = []
     honest = Files.read
 
@@ -188,7 +188,7 @@ def other_length(house: House) -> list[str]:
     return plant(house, [Planted([added(data_file(house, 1))], listed={501: 10_000})])
 
 
-def gone(house: House) -> list[str]:
+def missing(house: House) -> list[str]:
     paths = plant(house, [Planted([added(data_file(house, 1))])])
     file_at(paths[0]).unlink()
     return paths
@@ -201,23 +201,23 @@ REFUSED: dict[str, tuple[Callable[[House], list[str]], str]] = {
     "a manifest that is listed twice": (listed_twice, "found_manifest_twice"),
     "counts that hide a manifest": (other_counts, "manifest_listed_files_lie"),
     "another length": (other_length, "manifest_listed_length_lies"),
-    "a manifest that is gone": (gone, "file_missing"),
+    "a manifest that is gone": (missing, "file_missing"),
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_table_whose_manifests_contradict_it_is_not_protected(house: House, name: str) -> None:
-    planted, code = REFUSED[name]
+    plant_manifests, code = REFUSED[name]
     house.scene.make("orders")
-    planted(house)
-    assert code_of(house.protect) == code
+    plant_manifests(house)
+    assert reason_of(house.protect) == code
     assert house.scene.contract_of() is None
 
 
 def test_a_protection_that_was_interrupted_while_it_read_can_be_repeated(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manifest, _ = two_files(house)
+    manifest, _ = make_table_with_two_files(house)
     house.contracts["orders"] = contract()
     envelope = signed(house.scene.protection("orders", contract=contract()))
     house.source()
@@ -227,7 +227,7 @@ def test_a_protection_that_was_interrupted_while_it_read_can_be_repeated(
             raise UnavailableError("store_unavailable", "the disk is gone for a moment")
         return None
 
-    _reads(monkeypatch, broken)
+    _watch_reads(monkeypatch, broken)
     with pytest.raises(UnavailableError):
         house.notary.protections.submit(envelope, house.scene.grant())
     assert house.scene.contract_of() is None
@@ -274,12 +274,12 @@ def test_a_table_with_history_and_deletes_shows_the_same_rows_in_pyiceberg(
         first = live(house)[-1].data_file
         deletes = Planted([added(position_deletes(house, first.file_path))], ManifestContent.DELETES)
         plant(house, [Planted(live(house)), deletes])
-    before, rows = facts(house), shown_by_pyiceberg(house)
+    before, rows = facts_of_files(house), ids_read_by_pyiceberg(house)
     assert len(rows) == (3 if version == 2 else 4)
     house.protect()
     publish_attempt(house, house.proved("one", NEW, copied=copied))
-    assert shown_by_pyiceberg(house) == sorted([*rows, 3])
-    assert before <= facts(house)
+    assert ids_read_by_pyiceberg(house) == sorted([*rows, 3])
+    assert before <= facts_of_files(house)
     summary = house.found().metadata.current_snapshot
     assert summary is not None
     assert summary.summary["total-records"] == "5"
@@ -288,7 +288,7 @@ def test_a_table_with_history_and_deletes_shows_the_same_rows_in_pyiceberg(
     assert (codes(report), standings(report)[-1]) == (set(), OK)
 
 
-def test_a_table_that_came_from_format_2_gets_row_ids_once(house: House) -> None:
+def test_a_table_that_was_upgraded_from_format_2_gets_row_ids_once(house: House) -> None:
     house.scene.make("orders")
     for number in (1, 2):
         house.commit([data_file(house, number)], "main")
@@ -296,10 +296,10 @@ def test_a_table_that_came_from_format_2_gets_row_ids_once(house: House) -> None
     house.protect()
     house.open("one", ["a", "b"])
     publish_attempt(house, house.proved("one", NEW, chunk_id="a", opened=False))
-    ids = {file.file_path: file.first_row_id for file, *_ in facts(house)}
+    ids = {file.file_path: file.first_row_id for file, *_ in facts_of_files(house)}
     assert len(set(ids.values())) == 3
     publish_attempt(house, house.proved("one", [(4, 1, "Ulm")], chunk_id="b", opened=False))
-    again = {file.file_path: file.first_row_id for file, *_ in facts(house)}
+    again = {file.file_path: file.first_row_id for file, *_ in facts_of_files(house)}
     assert ids.items() <= again.items()
     assert len(set(again.values())) == 4
     assert codes(audit_orders(house)) == set()
@@ -326,19 +326,19 @@ def test_files_of_an_older_partition_spec_keep_their_partitions(house: House, ve
     by_town = replace(data_file(house, 2), partition=IdMap([(field.field_id, "Ulm")]))
     house.commit([by_town], "main")
     house.scene.commit(WITHOUT_TOWN if dropped else WITHOUT_TOWN[:1])
-    before = facts(house)
+    before = facts_of_files(house)
     house.protect()
     if not dropped:
         publish_attempt(house, house.proved("one", NEW))
     else:
-        made = house.found().metadata
+        metadata = house.found().metadata
         written = next_snapshot(
-            made,
+            metadata,
             SnapshotChange((), frozenset(), {}),
             branch="main",
             snapshot_id=77,
-            now_ms=made.last_updated_ms,
-            place=lambda name: f"{made.location}/vault/{name}",
+            now_ms=metadata.last_updated_ms,
+            place=lambda name: f"{metadata.location}/vault/{name}",
             reader=house.files,
             in_vault=True,
         )
@@ -348,7 +348,7 @@ def test_files_of_an_older_partition_spec_keep_their_partitions(house: House, ve
         row = house.found().row
         house.transact(lambda unit: tables.protect(unit, row, None))
         house.scene.commit(list(written.updates))  # type: ignore[arg-type]
-    assert before <= facts(house)
+    assert before <= facts_of_files(house)
 
 
 def test_many_files_are_protected_quickly_and_read_once(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -361,7 +361,7 @@ def test_many_files_are_protected_quickly_and_read_once(house: House, monkeypatc
     assert time.monotonic() - began < 10
     house.open("one", ["a", "b"])
     first = house.proved("one", NEW, chunk_id="a", opened=False)
-    reads = _reads(monkeypatch, lambda *_: None)
+    reads = _watch_reads(monkeypatch, lambda *_: None)
     publish_attempt(house, first)
     assert set(paths) <= set(reads)
     metadata = house.found().metadata
@@ -379,8 +379,8 @@ def test_many_files_are_protected_quickly_and_read_once(house: House, monkeypatc
 # The audit
 
 
-def test_the_audit_reports_a_manifest_from_before_that_was_overwritten_since(house: House) -> None:
-    manifest, _ = two_files(house)
+def test_the_audit_reports_a_manifest_from_before_the_protection_that_was_overwritten(house: House) -> None:
+    manifest, _ = make_table_with_two_files(house)
     house.protect()
     publish_attempt(house, house.proved("one", NEW))
     assert (codes(audit_orders(house)), standings(audit_orders(house))) == (set(), [BEFORE, OK])
@@ -392,25 +392,25 @@ def test_the_audit_reports_a_manifest_from_before_that_was_overwritten_since(hou
 
 
 def test_the_audit_reports_a_manifest_of_the_vault_that_was_overwritten(house: House) -> None:
-    two_files(house)
+    make_table_with_two_files(house)
     house.protect()
     house.open("one", ["a", "b"])
     publish_attempt(house, house.proved("one", NEW, chunk_id="a", opened=False))
     metadata = house.found().metadata
     assert metadata.current_snapshot is not None
-    taken = next(
+    taken_over = next(
         each
         for each in listed_manifests(metadata, metadata.current_snapshot, house.files)
         if each.existing_files_count == 2
     )
     publish_attempt(house, house.proved("one", [(4, 1, "Ulm")], chunk_id="b", opened=False))
-    data = file_at(taken.manifest_path).read_bytes()
-    file_at(taken.manifest_path).write_bytes(data[:-16].replace(data[-16:], bytes(16)) + bytes(16))
+    data = file_at(taken_over.manifest_path).read_bytes()
+    file_at(taken_over.manifest_path).write_bytes(data[:-16].replace(data[-16:], bytes(16)) + bytes(16))
     assert "audit_manifests_changed" in codes(audit_orders(house))
 
 
 def test_the_audit_repeats_the_checks_on_a_table_to_which_nothing_was_published_yet(house: House) -> None:
-    manifest, _ = two_files(house)
+    manifest, _ = make_table_with_two_files(house)
     house.protect()
     assert codes(audit_orders(house)) == set()
     overwrite(house, manifest, [added(data_file(house, 9), sequence_number=1, file_sequence_number=9)] * 2)

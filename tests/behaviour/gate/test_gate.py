@@ -18,7 +18,7 @@ def house() -> Iterator[House]:
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_an_append_shows_its_rows_beside_those_of_before(house: House, version: int) -> None:
+def test_an_append_shows_its_rows_beside_the_earlier_ones(house: House, version: int) -> None:
     house.table(rows=[(1, 1, "Ulm")], version=version)
     attempt = house.proved("w", [(2, 1, "Ulm"), (3, 2, "Bonn")])
     done = validate_then_commit(house.proposal(attempt), house.gate())

@@ -1,4 +1,4 @@
-"""What the real gate publishes, the audit finds proved: appends, overwrites, copies, and what was waived."""
+"""The audit finds proved what the gate publishes: appends, overwrites and copies, also when old history has expired."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ OK, BEFORE = Standing.OK, Standing.BEFORE
 OLD: Sequence[Row] = [(1, 1, "Ulm"), (2, 2, "Bonn")]
 
 
-def filled(house: House, text: str | None = None, *, version: int = 2) -> None:
-    """The table with two rows from before its protection."""
+def protect_with_rows(house: House, text: str | None = None, *, version: int = 2) -> None:
+    """Make the table with two rows, and protect it."""
     house.scene.make("orders", version=version)
     place = f"{house.found().metadata.location}/data/before"
     house.commit(house.written(place, OLD), "main")
@@ -30,8 +30,8 @@ def filled(house: House, text: str | None = None, *, version: int = 2) -> None:
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_appends_of_the_gate_hold_open_and_copied(house: House, version: int) -> None:
-    filled(house, version=version)
+def test_the_audit_of_open_and_copied_appends_holds(house: House, version: int) -> None:
+    protect_with_rows(house, version=version)
     house.open("one", ["a", "b", "c"])
     publish_attempt(house, house.proved("one", [(3, 3, "Ulm"), (4, 4, "Ulm")], chunk_id="a", opened=False))
     publish_attempt(house, house.proved("one", [(5, 5, "Ulm")], chunk_id="b", opened=False, copied=True))
@@ -42,8 +42,8 @@ def test_appends_of_the_gate_hold_open_and_copied(house: House, version: int) ->
     assert report.holds
 
 
-def test_an_overwrite_of_the_gate_holds(house: House) -> None:
-    filled(house, contract(operation="overwrite-partitions", partition={"day": "2026-11-02"}))
+def test_the_audit_of_an_overwrite_holds(house: House) -> None:
+    protect_with_rows(house, contract(operation="overwrite-partitions", partition={"day": "2026-11-02"}))
     publish_attempt(house, house.proved("one", [(9, 2, "Ulm")], removed=house.paths(of_day=2)))
     report = audit_orders(house)
     assert codes(report) == set()
@@ -52,7 +52,7 @@ def test_an_overwrite_of_the_gate_holds(house: House) -> None:
 
 
 def test_bytes_that_are_swapped_after_the_gate_are_found(house: House) -> None:
-    filled(house)
+    protect_with_rows(house)
     publish_attempt(house, house.proved("one", [(3, 3, "Ulm")]))
     added = sorted(set(house.paths()) - {path for path in house.paths() if "/before/" in path})
     path = local(added[0])
@@ -61,8 +61,8 @@ def test_bytes_that_are_swapped_after_the_gate_are_found(house: House) -> None:
     assert (codes(report), standings(report)) == ({"audit_bytes_changed"}, [BEFORE, Standing.CHANGED])
 
 
-def test_a_later_publication_leaves_an_earlier_one_proved_though_a_branch_has_moved(house: House) -> None:
-    filled(house)
+def test_a_publication_stays_proved_when_another_attempt_is_staged(house: House) -> None:
+    protect_with_rows(house)
     publish_attempt(house, house.proved("one", [(3, 3, "Ulm")]))
     house.proved("left", [(7, 7, "Ulm")])
     report = audit_orders(house)
@@ -71,7 +71,7 @@ def test_a_later_publication_leaves_an_earlier_one_proved_though_a_branch_has_mo
 
 def test_a_publication_before_a_migration_of_the_contract_alone_stays_proved(house: House) -> None:
     """The migration's document names the publication's document in its log."""
-    filled(house)
+    protect_with_rows(house)
     house.open("one", source=house.source())
     publish_attempt(house, house.proved("one", [(3, 3, "Ulm")], opened=False))
     shown = house.found().row.pointer.location
@@ -82,7 +82,7 @@ def test_a_publication_before_a_migration_of_the_contract_alone_stays_proved(hou
     assert (codes(report), standings(report)) == (set(), [BEFORE, OK])
 
 
-def test_history_that_the_table_keeps_no_longer_goes_with_a_publication_and_the_audit_holds(house: House) -> None:
+def test_publications_expire_old_history_and_the_audit_holds(house: House) -> None:
     keep(house, 2)
     house.open("one", list("abcde"))
     for number, chunk in enumerate("abcde"):
@@ -95,7 +95,7 @@ def test_history_that_the_table_keeps_no_longer_goes_with_a_publication_and_the_
     assert report.holds
 
 
-def test_history_stays_as_far_back_as_a_branch_or_tag_leads(house: House) -> None:
+def test_history_stays_as_far_back_as_a_tag(house: House) -> None:
     keep(house, 1)
     house.open("one", list("abcd"))
     for number, chunk in enumerate("abcd"):

@@ -41,7 +41,7 @@ def test_bytes_that_were_swapped_after_the_verdict_are_not_published(orders: Hou
     assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("published_bytes_changed", 10)
 
 
-def test_one_bit_is_enough(orders: House) -> None:
+def test_a_file_with_one_changed_bit_is_not_published(orders: House) -> None:
     attempt = orders.proved("w", NEW)
     (path, *_) = sorted(file_at(attempt.prefix).rglob("*.parquet"))
     data = bytearray(path.read_bytes())
@@ -57,7 +57,7 @@ def test_a_file_that_is_gone_is_not_published(orders: House) -> None:
     assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("file_missing", 10)
 
 
-def test_what_a_producer_does_to_its_own_files_touches_no_copy(orders: House) -> None:
+def test_copies_are_published_even_if_the_producer_changes_its_own_files(orders: House) -> None:
     attempt = orders.proved("w", NEW, copied=True)
     for path in file_at(attempt.prefix).rglob("*.parquet"):
         path.write_bytes(b"other")
@@ -83,7 +83,7 @@ def test_a_proof_publishes_once(orders: House, monkeypatch: pytest.MonkeyPatch) 
     assert (code_and_check(error), orders.rows()) == (("nonce_reused", 12), [1, 2, 3, 4])
 
 
-def test_the_branch_goes_in_the_commit_that_publishes_it(orders: House) -> None:
+def test_the_commit_that_publishes_a_branch_removes_it(orders: House) -> None:
     attempt = orders.proved("w", NEW)
     before = orders.found()
     staged = before.metadata.refs[attempt.branch].snapshot_id
@@ -95,7 +95,7 @@ def test_the_branch_goes_in_the_commit_that_publishes_it(orders: House) -> None:
     assert orders.rows() == [1, 2, 3, 4]
 
 
-def test_a_staged_snapshot_that_another_branch_holds_stays(orders: House) -> None:
+def test_a_staged_snapshot_that_another_branch_has_stays(orders: House) -> None:
     attempt = orders.proved("w", NEW)
     staged = orders.found().metadata.refs[attempt.branch].snapshot_id
     change = Change(("sales",), "orders", (), [set_ref("other", staged)])
@@ -104,7 +104,7 @@ def test_a_staged_snapshot_that_another_branch_holds_stays(orders: House) -> Non
     assert orders.found().metadata.refs["other"].snapshot_id == staged
 
 
-def test_an_attempt_that_was_given_up_meanwhile_is_not_published(orders: House) -> None:
+def test_an_attempt_that_was_rolled_back_meanwhile_is_not_published(orders: House) -> None:
     attempt = orders.proved("w", NEW)
     proposal = orders.proposal(attempt)
     orders.transact(lambda unit: attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason="abandoned"))
@@ -122,7 +122,7 @@ def test_the_same_rows_under_a_new_workload_id_are_refused_and_the_old_id_is_nam
     assert "first-try" in str(error.hint)
 
 
-def test_another_part_of_the_source_is_published_beside_the_first(orders: House) -> None:
+def test_a_workload_with_another_claim_is_published_beside_the_first(orders: House) -> None:
     for number, workload_id in enumerate(("one", "two")):
         proposal = orders.proposal(orders.proved(workload_id, [(10 + number, 5, "Ulm")]))
         claim = Claim.value("day", "date", number)
@@ -141,8 +141,8 @@ def test_an_overwrite_claims_nothing(house: House) -> None:
 
 
 @dataclass(frozen=True)
-class SlyTarget:
-    """A catalog that does a little more than it was asked for."""
+class TargetWithMore:
+    """A target that adds one more update to every publication."""
 
     inner: Target
     more: Doc
@@ -177,26 +177,26 @@ class SlyTarget:
     ],
     ids=["property", "another branch gone", "main set back", "tag"],
 )
-def test_a_publication_leads_to_the_new_snapshot_and_to_nothing_else(orders: House, more: Doc) -> None:
+def test_a_publication_that_would_change_anything_else_is_refused(orders: House, more: Doc) -> None:
     attempt, other = orders.proved("w", NEW), orders.proved("other", [(9, 9, "Jena")])
-    meant = {"ref-name": other.branch} if more.get("ref-name") == "pvdm_*" else {}
+    ref = {"ref-name": other.branch} if more.get("ref-name") == "pvdm_*" else {}
     head = {"snapshot-id": orders.found().metadata.current_snapshot_id} if "snapshot-id" in more else {}
     gate = orders.gate()
-    sly = replace(gate, target=SlyTarget(gate.target, {**more, **meant, **head}))
+    gate_with_more = replace(gate, target=TargetWithMore(gate.target, {**more, **ref, **head}))
     proposal = orders.proposal(attempt)
-    error = refusal(orders, lambda: validate_then_commit(proposal, sly), NotAllowedError)
+    error = refusal(orders, lambda: validate_then_commit(proposal, gate_with_more), NotAllowedError)
     assert error.reason == "publication_changes_more"
 
 
 @pytest.mark.parametrize("which", ["of main", "of another branch"])
-def test_a_publication_takes_no_snapshot_away_that_something_else_holds(
+def test_a_publication_that_would_remove_a_snapshot_of_another_ref_is_refused(
     orders: House, which: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempt, other = orders.proved("w", NEW), orders.proved("other", [(9, 9, "Jena")])
     metadata = orders.found().metadata
     held = metadata.current_snapshot_id if which == "of main" else metadata.refs[other.branch].snapshot_id
-    gone = BranchRemoval((attempt.branch,), (held or 0,))
-    monkeypatch.setattr(BranchRemoval, "plan", lambda *_: gone)
+    removal = BranchRemoval((attempt.branch,), (held or 0,))
+    monkeypatch.setattr(BranchRemoval, "plan", lambda *_: removal)
     proposal = orders.proposal(attempt)
     error = refusal(orders, lambda: validate_then_commit(proposal, orders.gate()), NotAllowedError)
     assert error.reason == "publication_changes_more"
@@ -219,7 +219,7 @@ def test_a_publication_that_is_not_shown_as_written_gets_no_receipt(orders: Hous
         assert statements.of_kind(unit, StatementKind.RECEIPT) == []
 
 
-def test_a_pointer_that_was_set_back_behind_the_gate_gets_no_receipt(orders: House) -> None:
+def test_a_publication_whose_pointer_is_set_back_gets_no_receipt(orders: House) -> None:
     attempt = orders.proved("w", NEW)
     before = orders.found().row
 

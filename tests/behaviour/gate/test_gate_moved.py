@@ -1,4 +1,4 @@
-"""Publishing when `main` has moved: one path, no row read again where that is safe, and back to verifying where not."""
+"""Publishing when `main` has moved since the verdict: safe changes are published, others go back to verification."""
 
 from __future__ import annotations
 
@@ -42,28 +42,28 @@ def publish(house: House, attempt: Attempt, claim: Claim | None = None) -> None:
     validate_then_commit(replace(proposal, claim=claim or proposal.claim), house.gate())
 
 
-def own(number: int) -> Claim:
+def claim_on(number: int) -> Claim:
     return Claim.value("day", "date", number)
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_two_appends_from_one_base_both_show(house: House, version: int) -> None:
+def test_two_appends_from_one_base_are_both_published(house: House, version: int) -> None:
     house.table(rows=BEFORE, version=version)
     first, second = house.proved("one", [(3, 3, "Ulm")]), house.proved("two", [(4, 3, "Ulm")])
-    publish(house, first, own(1))
-    publish(house, second, own(2))
+    publish(house, first, claim_on(1))
+    publish(house, second, claim_on(2))
     assert house.rows() == [1, 2, 3, 4]
 
 
-def test_the_first_rows_of_a_table_show_though_others_came_first(house: House) -> None:
+def test_two_first_appends_to_an_empty_table_are_both_published(house: House) -> None:
     house.table()
     first, second = house.proved("one", [(3, 3, "Ulm")]), house.proved("two", [(4, 3, "Ulm")])
-    publish(house, first, own(1))
-    publish(house, second, own(2))
+    publish(house, first, claim_on(1))
+    publish(house, second, claim_on(2))
     assert house.rows() == [3, 4]
 
 
-def test_an_append_beside_the_overwritten_part_does_not_hold_it_up(house: House) -> None:
+def test_overwrites_of_different_partitions_are_both_published(house: House) -> None:
     house.table(rows=BEFORE, text=contract(operation="overwrite-partitions"))
     first = house.proved("one", [(11, 1, "Ulm")], removed=house.paths(of_day=1))
     second = house.proved("two", [(12, 2, "Ulm")], removed=house.paths(of_day=2))
@@ -72,20 +72,20 @@ def test_an_append_beside_the_overwritten_part_does_not_hold_it_up(house: House)
     assert house.rows() == [11, 12]
 
 
-def test_main_that_moves_after_the_first_look_is_judged_again(house: House) -> None:
+def test_a_main_that_moves_after_the_first_checks_is_checked_again(house: House) -> None:
     house.table(rows=BEFORE)
     first, second = house.proved("one", [(3, 3, "Ulm")]), house.proved("two", [(4, 3, "Ulm")])
-    with fault.armed("gate.after_rehash", fault.Call(lambda: _other(house, first))):
-        publish(house, second, own(2))
+    with fault.armed("gate.after_rehash", fault.Call(lambda: _publish_once(house, first))):
+        publish(house, second, claim_on(2))
     assert house.rows() == [1, 2, 3, 4]
 
 
-def _other(house: House, attempt: Attempt) -> None:
+def _publish_once(house: House, attempt: Attempt) -> None:
     fault.disarm("gate.after_rehash")
-    publish(house, attempt, own(1))
+    publish(house, attempt, claim_on(1))
 
 
-def test_an_overlapping_main_sends_an_overwrite_back(house: House) -> None:
+def test_an_overwrite_of_a_part_that_another_replaced_goes_back_to_verification(house: House) -> None:
     house.table(rows=BEFORE, text=contract(operation="overwrite-partitions", partition=FIRST_DAY))
     gone = house.paths(of_day=1)
     first = house.proved("one", [(11, 1, "Ulm")], removed=gone)
@@ -97,23 +97,23 @@ def test_an_overlapping_main_sends_an_overwrite_back(house: House) -> None:
     assert house.rows() == [2, 11]
 
 
-def test_rows_that_came_into_the_overwritten_part_are_not_lost(house: House) -> None:
+def test_an_overwrite_of_a_part_that_got_new_rows_is_refused(house: House) -> None:
     house.table(rows=BEFORE, text=contract(operation="overwrite"))
     attempt = house.proved("one", [(11, 1, "Ulm")], removed=house.paths())
-    by_operator(house, house.written(f"{house.found().metadata.location}/data/later", [(5, 5, "Bonn")]))
+    commit_unprotected(house, house.written(f"{house.found().metadata.location}/data/later", [(5, 5, "Bonn")]))
     with pytest.raises(VerificationError) as caught:
         publish(house, attempt)
     assert (caught.value.reason, house.rows()) == ("boundary_moved", [1, 2, 5])
 
 
-def by_operator(house: House, files: Sequence[DataFile]) -> None:
-    """What somebody published meanwhile, by whatever proof: the table is unprotected for that moment."""
-    with unprotected(house):
+def commit_unprotected(house: House, files: Sequence[DataFile]) -> None:
+    """Commit files to main, as another publication would; the table is unprotected for that moment."""
+    with without_protection(house):
         house.commit(files, "main")
 
 
-def deleting(house: House, path: str, branch: str = "main") -> None:
-    """A snapshot that deletes rows of this file, as an engine with merge-on-read writes it."""
+def commit_deletes(house: House, path: str, branch: str = "main") -> None:
+    """Commit a snapshot that deletes rows of this file, as an engine with merge-on-read writes it."""
     metadata = house.found().metadata
     head = metadata.snapshot(metadata.refs[branch].snapshot_id)
     assert head is not None
@@ -159,19 +159,19 @@ def deleting(house: House, path: str, branch: str = "main") -> None:
 
 
 @contextlib.contextmanager
-def unprotected(house: House) -> Iterator[None]:
+def without_protection(house: House) -> Iterator[None]:
     row = house.found().row
     house.transact(lambda unit: tables.protect(unit, row, None))
     yield
     house.scene.protect(house.scene.protection("orders", contract=house.contracts["orders"]))
 
 
-def test_rows_that_were_deleted_since_are_not_brought_back_unseen(house: House) -> None:
+def test_an_overwrite_of_a_file_with_newer_deletes_goes_back_to_verification(house: House) -> None:
     house.table(rows=BEFORE, text=contract(operation="overwrite-partitions", partition=FIRST_DAY))
     (gone,) = house.paths(of_day=1)
     attempt = house.proved("one", [(11, 1, "Ulm")], removed=[gone])
-    with unprotected(house):
-        deleting(house, gone)
+    with without_protection(house):
+        commit_deletes(house, gone)
     with pytest.raises(VerificationError) as caught:
         publish(house, attempt)
     assert (caught.value.reason, caught.value.reason in VERIFY_AGAIN_CODES) == ("deletes_newer", True)
@@ -183,18 +183,18 @@ def test_a_branch_that_deletes_rows_is_not_published(house: House) -> None:
     attempt = house.attempt("one")
     base = house.found().metadata.current_snapshot_id
     files = house.stage(attempt, [(3, 3, "Ulm")])
-    deleting(house, house.paths(of_day=1)[0], attempt.branch)
+    commit_deletes(house, house.paths(of_day=1)[0], attempt.branch)
     house.prove(attempt, files, base)
     with pytest.raises(VerificationError) as caught:
         publish(house, attempt)
     assert (caught.value.reason, house.rows()) == ("staged_deletes", [1, 2])
 
 
-def test_delete_files_of_what_goes_go_with_it(house: House) -> None:
+def test_an_overwrite_removes_the_delete_files_of_the_files_it_removes(house: House) -> None:
     house.table(rows=BEFORE, text=contract(operation="overwrite-partitions", partition=FIRST_DAY))
     (gone,) = house.paths(of_day=1)
-    with unprotected(house):
-        deleting(house, gone)
+    with without_protection(house):
+        commit_deletes(house, gone)
     publish(house, house.proved("one", [(11, 1, "Ulm")], removed=[gone]))
     metadata = house.found().metadata
     head = metadata.current_snapshot
@@ -204,7 +204,7 @@ def test_delete_files_of_what_goes_go_with_it(house: House) -> None:
     assert (head.summary["total-delete-files"], head.summary["total-position-deletes"]) == ("0", "0")
 
 
-def test_a_zero_row_partition_is_replaced_by_nothing(house: House) -> None:
+def test_an_overwrite_without_rows_empties_its_partition(house: House) -> None:
     house.table(rows=BEFORE, text=contract(operation="overwrite-partitions", partition=FIRST_DAY))
     publish(house, house.proved("one", [], removed=house.paths(of_day=1)))
     assert house.rows() == [2]
@@ -226,16 +226,16 @@ def test_a_chunk_without_rows_publishes_on_an_empty_table_too(house: House) -> N
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_what_stays_keeps_its_sequence_numbers_and_row_ids(house: House, version: int) -> None:
+def test_files_that_stay_keep_their_sequence_numbers_and_row_ids(house: House, version: int) -> None:
     house.table(rows=BEFORE, version=version, text=contract(operation="overwrite-partitions", partition=FIRST_DAY))
-    kept = numbers(house)[day(2)]
+    kept = numbers_by_day(house)[day(2)]
     publish(house, house.proved("one", [(11, 1, "Ulm")], removed=house.paths(of_day=1)))
-    after = numbers(house)
+    after = numbers_by_day(house)
     assert after[day(2)] == kept
     assert after[day(1)] != kept
 
 
-def numbers(house: House) -> dict[object, tuple[object, ...]]:
+def numbers_by_day(house: House) -> dict[object, tuple[object, ...]]:
     metadata = house.found().metadata
     head = metadata.current_snapshot
     assert head is not None
@@ -249,7 +249,7 @@ def numbers(house: House) -> dict[object, tuple[object, ...]]:
     }
 
 
-def test_retention_of_main_stays(house: House) -> None:
+def test_a_publication_keeps_the_retention_of_main(house: House) -> None:
     house.scene.make()
     files = house.written(f"{house.found().metadata.location}/data/before", BEFORE)
     house.commit(files, "main")

@@ -37,25 +37,25 @@ def house() -> Iterator[House]:
         yield made
 
 
-def fail(core: ProofCore) -> ProofCore:
+def with_fail_verdict(core: ProofCore) -> ProofCore:
     return replace(core, verdict=Verdict.failed(FailureClass.MODIFIED))
 
 
-def failed(house: House, workload_id: str = "w", rows: Sequence[Row] = BAD, *, opened: bool = True) -> Attempt:
-    """An attempt whose verdict is FAIL, ended as the Steward ends it."""
-    attempt = house.proved(workload_id, rows, changed=fail, opened=opened)
+def fail_attempt(house: House, workload_id: str = "w", rows: Sequence[Row] = BAD, *, opened: bool = True) -> Attempt:
+    """Prove an attempt with the verdict FAIL, and end it as the Steward does."""
+    attempt = house.proved(workload_id, rows, changed=with_fail_verdict, opened=opened)
     house.transact(lambda unit: attempts.end(unit, attempt.attempt_id, AttemptState.VERIFICATION_FAILED, reason="FAIL"))
     return attempt
 
 
-def waived(
-    house: House, attempt: Attempt, change: Callable[[BreakGlass], BreakGlass] = lambda said: said
+def submit_override(
+    house: House, attempt: Attempt, change: Callable[[BreakGlass], BreakGlass] = lambda override: override
 ) -> BreakGlass:
-    """Ruth's word about the attempt's FAIL, handed in."""
+    """Submit operator-ruth's override of the attempt's FAIL; returns the override."""
     with house.notary.ledger.read() as unit:
         (record,) = proofs.of_attempt(unit, attempt.attempt_id)
         core = read_unchecked(statements.get(unit, record.proof_id).envelope, Proof).core
-    said = change(
+    override = change(
         BreakGlass(
             "operator-ruth",
             "known and explained in incident 4711",
@@ -68,20 +68,20 @@ def waived(
             house.scene.now + HOUR,
         )
     )
-    house.notary.overrides.submit(signed_override(said), house.scene.grant())
-    return said
+    house.notary.overrides.submit(signed_override(override), house.scene.grant())
+    return override
 
 
-def again(house: House, rows: Sequence[Row] = BAD, workload_id: str = "w") -> Attempt:
-    """The same rows brought back as a new attempt: a FAIL again."""
-    return house.proved(workload_id, rows, changed=fail, opened=False)
+def prove_again(house: House, rows: Sequence[Row] = BAD, workload_id: str = "w") -> Attempt:
+    """Prove the same rows as a new attempt, which is a FAIL again."""
+    return house.proved(workload_id, rows, changed=with_fail_verdict, opened=False)
 
 
 def publish(house: House, attempt: Attempt) -> PublicationResult:
     return validate_then_commit(house.proposal(attempt), house.gate())
 
 
-def refused(house: House, attempt: Attempt, kind: type[PvdmError] = VerificationError) -> str:
+def refusal_reason(house: House, attempt: Attempt, kind: type[PvdmError] = VerificationError) -> str:
     with pytest.raises(kind) as caught:
         publish(house, attempt)
     assert house.rows() == [1]
@@ -89,30 +89,30 @@ def refused(house: House, attempt: Attempt, kind: type[PvdmError] = Verification
 
 
 def test_a_waived_fail_publishes_exactly_its_bytes_and_the_receipt_says_so(house: House) -> None:
-    said = waived(house, failed(house))
-    done = publish(house, again(house))
+    override = submit_override(house, fail_attempt(house))
+    done = publish(house, prove_again(house))
     assert house.rows() == [1, 666]
     assert done.shown.override_id is not None
     with house.notary.ledger.read() as unit:
-        used = nonces.find(unit, said.nonce)
-    assert used is not None
-    assert (used.state, used.snapshot_id) == ("COMMITTED", str(done.shown.new_snapshot_id))
+        nonce = nonces.find(unit, override.nonce)
+    assert nonce is not None
+    assert (nonce.state, nonce.snapshot_id) == ("COMMITTED", str(done.shown.new_snapshot_id))
 
 
-def test_without_an_override_the_fail_stands(house: House) -> None:
-    failed(house)
-    assert refused(house, again(house)) == "verdict_not_pass"
+def test_without_an_override_a_fail_is_refused(house: House) -> None:
+    fail_attempt(house)
+    assert refusal_reason(house, prove_again(house)) == "verdict_not_pass"
 
 
 def test_other_bytes_are_not_waived(house: House) -> None:
-    waived(house, failed(house))
-    assert refused(house, again(house, [(667, 3, "Ulm")])) == "verdict_not_pass"
+    submit_override(house, fail_attempt(house))
+    assert refusal_reason(house, prove_again(house, [(667, 3, "Ulm")])) == "verdict_not_pass"
 
 
-def test_an_override_that_ran_out_waives_nothing(house: House) -> None:
-    first = failed(house)
-    waived(house, first)
-    attempt = again(house)
+def test_an_expired_override_is_refused(house: House) -> None:
+    first = fail_attempt(house)
+    submit_override(house, first)
+    attempt = prove_again(house)
     house.stand.time.pass_by(HOUR - 1)
     proposal = house.proposal(attempt)
     house.stand.time.pass_by(1)
@@ -121,9 +121,9 @@ def test_an_override_that_ran_out_waives_nothing(house: House) -> None:
     assert (caught.value.reason, caught.value.details["check"]) == ("override_expired", 4)
 
 
-def test_an_override_opens_the_glass_once(house: House) -> None:
-    waived(house, failed(house))
-    attempt = again(house)
+def test_an_override_can_be_used_once(house: House) -> None:
+    submit_override(house, fail_attempt(house))
+    attempt = prove_again(house)
     proposal = house.proposal(attempt)
     validate_then_commit(proposal, house.gate())
     with pytest.raises(NotAllowedError) as caught:
@@ -142,33 +142,33 @@ def test_an_override_opens_the_glass_once(house: House) -> None:
 def test_another_publication_of_the_same_bytes_is_not_waived(
     house: House, change: Callable[[ProofCore], ProofCore], code: str
 ) -> None:
-    waived(house, failed(house))
-    attempt = again(house)
+    submit_override(house, fail_attempt(house))
+    attempt = prove_again(house)
     proposal = house.proposal(attempt)
     part = proposal.parts[0]
-    house_core = change(read_unchecked(part.proofs[0].envelope, Proof).core)
+    core = change(read_unchecked(part.proofs[0].envelope, Proof).core)
     assert part.waiver is not None
-    said = read_unchecked(part.waiver.override.envelope, BreakGlass)
+    override = read_unchecked(part.waiver.override.envelope, BreakGlass)
     before = read_unchecked(part.waiver.failed[0].envelope, Proof).core
     with pytest.raises(NotAllowedError) as caught:
-        require_waived(said, before, house_core)
+        require_waived(override, before, core)
     assert caught.value.reason == code
 
 
-def test_every_other_check_stands(house: House) -> None:
-    waived(house, failed(house))
-    attempt = again(house)
+def test_an_override_waives_no_other_check(house: House) -> None:
+    submit_override(house, fail_attempt(house))
+    attempt = prove_again(house)
     for path in file_at(attempt.prefix).rglob("*.parquet"):
         path.write_bytes(b"other")
-    assert refused(house, attempt) == "published_bytes_changed"
+    assert refusal_reason(house, attempt) == "published_bytes_changed"
 
 
-def test_an_override_is_relied_on_only_if_it_is_in_the_log(house: House) -> None:
-    waived(house, failed(house))
-    proposal = house.proposal(again(house))
+def test_an_override_that_is_not_in_the_log_is_refused(house: House) -> None:
+    submit_override(house, fail_attempt(house))
+    proposal = house.proposal(prove_again(house))
     part = proposal.parts[0]
     assert part.waiver is not None
-    hidden = replace(part.waiver, override=replace(part.waiver.override, index=0))
+    unlogged = replace(part.waiver, override=replace(part.waiver.override, index=0))
     with pytest.raises(VerificationError) as caught:
-        validate_then_commit(replace(proposal, parts=(replace(part, waiver=hidden),)), house.gate())
+        validate_then_commit(replace(proposal, parts=(replace(part, waiver=unlogged),)), house.gate())
     assert caught.value.reason == "statement_not_logged"

@@ -1,4 +1,4 @@
-"""Check 12 about the source: one table under one name, unless the contract approves another; each database in turn."""
+"""Check 12 on the source: its name must mean the same table, unless the contract approves another; on each database."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def house(ledger_url: str, tmp_path: Path) -> Iterator[House]:
         yield made
 
 
-def ready(house: House, workload_id: str, number: int, source: str) -> Attempt:
-    """A proved attempt at one day, from this source."""
+def prove_day(house: House, workload_id: str, number: int, source: str) -> Attempt:
+    """Prove an attempt at one day, from this source."""
     house.open(workload_id, source=source)
     return house.proved(workload_id, [(10 + number, number, "Ulm")], opened=False)
 
 
 def publish_day(house: House, attempt: Attempt, number: int) -> None:
-    """Publish it under a claim on that day alone."""
+    """Publish the attempt under a claim on that day alone."""
     proposal = house.proposal(attempt)
     claim = Claim.value("day", "date", day(number)).of_column("target field 2")
     validate_then_commit(replace(proposal, claim=claim), house.gate())
@@ -43,8 +43,8 @@ def publish_day(house: House, attempt: Attempt, number: int) -> None:
 
 def test_another_table_under_the_name_of_the_source_is_refused(house: House) -> None:
     house.table(rows=BEFORE)
-    publish_day(house, ready(house, "one", 5, SOURCE.uuid), 5)
-    other = ready(house, "two", 6, ANOTHER)
+    publish_day(house, prove_day(house, "one", 5, SOURCE.uuid), 5)
+    other = prove_day(house, "two", 6, ANOTHER)
     error = refusal(house, lambda: publish_day(house, other, 6), NotAllowedError)
     assert code_and_check(error) == ("source_replaced", 12)
     assert (SOURCE.uuid in str(error.expected), ANOTHER in str(error.got)) == (True, True)
@@ -54,27 +54,27 @@ def test_another_table_under_the_name_of_the_source_is_refused(house: House) -> 
 def test_the_same_table_publishes_day_after_day(house: House) -> None:
     house.table(rows=BEFORE)
     for number, name in ((5, "one"), (6, "two")):
-        publish_day(house, ready(house, name, number, SOURCE.uuid), number)
+        publish_day(house, prove_day(house, name, number, SOURCE.uuid), number)
     assert house.rows() == [1, 2, 15, 16]
 
 
-def test_a_table_that_the_contract_does_not_name_is_refused_as_the_first_one_too(house: House) -> None:
+def test_a_source_that_the_contract_does_not_name_is_refused_even_as_the_first(house: House) -> None:
     named = house.source()
     house.table(rows=BEFORE, text=with_source_uuid(contract(), named))
-    other = ready(house, "one", 5, ANOTHER)
+    other = prove_day(house, "one", 5, ANOTHER)
     error = refusal(house, lambda: publish_day(house, other, 5), NotAllowedError)
     assert code_and_check(error) == ("source_replaced", 12)
-    publish_day(house, ready(house, "two", 5, named), 5)
+    publish_day(house, prove_day(house, "two", 5, named), 5)
     assert house.rows() == [1, 2, 15]
 
 
-def test_an_approved_table_takes_the_place_of_the_old_one_and_the_step_log_says_so(house: House) -> None:
+def test_an_approved_source_replaces_the_old_one_and_the_step_log_says_so(house: House) -> None:
     house.table(rows=BEFORE)
-    publish_day(house, ready(house, "one", 5, SOURCE.uuid), 5)
+    publish_day(house, prove_day(house, "one", 5, SOURCE.uuid), 5)
     approved = house.source()
     house.contracts["orders"] = with_source_uuid(contract(), approved)
     house.scene.migrate(house.scene.migration([], contract=house.contracts["orders"]))
-    publish_day(house, ready(house, "two", 6, approved), 6)
+    publish_day(house, prove_day(house, "two", 6, approved), 6)
     target = house.found().row.table_uuid
     with house.notary.ledger.read() as unit:
         assert claims.find_source(unit, target, "raw.orders") == approved
@@ -98,10 +98,10 @@ def test_the_same_rows_from_an_approved_table_are_refused_by_their_claim(house: 
 @pytest.mark.parametrize("days", [(5, 5), (5, 6)], ids=["the same day", "two days"])
 def test_of_two_sources_that_race_one_publishes(house: House, days: tuple[int, int]) -> None:
     house.table(rows=BEFORE)
-    first = ready(house, "one", days[0], SOURCE.uuid)
-    second = ready(house, "two", days[1], ANOTHER)
+    first = prove_day(house, "one", days[0], SOURCE.uuid)
+    second = prove_day(house, "two", days[1], ANOTHER)
 
-    def attempt(found: tuple[Attempt, int]) -> str:
+    def try_to_publish(found: tuple[Attempt, int]) -> str:
         try:
             publish_day(house, *found)
         except PvdmError as error:
@@ -109,6 +109,6 @@ def test_of_two_sources_that_race_one_publishes(house: House, days: tuple[int, i
         return "published"
 
     with ThreadPoolExecutor(2) as pool:
-        told_both = sorted(pool.map(attempt, ((first, days[0]), (second, days[1]))))
-    assert told_both == ["published", "source_replaced"]
+        outcomes = sorted(pool.map(try_to_publish, ((first, days[0]), (second, days[1]))))
+    assert outcomes == ["published", "source_replaced"]
     assert len(house.rows()) == len(BEFORE) + 1

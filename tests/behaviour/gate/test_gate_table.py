@@ -1,4 +1,4 @@
-"""Gate checks 5 and 7 to 9, each met by an attack with a good proof of something else that it alone stops."""
+"""Gate checks 5 and 7 to 9: for each an attack with a valid proof of something else that only this check stops."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tools.proof_kit import fixed
 # 5: the target
 
 
-def elsewhere(core: ProofCore) -> ProofCore:
+def in_other_catalog(core: ProofCore) -> ProofCore:
     return replace(core, target=replace(core.target, table=replace(core.target.table, catalog="other")))
 
 
@@ -51,7 +51,7 @@ def without_keys(core: ProofCore) -> ProofCore:
 @pytest.mark.parametrize(
     ("changed", "code"),
     [
-        (elsewhere, "proof_wrong_catalog"),
+        (in_other_catalog, "proof_wrong_catalog"),
         (with_target(branch="audit"), "proof_wrong_branch"),
         (with_target(operation=Operation.OVERWRITE), "proof_wrong_operation"),
         (with_target(partition=(("day", "2026-11-01"),)), "proof_wrong_partition"),
@@ -79,7 +79,7 @@ def test_a_proof_is_not_replayed_on_another_table(orders: House) -> None:
     )
 
 
-def test_a_proof_under_the_contract_of_before_publishes_nothing(orders: House) -> None:
+def test_a_proof_under_an_older_contract_publishes_nothing(orders: House) -> None:
     attempt = orders.proved("w", NEW)
     proposal = orders.proposal(attempt)
     orders.scene.migrate(orders.scene.migration(contract=contract() + "limits:\n  chunks: 7\n"))
@@ -95,21 +95,19 @@ def test_a_proof_about_other_storage_than_the_contracts_publishes_nothing(house:
     assert code_and_check(refusal(house, lambda: publish(house, attempt))) == ("proof_wrong_storage", 5)
 
 
-def test_the_contract_is_asked_for_again_where_the_pointer_is_swapped(
-    orders: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The swap compares the whole row; should it ever not, the gate still sees another contract."""
+def test_the_contract_is_checked_again_in_the_transaction(orders: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The swap compares the whole row. Without this comparison the gate must still notice another contract."""
     attempt = orders.proved("w", NEW)
     row = orders.found().row
 
     def migrate() -> None:
         orders.transact(lambda unit: tables.protect(unit, row, fixed("another contract")))
 
-    def blind(unit: Unit, judged: TableRow, to: Pointer, *, location: str | None = None) -> TableRow:
+    def swap_without_comparing(unit: Unit, judged: TableRow, to: Pointer, *, location: str | None = None) -> TableRow:
         return swap(unit, tables.get_by_id(unit, judged.table_id), to, location=location)
 
     swap = tables.swap
-    monkeypatch.setattr(tables, "swap", blind)
+    monkeypatch.setattr(tables, "swap", swap_without_comparing)
     with fault.armed("gate.after_files", fault.Call(migrate)), pytest.raises(VerificationError) as caught:
         publish(orders, attempt)
     assert code_and_check(caught.value) == ("proof_wrong_contract", 5)
@@ -141,12 +139,12 @@ def test_files_that_were_verified_for_another_structure_are_not_published(
 
 
 def test_a_projection_that_leaves_a_column_out_publishes_nothing(orders: House) -> None:
-    def narrowed(core: ProofCore) -> ProofCore:
+    def without_town(core: ProofCore) -> ProofCore:
         first, keys = core.projections
         few = Projection(first.projection.name, ("day", "id"))
         return replace(core, projections=(replace(first, projection=few), keys))
 
-    attempt = orders.proved("w", NEW, changed=narrowed)
+    attempt = orders.proved("w", NEW, changed=without_town)
     assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("proof_wrong_projection", 7)
 
 
@@ -167,13 +165,13 @@ def test_a_branch_that_moved_after_the_verdict_publishes_nothing(orders: House) 
 
 def test_a_branch_that_moves_before_the_swap_publishes_nothing(orders: House) -> None:
     attempt = orders.proved("w", NEW)
-    moving = fault.Call(lambda: _moved(orders, attempt))
+    moving = fault.Call(lambda: _move_branch(orders, attempt))
     with fault.armed("gate.after_rehash", moving), pytest.raises(VerificationError) as caught:
         publish(orders, attempt)
     assert (code_and_check(caught.value), orders.rows()) == (("branch_moved", 8), [1, 2])
 
 
-def _moved(house: House, attempt: Attempt) -> None:
+def _move_branch(house: House, attempt: Attempt) -> None:
     house.commit((), attempt.branch, by=STEWARD_GRANT)
 
 
@@ -185,8 +183,8 @@ def test_a_branch_that_is_gone_publishes_nothing(orders: House) -> None:
     assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("branch_moved", 8)
 
 
-def test_a_base_that_main_never_showed_is_no_base(orders: House) -> None:
-    """Bound to its own staged snapshot as base, nothing would be added."""
+def test_a_proof_on_a_base_that_main_never_showed_publishes_nothing(orders: House) -> None:
+    """The base is a staged snapshot of another attempt."""
     other = orders.proved("v", [(9, 9, "Ulm")])
     staged = int(str(other.staged_snapshot_id))
     attempt = orders.proved("w", NEW, changed=with_target(base_snapshot_id=staged))
@@ -197,9 +195,9 @@ def test_a_base_that_main_never_showed_is_no_base(orders: House) -> None:
 
 
 def test_a_file_that_no_proof_names_is_not_published(orders: House) -> None:
-    """The branch holds two files, the proof one of them."""
+    """The branch has two files, the proof names one of them."""
 
-    def less(core: ProofCore) -> ProofCore:
+    def with_one_file(core: ProofCore) -> ProofCore:
         kept = replace(core.files, added=core.files.added[:1])
         return replace(core, files=kept)
 
@@ -207,16 +205,16 @@ def test_a_file_that_no_proof_names_is_not_published(orders: House) -> None:
     attempt = orders.attempt("w")
     base = orders.found().metadata.current_snapshot_id
     files = orders.stage(attempt, NEW)
-    orders.prove(attempt, files, base, changed=less, listed=[_listed(files, less)])
+    orders.prove(attempt, files, base, changed=with_one_file, listed=[_first_of(files)])
     assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("proof_wrong_files", 9)
 
 
-def _listed(files: Sequence[DataFile], _: object) -> DataFile:
+def _first_of(files: Sequence[DataFile]) -> DataFile:
     return min(files, key=lambda file: file.file_path)
 
 
-def test_the_verified_manifest_lists_what_the_proof_binds(orders: House) -> None:
-    """A file that never was staged, slipped in beside the verified ones."""
+def test_a_verified_manifest_with_a_file_that_no_proof_names_is_refused(orders: House) -> None:
+    """The manifest lists a file that was never staged, beside the verified ones."""
     orders.open("w")
     attempt = orders.attempt("w")
     base = orders.found().metadata.current_snapshot_id
@@ -226,7 +224,7 @@ def test_the_verified_manifest_lists_what_the_proof_binds(orders: House) -> None
     assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("proof_wrong_files", 9)
 
 
-def test_the_verified_manifest_counts_as_many_rows_as_the_proof(orders: House) -> None:
+def test_a_verified_manifest_with_another_row_count_is_refused(orders: House) -> None:
     orders.open("w")
     attempt = orders.attempt("w")
     base = orders.found().metadata.current_snapshot_id
@@ -235,7 +233,7 @@ def test_the_verified_manifest_counts_as_many_rows_as_the_proof(orders: House) -
     assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("proof_wrong_rows", 9)
 
 
-def test_a_file_outside_of_the_attempts_place_is_not_published(orders: House) -> None:
+def test_a_file_outside_the_attempts_folder_is_not_published(orders: House) -> None:
     orders.open("w")
     attempt = orders.attempt("w")
     base = orders.found().metadata.current_snapshot_id
@@ -254,7 +252,7 @@ def test_a_producers_own_file_is_not_published_where_the_proof_says_copied(order
 
 
 @pytest.mark.skipif(ON_S3, reason="an object store has no links")
-def test_a_link_is_no_file_of_the_attempt(orders: House) -> None:
+def test_a_file_behind_a_link_is_not_published(orders: House) -> None:
     attempt = orders.proved("w", NEW)
     folder = file_at(attempt.prefix) / "data"
     folder.rename(folder.parent / "moved")
@@ -274,7 +272,7 @@ def test_one_file_under_two_names_is_not_published_twice(orders: House) -> None:
     assert code_and_check(refusal(orders, lambda: publish(orders, attempt))) == ("file_listed_twice", 9)
 
 
-def test_an_append_takes_nothing_away(orders: House) -> None:
+def test_an_append_that_removes_files_is_refused(orders: House) -> None:
     gone = orders.paths(of_day=1)
     orders.open("w")
     attempt = orders.attempt("w")
@@ -285,14 +283,14 @@ def test_an_append_takes_nothing_away(orders: House) -> None:
 
 
 @pytest.mark.parametrize("what", ["too little", "too much"])
-def test_an_overwrite_takes_exactly_its_boundary_away(house: House, what: str) -> None:
+def test_an_overwrite_that_removes_less_or_more_than_its_boundary_is_refused(house: House, what: str) -> None:
     house.table(rows=BEFORE, text=contract(operation="overwrite-partitions", partition={"day": "2026-11-01"}))
     gone = [] if what == "too little" else house.paths()
     attempt = house.proved("w", [(3, 1, "Ulm")], removed=gone)
     assert code_and_check(refusal(house, lambda: publish(house, attempt))) == ("proof_wrong_removals", 9)
 
 
-def test_a_verified_manifest_is_good_for_its_own_proof_only(orders: House) -> None:
+def test_a_verified_manifest_of_another_proof_is_refused(orders: House) -> None:
     proposal = orders.proposal(orders.proved("w", NEW))
     other = replace(proposal.parts[0], core_sha256=fixed("another core"))
     error = refusal(orders, lambda: validate_then_commit(replace(proposal, parts=(other,)), orders.gate()))

@@ -1,4 +1,4 @@
-"""Gate checks 1 to 4, 6 and 11, each met by an attack on the signed words that it alone stops."""
+"""Gate checks 1 to 4, 6 and 11: for each an attack on a signed statement that only this check stops."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ from tools.proof_kit import DAY, NOW, SIGNERS
 # 1: envelopes
 
 
-def spaced(envelope: Envelope) -> bytes:
+def with_trailing_newline(envelope: Envelope) -> bytes:
     return envelope.to_bytes() + b"\n"
 
 
-def commented(envelope: Envelope) -> bytes:
+def with_unknown_key(envelope: Envelope) -> bytes:
     return canonical_json.dump({**envelope.to_json(), "comment": "mine"})
 
 
-def signed_twice(envelope: Envelope) -> bytes:
+def with_second_signature(envelope: Envelope) -> bytes:
     made = envelope.to_json()
     signatures: Any = made["signatures"]
     stranger = SIGNERS["rogue"]
@@ -56,14 +56,12 @@ def signed_twice(envelope: Envelope) -> bytes:
 @pytest.mark.parametrize(
     ("change", "code"),
     [
-        (spaced, "json_trailing_bytes"),
-        (commented, "document_key_unknown"),
-        (signed_twice, "envelope_signatures_many"),
+        (with_trailing_newline, "json_trailing_bytes"),
+        (with_unknown_key, "document_key_unknown"),
+        (with_second_signature, "envelope_signatures_many"),
     ],
 )
-def test_an_envelope_that_is_spelled_otherwise_is_no_proof(
-    orders: House, change: Callable[[Envelope], bytes], code: str
-) -> None:
+def test_an_envelope_of_another_form_is_refused(orders: House, change: Callable[[Envelope], bytes], code: str) -> None:
     proposal = orders.proposal(orders.proved("w", NEW))
     other = change(parse_envelope(proposal.parts[0].proofs[0].envelope))
     changed = with_proof(proposal, logged(orders, other))
@@ -74,13 +72,13 @@ def test_an_envelope_that_is_spelled_otherwise_is_no_proof(
 # 2: signatures
 
 
-def test_a_stranger_signs_no_proof(orders: House) -> None:
+def test_a_proof_by_an_unknown_key_is_refused(orders: House) -> None:
     proposal = orders.proposal(orders.proved("w", NEW))
     forged = resigned(orders, proposal, payload_of(proof_in(proposal)), SIGNERS["rogue"])
     assert code_and_check(refusal(orders, lambda: validate_then_commit(forged, orders.gate()))) == ("key_unknown", 2)
 
 
-def test_a_signature_is_over_exactly_these_words(orders: House) -> None:
+def test_a_signature_over_another_payload_is_refused(orders: House) -> None:
     proposal = orders.proposal(orders.proved("w", NEW))
     proof = proof_in(proposal)
     other = replace(proof, notary=replace(proof.notary, expires_at=proof.notary.expires_at + 1))
@@ -92,10 +90,10 @@ def test_a_signature_is_over_exactly_these_words(orders: House) -> None:
     )
 
 
-def another_root(
+def accept_next_root(
     house: House, change: Callable[[TrustedKey], TrustedKey], *more: TrustedKey, threshold: int = 1
 ) -> None:
-    """The next trust root, with the notary's key changed."""
+    """Accept a next trust root, with the notary's key changed and more keys."""
     epoch = house.notary.epochs.book().active
     assert epoch is not None
     old = house.notary.trust.current()
@@ -107,33 +105,33 @@ def another_root(
     )
 
 
-def revoked(key: TrustedKey) -> TrustedKey:
+def revoke(key: TrustedKey) -> TrustedKey:
     return replace(key, revoked_at=NOW)
 
 
-def test_a_revoked_notary_publishes_nothing_more(orders: House) -> None:
+def test_a_proof_by_a_revoked_key_is_refused(orders: House) -> None:
     proposal = orders.proposal(orders.proved("w", NEW))
-    second = second_notary(orders)
-    # Without a notary that may sign no root stands.
-    another_root(orders, revoked, second)
+    second = second_notary_key(orders)
+    # A trust root needs a notary whose key is not revoked.
+    accept_next_root(orders, revoke, second)
     assert code_and_check(refusal(orders, lambda: validate_then_commit(proposal, orders.gate()))) == ("key_revoked", 2)
 
 
-def second_notary(house: House) -> TrustedKey:
+def second_notary_key(house: House) -> TrustedKey:
     epoch = house.notary.keys.epoch_for(None)
     return TrustedKey(SIGNERS["notary-b"].public, "notary-b", (RootRole.NOTARY,), (epoch,), NOW - DAY, NOW + 300 * DAY)
 
 
-def test_too_few_notaries_publish_nothing(orders: House) -> None:
+def test_proofs_of_too_few_notaries_are_refused(orders: House) -> None:
     proposal = orders.proposal(orders.proved("w", NEW))
-    another_root(orders, lambda key: key, second_notary(orders), threshold=2)
+    accept_next_root(orders, lambda key: key, second_notary_key(orders), threshold=2)
     assert code_and_check(refusal(orders, lambda: validate_then_commit(proposal, orders.gate()))) == (
         "threshold_not_met",
         2,
     )
 
 
-def two(house: House, proposal: Proposal, core: ProofCore) -> Proposal:
+def with_second_proof(house: House, proposal: Proposal, core: ProofCore) -> Proposal:
     """The proposal with a second notary's proof about this core."""
     proof = proof_in(proposal)
     other = replace(proof, core=core, notary=replace(proof.notary, notary="notary-b"))
@@ -141,24 +139,24 @@ def two(house: House, proposal: Proposal, core: ProofCore) -> Proposal:
     return with_proof(proposal, *proposal.parts[0].proofs, logged(house, envelope))
 
 
-def test_two_notaries_that_agree_publish(orders: House) -> None:
+def test_equal_proofs_of_two_notaries_are_published(orders: House) -> None:
     proposal = orders.proposal(orders.proved("w", NEW))
-    another_root(orders, lambda key: key, second_notary(orders), threshold=2)
-    done = validate_then_commit(two(orders, proposal, proof_in(proposal).core), orders.gate())
+    accept_next_root(orders, lambda key: key, second_notary_key(orders), threshold=2)
+    done = validate_then_commit(with_second_proof(orders, proposal, proof_in(proposal).core), orders.gate())
     assert (orders.rows(), len(done.shown.proof_ids)) == ([1, 2, 3, 4], 2)
 
 
-def test_two_notaries_that_disagree_publish_nothing(orders: House) -> None:
+def test_different_proofs_of_two_notaries_are_refused(orders: House) -> None:
     proposal = orders.proposal(orders.proved("w", NEW))
-    another_root(orders, lambda key: key, second_notary(orders), threshold=2)
+    accept_next_root(orders, lambda key: key, second_notary_key(orders), threshold=2)
     core = proof_in(proposal).core
-    odd = two(orders, proposal, replace(core, checks=("row-counts", "staged-paths")))
-    assert code_and_check(refusal(orders, lambda: validate_then_commit(odd, orders.gate()))) == ("cores_differ", 2)
+    unequal = with_second_proof(orders, proposal, replace(core, checks=("row-counts", "staged-paths")))
+    assert code_and_check(refusal(orders, lambda: validate_then_commit(unequal, orders.gate()))) == ("cores_differ", 2)
 
 
-def test_one_notary_does_not_count_twice(orders: House) -> None:
+def test_two_proofs_of_one_notary_are_refused(orders: House) -> None:
     proposal = orders.proposal(orders.proved("w", NEW))
-    another_root(orders, lambda key: key, second_notary(orders), threshold=2)
+    accept_next_root(orders, lambda key: key, second_notary_key(orders), threshold=2)
     twice = with_proof(proposal, *proposal.parts[0].proofs, *proposal.parts[0].proofs)
     assert code_and_check(refusal(orders, lambda: validate_then_commit(twice, orders.gate()))) == ("notary_repeated", 2)
 
@@ -172,10 +170,10 @@ def test_a_proof_of_another_epoch_than_its_workloads_publishes_nothing(orders: H
     )
 
 
-def test_a_root_that_comes_before_the_transaction_is_judged_by(orders: House) -> None:
+def test_a_trust_root_that_comes_before_the_transaction_is_applied(orders: House) -> None:
     attempt = orders.proved("w", NEW)
-    second = second_notary(orders)
-    with fault.armed("gate.after_files", fault.Call(lambda: another_root(orders, revoked, second))):
+    second = second_notary_key(orders)
+    with fault.armed("gate.after_files", fault.Call(lambda: accept_next_root(orders, revoke, second))):
         error = refusal(orders, lambda: publish(orders, attempt), ConflictError)
     assert code_and_check(error) == ("trust_root_moved", 2)
     assert refusal(orders, lambda: publish(orders, attempt)).reason == "key_revoked"
@@ -188,7 +186,7 @@ def test_a_root_that_comes_before_the_transaction_is_judged_by(orders: House) ->
     ("kind", "code"),
     [("urn:pvdm:proof:v2", "predicate_version_unknown"), ("urn:pvdm:draft:v1", "predicate_type_wrong")],
 )
-def test_the_notarys_other_words_are_no_proofs(orders: House, kind: str, code: str) -> None:
+def test_other_statements_of_the_notary_are_refused_as_proofs(orders: House, kind: str, code: str) -> None:
     proposal = orders.proposal(orders.proved("w", NEW))
     payload = payload_of(proof_in(proposal)).replace(b"urn:pvdm:proof:v1", kind.encode())
     other = resigned(orders, proposal, payload)
@@ -223,7 +221,7 @@ def test_a_proof_that_expires_before_the_transaction_publishes_nothing(orders: H
 
 
 def test_a_proof_that_is_in_no_log_publishes_nothing(orders: House) -> None:
-    """Signed by the notary, with a place in the log that holds something else."""
+    """The notary signed the proof, but its place in the log has another entry."""
     proposal = orders.proposal(orders.proved("w", NEW))
     proof = proof_in(proposal)
     other = replace(proof, notary=replace(proof.notary, expires_at=proof.notary.expires_at + 1))
@@ -233,8 +231,8 @@ def test_a_proof_that_is_in_no_log_publishes_nothing(orders: House) -> None:
 
 
 @pytest.mark.parametrize("change", [{"index": 1}, {"index": 10_000}, {"at_micros": 5}])
-def test_a_place_in_the_log_is_not_taken_on_trust(orders: House, change: dict[str, int]) -> None:
+def test_a_proof_with_a_wrong_place_in_the_log_is_refused(orders: House, change: dict[str, int]) -> None:
     proposal = orders.proposal(orders.proved("w", NEW))
-    elsewhere_ = replace(proposal.parts[0].proofs[0], **change)  # type: ignore[arg-type]
-    error = refusal(orders, lambda: validate_then_commit(with_proof(proposal, elsewhere_), orders.gate()))
+    misplaced = replace(proposal.parts[0].proofs[0], **change)  # type: ignore[arg-type]
+    error = refusal(orders, lambda: validate_then_commit(with_proof(proposal, misplaced), orders.gate()))
     assert code_and_check(error) == ("statement_not_logged", 11)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -38,15 +39,15 @@ def house() -> Iterator[House]:
         yield made
 
 
-def chunk(house: House, chunk_id: str, number: int) -> Attempt:
+def prove_chunk(house: House, chunk_id: str, number: int) -> Attempt:
     return house.proved("w", [(number, 3, "Ulm")], chunk_id=chunk_id, opened=False)
 
 
-def all_of(house: House) -> list[Attempt]:
-    return [chunk(house, chunk_id, 10 + at) for at, chunk_id in enumerate("abc")]
+def prove_all(house: House) -> list[Attempt]:
+    return [prove_chunk(house, chunk_id, 10 + at) for at, chunk_id in enumerate("abc")]
 
 
-def refused(house: House, proposal: Proposal) -> PvdmError:
+def refusal_of(house: House, proposal: Proposal) -> PvdmError:
     with pytest.raises(VerificationError) as caught:
         validate_then_commit(proposal, house.gate())
     assert house.rows() == [1, 2]
@@ -54,7 +55,7 @@ def refused(house: House, proposal: Proposal) -> PvdmError:
 
 
 def test_all_chunks_show_at_once_by_one_snapshot(house: House) -> None:
-    found = all_of(house)
+    found = prove_all(house)
     done = validate_then_commit(house.proposal(*found), house.gate())
     assert house.rows() == [1, 2, 10, 11, 12]
     head = house.found().metadata.current_snapshot
@@ -67,109 +68,119 @@ def test_all_chunks_show_at_once_by_one_snapshot(house: House) -> None:
 
 
 def test_the_statement_is_an_entry_of_the_log_and_is_signed_once(house: House) -> None:
-    found = all_of(house)
+    found = prove_all(house)
     first, second = house.proposal(*found), house.proposal(*found)
-    assert first.statement == second.statement
+    assert first.workload_statement == second.workload_statement
     with house.notary.ledger.read() as unit:
         (stored,) = statements.of_kind(unit, StatementKind.WORKLOAD)
-    said = read_unchecked(stored.envelope, WorkloadStatement)
-    assert [each.chunk_id for each in said.chunks] == ["a", "b", "c"]
+    statement = read_unchecked(stored.envelope, WorkloadStatement)
+    assert [each.chunk_id for each in statement.chunks] == ["a", "b", "c"]
 
 
 def test_a_part_of_the_plan_is_not_published(house: House) -> None:
-    found = all_of(house)
-    assert code_and_check(refused(house, house.proposal(*found[:2]))) == ("publication_not_whole", 1)
+    found = prove_all(house)
+    assert code_and_check(refusal_of(house, house.proposal(*found[:2]))) == ("publication_not_whole", 1)
 
 
-def test_a_chunk_does_not_stand_for_another(house: House) -> None:
-    proposal = house.proposal(*all_of(house))
+def test_one_chunk_twice_in_place_of_another_is_refused(house: House) -> None:
+    proposal = house.proposal(*prove_all(house))
     first, second, _ = proposal.parts
-    error = refused(house, replace(proposal, parts=(first, first, second)))
+    error = refusal_of(house, replace(proposal, parts=(first, first, second)))
     assert code_and_check(error) == ("publication_not_whole", 1)
 
 
-def test_without_its_statement_nothing_is_published(house: House) -> None:
-    proposal = house.proposal(*all_of(house))
-    assert code_and_check(refused(house, replace(proposal, statement=None))) == ("workload_statement_missing", 1)
+def test_a_workload_without_its_statement_is_refused(house: House) -> None:
+    proposal = house.proposal(*prove_all(house))
+    without = replace(proposal, workload_statement=None)
+    assert code_and_check(refusal_of(house, without)) == ("workload_statement_missing", 1)
 
 
-def restated(
+def with_first_chunk(statement: WorkloadStatement, **changes: Any) -> WorkloadStatement:
+    """The statement with its first chunk changed."""
+    first, *others = statement.chunks
+    return replace(statement, chunks=(replace(first, **changes), *others))
+
+
+def with_statement(
     house: House, proposal: Proposal, change: Callable[[WorkloadStatement], WorkloadStatement], by: str | None = None
 ) -> Proposal:
-    """The proposal with other words in its statement, signed and logged."""
-    assert proposal.statement is not None
-    said = change(read_unchecked(proposal.statement.envelope, WorkloadStatement))
+    """The proposal with a changed workload statement, which is signed and logged."""
+    assert proposal.workload_statement is not None
+    statement = change(read_unchecked(proposal.workload_statement.envelope, WorkloadStatement))
     signer = SIGNERS[by] if by else house.notary.keys.signer(KeyRole.SIGNING, house.notary.keys.epoch_for(None))
-    envelope = sign_statement(said, signer).to_bytes()
+    envelope = sign_statement(statement, signer).to_bytes()
     places: list[int] = []
     document = Document(StatementKind.WORKLOAD, fixed("any"), envelope)
     house.notary.recorder.record([document], lambda _, found: places.extend(found))
-    return replace(proposal, statement=LoggedEnvelope(StatementKind.WORKLOAD, envelope, places[0], house.scene.now))
+    logged = LoggedEnvelope(StatementKind.WORKLOAD, envelope, places[0], house.scene.now)
+    return replace(proposal, workload_statement=logged)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda said: replace(said, workload_id="another"),
-        lambda said: replace(said, contract_sha256=fixed("another")),
-        lambda said: replace(said, plan_sha256=fixed("another")),
-        lambda said: replace(said, chunks=said.chunks[:2]),
-        lambda said: replace(said, chunks=(replace(said.chunks[0], nonce=fixed("x", 16)), *said.chunks[1:])),
-        lambda said: replace(said, chunks=(replace(said.chunks[0], proof_ids=(fixed("x"),)), *said.chunks[1:])),
+        lambda statement: replace(statement, workload_id="another"),
+        lambda statement: replace(statement, contract_sha256=fixed("another")),
+        lambda statement: replace(statement, plan_sha256=fixed("another")),
+        lambda statement: replace(statement, chunks=statement.chunks[:2]),
+        lambda statement: with_first_chunk(statement, nonce=fixed("x", 16)),
+        lambda statement: with_first_chunk(statement, proof_ids=(fixed("x"),)),
     ],
 )
-def test_a_statement_about_something_else_binds_nothing(
+def test_a_workload_statement_about_something_else_is_refused(
     house: House, change: Callable[[WorkloadStatement], WorkloadStatement]
 ) -> None:
-    proposal = house.proposal(*all_of(house))
-    assert code_and_check(refused(house, restated(house, proposal, change))) == ("workload_statement_differs", 5)
+    proposal = house.proposal(*prove_all(house))
+    error = refusal_of(house, with_statement(house, proposal, change))
+    assert code_and_check(error) == ("workload_statement_differs", 5)
 
 
 def test_a_workload_statement_by_an_unknown_key_is_refused(house: House) -> None:
-    proposal = restated(house, house.proposal(*all_of(house)), lambda said: said, by="rogue")
-    assert code_and_check(refused(house, proposal)) == ("key_unknown", 2)
+    proposal = with_statement(house, house.proposal(*prove_all(house)), lambda statement: statement, by="rogue")
+    assert code_and_check(refusal_of(house, proposal)) == ("key_unknown", 2)
 
 
 def test_a_workload_statement_in_another_notarys_name_is_refused(house: House) -> None:
-    proposal = restated(house, house.proposal(*all_of(house)), lambda said: replace(said, notary="notary-b"))
-    assert code_and_check(refused(house, proposal)) == ("signer_name_wrong", 2)
+    proposal = house.proposal(*prove_all(house))
+    renamed = with_statement(house, proposal, lambda statement: replace(statement, notary="notary-b"))
+    assert code_and_check(refusal_of(house, renamed)) == ("signer_name_wrong", 2)
 
 
 def test_a_workload_statement_that_has_expired_is_refused(house: House) -> None:
-    proposal = house.proposal(*all_of(house))
-    expired = restated(house, proposal, lambda said: replace(said, expires_at=said.issued_at + 1))
+    proposal = house.proposal(*prove_all(house))
+    expired = with_statement(house, proposal, lambda statement: replace(statement, expires_at=statement.issued_at + 1))
     house.stand.time.pass_by(1)
-    assert code_and_check(refused(house, expired)) == ("proof_expired", 6)
+    assert code_and_check(refusal_of(house, expired)) == ("proof_expired", 6)
 
 
-def test_a_workload_statement_in_another_spelling_is_refused(house: House) -> None:
-    proposal = house.proposal(*all_of(house))
-    assert proposal.statement is not None
-    spaced = replace(proposal.statement, envelope=proposal.statement.envelope + b"\n")
-    assert code_and_check(refused(house, replace(proposal, statement=spaced))) == ("json_trailing_bytes", 1)
+def test_a_workload_statement_of_another_form_is_refused(house: House) -> None:
+    proposal = house.proposal(*prove_all(house))
+    assert proposal.workload_statement is not None
+    spaced = replace(proposal.workload_statement, envelope=proposal.workload_statement.envelope + b"\n")
+    assert code_and_check(refusal_of(house, replace(proposal, workload_statement=spaced))) == ("json_trailing_bytes", 1)
 
 
-def test_a_proof_is_not_taken_for_the_workload_statement(house: House) -> None:
-    proposal = house.proposal(*all_of(house))
+def test_a_proof_in_place_of_the_workload_statement_is_refused(house: House) -> None:
+    proposal = house.proposal(*prove_all(house))
     proof = proposal.parts[0].proofs[0]
-    assert code_and_check(refused(house, replace(proposal, statement=proof))) == ("predicate_type_wrong", 3)
+    assert code_and_check(refusal_of(house, replace(proposal, workload_statement=proof))) == ("predicate_type_wrong", 3)
 
 
 def test_a_workload_statement_that_is_not_in_the_log_is_refused(house: House) -> None:
-    proposal = house.proposal(*all_of(house))
-    assert proposal.statement is not None
-    elsewhere = replace(proposal.statement, index=0)
-    assert code_and_check(refused(house, replace(proposal, statement=elsewhere))) == ("statement_not_logged", 11)
+    proposal = house.proposal(*prove_all(house))
+    assert proposal.workload_statement is not None
+    elsewhere = replace(proposal, workload_statement=replace(proposal.workload_statement, index=0))
+    assert code_and_check(refusal_of(house, elsewhere)) == ("statement_not_logged", 11)
 
 
 def test_one_bad_chunk_keeps_all_back_and_is_named(house: House) -> None:
-    found = all_of(house)
+    found = prove_all(house)
     house.stand.time.pass_by(HOUR // 2)
     bad = found[1]
     proposal = house.proposal(*found)
     for path in file_at(bad.prefix).rglob("*.parquet"):
         path.write_bytes(b"other")
-    error = refused(house, proposal)
+    error = refusal_of(house, proposal)
     assert (error.check, error.details["attempt_id"]) == (10, bad.attempt_id)
 
 
@@ -182,8 +193,8 @@ def test_one_file_is_not_published_by_two_chunks(house: House) -> None:
     second = house.attempt("w", "b")
     house.commit(files, second.branch, by=STEWARD_GRANT)
     house.prove(second, files, base)
-    third = chunk(house, "c", 12)
-    error = refused(house, house.proposal(first, second, third))
+    third = prove_chunk(house, "c", 12)
+    error = refusal_of(house, house.proposal(first, second, third))
     assert code_and_check(error) == ("published_path_outside", 9)
     assert error.details["attempt_id"] == second.attempt_id
 
@@ -208,10 +219,10 @@ def test_an_overwrite_by_chunks_removes_the_union_of_their_boundaries(house: Hou
     assert house.rows("returns") == [3, 21, 22]
 
 
-def test_a_lone_chunk_needs_no_statement(house: House) -> None:
+def test_a_workload_statement_for_a_single_chunk_is_refused(house: House) -> None:
     house.table("returns", rows=BEFORE)
-    other = house.proposal(*all_of(house)).statement
+    other = house.proposal(*prove_all(house)).workload_statement
     alone = house.proposal(house.proved("v", [(5, 5, "Ulm")], name="returns"))
     with pytest.raises(VerificationError) as caught:
-        validate_then_commit(replace(alone, statement=other), house.gate("returns"))
+        validate_then_commit(replace(alone, workload_statement=other), house.gate("returns"))
     assert code_and_check(caught.value) == ("workload_statement_needless", 1)

@@ -1,4 +1,4 @@
-"""History that goes with a publication: what has to stay, and what an audit says of what is left."""
+"""Publications expire old snapshots of `main`: which ones must stay, and what an audit finds afterwards."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class CrashError(BaseException):
     """The Steward ends here."""
 
 
-def proved(house: House, number: int) -> Attempt:
+def prove_chunk(house: House, number: int) -> Attempt:
     return house.proved("one", [(number, 3, "Ulm")], chunk_id="abcdef"[number], opened=False)
 
 
 def open_workload(house: House) -> None:
-    """A table that keeps one snapshot beside the newest, and a workload of six chunks."""
+    """Make a table that keeps one snapshot beside the newest, and open a workload of six chunks."""
     keep(house, 1)
     house.open("one", list("abcdef"))
 
 
 def crash(house: House, attempt: Attempt) -> int:
-    """A publication is committed, and the Steward ends before its receipt; the snapshot."""
+    """Commit a publication, end the Steward before the receipt, start it again; returns the snapshot's id."""
     house.stand.time.pass_by(SECOND)
     with fault.armed("gate.before_receipt", fault.Raise(CrashError())), pytest.raises(CrashError):
         house.publishing().publish("one", [attempt.attempt_id])
@@ -54,29 +54,29 @@ def snapshots_of_main(house: House) -> list[int]:
     return [each.snapshot_id for each in metadata.ancestry(metadata.current_snapshot_id or 0)]
 
 
-def test_a_snapshot_stays_until_its_receipt_is_made_and_goes_then(house: House) -> None:
+def test_a_snapshot_stays_until_its_receipt_is_signed_and_expires_then(house: House) -> None:
     open_workload(house)
-    publish_attempt(house, proved(house, 0))
-    late = crash(house, proved(house, 1))
+    publish_attempt(house, prove_chunk(house, 0))
+    late = crash(house, prove_chunk(house, 1))
     for number in (2, 3, 4):
-        publish_attempt(house, proved(house, number))
+        publish_attempt(house, prove_chunk(house, number))
     assert snapshots_of_main(house)[-1] == late
     (done,) = house.publishing().settle()
     assert done.shown.new_snapshot_id == late
     house.publishing().require_settled()
     assert codes(audit_orders(house)) == set()
-    publish_attempt(house, proved(house, 5))
+    publish_attempt(house, prove_chunk(house, 5))
     assert late not in snapshots_of_main(house)
     assert codes(audit_orders(house)) == set()
 
 
-def test_receipts_that_could_not_be_signed_for_a_time_are_all_made(house: House) -> None:
+def test_receipts_that_could_not_be_signed_for_a_time_are_all_signed_later(house: House) -> None:
     open_workload(house)
-    ready = [proved(house, number) for number in range(5)]
-    publish_attempt(house, ready[0])
+    proved_attempts = [prove_chunk(house, number) for number in range(5)]
+    publish_attempt(house, proved_attempts[0])
     place = house.stand.config.outside_path.parent
     away = place.rename(place.with_name("away"))
-    for each in ready[1:]:
+    for each in proved_attempts[1:]:
         house.stand.time.pass_by(SECOND)
         with pytest.raises(StateUnknownError):
             house.publishing().publish("one", [each.attempt_id])
@@ -86,30 +86,30 @@ def test_receipts_that_could_not_be_signed_for_a_time_are_all_made(house: House)
     assert codes(audit_orders(house)) == set()
 
 
-def test_a_receipt_that_is_missed_only_in_the_transaction_keeps_its_snapshot_too(
+def test_a_missing_receipt_that_only_the_transaction_sees_keeps_its_snapshot(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_workload(house)
-    late = crash(house, proved(house, 0))
-    publish_attempt(house, proved(house, 1))
-    seen = receipts.find_missing
+    late = crash(house, prove_chunk(house, 0))
+    publish_attempt(house, prove_chunk(house, 1))
+    find_missing = receipts.find_missing
     blind = [True]
 
-    def look(*args: object) -> set[int]:
-        return set() if blind and blind.pop() else seen(*args)  # type: ignore[arg-type]
+    def find_missing_blindly(*args: object) -> set[int]:
+        return set() if blind and blind.pop() else find_missing(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(receipts, "find_missing", look)
-    publish_attempt(house, proved(house, 2))
+    monkeypatch.setattr(receipts, "find_missing", find_missing_blindly)
+    publish_attempt(house, prove_chunk(house, 2))
     assert blind == []
     assert snapshots_of_main(house)[-1] == late
 
 
-def test_what_was_there_before_the_protection_goes_without_a_receipt(house: House) -> None:
+def test_snapshots_from_before_the_protection_expire_without_a_receipt(house: House) -> None:
     keep(house, 1, rows=[(9, 3, "Ulm")])
     first = snapshots_of_main(house)
     house.open("one", list("abcdef"))
     for number in range(3):
-        publish_attempt(house, proved(house, number))
+        publish_attempt(house, prove_chunk(house, number))
     assert not set(first) & set(snapshots_of_main(house))
     assert codes(audit_orders(house)) == set()
 
@@ -118,38 +118,38 @@ def test_what_was_there_before_the_protection_goes_without_a_receipt(house: Hous
 
 
 @pytest.mark.parametrize("first", [False, True], ids=["on an empty table", "after a publication"])
-def test_rows_that_slipped_in_are_found_when_their_snapshot_has_expired(house: House, first: bool) -> None:
+def test_rows_that_bypassed_the_gate_are_found_after_their_snapshot_has_expired(house: House, first: bool) -> None:
     open_workload(house)
     if first:
-        publish_attempt(house, proved(house, 0))
-    slip(house, 666)
+        publish_attempt(house, prove_chunk(house, 0))
+    commit_past_the_gate(house, 666)
     assert codes(audit_orders(house)) == {"audit_receipt_missing"}
     for number in (1, 2, 3, 4):
-        publish_attempt(house, proved(house, number))
+        publish_attempt(house, prove_chunk(house, number))
     assert 666 in house.rows()
     assert len(snapshots_of_main(house)) == 2
     assert "audit_receipt_missing" in codes(audit_orders(house))
 
 
-def test_a_receipt_that_is_left_out_is_missed_when_its_snapshot_has_expired(house: House) -> None:
+def test_a_receipt_that_the_evidence_lacks_is_found_after_its_snapshot_has_expired(house: House) -> None:
     open_workload(house)
     for number in range(4):
-        publish_attempt(house, proved(house, number))
+        publish_attempt(house, prove_chunk(house, number))
     evidence = gather_evidence(house.notary, house.scene.grant(Role.AUDITOR, "sales"), "orders")
     first = next(each for each in evidence.statements if each.kind is StatementKind.RECEIPT)
-    left = replace(evidence, statements=tuple(each for each in evidence.statements if each is not first))
-    judge = AuditTrust(house.notary.trust.current(), LOG_ORIGIN, house.scene.now)
-    assert codes(audit(left, Local(), judge)) == {"audit_receipt_missing"}
+    incomplete = replace(evidence, statements=tuple(each for each in evidence.statements if each is not first))
+    trust = AuditTrust(house.notary.trust.current(), LOG_ORIGIN, house.scene.now)
+    assert codes(audit(incomplete, Local(), trust)) == {"audit_receipt_missing"}
 
 
 @pytest.mark.parametrize("copied", [False, True], ids=["open", "copied"])
 @pytest.mark.parametrize("gone", [False, True], ids=["changed", "removed"])
-def test_the_files_of_an_expired_publication_are_read_again(house: House, copied: bool, gone: bool) -> None:
+def test_changed_and_missing_files_of_an_expired_publication_are_found(house: House, copied: bool, gone: bool) -> None:
     open_workload(house)
     publish_attempt(house, house.proved("one", [(0, 3, "Ulm")], chunk_id="a", opened=False, copied=copied))
     (path,) = house.paths()
     for number in (1, 2, 3):
-        publish_attempt(house, proved(house, number))
+        publish_attempt(house, prove_chunk(house, number))
     report = audit_orders(house)
     assert (codes(report), report.rehashed and report.rehashed.data_files) == (set(), 4)
     spoil(local(path), gone=gone)
@@ -157,7 +157,7 @@ def test_the_files_of_an_expired_publication_are_read_again(house: House, copied
 
 
 def spoil(path: Path, *, gone: bool) -> None:
-    """The file is gone, or one bit of it is another."""
+    """Remove the file, or change one bit of it."""
     data = bytearray(path.read_bytes())
     path.unlink()
     if not gone:
@@ -165,8 +165,8 @@ def spoil(path: Path, *, gone: bool) -> None:
         path.write_bytes(data)
 
 
-def slip(house: House, number: int) -> None:
-    """A snapshot of main past the gate, by who can write to vault and catalog."""
+def commit_past_the_gate(house: House, number: int) -> None:
+    """Commit a snapshot to main without the gate, as someone with access to vault and catalog could."""
     state, vault = house.found(), house.vault
     uuid = state.row.table_uuid
     made = next_snapshot(

@@ -1,4 +1,4 @@
-"""A column keeps its initial default: rows of files without the column were proved without another one."""
+"""A migration cannot change a column's initial default: it would change rows of files without the column."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def migrate(house: House, *fields: Doc) -> None:
     house.scene.migrate(house.scene.migration(updates))
 
 
-def test_no_migration_gives_a_column_another_initial_default(house: House) -> None:
+def test_a_migration_that_changes_the_initial_default_of_a_column_is_refused(house: House) -> None:
     house.table(version=3)
     house.open("one", source=house.source())
     attempt = house.proved("one", [(3, 1, "Ulm")], opened=False)

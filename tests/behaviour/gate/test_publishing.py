@@ -1,4 +1,4 @@
-"""The publishing desk: attempts moved by what the gate says, once, by whoever comes first, whatever crashes."""
+"""`Publishing` moves attempts as the gate decides and publishes each once, with many publishers and after crashes."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def house() -> Iterator[House]:
 
 
 @pytest.fixture
-def either(ledger_url: str, tmp_path: Path) -> Iterator[House]:
-    """The same on each database in turn."""
+def each_house(ledger_url: str, tmp_path: Path) -> Iterator[House]:
+    """A house whose contract overwrites partitions, on each database in turn."""
     with house_at(tmp_path, ledger_url=ledger_url) as made:
         made.table(rows=BEFORE, text=contract(operation="overwrite-partitions"))
         yield made
@@ -57,50 +57,50 @@ def publish(house: House, *found: Attempt) -> PublicationResult:
     return house.publishing().publish(found[0].workload_id, [attempt.attempt_id for attempt in found])
 
 
-def of(house: House, attempt: Attempt) -> Attempt:
+def stored_attempt(house: House, attempt: Attempt) -> Attempt:
     with house.notary.ledger.read() as unit:
         return attempts.get(unit, attempt.attempt_id)
 
 
-def receipts_of(house: House) -> list[str]:
+def receipt_ids(house: House) -> list[str]:
     with house.notary.ledger.read() as unit:
         return [each.statement_id for each in statements.of_kind(unit, StatementKind.RECEIPT)]
 
 
-def test_a_publication_is_receipted_in_the_notarys_name(house: House) -> None:
+def test_a_publication_gets_a_receipt_in_the_notarys_name(house: House) -> None:
     done = publish(house, house.proved("w", NEW))
     with house.notary.ledger.read() as unit:
         stored = statements.get(unit, done.receipt_id)
     root, now = house.notary.trust.current(), house.notary.clock.now_micros()
-    said = verify_statement(stored.envelope, root, Receipt, now=now).predicate
+    receipt = verify_statement(stored.envelope, root, Receipt, now=now).predicate
     state = house.found()
-    assert (said.new_snapshot_id, said.metadata_sha256) == (
+    assert (receipt.new_snapshot_id, receipt.metadata_sha256) == (
         state.metadata.current_snapshot_id,
         state.row.pointer.sha256,
     )
-    assert (said.proof_ids, said.override_id, said.workload_id) == (done.shown.proof_ids, None, "w")
+    assert (receipt.proof_ids, receipt.override_id, receipt.workload_id) == (done.shown.proof_ids, None, "w")
     assert house.notary.log.proof(stored.log_index)
 
 
-def test_what_was_published_is_cleaned_up_after(house: House) -> None:
+def test_a_published_attempt_is_cleaned_up(house: House) -> None:
     attempt = house.proved("w", NEW)
     publish(house, attempt)
     assert house.disposed == [attempt.attempt_id]
 
 
-def test_publishing_again_tells_what_came_of_it(house: House) -> None:
+def test_publishing_again_returns_the_same_result(house: House) -> None:
     attempt = house.proved("w", NEW)
     assert publish(house, attempt) == publish(house, attempt)
-    assert (house.rows(), len(receipts_of(house))) == ([1, 2, 3, 4], 1)
+    assert (house.rows(), len(receipt_ids(house))) == ([1, 2, 3, 4], 1)
 
 
-def test_a_refusal_ends_the_attempt_and_stays_readable(house: House) -> None:
+def test_a_refusal_ends_the_attempt_and_is_stored_as_its_reason(house: House) -> None:
     attempt = house.proved("w", NEW)
     for path in file_at(attempt.prefix).rglob("*.parquet"):
         path.write_bytes(b"other")
     with pytest.raises(VerificationError):
         publish(house, attempt)
-    ended = of(house, attempt)
+    ended = stored_attempt(house, attempt)
     refusal = decode_refusal(ended.reason)
     assert refusal is not None
     assert (ended.state, refusal.reason) == ("VERIFICATION_FAILED", "published_bytes_changed")
@@ -113,11 +113,11 @@ def test_a_verified_manifest_that_was_changed_is_not_published(house: House) -> 
     path.write_bytes(path.read_bytes() + b"x")
     with pytest.raises(VerificationError) as caught:
         publish(house, attempt)
-    assert (caught.value.reason, of(house, attempt).state) == ("vault_file_changed", "VERIFICATION_FAILED")
+    assert (caught.value.reason, stored_attempt(house, attempt).state) == ("vault_file_changed", "VERIFICATION_FAILED")
 
 
 @pytest.mark.parametrize("why", ["expired", "schema moved"])
-def test_what_another_verification_may_cure_is_verified_again_under_a_new_nonce(house: House, why: str) -> None:
+def test_an_attempt_whose_proof_no_longer_fits_is_verified_again_under_a_new_nonce(house: House, why: str) -> None:
     attempt = house.proved("w", NEW)
     with house.notary.ledger.read() as unit:
         before = nonces.find_current(unit, attempt.attempt_id)
@@ -133,8 +133,9 @@ def test_what_another_verification_may_cure_is_verified_again_under_a_new_nonce(
         assert after is not None
         old = nonces.find(unit, before.nonce)
     assert old is not None
-    assert (of(house, attempt).state, old.state, after.nonce == before.nonce) == ("VERIFYING", "ABORTED", False)
-    assert of(house, attempt).staged_snapshot_id == attempt.staged_snapshot_id
+    stored = stored_attempt(house, attempt)
+    assert (stored.state, old.state, after.nonce == before.nonce) == ("VERIFYING", "ABORTED", False)
+    assert stored.staged_snapshot_id == attempt.staged_snapshot_id
     assert house.disposed == []
 
 
@@ -148,19 +149,21 @@ def test_an_overlapping_overwrite_is_verified_again(house: House) -> None:
     publish(house, first)
     with pytest.raises(VerificationError):
         publish(house, second)
-    assert (of(house, second).state, house.rows("returns")) == ("VERIFYING", [2, 10])
+    assert (stored_attempt(house, second).state, house.rows("returns")) == ("VERIFYING", [2, 10])
 
 
-def test_what_is_nobodys_verdict_leaves_the_attempt_where_it_is(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_that_is_no_verdict_leaves_the_attempt_committing(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     attempt = house.proved("w", NEW)
 
-    def away(*_: object) -> str:
+    def be_unavailable(*_: object) -> str:
         raise UnavailableError("vault_unavailable", "the vault cannot be reached")
 
-    monkeypatch.setattr("pvdm.lake.vault.Vault.write", away)
+    monkeypatch.setattr("pvdm.lake.vault.Vault.write", be_unavailable)
     with pytest.raises(UnavailableError):
         publish(house, attempt)
-    assert of(house, attempt).state == "COMMITTING"
+    assert stored_attempt(house, attempt).state == "COMMITTING"
     monkeypatch.undo()
     publish(house, attempt)
     assert house.rows() == [1, 2, 3, 4]
@@ -177,14 +180,15 @@ def test_one_bad_chunk_of_a_workload_is_repaired_alone(house: House) -> None:
         path.write_bytes(b"other")
     with pytest.raises(VerificationError):
         publish(house, good, bad)
-    assert (of(house, good).state, of(house, bad).state) == ("COMMITTING", "VERIFICATION_FAILED")
+    states = [stored_attempt(house, each).state for each in (good, bad)]
+    assert states == ["COMMITTING", "VERIFICATION_FAILED"]
     repaired = house.proved("v", [(11, 1, "Ulm")], chunk_id="b", name="returns", opened=False)
     publish(house, good, repaired)
     assert house.rows("returns") == [1, 2, 10, 11]
 
 
 def crash(house: House, point: str, attempt: Attempt) -> None:
-    """The Steward ends at this point of the publication, and starts again."""
+    """End the Steward at this fault point of the publication, and start it again."""
     with fault.armed(point, fault.Raise(CrashError())), pytest.raises(CrashError):
         publish(house, attempt)
     house.stand.reopen()
@@ -193,27 +197,31 @@ def crash(house: House, point: str, attempt: Attempt) -> None:
 @pytest.mark.parametrize(
     "point", ["gate.after_rehash", "gate.after_files", "catalog.after_metadata_file", "ledger.before_commit"]
 )
-def test_a_crash_before_the_transaction_leaves_nothing_shown_and_publishing_goes_on(house: House, point: str) -> None:
+def test_after_a_crash_before_the_transaction_nothing_is_shown_and_publishing_succeeds(
+    house: House, point: str
+) -> None:
     attempt = house.proved("w", NEW)
     crash(house, point, attempt)
-    assert (house.rows(), of(house, attempt).state) == ([1, 2], "COMMITTING")
+    assert (house.rows(), stored_attempt(house, attempt).state) == ([1, 2], "COMMITTING")
     assert house.publishing().settle() == []
     publish(house, attempt)
-    assert (house.rows(), len(receipts_of(house))) == ([1, 2, 3, 4], 1)
+    assert (house.rows(), len(receipt_ids(house))) == ([1, 2, 3, 4], 1)
 
 
 @pytest.mark.parametrize("point", ["ledger.after_commit", "catalog.after_swap", "gate.before_receipt"])
-def test_a_crash_after_the_transaction_doubles_nothing_and_the_receipt_is_made_good(house: House, point: str) -> None:
+def test_after_a_crash_after_the_transaction_nothing_doubles_and_the_receipt_is_signed_later(
+    house: House, point: str
+) -> None:
     attempt = house.proved("w", NEW)
     crash(house, point, attempt)
-    assert (house.rows(), of(house, attempt).state, receipts_of(house)) == ([1, 2, 3, 4], "COMMITTED", [])
+    assert (house.rows(), stored_attempt(house, attempt).state, receipt_ids(house)) == ([1, 2, 3, 4], "COMMITTED", [])
     (done,) = house.publishing().settle()
-    assert (house.rows(), receipts_of(house)) == ([1, 2, 3, 4], [done.receipt_id])
+    assert (house.rows(), receipt_ids(house)) == ([1, 2, 3, 4], [done.receipt_id])
     assert publish(house, attempt) == done
     assert house.publishing().settle() == []
 
 
-def test_the_receipt_after_a_crash_says_what_it_would_have_said(house: House) -> None:
+def test_a_receipt_that_is_signed_after_a_crash_is_about_the_state_of_its_publication(house: House) -> None:
     attempt = house.proved("w", NEW)
     crash(house, "gate.before_receipt", attempt)
     shown = house.found()
@@ -223,27 +231,27 @@ def test_the_receipt_after_a_crash_says_what_it_would_have_said(house: House) ->
     with house.notary.ledger.read() as unit:
         stored = statements.get(unit, done.receipt_id)
     root, now = house.notary.trust.current(), house.notary.clock.now_micros()
-    said = verify_statement(stored.envelope, root, Receipt, now=now).predicate
-    assert (said.metadata_path, said.metadata_sha256) == (shown.row.pointer.location, shown.row.pointer.sha256)
-    assert said.new_snapshot_id == shown.metadata.current_snapshot_id
+    receipt = verify_statement(stored.envelope, root, Receipt, now=now).predicate
+    assert (receipt.metadata_path, receipt.metadata_sha256) == (shown.row.pointer.location, shown.row.pointer.sha256)
+    assert receipt.new_snapshot_id == shown.metadata.current_snapshot_id
 
 
-def test_asking_again_after_a_crash_makes_the_receipt_good_too(house: House) -> None:
+def test_publishing_again_after_a_crash_signs_the_receipt(house: House) -> None:
     attempt = house.proved("w", NEW)
     crash(house, "gate.before_receipt", attempt)
     done = publish(house, attempt)
-    assert receipts_of(house) == [done.receipt_id]
+    assert receipt_ids(house) == [done.receipt_id]
 
 
-def test_a_receipt_that_cannot_be_signed_is_told_as_unknown_and_made_good(
+def test_a_receipt_that_cannot_be_signed_is_an_unknown_state_and_signed_later(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempt = house.proved("w", NEW)
 
-    def away(*_: object) -> None:
+    def be_unavailable(*_: object) -> None:
         raise UnavailableError("outside_unavailable", "the checkpoint outside cannot be written")
 
-    monkeypatch.setattr("pvdm.steward.record.recorder.Recorder.record", away)
+    monkeypatch.setattr("pvdm.steward.record.recorder.Recorder.record", be_unavailable)
     with pytest.raises(StateUnknownError) as caught:
         publish(house, attempt)
     assert (caught.value.reason, house.rows()) == ("receipt_not_signed", [1, 2, 3, 4])
@@ -251,12 +259,12 @@ def test_a_receipt_that_cannot_be_signed_is_told_as_unknown_and_made_good(
     assert len(house.publishing().settle()) == 1
 
 
-def test_a_publication_that_main_does_not_show_stays_without_receipt(house: House) -> None:
+def test_a_publication_that_main_does_not_show_gets_no_receipt(house: House) -> None:
     attempt = house.proved("w", NEW)
     crash(house, "catalog.after_swap", attempt)
     (path,) = sorted(file_at(house.vault.root).rglob("snap-*.avro"))
     path.write_bytes(path.read_bytes()[:-1])
-    assert (house.publishing().settle(), receipts_of(house)) == ([], [])
+    assert (house.publishing().settle(), receipt_ids(house)) == ([], [])
 
 
 def test_a_refused_publication_leaves_no_file_in_the_vault(house: House) -> None:
@@ -274,7 +282,7 @@ def metadata_files(house: House) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def together(house: House, calls: Sequence[Callable[[], object]]) -> list[object]:
+def run_at_once(house: House, calls: Sequence[Callable[[], object]]) -> list[object]:
     barrier = threading.Barrier(len(calls))
     found: list[object] = [None] * len(calls)
 
@@ -295,65 +303,65 @@ def together(house: House, calls: Sequence[Callable[[], object]]) -> list[object
 
 def test_several_publishers_of_one_attempt_publish_it_once(house: House) -> None:
     attempt = house.proved("w", NEW)
-    desks = [house.publishing() for _ in range(4)]
-    done = together(house, [partial(desk.publish, "w", [attempt.attempt_id]) for desk in desks])
+    publishers = [house.publishing() for _ in range(4)]
+    done = run_at_once(house, [partial(publisher.publish, "w", [attempt.attempt_id]) for publisher in publishers])
     published = [each for each in done if each != "work_held"]
     assert published
-    later = [desk.publish("w", [attempt.attempt_id]) for desk in desks]
-    assert [*published, *later] == [later[0]] * (len(published) + 4), "and who was told to wait finds what came of it"
-    assert (house.rows(), len(receipts_of(house))) == ([1, 2, 3, 4], 1)
+    later = [publisher.publish("w", [attempt.attempt_id]) for publisher in publishers]
+    assert [*published, *later] == [later[0]] * (len(published) + 4), "those that had to wait get it later"
+    assert (house.rows(), len(receipt_ids(house))) == ([1, 2, 3, 4], 1)
 
 
-def test_publishers_of_one_table_each_get_their_turn(either: House) -> None:
+def test_concurrent_publishers_of_one_table_all_succeed(each_house: House) -> None:
     found = []
     for number in (1, 2, 3, 4):
-        gone = either.paths(of_day=number)
-        found.append(either.proved(f"v{number}", [(10 + number, number, "Ulm")], removed=gone))
-    desk = either.publishing()
-    done = together(either, [partial(desk.publish, each.workload_id, [each.attempt_id]) for each in found])
+        gone = each_house.paths(of_day=number)
+        found.append(each_house.proved(f"v{number}", [(10 + number, number, "Ulm")], removed=gone))
+    publisher = each_house.publishing()
+    done = run_at_once(each_house, [partial(publisher.publish, each.workload_id, [each.attempt_id]) for each in found])
     assert all(isinstance(each, PublicationResult) for each in done), done
-    assert either.rows() == [11, 12, 13, 14]
-    with either.notary.ledger.read() as unit:
+    assert each_house.rows() == [11, 12, 13, 14]
+    with each_house.notary.ledger.read() as unit:
         assert receipts.list_missing(unit) == []
 
 
-def test_two_stewards_on_one_ledger_publish_to_one_table(either: House) -> None:
-    """Each has its own queue; between them stands the database."""
+def test_two_stewards_on_one_ledger_publish_to_one_table(each_house: House) -> None:
+    """Each Steward has its own queue; only the database orders their commits."""
     found = []
     for number in (1, 2):
-        gone = either.paths(of_day=number)
-        found.append(either.proved(f"v{number}", [(10 + number, number, "Ulm")], removed=gone))
-    other = House(either.stand, either.scene, either.contracts)
-    first = either.publishing()
-    notary = either.stand.notary
-    either.stand.notary = opened(either.stand.config, either.stand.time)
+        gone = each_house.paths(of_day=number)
+        found.append(each_house.proved(f"v{number}", [(10 + number, number, "Ulm")], removed=gone))
+    other = House(each_house.stand, each_house.scene, each_house.contracts)
+    first = each_house.publishing()
+    notary = each_house.stand.notary
+    each_house.stand.notary = opened(each_house.stand.config, each_house.stand.time)
     try:
         second = other.publishing()
         calls = [
-            partial(desk.publish, each.workload_id, [each.attempt_id])
-            for desk, each in zip((first, second), found, strict=True)
+            partial(publisher.publish, each.workload_id, [each.attempt_id])
+            for publisher, each in zip((first, second), found, strict=True)
         ]
-        done = together(either, calls)
+        done = run_at_once(each_house, calls)
     finally:
-        either.stand.notary.close()
-        either.stand.notary = notary
+        each_house.stand.notary.close()
+        each_house.stand.notary = notary
     assert all(isinstance(each, PublicationResult) for each in done), done
-    assert either.rows() == [11, 12]
+    assert each_house.rows() == [11, 12]
 
 
-def test_of_two_publishers_of_one_part_one_is_sent_back(house: House) -> None:
+def test_of_two_publishers_of_one_part_one_goes_back_to_verification(house: House) -> None:
     text = contract("returns", operation="overwrite-partitions", partition={"day": "2026-11-01"})
     house.table("returns", rows=BEFORE, text=text)
     gone = house.paths("returns", of_day=1)
     found = [house.proved(f"v{at}", [(10 + at, 1, "Ulm")], name="returns", removed=gone) for at in range(2)]
-    desk = house.publishing()
-    done = together(house, [partial(desk.publish, each.workload_id, [each.attempt_id]) for each in found])
+    publisher = house.publishing()
+    done = run_at_once(house, [partial(publisher.publish, each.workload_id, [each.attempt_id]) for each in found])
     assert sorted(isinstance(each, PublicationResult) for each in done) == [False, True]
-    assert sorted(str(of(house, each).state) for each in found) == ["COMMITTED", "VERIFYING"]
+    assert sorted(str(stored_attempt(house, each).state) for each in found) == ["COMMITTED", "VERIFYING"]
     assert len(house.rows("returns")) == 2
 
 
-def test_an_attempt_is_published_for_its_own_workload(house: House) -> None:
+def test_publishing_an_attempt_of_another_workload_is_refused(house: House) -> None:
     attempt = house.proved("w", NEW)
     house.open("other")
     with pytest.raises(PvdmError) as caught:
@@ -362,7 +370,7 @@ def test_an_attempt_is_published_for_its_own_workload(house: House) -> None:
 
 
 @pytest.mark.parametrize("gone", [True, False], ids=["gone", "changed"])
-def test_what_is_wrong_with_the_tables_own_document_ends_no_proved_attempt(house: House, gone: bool) -> None:
+def test_a_missing_or_changed_metadata_file_of_the_table_ends_no_proved_attempt(house: House, gone: bool) -> None:
     attempt = house.proved("w", NEW)
     file = file_at(house.found().row.pointer.location)
     data = file.read_bytes()
@@ -373,7 +381,7 @@ def test_what_is_wrong_with_the_tables_own_document_ends_no_proved_attempt(house
         publish(house, attempt)
     assert caught.value.reason == "table_in_doubt"
     assert (caught.value.got or "").startswith("metadata_file_")
-    assert (str(of(house, attempt).state), house.disposed) == ("COMMITTING", [])
+    assert (str(stored_attempt(house, attempt).state), house.disposed) == ("COMMITTING", [])
     file.write_bytes(data)
     publish(house, attempt)
     assert house.rows() == [1, 2, 3, 4]
@@ -381,7 +389,7 @@ def test_what_is_wrong_with_the_tables_own_document_ends_no_proved_attempt(house
 
 @pytest.mark.parametrize("gone", [True, False], ids=["gone", "changed"])
 @pytest.mark.parametrize(("operation", "file"), [("append", 0), ("overwrite", 0), ("overwrite", 1)])
-def test_what_is_wrong_with_the_manifests_of_main_ends_no_proved_attempt(
+def test_missing_or_changed_manifests_of_main_end_no_proved_attempt(
     house: House, operation: str, file: int, gone: bool
 ) -> None:
     house.table("returns", rows=BEFORE, text=contract("returns", operation=operation))
@@ -399,7 +407,7 @@ def test_what_is_wrong_with_the_manifests_of_main_ends_no_proved_attempt(
     with pytest.raises(UnavailableError) as caught:
         publish(house, attempt)
     assert caught.value.reason == "table_in_doubt"
-    assert (str(of(house, attempt).state), house.disposed) == ("COMMITTING", [])
+    assert (str(stored_attempt(house, attempt).state), house.disposed) == ("COMMITTING", [])
     path.unlink(missing_ok=True)
     path.write_bytes(data)
     publish(house, attempt)
@@ -413,13 +421,13 @@ def test_a_trust_root_that_was_not_renewed_in_time_ends_no_proved_attempt(house:
     with pytest.raises(UnavailableError) as caught:
         publish(house, attempt)
     assert (caught.value.reason, (caught.value.got or "").partition(":")[0]) == ("trust_in_doubt", "trust_root_expired")
-    assert (str(of(house, attempt).state), house.disposed) == ("COMMITTING", [])
+    assert (str(stored_attempt(house, attempt).state), house.disposed) == ("COMMITTING", [])
 
 
 def test_a_steward_whose_receipt_nobody_would_accept_publishes_nothing(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one that was configured under another name than the trust root has: the proof was another Steward's."""
+    """For example one whose configured name is not the one in the trust root."""
     attempt = house.proved("w", NEW)
     monkeypatch.setattr(house.notary.trust, "notary", "steward-two")
     with pytest.raises(UnavailableError) as caught:
@@ -428,13 +436,15 @@ def test_a_steward_whose_receipt_nobody_would_accept_publishes_nothing(
         "trust_in_doubt",
         "trust_root_lacks_epoch",
     )
-    assert (str(of(house, attempt).state), house.disposed) == ("COMMITTING", [])
+    assert (str(stored_attempt(house, attempt).state), house.disposed) == ("COMMITTING", [])
 
 
 @pytest.mark.parametrize("role", [Role.PRODUCER, Role.OPERATOR])
 @pytest.mark.parametrize("proved", [False, True], ids=["VERIFYING", "COMMITTING"])
-def test_nobody_moves_or_removes_the_branch_of_what_was_handed_in(house: House, role: Role, proved: bool) -> None:
-    """The gate would refuse it then, and what was proved would be lost."""
+def test_nobody_can_move_or_remove_the_branch_of_an_attempt_that_no_longer_stages(
+    house: House, role: Role, proved: bool
+) -> None:
+    """Otherwise the gate would refuse the attempt, and its proof would be lost."""
     if proved:
         attempt = house.proved("w", NEW)
     else:

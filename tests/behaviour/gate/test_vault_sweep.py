@@ -1,4 +1,4 @@
-"""Manifests that a crash leaves in the vault go once they are old; whatever anything may still name stays."""
+"""Manifests that a crash left in the vault are removed once they are old; those that may still be named stay."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from tests.support.stores import places
 from tests.support.stores.places import file_at
 
 
-class DiedError(BaseException):
-    """The end of a process, after which nothing is cleaned."""
+class CrashError(BaseException):
+    """The process ends here, and cleans nothing up."""
 
 
-def desk(house: House) -> VaultSweep:
+def new_sweep(house: House) -> VaultSweep:
     notary = house.notary
     return VaultSweep(notary.ledger, notary.clock, notary.catalog, house.vault, house.files)
 
@@ -41,62 +41,62 @@ def folder(house: House) -> Path:
     return file_at(place).parent
 
 
-def names(house: House) -> set[str]:
+def file_names(house: House) -> set[str]:
     return {path.name for path in folder(house).iterdir()}
 
 
-def age(house: House) -> None:
-    age_in(folder(house))
+def age_files(house: House) -> None:
+    age_files_in(folder(house))
 
 
-def age_in(place: Path) -> None:
+def age_files_in(place: Path) -> None:
     """Let every file look as if it had been written long ago."""
     for path in place.iterdir():
         places.age(path, ORPHAN_AGE_MIN_SECONDS + 60)
 
 
-def died(house: House, attempt: Attempt) -> set[str]:
-    """What a Steward leaves that dies before the gate's transaction."""
-    before = names(house)
-    with fault.armed("gate.after_files", fault.Raise(DiedError())), pytest.raises(DiedError):
+def crash_gate(house: House, attempt: Attempt) -> set[str]:
+    """End the Steward before the gate's transaction; returns the names of the files that it leaves."""
+    before = file_names(house)
+    with fault.armed("gate.after_files", fault.Raise(CrashError())), pytest.raises(CrashError):
         publish(house, attempt)
-    return names(house) - before
+    return file_names(house) - before
 
 
 def publish(house: House, attempt: Attempt) -> None:
     validate_then_commit(house.proposal(attempt), house.gate())
 
 
-def test_what_a_crash_of_the_gate_leaves_goes_when_it_is_old_and_the_rest_stays(orders: House) -> None:
+def test_old_files_that_a_crash_of_the_gate_left_are_removed_and_the_others_stay(orders: House) -> None:
     attempt = orders.proved("w", NEW)
-    left = died(orders, attempt)
+    left = crash_gate(orders, attempt)
     assert len(left) == 3
     publish(orders, attempt)
-    kept = names(orders) - left
-    assert (desk(orders).sweep(), names(orders)) == (0, kept | left), "somebody may be about to show it"
-    age(orders)
-    assert (desk(orders).sweep(), names(orders)) == (3, kept)
+    kept = file_names(orders) - left
+    assert (new_sweep(orders).sweep(), file_names(orders)) == (0, kept | left), "a publication may be about to use them"
+    age_files(orders)
+    assert (new_sweep(orders).sweep(), file_names(orders)) == (3, kept)
     assert orders.rows() != []
 
 
-def test_an_unfinished_file_goes_when_it_is_old(orders: House) -> None:
+def test_an_unfinished_file_is_removed_when_it_is_old(orders: House) -> None:
     orders.proved("w", NEW)
     unfinished = folder(orders) / ".pvdm-new-0123456789abcdef"
     unfinished.write_bytes(b"half")
-    kept = names(orders) - {unfinished.name}
-    assert desk(orders).sweep() == 0
-    age(orders)
-    assert (desk(orders).sweep(), names(orders)) == (1, kept)
+    kept = file_names(orders) - {unfinished.name}
+    assert new_sweep(orders).sweep() == 0
+    age_files(orders)
+    assert (new_sweep(orders).sweep(), file_names(orders)) == (1, kept)
 
 
-def test_what_has_a_name_of_somebody_elses_stays(orders: House) -> None:
+def test_a_file_with_a_name_that_is_not_the_stewards_stays(orders: House) -> None:
     orders.proved("w", NEW)
     (folder(orders) / "notes.avro").write_bytes(b"whose is it?")
-    age(orders)
-    assert desk(orders).sweep() == 0
+    age_files(orders)
+    assert new_sweep(orders).sweep() == 0
 
 
-def test_a_verified_manifest_goes_when_nothing_names_it_and_nobody_can(orders: House) -> None:
+def test_a_verified_manifest_is_removed_once_nothing_can_name_it(orders: House) -> None:
     attempt = orders.proved("w", NEW)
     with orders.notary.ledger.read() as unit:
         held = nonces.find_current(unit, attempt.attempt_id)
@@ -105,73 +105,73 @@ def test_a_verified_manifest_goes_when_nothing_names_it_and_nobody_can(orders: H
     unknown = folder(orders) / f"verified-{secrets.token_hex(16)}-{'0' * 16}.avro"
     for path in (replaced, unknown):
         path.write_bytes(b"found before the crash")
-    kept = names(orders) - {replaced.name}
-    age(orders)
-    assert (desk(orders).sweep(), replaced.exists()) == (0, True), "its nonce is held: it may be found again"
+    kept = file_names(orders) - {replaced.name}
+    age_files(orders)
+    assert (new_sweep(orders).sweep(), replaced.exists()) == (0, True), "its nonce is held: it may still be used"
     publish(orders, attempt)
-    kept |= names(orders) - {replaced.name}
-    age(orders)
-    assert (desk(orders).sweep(), names(orders)) == (1, kept)
+    kept |= file_names(orders) - {replaced.name}
+    age_files(orders)
+    assert (new_sweep(orders).sweep(), file_names(orders)) == (1, kept)
 
 
-def test_what_a_snapshot_lists_stays_though_no_publication_is_known_of_it(
+def test_files_that_a_snapshot_lists_stay_even_without_a_known_publication(
     orders: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(orders, orders.proved("w", NEW))
-    kept = names(orders)
+    kept = file_names(orders)
     monkeypatch.setattr("pvdm.ledger.work.chunks.published_snapshots", lambda *_: set())
-    age(orders)
-    assert (desk(orders).sweep(), names(orders)) == (0, kept)
+    age_files(orders)
+    assert (new_sweep(orders).sweep(), file_names(orders)) == (0, kept)
 
 
-def test_where_it_cannot_be_told_nothing_goes(orders: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    left = died(orders, orders.proved("w", NEW))
+def test_nothing_is_removed_if_not_all_references_can_be_read(orders: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = crash_gate(orders, orders.proved("w", NEW))
     monkeypatch.setattr(references, "REFERENCES_READ_MAX", 0)
-    age(orders)
-    assert desk(orders).sweep() == 0
-    assert left <= names(orders)
+    age_files(orders)
+    assert new_sweep(orders).sweep() == 0
+    assert left <= file_names(orders)
 
 
-def test_of_a_table_that_was_dropped_nothing_goes(orders: House) -> None:
-    left = died(orders, orders.proved("w", NEW))
+def test_nothing_of_a_dropped_table_is_removed(orders: House) -> None:
+    left = crash_gate(orders, orders.proved("w", NEW))
     row, place = orders.found().row, folder(orders)
-    age(orders)
+    age_files(orders)
     orders.transact(lambda unit: tables.drop(unit, row))
-    assert desk(orders).sweep() == 0
+    assert new_sweep(orders).sweep() == 0
     assert left <= {path.name for path in place.iterdir()}
 
 
-def test_once_the_ledger_was_restored_nothing_goes(orders: House) -> None:
-    left = died(orders, orders.proved("w", NEW))
-    age(orders)
+def test_nothing_is_removed_once_the_ledger_was_restored(orders: House) -> None:
+    left = crash_gate(orders, orders.proved("w", NEW))
+    age_files(orders)
 
     def restored(unit: Unit) -> None:
         restores.begin(unit, Restore(1, "operator-ruth", "the disk was lost", 0, b"", 1, (), {}))
         restores.finish(unit, 1)
 
     orders.transact(restored)
-    assert desk(orders).sweep() == 0
-    assert left <= names(orders)
+    assert new_sweep(orders).sweep() == 0
+    assert left <= file_names(orders)
 
 
-def test_it_looks_once_a_day(orders: House) -> None:
-    sweep = desk(orders)
+def test_a_second_sweep_on_the_same_day_removes_nothing(orders: House) -> None:
+    sweep = new_sweep(orders)
     sweep.sweep()
-    died(orders, orders.proved("w", NEW))
-    age(orders)
-    assert (sweep.sweep(), desk(orders).sweep()) == (0, 3)
+    crash_gate(orders, orders.proved("w", NEW))
+    age_files(orders)
+    assert (sweep.sweep(), new_sweep(orders).sweep()) == (0, 3)
 
 
-def test_a_gate_that_slept_until_its_files_were_swept_writes_them_anew(orders: House) -> None:
+def test_a_gate_whose_files_were_swept_before_its_transaction_writes_them_again(orders: House) -> None:
     attempt = orders.proved("w", NEW)
     swept: list[int] = []
 
-    def sleeps() -> None:
+    def sweep_meanwhile() -> None:
         fault.disarm("gate.after_files")
-        age(orders)
-        swept.append(desk(orders).sweep())
+        age_files(orders)
+        swept.append(new_sweep(orders).sweep())
 
-    with fault.armed("gate.after_files", fault.Call(sleeps)):
+    with fault.armed("gate.after_files", fault.Call(sweep_meanwhile)):
         publish(orders, attempt)
     assert swept == [3]
     current = orders.found().metadata.current_snapshot
@@ -180,33 +180,33 @@ def test_a_gate_that_slept_until_its_files_were_swept_writes_them_anew(orders: H
     assert orders.rows() != []
 
 
-def test_the_steward_sweeps_when_it_tidies_up(orders: House) -> None:
-    left = died(orders, orders.proved("w", NEW))
-    age(orders)
+def test_the_tidying_of_a_steward_includes_the_sweep(orders: House) -> None:
+    left = crash_gate(orders, orders.proved("w", NEW))
+    age_files(orders)
     orders.notary.tidy()
-    assert names(orders).isdisjoint(left)
+    assert file_names(orders).isdisjoint(left)
 
 
-def test_a_steward_whose_log_is_not_the_one_known_outside_sweeps_nothing(orders: House) -> None:
-    """As one that goes on after its ledger was restored elsewhere: what it does not know may be live there."""
-    left = died(orders, orders.proved("w", NEW))
-    age(orders)
+def test_a_steward_whose_log_contradicts_the_outside_checkpoint_removes_nothing(orders: House) -> None:
+    """For example one whose ledger was restored elsewhere: files that it does not know may be in use there."""
+    left = crash_gate(orders, orders.proved("w", NEW))
+    age_files(orders)
     kept = orders.notary.config.outside_path
     kept.rename(kept.with_name("away"))
     with pytest.raises(VerificationError) as caught:
         orders.notary.tidy()
     assert caught.value.reason == "checkpoint_goes_back"
-    assert left <= names(orders)
+    assert left <= file_names(orders)
 
 
-def test_a_swap_that_has_begun_is_waited_for_and_its_files_stay(orders: House) -> None:
+def test_a_sweep_waits_for_a_swap_that_has_begun_and_keeps_its_files(orders: House) -> None:
     attempt = orders.proved("w", NEW)
     place, swept = folder(orders), list[int]()
-    sweeping = threading.Thread(target=lambda: swept.append(desk(orders).sweep()))
+    sweeping = threading.Thread(target=lambda: swept.append(new_sweep(orders).sweep()))
 
     def meanwhile() -> None:
         if not sweeping.ident:
-            age_in(place)
+            age_files_in(place)
             sweeping.start()
             sweeping.join(0.5)
             assert sweeping.is_alive()

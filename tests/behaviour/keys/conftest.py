@@ -1,4 +1,4 @@
-"""The three homes of keys: a keystore file, moto's KMS on a loopback port, a SoftHSM2 token in a temporary folder."""
+"""The three key homes: a keystore file, moto's KMS on a loopback port, a SoftHSM2 token in a temporary folder."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def kms_endpoint() -> Iterator[str]:
 def kms_keys(tmp_path: Path, kms_endpoint: str) -> Iterator[KeyService]:
     settings = KmsSettings(REGION, kms_endpoint)
     service = open_kms_keys(settings, FileEpochStore.create(tmp_path / "kms-book"))
-    yield activated(service)
+    yield activate_first_epoch(service)
     service.close()
 
 
@@ -95,35 +95,35 @@ def kms_keys(tmp_path: Path, kms_endpoint: str) -> Iterator[KeyService]:
 def token_keys(tmp_path: Path, token: Token, request: pytest.FixtureRequest) -> Iterator[KeyService]:
     store = FileEpochStore.create(tmp_path / "token-book")
     service = open_pkcs11_keys(token.settings(request.param), Passphrase(PIN), store)
-    yield activated(service)
+    yield activate_first_epoch(service)
     service.close()
 
 
 @pytest.fixture(params=["file", "kms", "token-ed25519", "token-p256"])
 def keys(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[KeyService]:
-    """Each home in turn."""
+    """A key service on each home in turn."""
     homes: dict[str, Callable[[], KeyService]] = {
         "file": lambda: keystore(tmp_path / "keys"),
-        "kms": lambda: _kms(tmp_path, request),
-        "token-ed25519": lambda: _token(tmp_path, request, Algorithm.ED25519),
-        "token-p256": lambda: _token(tmp_path, request, Algorithm.ECDSA_P256),
+        "kms": lambda: _open_kms(tmp_path, request),
+        "token-ed25519": lambda: _open_token(tmp_path, request, Algorithm.ED25519),
+        "token-p256": lambda: _open_token(tmp_path, request, Algorithm.ECDSA_P256),
     }
     service = homes[request.param]()
     yield service
     service.close()
 
 
-def _kms(folder: Path, request: pytest.FixtureRequest) -> KeyService:
+def _open_kms(folder: Path, request: pytest.FixtureRequest) -> KeyService:
     settings = KmsSettings(REGION, request.getfixturevalue("kms_endpoint"))
-    return activated(open_kms_keys(settings, FileEpochStore.create(folder / "book")))
+    return activate_first_epoch(open_kms_keys(settings, FileEpochStore.create(folder / "book")))
 
 
-def _token(folder: Path, request: pytest.FixtureRequest, algorithm: Algorithm) -> KeyService:
+def _open_token(folder: Path, request: pytest.FixtureRequest, algorithm: Algorithm) -> KeyService:
     settings = request.getfixturevalue("token").settings(algorithm)
-    return activated(open_pkcs11_keys(settings, Passphrase(PIN), FileEpochStore.create(folder / "book")))
+    return activate_first_epoch(open_pkcs11_keys(settings, Passphrase(PIN), FileEpochStore.create(folder / "book")))
 
 
-def activated(service: KeyService) -> KeyService:
+def activate_first_epoch(service: KeyService) -> KeyService:
     service.create_epoch("first")
     service.activate_epoch(1, "first")
     return service

@@ -1,4 +1,4 @@
-"""Every home gives the same keys under one root, signs what its public key verifies, and fails in words of ours."""
+"""Every key home derives the same keys from one root, signs what its public key verifies, and raises pvdm's errors."""
 
 from __future__ import annotations
 
@@ -63,15 +63,15 @@ def import_into_token(home: Pkcs11Home, role: KeyRole, material: bytes) -> KeyEn
     return KeyEntry(role, reference)
 
 
-def under(service: KeyService, entries: dict[KeyRole, KeyEntry], store: FileEpochStore) -> KeyService:
-    """The same home over a book whose roots are these."""
+def service_with(service: KeyService, entries: dict[KeyRole, KeyEntry], store: FileEpochStore) -> KeyService:
+    """A service on the same home, with these entries in place of the epoch's own."""
     epoch = service.book().epoch(1)
     keys = tuple(entries.get(entry.role, entry) for entry in epoch.keys)
     store.replace(EpochBook(1, (replace(epoch, keys=keys),)))
     return KeyService(service._home, store)
 
 
-def everything(service: KeyService) -> list[bytes]:
+def derive_all_keys(service: KeyService) -> list[bytes]:
     keys = release_keys(service, attempt(), ended=True)
     others = [service.row_hash_key(source(), CONTENT), service.commitment_key(source(), CONTENT)]
     return [key.reveal() for _, key in (*keys.row_hash, *keys.commitment)] + [key.reveal() for key in others]
@@ -84,7 +84,7 @@ def test_one_root_gives_the_same_keys_in_all_three_homes(
     token_home = token_keys._home
     assert isinstance(token_home, Pkcs11Home)
     imported = {role: import_into_token(token_home, role, root) for role, root in roots.items()}
-    in_token = under(token_keys, imported, FileEpochStore.create(tmp_path / "imported-book"))
+    in_token = service_with(token_keys, imported, FileEpochStore.create(tmp_path / "imported-book"))
     store = FileKeystore.create(tmp_path / "file")
     entries = tuple(store.make(role) for role in KeyRole)
     for entry in entries:
@@ -94,10 +94,10 @@ def test_one_root_gives_the_same_keys_in_all_three_homes(
     store.replace(book)
     in_file = KeyService(store, store)
     in_file.activate_epoch(1, "imported")
-    assert everything(kms_keys) == everything(in_token) == everything(in_file)
+    assert derive_all_keys(kms_keys) == derive_all_keys(in_token) == derive_all_keys(in_file)
 
 
-def test_the_key_is_the_one_of_the_formula(kms_keys: KeyService) -> None:
+def test_a_key_is_the_hmac_of_its_context_under_the_root(kms_keys: KeyService) -> None:
     root = material_in_moto(kms_keys.book().epoch(1).key(KeyRole.ROW_HASH).reference)
     wanted = hmac.digest(root, attempt().message(Purpose.ROW_HASH, CONTENT), hashlib.sha256)
     assert kms_keys.row_hash_key(attempt(), CONTENT).reveal() == wanted
@@ -118,10 +118,10 @@ def test_every_role_has_a_key_of_its_own(keys: KeyService) -> None:
 
 def test_rotation_in_the_middle_keeps_a_workload_on_its_epoch(keys: KeyService) -> None:
     opened = keys.epoch_for(None)
-    before = everything(keys)
+    before = derive_all_keys(keys)
     keys.create_epoch("rotation")
     keys.activate_epoch(2, "rotation")
-    assert (keys.epoch_for(opened), everything(keys)) == (1, before)
+    assert (keys.epoch_for(opened), derive_all_keys(keys)) == (1, before)
 
 
 def test_a_revoked_epoch_derives_nothing(keys: KeyService) -> None:
@@ -132,13 +132,13 @@ def test_a_revoked_epoch_derives_nothing(keys: KeyService) -> None:
 
 
 def test_several_threads_derive_and_sign_at_once(keys: KeyService) -> None:
-    wanted = everything(keys)
+    wanted = derive_all_keys(keys)
     signer = keys.signer(KeyRole.SIGNING, 1)
     seen: list[bool] = []
 
     def work() -> None:
         signer.public.verify(signer.sign(b"data"), b"data")
-        seen.append(everything(keys) == wanted)
+        seen.append(derive_all_keys(keys) == wanted)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -148,7 +148,7 @@ def test_several_threads_derive_and_sign_at_once(keys: KeyService) -> None:
     assert seen == [True] * 4
 
 
-def test_a_crash_after_the_keys_were_made_leaves_a_book_that_can_go_on(keys: KeyService) -> None:
+def test_an_epoch_can_be_created_after_a_crash_between_keys_and_book(keys: KeyService) -> None:
     with fault.armed("keys.after_make", fault.Raise(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
         keys.create_epoch("dies on the way")
     keys.create_epoch("again")
@@ -171,11 +171,11 @@ def test_the_log_of_every_library_at_level_debug_shows_no_key(kms_keys: KeyServi
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)
     seen = stream.getvalue()
-    assert "POST" in seen, "what the libraries say is heard"
+    assert "POST" in seen, "the libraries' lines are captured"
     assert (traces(b"planted secret of 24 byte", seen) != [], traces(given, seen)) == (True, [])
 
 
-def code_of(service: KeyService) -> str:
+def reason_of(service: KeyService) -> str:
     with pytest.raises(PvdmError) as caught:
         service.row_hash_key(attempt(), CONTENT)
     assert caught.value.__cause__ is None
@@ -185,24 +185,26 @@ def code_of(service: KeyService) -> str:
 
 def test_a_kms_that_cannot_be_reached_is_unavailable(tmp_path: Path, kms_keys: KeyService) -> None:
     settings = KmsSettings(REGION, "http://127.0.0.1:9", timeout_seconds=1, tries=1)
-    away = open_kms_keys(settings, FileEpochStore(tmp_path / "kms-book"))
-    assert code_of(away) == "kms_unavailable"
+    unreachable = open_kms_keys(settings, FileEpochStore(tmp_path / "kms-book"))
+    assert reason_of(unreachable) == "kms_unavailable"
 
 
 def test_a_kms_that_does_not_know_the_key_refuses(tmp_path: Path, kms_keys: KeyService) -> None:
     unknown = KeyEntry(KeyRole.ROW_HASH, f"arn:aws:kms:{REGION}:123456789012:key/00000000-0000-0000-0000-000000000000")
     store = FileEpochStore.create(tmp_path / "other-book")
-    assert code_of(under(kms_keys, {KeyRole.ROW_HASH: unknown}, store)) == "kms_refused"
+    assert reason_of(service_with(kms_keys, {KeyRole.ROW_HASH: unknown}, store)) == "kms_refused"
 
 
-def test_tries_at_kms_are_bounded(kms_endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_number_of_tries_at_kms_is_limited(
+    kms_endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     from botocore.endpoint import Endpoint
     from botocore.exceptions import ConnectTimeoutError
 
-    asked: list[str] = []
+    requests: list[str] = []
 
     def time_out(self: object, request: Any) -> None:
-        asked.append(request.url)
+        requests.append(request.url)
         raise ConnectTimeoutError(endpoint_url=request.url)
 
     monkeypatch.setattr(Endpoint, "_send", time_out)
@@ -210,30 +212,30 @@ def test_tries_at_kms_are_bounded(kms_endpoint: str, monkeypatch: pytest.MonkeyP
     service = open_kms_keys(KmsSettings(REGION, kms_endpoint, tries=3), FileEpochStore.create(tmp_path / "book"))
     with pytest.raises(UnavailableError) as caught:
         service.create_epoch("never")
-    assert (caught.value.reason, len(asked)) == ("kms_unavailable", 3)
+    assert (caught.value.reason, len(requests)) == ("kms_unavailable", 3)
 
 
-class _Answering:
-    """A client of KMS that gives one answer and keeps what it was asked."""
+class _FixedAnswerClient:
+    """A client of KMS that always gives the same answer, and records the last arguments."""
 
     def __init__(self, answer: dict[str, object]) -> None:
         self.answer = answer
-        self.asked: dict[str, object] = {}
+        self.arguments: dict[str, object] = {}
 
     def sign(self, **arguments: object) -> dict[str, object]:
-        self.asked = arguments
+        self.arguments = arguments
         return self.answer
 
     generate_mac = sign
 
 
 @pytest.mark.parametrize(("size", "kind"), [(0, "DIGEST"), (1, "RAW"), (4_096, "RAW"), (4_097, "DIGEST")])
-def test_data_that_kms_would_not_take_is_sent_as_a_digest(size: int, kind: str) -> None:
+def test_data_that_kms_would_not_accept_is_sent_as_a_digest(size: int, kind: str) -> None:
     data = bytes(size)
-    client = _Answering({"KeyId": "arn:key/1", "Signature": b"signature"})
+    client = _FixedAnswerClient({"KeyId": "arn:key/1", "Signature": b"signature"})
     KmsHome(client).sign(KeyEntry(KeyRole.ROW_HASH, "arn:key/1"), data)
     sent = data if kind == "RAW" else hashlib.sha256(data).digest()
-    assert (client.asked["MessageType"], client.asked["Message"]) == (kind, sent)
+    assert (client.arguments["MessageType"], client.arguments["Message"]) == (kind, sent)
 
 
 @pytest.mark.parametrize(
@@ -241,13 +243,13 @@ def test_data_that_kms_would_not_take_is_sent_as_a_digest(size: int, kind: str) 
     [{}, {"Mac": bytes(32)}, {"Mac": bytes(32), "KeyId": "arn:key/2"}, {"Mac": "text", "KeyId": "arn:key/1"}],
     ids=["empty", "no key id", "another key", "text"],
 )
-def test_an_answer_of_kms_about_something_else_is_refused(answer: dict[str, object]) -> None:
+def test_an_answer_of_kms_that_does_not_fit_the_request_is_refused(answer: dict[str, object]) -> None:
     with pytest.raises(UnavailableError) as caught:
-        KmsHome(_Answering(answer)).mac(KeyEntry(KeyRole.ROW_HASH, "arn:key/1"), b"message")
+        KmsHome(_FixedAnswerClient(answer)).mac(KeyEntry(KeyRole.ROW_HASH, "arn:key/1"), b"message")
     assert caught.value.reason == "key_home_inconsistent"
 
 
-def test_keys_that_no_book_names_are_given_back_to_kms(kms_keys: KeyService) -> None:
+def test_a_dropped_key_is_scheduled_for_deletion_in_kms(kms_keys: KeyService) -> None:
     from moto.core.models import DEFAULT_ACCOUNT_ID
     from moto.kms.models import kms_backends
 
@@ -260,13 +262,13 @@ def test_keys_that_no_book_names_are_given_back_to_kms(kms_keys: KeyService) -> 
 @pytest.mark.parametrize(
     ("field", "value"), [("timeout_seconds", 0), ("timeout_seconds", 61), ("tries", 0), ("tries", 11)]
 )
-def test_settings_of_kms_without_a_bound_are_refused(field: str, value: int) -> None:
+def test_settings_of_kms_that_are_out_of_range_are_refused(field: str, value: int) -> None:
     with pytest.raises(PvdmError) as caught:
         replace(KmsSettings(REGION), **{field: value})  # type: ignore[arg-type]
     assert caught.value.reason == "kms_settings"
 
 
-def open_token(settings: Pkcs11Settings, pin: str) -> str:
+def opening_reason(settings: Pkcs11Settings, pin: str) -> str:
     with pytest.raises(PvdmError) as caught:
         Pkcs11Home(settings, Passphrase(pin))
     assert caught.value.__context__ is None
@@ -274,41 +276,41 @@ def open_token(settings: Pkcs11Settings, pin: str) -> str:
 
 
 def test_a_wrong_pin_is_refused(token: Any) -> None:
-    assert open_token(token.settings(), "000000") == "pkcs11_pin_wrong"
+    assert opening_reason(token.settings(), "000000") == "pkcs11_pin_wrong"
 
 
-def test_a_wrong_pin_is_refused_also_while_another_is_logged_in(token: Any, token_keys: KeyService) -> None:
-    assert open_token(token.settings(), "000000") == "pkcs11_pin_wrong"
+def test_a_wrong_pin_is_refused_also_while_another_home_is_logged_in(token: Any, token_keys: KeyService) -> None:
+    assert opening_reason(token.settings(), "000000") == "pkcs11_pin_wrong"
 
 
 def test_an_unknown_token_is_not_found(token: Any) -> None:
-    assert open_token(Pkcs11Settings(token.library, "no such token"), PIN) == "pkcs11_not_found"
+    assert opening_reason(Pkcs11Settings(token.library, "no such token"), PIN) == "pkcs11_not_found"
 
 
-def test_a_library_that_is_not_there_is_unavailable(token: Any, tmp_path: Path) -> None:
-    assert open_token(Pkcs11Settings(str(tmp_path / "none.so"), "t"), PIN) == "pkcs11_unavailable"
+def test_a_missing_library_is_unavailable(token: Any, tmp_path: Path) -> None:
+    assert opening_reason(Pkcs11Settings(str(tmp_path / "none.so"), "t"), PIN) == "pkcs11_unavailable"
 
 
-def test_a_token_without_the_key_says_so(tmp_path: Path, token_keys: KeyService) -> None:
-    gone = KeyEntry(KeyRole.ROW_HASH, "00" * 16)
+def test_a_key_that_the_token_lacks_is_not_found(tmp_path: Path, token_keys: KeyService) -> None:
+    missing = KeyEntry(KeyRole.ROW_HASH, "00" * 16)
     store = FileEpochStore.create(tmp_path / "other-book")
-    assert code_of(under(token_keys, {KeyRole.ROW_HASH: gone}, store)) == "pkcs11_not_found"
+    assert reason_of(service_with(token_keys, {KeyRole.ROW_HASH: missing}, store)) == "pkcs11_not_found"
 
 
-def test_an_error_does_not_end_the_use_of_the_token(tmp_path: Path, token_keys: KeyService) -> None:
-    gone = KeyEntry(KeyRole.ROW_HASH, "00" * 16)
-    code_of(under(token_keys, {KeyRole.ROW_HASH: gone}, FileEpochStore.create(tmp_path / "other-book")))
-    assert len(everything(token_keys)) == 6
+def test_the_token_can_be_used_after_an_error(tmp_path: Path, token_keys: KeyService) -> None:
+    missing = KeyEntry(KeyRole.ROW_HASH, "00" * 16)
+    reason_of(service_with(token_keys, {KeyRole.ROW_HASH: missing}, FileEpochStore.create(tmp_path / "other-book")))
+    assert len(derive_all_keys(token_keys)) == 6
 
 
-def test_two_homes_share_a_token_and_one_that_leaves_does_not_end_the_other(token: Any, token_keys: KeyService) -> None:
-    wanted = everything(token_keys)
+def test_closing_one_of_two_homes_of_a_token_does_not_close_the_other(token: Any, token_keys: KeyService) -> None:
+    wanted = derive_all_keys(token_keys)
     second = Pkcs11Home(token.settings(), Passphrase(PIN))
     second.close()
-    assert everything(token_keys) == wanted
+    assert derive_all_keys(token_keys) == wanted
 
 
-def test_a_home_that_left_the_token_gives_nothing(token: Any) -> None:
+def test_a_closed_home_makes_no_key(token: Any) -> None:
     home = Pkcs11Home(token.settings(), Passphrase(PIN))
     home.close()
     with pytest.raises(UnavailableError) as caught:
@@ -332,7 +334,7 @@ def test_keys_in_a_token_cannot_be_read_out(token_keys: KeyService) -> None:
     home._run(read)
 
 
-def test_keys_that_no_book_names_are_destroyed_in_the_token(token_keys: KeyService) -> None:
+def test_a_dropped_key_is_destroyed_in_the_token(token_keys: KeyService) -> None:
     entry = token_keys._home.make(KeyRole.ROW_HASH)
     token_keys._home.drop(entry)
     with pytest.raises(UnavailableError) as caught:

@@ -1,4 +1,4 @@
-"""A Steward with its keys in a token or under a passphrase; its secrets come from files that are its own alone."""
+"""A Steward with its keys in a token or under a passphrase. PIN and passphrase are in files that only it can read."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.behaviour.keys.conftest import PIN, Token
 from tests.support.steward.notary import Stand, Time, config_at, created, opened
 
 
-def code_of(call: Callable[[], object]) -> str:
+def reason_of(call: Callable[[], object]) -> str:
     with pytest.raises(PvdmError) as caught:
         call()
     return caught.value.reason
 
 
-def private(path: Path, text: str) -> Path:
+def write_private(path: Path, text: str) -> Path:
     path.write_text(text)
     path.chmod(0o600)
     return path
@@ -32,7 +32,7 @@ def private(path: Path, text: str) -> Path:
 def test_a_steward_with_its_keys_in_a_token_starts_signs_and_starts_again(
     tmp_path: Path, token: Token, algorithm: Algorithm
 ) -> None:
-    pin = private(tmp_path / "pin", f"{PIN}\n")
+    pin = write_private(tmp_path / "pin", f"{PIN}\n")
     config = config_at(tmp_path, keys=Pkcs11Keys(token.library, token.label, pin, algorithm))
     time = Time()
     stand = Stand(tmp_path, config, time, created(config, time))
@@ -46,22 +46,22 @@ def test_a_steward_with_its_keys_in_a_token_starts_signs_and_starts_again(
 
 
 def test_a_keystore_under_a_passphrase_opens_with_the_passphrase_of_its_file(tmp_path: Path) -> None:
-    word = private(tmp_path / "passphrase", "correct horse battery staple\n")
-    config = config_at(tmp_path, keys=FileKeys(tmp_path / "keys", word))
+    passphrase_file = write_private(tmp_path / "passphrase", "correct horse battery staple\n")
+    config = config_at(tmp_path, keys=FileKeys(tmp_path / "keys", passphrase_file))
     created(config, Time()).close()
     opened(config, Time()).close()
-    private(word, "another passphrase\n")
-    assert code_of(lambda: opened(config, Time())) == "passphrase_wrong"
+    write_private(passphrase_file, "another passphrase\n")
+    assert reason_of(lambda: opened(config, Time())) == "passphrase_wrong"
 
 
-def test_a_passphrase_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    word = private(tmp_path / "passphrase", "correct horse battery staple\n")
-    word.chmod(0o644)
-    config = config_at(tmp_path, keys=FileKeys(tmp_path / "keys", word))
-    assert code_of(lambda: created(config, Time())) == "key_file_mode"
+def test_a_passphrase_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    passphrase_file = write_private(tmp_path / "passphrase", "correct horse battery staple\n")
+    passphrase_file.chmod(0o644)
+    config = config_at(tmp_path, keys=FileKeys(tmp_path / "keys", passphrase_file))
+    assert reason_of(lambda: created(config, Time())) == "key_file_mode"
 
 
-def test_a_passphrase_that_is_not_there_makes_no_keystore_without_one(tmp_path: Path) -> None:
+def test_without_its_passphrase_file_no_keystore_is_created(tmp_path: Path) -> None:
     config = config_at(tmp_path, keys=FileKeys(tmp_path / "keys", tmp_path / "passphrase"))
-    assert code_of(lambda: created(config, Time())) == "key_file_missing"
+    assert reason_of(lambda: created(config, Time())) == "key_file_missing"
     assert not (tmp_path / "keys").exists()

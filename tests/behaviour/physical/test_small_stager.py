@@ -1,4 +1,4 @@
-"""Rows staged without a JVM: Parquet, manifests and one commit through the served catalog, with the attempt's token."""
+"""Rows that `SmallStager` stages without a JVM: Parquet, manifests and one commit with the attempt's token."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ COLUMNS = [
 ]
 
 
-def _by(*fields: tuple[int, str, str]) -> dict[str, Any]:
+def spec_by(*fields: tuple[int, str, str]) -> dict[str, Any]:
     return {
         "spec-id": 0,
         "fields": [
@@ -52,7 +52,7 @@ def _by(*fields: tuple[int, str, str]) -> dict[str, Any]:
     }
 
 
-REGION = _by((2, "region", "identity"))
+REGION = spec_by((2, "region", "identity"))
 
 
 def rows(*values: tuple[int, str | None]) -> pa.Table:
@@ -68,8 +68,8 @@ def rows(*values: tuple[int, str | None]) -> pa.Table:
 
 
 @dataclass(slots=True)
-class Staged:
-    """One attempt at a table, and what its branch shows."""
+class StagingAttempt:
+    """An attempt at a table, with which tests stage rows and read its branch."""
 
     lake: Lake
     to: Destination
@@ -96,7 +96,7 @@ class Staged:
     def ids(self) -> list[Any]:
         return [] if not self.files() else self.read().column("id").to_pylist()
 
-    def on_disk(self) -> set[Path]:
+    def files_on_disk(self) -> set[Path]:
         return {path for path in parse_location(self.metadata().location).local.rglob("*") if path.is_file()}
 
 
@@ -114,7 +114,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
 @contextlib.contextmanager
 def attempt_at(
     lake: Lake, spec: dict[str, Any] | None = None, *, columns: list[dict[str, Any]] = COLUMNS, version: int = 2
-) -> Iterator[Staged]:
+) -> Iterator[StagingAttempt]:
     """An attempt at a new, empty table."""
     name = f"t{next(_NUMBERS)}"
     schema = {"type": "struct", "schema-id": 0, "fields": columns}
@@ -127,41 +127,41 @@ def attempt_at(
     url = lake.steward.server.url
     to = Destination(url, f"sales.{name}", branch, prefix, "work", "all", "00" * 16, token, Operation.APPEND)
     with StewardClient(url) as client:
-        yield Staged(lake, to, client)
+        yield StagingAttempt(lake, to, client)
 
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_the_first_rows_of_an_empty_table_are_on_the_branch_and_not_on_main(lake: Lake, version: int) -> None:
-    with attempt_at(lake, version=version) as staged:
-        staged.stage(rows((1, "eu"), (2, None)))
-        assert staged.ids() == [1, 2]
-        metadata = staged.metadata()
+    with attempt_at(lake, version=version) as attempt:
+        attempt.stage(rows((1, "eu"), (2, None)))
+        assert attempt.ids() == [1, 2]
+        metadata = attempt.metadata()
         assert metadata.current_snapshot_id is None
-        head = metadata.snapshot(metadata.refs[staged.to.branch].snapshot_id)
+        head = metadata.snapshot(metadata.refs[attempt.to.branch].snapshot_id)
         assert head is not None
-        assert {key: head.summary[key] for key in staged.to.summary} == staged.to.summary
+        assert {key: head.summary[key] for key in attempt.to.summary} == attempt.to.summary
 
 
-def test_everything_lies_below_the_attempts_prefix(lake: Lake) -> None:
-    with attempt_at(lake) as staged:
-        before = staged.on_disk()
-        staged.stage(rows((1, "eu")))
-        prefix = parse_location(staged.to.prefix).local
-        written = staged.on_disk() - before
+def test_all_files_are_written_below_the_attempts_prefix(lake: Lake) -> None:
+    with attempt_at(lake) as attempt:
+        before = attempt.files_on_disk()
+        attempt.stage(rows((1, "eu")))
+        prefix = parse_location(attempt.to.prefix).local
+        written = attempt.files_on_disk() - before
         assert {path.relative_to(prefix).parts[0] for path in written} == {"data", "metadata"}
 
 
-def test_files_carry_the_tables_field_ids(lake: Lake) -> None:
-    with attempt_at(lake) as staged:
-        staged.stage(rows((1, "eu")))
-        schema = pq.ParquetFile(parse_location(staged.files()[0].file_path).local).schema_arrow
+def test_files_have_the_tables_field_ids(lake: Lake) -> None:
+    with attempt_at(lake) as attempt:
+        attempt.stage(rows((1, "eu")))
+        schema = pq.ParquetFile(parse_location(attempt.files()[0].file_path).local).schema_arrow
         assert [(field.metadata or {}).get(b"PARQUET:field_id") for field in schema] == [b"1", b"2", b"3", b"4"]
 
 
 def test_rows_are_split_by_partition(lake: Lake) -> None:
-    with attempt_at(lake, REGION) as staged:
-        staged.stage(rows((1, "eu"), (2, "us"), (3, "eu"), (4, None)))
-        found = {file.partition[1000]: file.record_count for file in staged.files()}
+    with attempt_at(lake, REGION) as attempt:
+        attempt.stage(rows((1, "eu"), (2, "us"), (3, "eu"), (4, None)))
+        found = {file.partition[1000]: file.record_count for file in attempt.files()}
         assert found == {"eu": 2, "us": 1, None: 1}
 
 
@@ -179,55 +179,55 @@ def test_rows_are_split_by_partition(lake: Lake) -> None:
         (2, "void", None),
     ],
 )
-def test_a_partition_value_is_the_transforms(lake: Lake, source: int, transform: str, value: object) -> None:
-    with attempt_at(lake, _by((source, "p", transform))) as staged:
-        staged.stage(rows((7, "eu")))
-        assert [file.partition[1000] for file in staged.files()] == [value]
+def test_a_partition_value_is_that_of_the_transform(lake: Lake, source: int, transform: str, value: object) -> None:
+    with attempt_at(lake, spec_by((source, "p", transform))) as attempt:
+        attempt.stage(rows((7, "eu")))
+        assert [file.partition[1000] for file in attempt.files()] == [value]
 
 
 def test_a_second_append_keeps_the_first(lake: Lake) -> None:
-    with attempt_at(lake, REGION) as staged:
-        staged.stage(rows((1, "eu")))
-        staged.stage(rows((2, "eu")))
-        assert staged.ids() == [1, 2]
+    with attempt_at(lake, REGION) as attempt:
+        attempt.stage(rows((1, "eu")))
+        attempt.stage(rows((2, "eu")))
+        assert attempt.ids() == [1, 2]
 
 
 def test_an_overwrite_of_partitions_replaces_those_that_have_rows(lake: Lake) -> None:
-    with attempt_at(lake, REGION) as staged:
-        staged.stage(rows((1, "eu"), (2, "us"), (3, None)))
-        staged.stage(rows((4, "us"), (5, None)), Operation.OVERWRITE_PARTITIONS)
-        assert staged.ids() == [1, 4, 5]
+    with attempt_at(lake, REGION) as attempt:
+        attempt.stage(rows((1, "eu"), (2, "us"), (3, None)))
+        attempt.stage(rows((4, "us"), (5, None)), Operation.OVERWRITE_PARTITIONS)
+        assert attempt.ids() == [1, 4, 5]
 
 
-def test_declared_partitions_are_replaced_even_by_nothing(lake: Lake) -> None:
-    with attempt_at(lake, REGION) as staged:
-        staged.stage(rows((1, "eu"), (2, "us"), (3, None)))
-        staged.stage(rows().slice(0, 0), Operation.OVERWRITE_PARTITIONS, region="us")
-        assert staged.ids() == [1, 3]
-        staged.stage(rows().slice(0, 0), Operation.OVERWRITE_PARTITIONS, region=None)
-        assert staged.ids() == [1]
+def test_a_declared_partition_is_emptied_if_no_rows_are_staged(lake: Lake) -> None:
+    with attempt_at(lake, REGION) as attempt:
+        attempt.stage(rows((1, "eu"), (2, "us"), (3, None)))
+        attempt.stage(rows().slice(0, 0), Operation.OVERWRITE_PARTITIONS, region="us")
+        assert attempt.ids() == [1, 3]
+        attempt.stage(rows().slice(0, 0), Operation.OVERWRITE_PARTITIONS, region=None)
+        assert attempt.ids() == [1]
 
 
 def test_an_overwrite_replaces_everything(lake: Lake) -> None:
-    with attempt_at(lake, REGION) as staged:
-        staged.stage(rows((1, "eu"), (2, "us")))
-        staged.stage(rows((3, "eu")), Operation.OVERWRITE)
-        assert staged.ids() == [3]
+    with attempt_at(lake, REGION) as attempt:
+        attempt.stage(rows((1, "eu"), (2, "us")))
+        attempt.stage(rows((3, "eu")), Operation.OVERWRITE)
+        assert attempt.ids() == [3]
 
 
-def test_no_rows_make_no_snapshot(lake: Lake) -> None:
-    with attempt_at(lake, REGION) as staged:
-        staged.stage(rows().slice(0, 0))
-        assert staged.metadata().snapshots == ()
+def test_an_append_without_rows_makes_no_snapshot(lake: Lake) -> None:
+    with attempt_at(lake, REGION) as attempt:
+        attempt.stage(rows().slice(0, 0))
+        assert attempt.metadata().snapshots == ()
 
 
-def test_columns_go_by_name_and_are_widened(lake: Lake) -> None:
-    with attempt_at(lake) as staged:
+def test_columns_are_matched_by_name_and_widened(lake: Lake) -> None:
+    with attempt_at(lake) as attempt:
         given = rows((1, "eu")).select(["amount", "region", "at", "id"])
         given = given.set_column(3, "id", given.column("id").cast(pa.int32()))
         given = given.set_column(1, "region", given.column("region").dictionary_encode())
-        staged.stage(given)
-        assert staged.read().select(["id", "region"]).to_pylist() == [{"id": 1, "region": "eu"}]
+        attempt.stage(given)
+        assert attempt.read().select(["id", "region"]).to_pylist() == [{"id": 1, "region": "eu"}]
 
 
 @pytest.mark.parametrize(
@@ -247,27 +247,27 @@ def test_columns_go_by_name_and_are_widened(lake: Lake) -> None:
     ],
 )
 def test_rows_that_do_not_fit_are_refused_and_nothing_is_left(lake: Lake, given: Any, code: str) -> None:
-    with attempt_at(lake) as staged:
-        before = staged.on_disk()
+    with attempt_at(lake) as attempt:
+        before = attempt.files_on_disk()
         with pytest.raises(InputError) as caught:
-            staged.stage(given)
+            attempt.stage(given)
         assert caught.value.reason == code
-        assert staged.on_disk() == before
-        assert staged.metadata().snapshots == ()
+        assert attempt.files_on_disk() == before
+        assert attempt.metadata().snapshots == ()
 
 
-def test_what_the_catalog_refuses_leaves_nothing(lake: Lake) -> None:
-    with attempt_at(lake) as staged:
-        before = staged.on_disk()
-        staged.to = replace(staged.to, branch="pvdm_other")
+def test_a_commit_that_the_catalog_refuses_leaves_no_files(lake: Lake) -> None:
+    with attempt_at(lake) as attempt:
+        before = attempt.files_on_disk()
+        attempt.to = replace(attempt.to, branch="pvdm_other")
         with pytest.raises(NotAllowedError) as caught:
-            staged.stage(rows((1, "eu")))
+            attempt.stage(rows((1, "eu")))
         assert caught.value.reason == "branch_of_other_attempt"
-        assert staged.on_disk() == before
+        assert attempt.files_on_disk() == before
 
 
-def test_a_table_that_moves_meanwhile_is_met_again(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    with attempt_at(lake) as staged:
+def test_a_commit_is_made_again_if_the_branch_has_moved(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    with attempt_at(lake) as attempt:
         from pvdm.client.table import TableClient
 
         moved: list[bool] = []
@@ -277,18 +277,18 @@ def test_a_table_that_moves_meanwhile_is_met_again(lake: Lake, monkeypatch: pyte
             if not moved:
                 moved.append(True)
                 monkeypatch.setattr(TableClient, "commit", whole)
-                staged.stage(rows((9, "us")))  # the same branch, so the head that was required is another one
+                attempt.stage(rows((9, "us")))  # to the same branch, so the required head is not its head any more
             return whole(self, requirements, updates)
 
         monkeypatch.setattr(TableClient, "commit", commit)
-        staged.stage(rows((1, "eu")))
-        assert staged.ids() == [1, 9]
-        listed = {path.name for path in staged.on_disk() if path.name.startswith("snap-")}
-        assert len(listed) == 2
+        attempt.stage(rows((1, "eu")))
+        assert attempt.ids() == [1, 9]
+        lists = {path.name for path in attempt.files_on_disk() if path.name.startswith("snap-")}
+        assert len(lists) == 2
 
 
-def test_a_lost_answer_is_settled_by_looking(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    with attempt_at(lake) as staged:
+def test_a_commit_whose_answer_is_lost_counts(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    with attempt_at(lake) as attempt:
         from pvdm.client.table import TableClient
         from pvdm.errors import StateUnknownError
 
@@ -299,8 +299,8 @@ def test_a_lost_answer_is_settled_by_looking(lake: Lake, monkeypatch: pytest.Mon
             raise StateUnknownError("answer_lost", "lost")
 
         monkeypatch.setattr(TableClient, "commit", commit)
-        staged.stage(rows((1, "eu")))
-        assert staged.ids() == [1]
+        attempt.stage(rows((1, "eu")))
+        assert attempt.ids() == [1]
 
 
 def test_nested_columns_dates_and_uuids_are_written(lake: Lake) -> None:
@@ -331,22 +331,22 @@ def test_nested_columns_dates_and_uuids_are_written(lake: Lake) -> None:
             "at": [{"x": 1.5, "y": None}],
         }
     )
-    with attempt_at(lake, _by((2, "day", "identity"), (3, "key_bucket", "bucket[8]")), columns=columns) as staged:
-        staged.stage(given)
-        (found,) = staged.read().to_pylist()
+    with attempt_at(lake, spec_by((2, "day", "identity"), (3, "key_bucket", "bucket[8]")), columns=columns) as attempt:
+        attempt.stage(given)
+        (found,) = attempt.read().to_pylist()
         assert (found["day"], found["tags"], found["counts"], found["at"]) == (
             date(2026, 11, 15),
             ["a", None],
             [("k", 1)],
             {"x": 1.5, "y": None},
         )
-        schema = pq.ParquetFile(parse_location(staged.files()[0].file_path).local).schema
+        schema = pq.ParquetFile(parse_location(attempt.files()[0].file_path).local).schema
         assert "UUID" in str(schema.column(2).logical_type)
 
 
-def test_a_store_that_the_steward_does_not_know_is_refused(lake: Lake) -> None:
-    with attempt_at(lake) as staged:
-        staged.to = replace(staged.to, prefix="s3://bucket/t")
+def test_a_prefix_in_a_store_that_is_not_configured_is_refused(lake: Lake) -> None:
+    with attempt_at(lake) as attempt:
+        attempt.to = replace(attempt.to, prefix="s3://bucket/t")
         with pytest.raises(PvdmError) as caught:
-            staged.stage(rows((1, "eu")))
+            attempt.stage(rows((1, "eu")))
         assert caught.value.reason == "store_not_configured"

@@ -24,7 +24,7 @@ from pvdm.trust.envelope import parse_envelope
 from pvdm.trust.log.checkpoint import read_unverified
 from tests.support.audit.crafted_history import Local, codes, standings
 from tests.support.audit.published_history import NAME, Audited, gather_evidence
-from tests.support.gate.approvals import SALES, code_of, scene_at
+from tests.support.gate.approvals import SALES, reason_of, scene_at
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.notary import LOG_ORIGIN
 from tests.support.stores.places import file_at, stores, where
@@ -92,7 +92,7 @@ def test_more_approvals_than_an_audit_accepts_are_an_error_and_not_cut(
     desk, grant = desk_of(audited), auditor(audited)
     count = len(desk.read_evidence(grant, *TABLE).statements)
     monkeypatch.setattr(protections, "AUDIT_APPROVALS_MAX", count - 1)
-    assert code_of(lambda: desk.read_evidence(grant, *TABLE)) == "audit_too_large"
+    assert reason_of(lambda: desk.read_evidence(grant, *TABLE)) == "audit_too_large"
     monkeypatch.setattr(protections, "AUDIT_APPROVALS_MAX", count)
     assert len(desk.read_evidence(grant, *TABLE).statements) == count
 
@@ -102,7 +102,7 @@ def test_approvals_that_do_not_fit_into_one_page_are_an_error_and_not_cut(
 ) -> None:
     own_audited.scene.protect(own_audited.scene.protection(NAME, action=ProtectionAction.UNPROTECT))
     monkeypatch.setattr(audit_desk, "AUDIT_PAGE_MAX_BYTES", 1)
-    assert code_of(lambda: desk_of(own_audited).read_evidence(auditor(own_audited), *TABLE)) == "audit_too_large"
+    assert reason_of(lambda: desk_of(own_audited).read_evidence(auditor(own_audited), *TABLE)) == "audit_too_large"
 
 
 def test_an_audit_between_commit_and_receipt_waits_for_the_receipt(
@@ -126,7 +126,7 @@ def test_a_manifest_list_and_its_manifests_can_be_read_and_no_other_file(audited
     listed = next(file_at(head.manifest_list).parent.glob(f"{head.snapshot_id}-m*.avro"))
     assert desk.read_file(grant, *TABLE, head.snapshot_id, where(listed)) == listed.read_bytes()
     other = where(listed.parent / "other.avro")
-    refused = code_of(lambda: desk.read_file(grant, *TABLE, head.snapshot_id, other), InputError)
+    refused = reason_of(lambda: desk.read_file(grant, *TABLE, head.snapshot_id, other), InputError)
     assert refused == "audit_manifest_unknown"
 
 
@@ -134,7 +134,7 @@ def test_a_snapshot_that_main_never_had_cannot_be_read(own_audited: Audited) -> 
     own_audited.scene.stage(NAME, "stage")
     staged = own_audited.state.metadata.refs["stage"].snapshot_id
     desk, grant = desk_of(own_audited), auditor(own_audited)
-    assert code_of(lambda: desk.read_file(grant, *TABLE, staged, None), InputError) == "audit_snapshot_unknown"
+    assert reason_of(lambda: desk.read_file(grant, *TABLE, staged, None), InputError) == "audit_snapshot_unknown"
 
 
 def test_an_auditor_of_one_domain_cannot_read_files_outside_the_tables_folders(audited: Audited) -> None:
@@ -149,7 +149,7 @@ def test_an_auditor_of_one_domain_cannot_read_files_outside_the_tables_folders(a
     head = audited.state.metadata.current_snapshot
     assert head is not None
     of_one_domain, of_all_domains = auditor(audited), auditor(audited, "*")
-    refused = code_of(lambda: desk.read_file(of_one_domain, *TABLE, head.snapshot_id, None), NotAllowedError)
+    refused = reason_of(lambda: desk.read_file(of_one_domain, *TABLE, head.snapshot_id, None), NotAllowedError)
     assert refused == "location_outside"
     assert desk.read_file(of_all_domains, *TABLE, head.snapshot_id, None)
 
@@ -160,7 +160,7 @@ def test_by_id_only_proofs_and_overrides_of_the_table_can_be_read(own_audited: A
     size = own_audited.scene.notary.log.size()
     receipt = next(each for each in all_evidence(own_audited).statements if each.kind is StatementKind.RECEIPT)
     refused = {
-        code_of(partial(desk.read_statements, grant, *TABLE, [statement_id], size=size), InputError)
+        reason_of(partial(desk.read_statements, grant, *TABLE, [statement_id], size=size), InputError)
         for statement_id in (other_proof.statement_id, _id_of(receipt.envelope))
     }
     assert refused == {"audit_statement_unknown"}
@@ -169,13 +169,13 @@ def test_by_id_only_proofs_and_overrides_of_the_table_can_be_read(own_audited: A
 @pytest.mark.parametrize("size", [0, 10_000])
 def test_receipts_for_log_size_0_or_more_than_the_log_has_are_refused(audited: Audited, size: int) -> None:
     desk, grant = desk_of(audited), auditor(audited)
-    refused = code_of(lambda: desk.read_receipts(grant, *TABLE, size=size, after=None, count=1), InputError)
+    refused = reason_of(lambda: desk.read_receipts(grant, *TABLE, size=size, after=None, count=1), InputError)
     assert refused == "log_sizes_invalid"
 
 
 def test_an_auditor_of_another_domain_gets_no_evidence(audited: Audited) -> None:
     grant = auditor(audited, "risk")
-    assert code_of(lambda: desk_of(audited).read_evidence(grant, *TABLE))
+    assert reason_of(lambda: desk_of(audited).read_evidence(grant, *TABLE))
 
 
 def _id_of(envelope: bytes) -> str:

@@ -27,7 +27,7 @@ from pvdm.trust.statement import read_unchecked
 from pvdm.verify.fetch import Files
 from tests.support.audit.crafted_history import Local, codes
 from tests.support.audit.published_history import gather_evidence
-from tests.support.gate.approvals import code_of
+from tests.support.gate.approvals import reason_of
 from tests.support.ledger.databases import memory_folder
 from tests.support.ledger.rows import receipts_of
 from tests.support.steward.http import bearer, refusal
@@ -193,7 +193,7 @@ def test_an_override_is_refused_if_the_contract_deletes_failed_files(
     line.protect(contract(DELETE_FAILED_FILES))
     before = hashes_in_main(line)
     override_id = submit_override_of(line, operator, run_attempt(line, producer, WRONG))
-    assert code_of(lambda: operator.publish_override(override_id), VerificationError) == "override_files_gone"
+    assert reason_of(lambda: operator.publish_override(override_id), VerificationError) == "override_files_gone"
     assert hashes_in_main(line) == before
     assert run_attempt(line, producer, ROWS).state is AttemptState.COMMITTED
 
@@ -306,8 +306,8 @@ def test_only_an_operator_of_the_domain_publishes_an_override(
         answer = http.post(f"/v1/overrides/{override_id}/publish", headers=bearer(line.token(role).text))
         assert refusal(answer) == (403, "role_wrong"), role
     with line.client(Role.OPERATOR, "risk") as other:
-        assert code_of(lambda: other.publish_override(override_id), NotAllowedError) == "domain_wrong"
-    assert code_of(lambda: operator.publish_override("ab" * 32), PvdmError) == "override_unknown"
+        assert reason_of(lambda: other.publish_override(override_id), NotAllowedError) == "domain_wrong"
+    assert reason_of(lambda: operator.publish_override("ab" * 32), PvdmError) == "override_unknown"
     with_body = http.post(
         f"/v1/overrides/{override_id}/publish", headers=bearer(line.token(Role.OPERATOR).text), json={"force": True}
     )

@@ -14,7 +14,7 @@ from pvdm.lake.format.manifest.entry import DataFile, IdMap
 from pvdm.lake.next_snapshot import SnapshotChange, next_snapshot
 from pvdm.model.role import Role
 from pvdm.verify.fetch import Files
-from tests.support.gate.approvals import COLUMN, OTHER_CONTRACT, Scene, code_of, contract_for, scene_at, signed
+from tests.support.gate.approvals import COLUMN, OTHER_CONTRACT, Scene, contract_for, reason_of, scene_at, signed
 from tests.support.lake.sources import provide_source
 from tests.support.stores.places import file_at
 
@@ -167,7 +167,7 @@ def test_a_manifest_of_source_files_is_judged_by_its_schema(scene: Scene, tmp_pa
 
 def test_a_namespaces_contract_is_judged_by_its_source(scene: Scene) -> None:
     wrong = with_filter("country = 'AT'")
-    reason = code_of(lambda: scene.protect(scene.namespace_protection(contract=wrong)))
+    reason = reason_of(lambda: scene.protect(scene.namespace_protection(contract=wrong)))
     assert (reason, scene.space().protected_by) == ("filter_column_unknown", None)
     scene.protect(scene.namespace_protection(contract=GOOD))
 
@@ -176,7 +176,7 @@ def test_a_migration_to_a_contract_that_can_never_publish_is_refused(scene: Scen
     scene.protect()
     contract_before = scene.contract_of()
     wrong = OTHER_CONTRACT.replace("[id]", "[order_id]")
-    reason = code_of(lambda: scene.migrate(scene.migration(contract=wrong)))
+    reason = reason_of(lambda: scene.migrate(scene.migration(contract=wrong)))
     assert (reason, scene.contract_of()) == ("projection_column_unknown", contract_before)
 
 
@@ -217,7 +217,7 @@ def commit_orc_snapshot(scene: Scene) -> None:
         file_size_in_bytes=10,
         partition=IdMap([(1000, None)]),
     )
-    made = next_snapshot(
+    snapshot = next_snapshot(
         metadata,
         SnapshotChange((file,), frozenset(), {}),
         branch="main",
@@ -226,9 +226,9 @@ def commit_orc_snapshot(scene: Scene) -> None:
         place=lambda name: f"{metadata.location}/metadata/{name}",
         reader=Files(),
     )
-    for each in made.files:
+    for each in snapshot.files:
         place = file_at(each.location)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(each.data)
-    updates: Any = list(made.updates)
+    updates: Any = list(snapshot.updates)
     scene.commit(updates, "scanned", role=Role.OPERATOR, levels=RAW)

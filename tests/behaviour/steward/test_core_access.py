@@ -35,7 +35,7 @@ def access(stand: Stand) -> Access:
     return stand.notary.access
 
 
-def code_of(call: Callable[[], object]) -> str:
+def reason_of(call: Callable[[], object]) -> str:
     with pytest.raises(PvdmError) as caught:
         call()
     return caught.value.reason
@@ -50,24 +50,24 @@ def test_a_token_grants_its_role_and_domain_until_it_expires(stand: Stand, acces
     assert access.authenticate(token.reveal()) == grant
     assert (grant.role, grant.domain, grant.name) == (Role.AUDITOR, "sales", "ann")
     stand.time.pass_by(60 * SECOND)
-    assert code_of(lambda: access.authenticate(token.reveal())) == "token_expired"
+    assert reason_of(lambda: access.authenticate(token.reveal())) == "token_expired"
 
 
 @pytest.mark.parametrize("text", ["", "pvdm_guess", "x" * 257, "pvdm_ä"])
 def test_a_text_that_is_no_token_is_unknown(access: Access, text: str) -> None:
-    assert code_of(lambda: access.authenticate(text)) == "token_unknown"
+    assert reason_of(lambda: access.authenticate(text)) == "token_unknown"
 
 
 @pytest.mark.parametrize("seconds", [0, -1, TOKEN_LIFETIME_MAX_SECONDS + 1])
 def test_a_lifetime_out_of_range_is_refused(access: Access, seconds: int) -> None:
     options: dict[str, Any] = {"domain": "sales", "name": "x", "lifetime_seconds": seconds}
-    assert code_of(lambda: access.issue(Role.OPERATOR, **options)) == "token_lifetime_invalid"
+    assert reason_of(lambda: access.issue(Role.OPERATOR, **options)) == "token_lifetime_invalid"
 
 
 def test_a_revoked_token_is_refused_and_still_listed(stand: Stand, access: Access) -> None:
     text, grant = stand.token()
     access.revoke(grant.token_id)
-    assert code_of(lambda: access.authenticate(text)) == "token_revoked"
+    assert reason_of(lambda: access.authenticate(text)) == "token_revoked"
     assert [each.revoked_micros for each in access.list_tokens()] == [stand.time.wall]
 
 
@@ -79,14 +79,14 @@ def test_a_rotated_token_has_the_same_rights_and_the_old_one_ends_after_the_over
     assert (new.role, new.domain, new.name) == (old.role, old.domain, old.name)
     assert access.authenticate(text).token_id == old.token_id
     stand.time.pass_by(60 * SECOND)
-    assert code_of(lambda: access.authenticate(text)) == "token_rotated"
+    assert reason_of(lambda: access.authenticate(text)) == "token_rotated"
     assert access.authenticate(token.reveal()) == new
 
 
 def test_a_rotation_without_overlap_ends_the_old_token_at_once(stand: Stand, access: Access) -> None:
     text, old = producer(stand)
     access.rotate(old.token_id, lifetime_seconds=3_600)
-    assert code_of(lambda: access.authenticate(text)) == "token_rotated"
+    assert reason_of(lambda: access.authenticate(text)) == "token_rotated"
 
 
 def test_a_second_rotation_does_not_give_the_old_token_more_time(stand: Stand, access: Access) -> None:
@@ -94,26 +94,26 @@ def test_a_second_rotation_does_not_give_the_old_token_more_time(stand: Stand, a
     access.rotate(old.token_id, lifetime_seconds=3_600, overlap_seconds=60)
     access.rotate(old.token_id, lifetime_seconds=3_600, overlap_seconds=600)
     stand.time.pass_by(60 * SECOND)
-    assert code_of(lambda: access.authenticate(text)) == "token_rotated"
+    assert reason_of(lambda: access.authenticate(text)) == "token_rotated"
 
 
 @pytest.mark.parametrize("overlap", [-1, TOKEN_OVERLAP_MAX_SECONDS + 1])
 def test_an_overlap_out_of_range_is_refused(stand: Stand, access: Access, overlap: int) -> None:
     text, old = producer(stand)
-    assert code_of(lambda: access.rotate(old.token_id, overlap_seconds=overlap)) == "token_overlap_invalid"
+    assert reason_of(lambda: access.rotate(old.token_id, overlap_seconds=overlap)) == "token_overlap_invalid"
     assert access.authenticate(text) == old
 
 
 def test_a_token_that_has_ended_is_not_rotated(stand: Stand, access: Access) -> None:
     _, old = producer(stand)
     access.revoke(old.token_id)
-    assert code_of(lambda: access.rotate(old.token_id, lifetime_seconds=60)) == "token_revoked"
+    assert reason_of(lambda: access.rotate(old.token_id, lifetime_seconds=60)) == "token_revoked"
     assert len(access.list_tokens()) == 1
 
 
 def test_a_refused_rotation_ends_nothing(stand: Stand, access: Access) -> None:
     text, old = producer(stand)
-    assert code_of(lambda: access.rotate(old.token_id, lifetime_seconds=0)) == "token_lifetime_invalid"
+    assert reason_of(lambda: access.rotate(old.token_id, lifetime_seconds=0)) == "token_lifetime_invalid"
     assert access.authenticate(text) == old
 
 
@@ -139,15 +139,15 @@ def test_an_exchanged_token_does_not_outlive_its_parent(stand: Stand, access: Ac
 def test_an_exchange_needs_id_and_secret_of_one_token(stand: Stand, access: Access) -> None:
     text, _ = producer(stand)
     _, other = producer(stand)
-    assert code_of(lambda: access.exchange(other.token_id, text)) == "token_unknown"
-    assert code_of(lambda: access.exchange(other.token_id, "pvdm_guess")) == "token_unknown"
+    assert reason_of(lambda: access.exchange(other.token_id, text)) == "token_unknown"
+    assert reason_of(lambda: access.exchange(other.token_id, "pvdm_guess")) == "token_unknown"
 
 
 def test_a_derived_token_ends_with_its_parent(stand: Stand, access: Access) -> None:
     text, parent = producer(stand)
     token, _ = access.exchange(parent.token_id, text)
     access.revoke(parent.token_id)
-    assert code_of(lambda: access.authenticate(token.reveal())) == "token_revoked"
+    assert reason_of(lambda: access.authenticate(token.reveal())) == "token_revoked"
 
 
 def test_a_derived_token_makes_no_further_tokens(stand: Stand, access: Access) -> None:
@@ -155,9 +155,9 @@ def test_a_derived_token_makes_no_further_tokens(stand: Stand, access: Access) -
     stand.verifying()
     token, grant = access.exchange(parent.token_id, text)
     attempt_id = core_of("one").attempt.attempt_id
-    assert code_of(lambda: access.exchange(grant.token_id, token.reveal())) == "token_derived"
-    assert code_of(lambda: attempt_token(access, grant, attempt_id)) == "token_derived"
-    assert code_of(lambda: access.rotate(grant.token_id, lifetime_seconds=60)) == "token_derived"
+    assert reason_of(lambda: access.exchange(grant.token_id, token.reveal())) == "token_derived"
+    assert reason_of(lambda: attempt_token(access, grant, attempt_id)) == "token_derived"
+    assert reason_of(lambda: access.rotate(grant.token_id, lifetime_seconds=60)) == "token_derived"
 
 
 def test_a_token_for_one_attempt_is_short_and_bound_to_it(stand: Stand, access: Access) -> None:
@@ -171,18 +171,18 @@ def test_a_token_for_one_attempt_is_short_and_bound_to_it(stand: Stand, access: 
 def test_an_attempt_of_another_domain_gets_no_token(stand: Stand, access: Access) -> None:
     stand.verifying(domain="sales")
     grant = producer(stand, "risk")[1]
-    assert code_of(lambda: attempt_token(access, grant, core_of("one").attempt.attempt_id)) == "domain_wrong"
+    assert reason_of(lambda: attempt_token(access, grant, core_of("one").attempt.attempt_id)) == "domain_wrong"
 
 
 def test_an_attempt_that_has_ended_gets_no_token(stand: Stand, access: Access) -> None:
     stand.staging()
     attempt_id, (_, grant) = core_of("one").attempt.attempt_id, producer(stand)
     stand.notary.work.abort(grant, attempt_id, "given up")
-    assert code_of(lambda: attempt_token(access, grant, attempt_id)) == "attempt_ended"
+    assert reason_of(lambda: attempt_token(access, grant, attempt_id)) == "attempt_ended"
 
 
 def test_an_unknown_attempt_gets_no_token(stand: Stand, access: Access) -> None:
-    assert code_of(lambda: attempt_token(access, producer(stand)[1], fixed("none", 16))) == "attempt_unknown"
+    assert reason_of(lambda: attempt_token(access, producer(stand)[1], fixed("none", 16))) == "attempt_unknown"
 
 
 def test_workloads_are_listed_for_their_domain(stand: Stand) -> None:
@@ -217,7 +217,7 @@ def test_work_of_another_domain_is_refused(stand: Stand, name: str) -> None:
         "attempt": lambda: work.get_attempt(grant, core.attempt.attempt_id),
         "abort": lambda: work.abort(grant, core.attempt.attempt_id, "not mine"),
     }
-    assert code_of(calls[name]) == "domain_wrong"
+    assert reason_of(calls[name]) == "domain_wrong"
     assert work.get_attempt(producer(stand)[1], core.attempt.attempt_id).state is AttemptState.VERIFYING
 
 
@@ -232,7 +232,7 @@ def test_a_token_for_one_attempt_sees_that_attempt_only(stand: Stand) -> None:
         lambda: work.get_workload_detail(grant, "work-one"),
         lambda: work.list_workloads(grant),
     ):
-        assert code_of(call) == "token_of_other_attempt"
+        assert reason_of(call) == "token_of_other_attempt"
 
 
 def test_the_nonce_of_an_aborted_attempt_is_aborted(stand: Stand) -> None:

@@ -46,7 +46,7 @@ def stand() -> Iterator[Stand]:
         yield made
 
 
-def code_of(call: Callable[[], object]) -> str:
+def reason_of(call: Callable[[], object]) -> str:
     with pytest.raises(PvdmError) as caught:
         call()
     return caught.value.reason
@@ -69,7 +69,7 @@ def test_an_old_copy_of_the_keystore_brings_no_revoked_epoch_back(stand: Stand) 
     notary.epochs.revoke(1, "leaked")
     notary.close()
     keys.write_bytes(old)
-    assert code_of(lambda: opened(stand.config, stand.time)) == "epoch_book_rolled_back"
+    assert reason_of(lambda: opened(stand.config, stand.time)) == "epoch_book_rolled_back"
 
 
 def test_an_old_copy_of_the_keystore_lets_no_epoch_number_be_used_twice(stand: Stand) -> None:
@@ -78,7 +78,7 @@ def test_an_old_copy_of_the_keystore_lets_no_epoch_number_be_used_twice(stand: S
     stand.notary.epochs.create("rotation")
     stand.notary.close()
     keys.write_bytes(old)
-    assert code_of(lambda: opened(stand.config, stand.time)) == "epoch_book_rolled_back"
+    assert reason_of(lambda: opened(stand.config, stand.time)) == "epoch_book_rolled_back"
 
 
 def test_an_old_keystore_under_a_running_steward_gets_no_new_epoch(stand: Stand) -> None:
@@ -98,7 +98,7 @@ def test_a_running_steward_whose_database_is_rolled_back_signs_no_second_history
     copy_database(stand.folder / "ledger.db", backup)
     stand.proved("a")
     copy_database(backup, stand.folder / "ledger.db")
-    assert code_of(lambda: stand.record(core)) == "log_behind_checkpoint"
+    assert reason_of(lambda: stand.record(core)) == "log_behind_checkpoint"
     assert stand.notary.log.size() < stand.notary.outside.load().checkpoint.size  # type: ignore[union-attr]
     assert "log_behind_checkpoint" in [error.reason for error in stand.notary.readiness()]
 
@@ -130,7 +130,7 @@ def test_entries_that_the_outside_checkpoint_does_not_cover_are_not_shown(stand:
         lambda: stand.notary.log.tile("tile/0/000.p/4"),
         lambda: stand.notary.log.consistency(3, 4),
     ):
-        assert code_of(call) == "outside_checkpoint_unavailable"
+        assert reason_of(call) == "outside_checkpoint_unavailable"
     hidden.rename(folder)
     assert [view.log_index for view in stand.notary.proofs.list_proofs(grant)] == [3]
 
@@ -140,14 +140,14 @@ def test_a_revoked_token_is_refused_by_a_steward_whose_clock_lags(stand: Stand) 
     ahead = stand.notary.clock.now_micros() + 240 * SECOND
     stand.notary.ledger.transact(lambda unit: tokens.revoke(unit, grant.token_id), at_micros=ahead)
     assert stand.notary.clock.trusted_micros() < ahead
-    assert code_of(lambda: stand.notary.access.authenticate(token.reveal())) == "token_revoked"
+    assert reason_of(lambda: stand.notary.access.authenticate(token.reveal())) == "token_revoked"
 
 
 def test_a_token_can_be_revoked_while_the_time_is_in_doubt(stand: Stand) -> None:
     token, grant = stand.notary.access.issue(Role.AUDITOR, domain="*", name="audit", lifetime_seconds=86_400)
     stand.time.jump(365 * 86_400 * SECOND)
     stand.notary.access.revoke(grant.token_id)
-    assert code_of(lambda: stand.notary.access.authenticate(token.reveal())) == "token_revoked"
+    assert reason_of(lambda: stand.notary.access.authenticate(token.reveal())) == "token_revoked"
 
 
 @pytest.mark.parametrize("state", [AttemptState.VERIFYING, AttemptState.COMMITTING])
@@ -160,7 +160,7 @@ def test_a_producer_cannot_abort_an_attempt_that_is_verifying_or_committing(stan
         )
     producer = stand.grant(Role.PRODUCER, "sales", "job")
     call = lambda: stand.notary.work.abort(producer, core.attempt.attempt_id, "I changed my mind")  # noqa: E731
-    assert code_of(call) == "attempt_not_staging"
+    assert reason_of(call) == "attempt_not_staging"
     with stand.notary.ledger.read() as unit:
         assert attempts.get(unit, core.attempt.attempt_id).state is state
 
@@ -168,7 +168,7 @@ def test_a_producer_cannot_abort_an_attempt_that_is_verifying_or_committing(stan
 def test_the_last_epoch_is_kept_even_if_two_are_revoked_at_once(stand: Stand) -> None:
     notary = rotate(stand)
     notary.keys.revoke_epoch(1, "leaked", keep_a_signing_epoch=True)
-    assert code_of(lambda: notary.keys.revoke_epoch(2, "leaked", keep_a_signing_epoch=True)) == "epoch_last"
+    assert reason_of(lambda: notary.keys.revoke_epoch(2, "leaked", keep_a_signing_epoch=True)) == "epoch_last"
 
 
 def test_a_trust_root_that_revokes_the_stewards_own_keys_makes_it_not_ready(stand: Stand) -> None:
@@ -189,7 +189,7 @@ def test_a_second_override_of_a_fail_proof_is_refused_until_the_first_one_ends(s
     first = signed_override(override_of(recorded, core, now))
     stand.notary.overrides.submit(first, stand.grant())
     second = signed_override(override_of(recorded, core, now, nonce="another"))
-    assert code_of(lambda: stand.notary.overrides.submit(second, stand.grant())) == "override_exists"
+    assert reason_of(lambda: stand.notary.overrides.submit(second, stand.grant())) == "override_exists"
     stand.notary.ledger.transact(
         lambda unit: nonces.abort(unit, override_of(recorded, core, now).nonce, reason="expired"), at_micros=now
     )
@@ -213,7 +213,7 @@ def test_an_override_judged_by_an_older_trust_root_is_not_logged_after_a_newer_o
         return record(documents, work)  # type: ignore[arg-type]
 
     monkeypatch.setattr(type(notary.recorder), "record", accept_root_then_record)
-    assert code_of(lambda: notary.overrides.submit(envelope, stand.grant())) == "trust_root_moved"
+    assert reason_of(lambda: notary.overrides.submit(envelope, stand.grant())) == "trust_root_moved"
     assert count_overrides(notary) == 0
 
 
@@ -227,7 +227,7 @@ def test_a_held_outside_lock_delays_the_steward_for_a_limited_time(
     held = os.open(lock, os.O_RDONLY)
     try:
         fcntl.flock(held, fcntl.LOCK_SH)
-        assert code_of(lambda: stand.record(core)) == "outside_checkpoint_unavailable"
+        assert reason_of(lambda: stand.record(core)) == "outside_checkpoint_unavailable"
     finally:
         os.close(held)
     assert stand.record(core).log_index == 3
@@ -245,4 +245,4 @@ def test_a_steward_whose_archive_has_more_entries_than_its_ledger_does_not_start
         # The archive has the entry; the ledger and the outside checkpoint do not.
         shutil.copy(folder / "backup.db", folder / "ledger.db")
         stand.config.outside_path.write_bytes(checkpoint)
-        assert code_of(lambda: opened(stand.config, stand.time)) == "log_behind_checkpoint"
+        assert reason_of(lambda: opened(stand.config, stand.time)) == "log_behind_checkpoint"

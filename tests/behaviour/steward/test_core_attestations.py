@@ -83,7 +83,7 @@ def case() -> Iterator[Case]:
         yield Case(stand, stand.grant(Role.ATTESTOR, "payments", "source-payments"))
 
 
-def code_of(call: Callable[[], object]) -> str:
+def reason_of(call: Callable[[], object]) -> str:
     with pytest.raises(PvdmError) as caught:
         call()
     return caught.value.reason
@@ -92,7 +92,7 @@ def code_of(call: Callable[[], object]) -> str:
 def refusal_of(case: Case, call: Callable[[], object]) -> str:
     """The reason of the refusal, after which nothing is stored or logged."""
     before = case.stand.notary.log.size()
-    reason = code_of(call)
+    reason = reason_of(call)
     assert (case.stand.notary.attestations.list_attestations(), case.stand.notary.log.size()) == ([], before)
     return reason
 
@@ -175,14 +175,14 @@ def test_row_hash_and_commitment_keys_all_differ(case: Case) -> None:
 def test_another_table_snapshot_mode_or_schema_has_other_keys(case: Case, change: dict[str, Any]) -> None:
     first, other = case.challenge(), case.challenge(nonce=fixed("other", 16), **change)
     assert not set(key_bytes(first)) & set(key_bytes(other))
-    assert code_of(lambda: case.challenge(**change)) == "nonce_taken"
+    assert reason_of(lambda: case.challenge(**change)) == "nonce_taken"
 
 
 def test_another_attestor_has_other_keys(case: Case) -> None:
     first = case.challenge()
     other = case.stand.grant(Role.ATTESTOR, "payments", "source-other")
     challenge = case.stand.notary.attestations.challenge
-    assert code_of(lambda: challenge(other, REQUEST)) == "nonce_taken"
+    assert reason_of(lambda: challenge(other, REQUEST)) == "nonce_taken"
     second = challenge(other, replace(REQUEST, nonce=fixed("second", 16)))
     assert not set(key_bytes(first)) & set(key_bytes(second))
 
@@ -191,7 +191,7 @@ def test_another_attestor_has_other_keys(case: Case) -> None:
 def test_keys_are_given_to_registered_attestors_only(case: Case, name: str) -> None:
     grant = case.stand.grant(Role.ATTESTOR, "payments", name)
     challenge = case.stand.notary.attestations.challenge
-    assert code_of(lambda: challenge(grant, REQUEST)) == "attestor_unregistered"
+    assert reason_of(lambda: challenge(grant, REQUEST)) == "attestor_unregistered"
     with case.stand.notary.ledger.read() as unit:
         assert nonces.find(unit, REQUEST.nonce) is None
 
@@ -205,16 +205,16 @@ def test_an_attestor_whose_key_is_revoked_or_expired_gets_no_keys(case: Case, ch
         for key in current.keys
     )
     trust.accept(signed_root(replace(current, version=2, previous_sha256=current.sha256, keys=keys)))
-    assert code_of(case.challenge) == "attestor_unregistered"
+    assert reason_of(case.challenge) == "attestor_unregistered"
 
 
 def test_no_keys_are_given_under_a_trust_root_that_has_expired(case: Case) -> None:
     case.stand.time.pass_by(200 * DAY)
-    assert code_of(case.challenge) == "trust_root_expired"
+    assert reason_of(case.challenge) == "trust_root_expired"
 
 
 def test_a_request_without_fingerprints_reserves_no_nonce(case: Case) -> None:
-    assert code_of(lambda: case.challenge(fingerprints=())) == "context_invalid"
+    assert reason_of(lambda: case.challenge(fingerprints=())) == "context_invalid"
     with case.stand.notary.ledger.read() as unit:
         assert nonces.find(unit, REQUEST.nonce) is None
 
@@ -227,7 +227,7 @@ def test_a_challenge_under_a_revoked_epoch_gives_no_keys(case: Case) -> None:
     notary.trust.accept(signed_root(root))
     notary.epochs.activate(2, "rotation")
     notary.epochs.revoke(1, "leaked")
-    assert code_of(case.challenge) == "epoch_revoked"
+    assert reason_of(case.challenge) == "epoch_revoked"
 
 
 def test_an_attestation_is_accepted_logged_and_listed(case: Case) -> None:
@@ -276,7 +276,7 @@ def test_an_attestation_submitted_several_times_at_once_is_stored_once(case: Cas
 def test_a_second_answer_to_one_challenge_is_refused(case: Case) -> None:
     attestation = attest(case, case.challenge())
     case.submit(attestation)
-    assert code_of(lambda: case.submit(replace(attestation, row_count=51))) == "nonce_not_reserved"
+    assert reason_of(lambda: case.submit(replace(attestation, row_count=51))) == "nonce_not_reserved"
     assert len(case.stand.notary.attestations.list_attestations()) == 1
 
 
@@ -296,7 +296,7 @@ def test_an_answer_to_an_expired_challenge_is_refused(case: Case) -> None:
 def test_an_expired_challenge_gives_no_keys(case: Case) -> None:
     case.challenge()
     case.stand.time.pass_by(CHALLENGE_SECONDS * SECOND)
-    assert code_of(case.challenge) == "challenge_expired"
+    assert reason_of(case.challenge) == "challenge_expired"
 
 
 def test_an_answer_under_an_epoch_that_was_revoked_meanwhile_is_refused(case: Case) -> None:
@@ -402,5 +402,5 @@ def test_other_rows_do_not_open_the_commitment_of_the_source(case: Case, rows: l
     keys, context = case.stand.notary.keys, source_context_of(attestation)
     own_keys = {name: keys.row_hash_key(context, name) for name in ProjectionName}
     key, other_digest = keys.commitment_key(context, CONTENT), content_digest(own_keys, rows)
-    reason = code_of(lambda: require_commitment_to(attestation.commitment, key, other_digest))
+    reason = reason_of(lambda: require_commitment_to(attestation.commitment, key, other_digest))
     assert reason == "commitment_not_opened"

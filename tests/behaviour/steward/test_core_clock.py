@@ -24,7 +24,7 @@ def stand() -> Iterator[Stand]:
         yield made
 
 
-def code_of(call: Callable[[], object]) -> str:
+def reason_of(call: Callable[[], object]) -> str:
     with pytest.raises(PvdmError) as caught:
         call()
     return caught.value.reason
@@ -46,7 +46,7 @@ def test_a_steward_with_all_it_needs_is_ready(stand: Stand) -> None:
 def test_after_a_jump_nothing_is_signed(stand: Stand) -> None:
     core = stand.verifying()
     stand.time.jump(HOUR)
-    assert code_of(lambda: stand.record(core)) == "clock_jumped"
+    assert reason_of(lambda: stand.record(core)) == "clock_jumped"
     assert stand.notary.log.size() == 3
     assert readiness_reasons(stand) == ["clock_jumped"]
 
@@ -61,13 +61,13 @@ def test_after_a_jump_a_token_still_expires_at_the_end_of_its_lifetime(stand: St
     text, _ = stand.token()
     stand.time.jump(365 * DAY)
     stand.time.pass_by(30 * DAY)
-    assert code_of(lambda: stand.notary.access.authenticate(text)) == "token_expired"
+    assert reason_of(lambda: stand.notary.access.authenticate(text)) == "token_expired"
 
 
 def test_after_an_operators_confirmation_the_steward_is_ready_and_signs_again(stand: Stand) -> None:
     core = stand.verifying()
     stand.time.jump(HOUR)
-    code_of(lambda: stand.record(core))
+    reason_of(lambda: stand.record(core))
     stand.notary.clock.confirm(operator="operator-tom", reason="the host's clock was set right")
     assert readiness_reasons(stand) == []
     recorded = stand.record(core)
@@ -197,4 +197,4 @@ def test_a_clock_set_back_after_a_kill_revives_no_token_that_had_expired_at_the_
     stand.notary.ledger.close()
     stand.time.jump(-HOUR)
     stand.notary = opened(stand.config, stand.time)
-    assert code_of(lambda: stand.notary.access.authenticate(token.reveal())) == "token_expired"
+    assert reason_of(lambda: stand.notary.access.authenticate(token.reveal())) == "token_expired"

@@ -32,7 +32,7 @@ def stand() -> Iterator[Stand]:
         yield made
 
 
-def code_of(call: Callable[[], object]) -> str:
+def reason_of(call: Callable[[], object]) -> str:
     with pytest.raises(PvdmError) as caught:
         call()
     return caught.value.reason
@@ -119,41 +119,41 @@ def test_each_step_is_an_entry_of_its_own(stand: Stand) -> None:
 def test_an_epoch_that_no_trust_root_names_is_not_activated(stand: Stand) -> None:
     stand.notary.epochs.create("rotation")
     size = stand.notary.log.size()
-    assert code_of(lambda: stand.notary.epochs.activate(2, "rotation")) == "trust_root_lacks_epoch"
+    assert reason_of(lambda: stand.notary.epochs.activate(2, "rotation")) == "trust_root_lacks_epoch"
     assert (stand.notary.epochs.book().epoch(2).state, stand.notary.log.size()) == (CREATED, size)
 
 
 def test_without_a_trust_root_no_epoch_is_activated() -> None:
     with memory_folder() as folder, stand_at(folder, rooted=False) as stand:
         stand.notary.epochs.create("rotation")
-        assert code_of(lambda: stand.notary.epochs.activate(2, "rotation")) == "steward_without_root"
+        assert reason_of(lambda: stand.notary.epochs.activate(2, "rotation")) == "steward_without_root"
 
 
 def test_an_unknown_epoch_is_not_activated(stand: Stand) -> None:
-    assert code_of(lambda: stand.notary.epochs.activate(9, "rotation")) == "epoch_unknown"
+    assert reason_of(lambda: stand.notary.epochs.activate(9, "rotation")) == "epoch_unknown"
 
 
 def test_the_last_epoch_that_can_sign_is_not_revoked(stand: Stand) -> None:
     stand.notary.epochs.create("not active yet")
     size = stand.notary.log.size()
-    assert code_of(lambda: stand.notary.epochs.revoke(1, "leaked")) == "epoch_last"
+    assert reason_of(lambda: stand.notary.epochs.revoke(1, "leaked")) == "epoch_last"
     assert (stand.notary.epochs.book().epoch(1).state, stand.notary.log.size()) == (ACTIVE, size)
 
 
 def test_the_last_epoch_is_not_revoked_after_the_others_either(stand: Stand) -> None:
     rotate(stand)
     stand.notary.epochs.revoke(1, "leaked")
-    assert code_of(lambda: stand.notary.epochs.revoke(2, "leaked too")) == "epoch_last"
+    assert reason_of(lambda: stand.notary.epochs.revoke(2, "leaked too")) == "epoch_last"
 
 
 def test_an_epoch_that_was_never_active_is_not_revoked(stand: Stand) -> None:
     stand.notary.epochs.create("never used")
-    assert code_of(lambda: stand.notary.epochs.revoke(2, "unused")) == "epoch_transition"
+    assert reason_of(lambda: stand.notary.epochs.revoke(2, "unused")) == "epoch_transition"
 
 
 def test_a_step_without_a_reason_is_refused(stand: Stand) -> None:
     size = stand.notary.log.size()
-    assert code_of(lambda: stand.notary.epochs.create(" ")) == "epoch_reason"
+    assert reason_of(lambda: stand.notary.epochs.create(" ")) == "epoch_reason"
     assert stand.notary.log.size() == size
 
 

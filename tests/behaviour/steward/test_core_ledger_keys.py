@@ -57,7 +57,7 @@ def ledger_epochs(ledger: Ledger) -> LedgerEpochs:
     return LedgerEpochs(ledger, LedgerClock(ledger, wall=lambda: NOW, monotonic=lambda: 0))
 
 
-def code_of(call: Callable[[], object]) -> str:
+def reason_of(call: Callable[[], object]) -> str:
     with pytest.raises(PvdmError) as caught:
         call()
     return caught.value.reason
@@ -83,7 +83,7 @@ def test_a_revision_that_does_not_follow_the_newest_is_not_stored(
     assert (store.replace(books[revision]), store.load()) == (False, books[2])
 
 
-def test_of_several_that_write_one_revision_one_succeeds(
+def test_of_several_stores_that_write_one_revision_one_succeeds(
     open_store: Callable[[], EpochStore], books: list[EpochBook]
 ) -> None:
     barrier = threading.Barrier(4)
@@ -120,7 +120,7 @@ def test_a_book_that_was_rolled_back_is_refused(ledger: Ledger, books: list[Epoc
         store.replace(book)
     assert store.load().epoch(1).state is EpochStage.REVOKED
     change_without_triggers(ledger, "DELETE FROM epoch_books WHERE revision > 2")
-    assert code_of(store.load) == "epoch_book_rolled_back"
+    assert reason_of(store.load) == "epoch_book_rolled_back"
 
 
 def test_a_changed_book_is_refused(ledger: Ledger, books: list[EpochBook]) -> None:
@@ -128,7 +128,7 @@ def test_a_changed_book_is_refused(ledger: Ledger, books: list[EpochBook]) -> No
     store.replace(books[1])
     blob = "x'7b7d'" if ledger.dialect == "sqlite" else r"'\x7b7d'::bytea"
     change_without_triggers(ledger, f"UPDATE epoch_books SET book = {blob}")
-    assert code_of(store.load) == "epoch_book_damaged"
+    assert reason_of(store.load) == "epoch_book_damaged"
 
 
 class _InterruptedLedger:
@@ -174,6 +174,6 @@ def test_a_handle_is_the_same_for_every_steward(ledger: Ledger) -> None:
 
 def test_a_handle_that_was_never_issued_cannot_be_changed(ledger: Ledger) -> None:
     registry = LedgerHandles(ledger, LedgerClock(ledger, wall=lambda: NOW, monotonic=lambda: 0))
-    assert code_of(lambda: registry.change("a" * 64, lambda record: record)) == "handle_unknown"
+    assert reason_of(lambda: registry.change("a" * 64, lambda record: record)) == "handle_unknown"
     with ledger.read() as unit:
         assert shared_settings.find_handle(unit, "a" * 64) is None

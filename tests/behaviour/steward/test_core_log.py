@@ -48,7 +48,7 @@ def stand() -> Iterator[Stand]:
         yield made
 
 
-def code_of(call: Callable[[], object]) -> str:
+def reason_of(call: Callable[[], object]) -> str:
     with pytest.raises(PvdmError) as caught:
         call()
     return caught.value.reason
@@ -139,10 +139,10 @@ def replace_ledger(stand: Stand, ledger: bytes) -> None:
 def refusal_at_start(stand: Stand) -> str:
     """The reason why the Steward does not start. A refused start leaves the outside checkpoint unchanged."""
     try:
-        return code_of(lambda: opened(stand.config, stand.time))
+        return reason_of(lambda: opened(stand.config, stand.time))
     finally:
         outside = stand.config.outside_path.read_bytes()
-        code_of(lambda: opened(stand.config, stand.time))
+        reason_of(lambda: opened(stand.config, stand.time))
         assert stand.config.outside_path.read_bytes() == outside, "a refusal leaves the evidence as it is"
 
 
@@ -157,7 +157,7 @@ def test_a_steward_whose_ledger_was_rolled_back_is_not_created_again_either(stan
     old = backup(stand)
     stand.proved()
     replace_ledger(stand, old.ledger)
-    assert code_of(lambda: create_notary(stand.config, reason="again")) == "log_behind_checkpoint"
+    assert reason_of(lambda: create_notary(stand.config, reason="again")) == "log_behind_checkpoint"
 
 
 def grow_elsewhere(stand: Stand, old: Backup, entries: int) -> bytes:
@@ -196,19 +196,19 @@ def test_a_running_steward_whose_ledger_is_rolled_back_acknowledges_nothing(stan
     stand.proved("one")
     (stand.folder / "ledger.db").write_bytes(old.ledger)
     size = stand.notary.log.size()
-    assert code_of(lambda: stand.proved("two")) == "log_behind_checkpoint"
+    assert reason_of(lambda: stand.proved("two")) == "log_behind_checkpoint"
     assert stand.notary.log.size() == size
 
 
 def test_a_steward_without_its_outside_checkpoint_does_not_start(stand: Stand) -> None:
     stand.notary.close()
     stand.config.outside_path.unlink()
-    assert code_of(lambda: opened(stand.config, stand.time)) == "outside_checkpoint_missing"
+    assert reason_of(lambda: opened(stand.config, stand.time)) == "outside_checkpoint_missing"
 
 
 def test_a_running_steward_without_its_outside_checkpoint_records_no_proof(stand: Stand) -> None:
     stand.config.outside_path.unlink()
-    assert code_of(stand.proved) == "checkpoint_goes_back"
+    assert reason_of(stand.proved) == "checkpoint_goes_back"
     assert [error.reason for error in stand.notary.readiness()] == ["checkpoint_goes_back"]
 
 
@@ -216,7 +216,7 @@ def test_a_steward_without_the_folder_of_its_outside_checkpoint_does_not_start(s
     stand.notary.close()
     outside = stand.config.outside_path.parent
     outside.rename(outside.with_name("unmounted"))
-    assert code_of(lambda: opened(stand.config, stand.time)) == "outside_checkpoint_unavailable"
+    assert reason_of(lambda: opened(stand.config, stand.time)) == "outside_checkpoint_unavailable"
     outside.with_name("unmounted").rename(outside)
     stand.notary = opened(stand.config, stand.time)
 
@@ -225,8 +225,8 @@ def test_nothing_is_acknowledged_until_the_outside_checkpoint_is_available_again
     core = stand.verifying()
     outside = stand.config.outside_path.parent
     outside.rename(outside.with_name("unmounted"))
-    assert code_of(lambda: stand.record(core)) == "outside_checkpoint_unavailable"
-    assert code_of(lambda: stand.record(core)) == "outside_checkpoint_unavailable"
+    assert reason_of(lambda: stand.record(core)) == "outside_checkpoint_unavailable"
+    assert reason_of(lambda: stand.record(core)) == "outside_checkpoint_unavailable"
     assert [error.reason for error in stand.notary.readiness()] == ["outside_checkpoint_unavailable"]
     outside.with_name("unmounted").rename(outside)
     recorded = stand.record(core)
@@ -240,12 +240,12 @@ def test_an_outside_checkpoint_of_another_log_is_refused(stand: Stand) -> None:
         note = second.config.outside_path.read_bytes()
     stand.notary.close()
     stand.config.outside_path.write_bytes(note)
-    assert code_of(lambda: opened(stand.config, stand.time)) == "note_key_unknown"
+    assert reason_of(lambda: opened(stand.config, stand.time)) == "note_key_unknown"
 
 
 def test_a_steward_that_was_never_created_is_not_opened(stand: Stand) -> None:
     config = config_at(stand.folder.parent / "nothing")
-    assert code_of(lambda: opened(config, stand.time)) == "key_file_missing"
+    assert reason_of(lambda: opened(config, stand.time)) == "key_file_missing"
 
 
 def test_a_steward_whose_creation_was_cut_off_is_created_by_the_next_try(stand: Stand) -> None:
@@ -254,7 +254,7 @@ def test_a_steward_whose_creation_was_cut_off_is_created_by_the_next_try(stand: 
     service = create_file_keys(config.keys.path)
     service.create_epoch("cut off here")
     service.close()
-    assert code_of(lambda: opened(config, stand.time)) == "steward_not_created"
+    assert reason_of(lambda: opened(config, stand.time)) == "steward_not_created"
     notary = create_notary(config, reason="again", wall=lambda: stand.time.wall, monotonic=lambda: stand.time.monotonic)
     assert [each.state.value for each in notary.epochs.book().epochs] == ["ACTIVE"]
     assert notary.log.size() == 2
@@ -267,12 +267,12 @@ def test_an_inclusion_proof_leads_to_the_newest_checkpoint(stand: Stand) -> None
     log = stand.notary.log
     checker = KnownLog(LOG_ORIGIN, tuple(log_keys(stand.notary.epochs.book(), LOG_ORIGIN)))
     checker.require_included(entry_of(stand.notary, recorded.log_index), log.proof(recorded.log_index))
-    assert code_of(lambda: checker.require_included(entry_of(stand.notary, 0), log.proof(1))) == "inclusion_root"
+    assert reason_of(lambda: checker.require_included(entry_of(stand.notary, 0), log.proof(1))) == "inclusion_root"
 
 
 @pytest.mark.parametrize("index", [-1, 3])
 def test_an_index_that_the_log_does_not_have_is_an_error(stand: Stand, index: int) -> None:
-    assert code_of(lambda: stand.notary.log.proof(index)) == "log_entry_unknown"
+    assert reason_of(lambda: stand.notary.log.proof(index)) == "log_entry_unknown"
 
 
 def test_two_sizes_of_the_log_are_shown_to_be_consistent(stand: Stand) -> None:
@@ -288,7 +288,7 @@ def test_two_sizes_of_the_log_are_shown_to_be_consistent(stand: Stand) -> None:
 
 @pytest.mark.parametrize(("old", "new"), [(-1, 2), (2, 1), (0, 4)])
 def test_sizes_that_the_log_never_had_are_an_error(stand: Stand, old: int, new: int) -> None:
-    assert code_of(lambda: stand.notary.log.consistency(old, new)) == "log_sizes_invalid"
+    assert reason_of(lambda: stand.notary.log.consistency(old, new)) == "log_sizes_invalid"
 
 
 def test_tiles_and_entries_are_read_by_their_path(stand: Stand) -> None:
@@ -301,12 +301,12 @@ def test_tiles_and_entries_are_read_by_their_path(stand: Stand) -> None:
 
 @pytest.mark.parametrize("path", ["tile/0/000.p/4", "tile/0/000", "tile/1/000.p/1", "tile/entries/000.p/4"])
 def test_a_tile_that_the_log_has_not_reached_is_unknown(stand: Stand, path: str) -> None:
-    assert code_of(lambda: stand.notary.log.tile(path)) == "tile_unknown"
+    assert reason_of(lambda: stand.notary.log.tile(path)) == "tile_unknown"
 
 
 def test_readers_of_the_log_cannot_append(stand: Stand) -> None:
     for reader in (LedgerLogReader(stand.notary.ledger), PinnedLogReader(stand.notary.ledger)):
-        assert code_of(reader.append) == "log_read_only"
+        assert reason_of(reader.append) == "log_read_only"
 
 
 def change_database(stand: Stand, *statements: str) -> None:
@@ -335,7 +335,7 @@ def test_a_stored_log_that_was_changed_is_refused_at_the_start(stand: Stand, sta
 def test_a_stored_log_that_was_changed_gets_no_further_entry(stand: Stand, statements: tuple[str, ...]) -> None:
     core = stand.verifying()
     change_database(stand, *statements)
-    assert code_of(lambda: stand.record(core)) in ("log_storage_broken", "log_forked")
+    assert reason_of(lambda: stand.record(core)) in ("log_storage_broken", "log_forked")
     assert stand.notary.log.size() == 3
 
 

@@ -28,7 +28,7 @@ from tests.support.gate.approvals import (
     WORD,
     Doc,
     Scene,
-    code_of,
+    reason_of,
     scene_at,
     signed,
 )
@@ -72,7 +72,7 @@ def refusal_of(scene: Scene, call: Callable[[], object], kind: type[PvdmError] =
         return scene.notary.log.size(), scene.found().row, scene.found("free").row, files
 
     before = facts()
-    reason = code_of(call, kind)
+    reason = reason_of(call, kind)
     assert facts() == before
     return reason
 
@@ -275,12 +275,12 @@ def test_another_table_state_or_result_than_was_signed_is_refused(shared_scene: 
 def test_a_migration_signed_under_an_earlier_contract_is_refused(scene: Scene) -> None:
     migration = scene.migration()
     scene.migrate(scene.migration([], contract=OTHER_CONTRACT))
-    assert code_of(lambda: scene.migrate(migration), NotAllowedError) == "approval_stale"
+    assert reason_of(lambda: scene.migrate(migration), NotAllowedError) == "approval_stale"
 
 
 def snapshot_update(scene: Scene) -> list[Doc]:
     base = scene.found().metadata
-    made: Doc = {
+    snapshot: Doc = {
         "snapshot-id": 77,
         "sequence-number": base.next_sequence_number,
         "timestamp-ms": max(scene.now // 1_000, base.last_updated_ms),
@@ -288,7 +288,7 @@ def snapshot_update(scene: Scene) -> list[Doc]:
         "manifest-list": f"{base.location}/metadata/snap-77.avro",
         "schema-id": 0,
     }
-    return [{"action": "add-snapshot", "snapshot": made}]
+    return [{"action": "add-snapshot", "snapshot": snapshot}]
 
 
 def statistics(action: str) -> list[Doc]:
@@ -337,20 +337,20 @@ def test_a_table_that_is_not_protected_is_not_migrated(shared_scene: Scene) -> N
 def test_a_table_that_was_unprotected_since_is_not_migrated(scene: Scene) -> None:
     migration = scene.migration()
     scene.protect(scene.protection(action=ProtectionAction.UNPROTECT))
-    assert code_of(lambda: scene.migrate(migration), NotAllowedError) == "not_protected"
+    assert reason_of(lambda: scene.migrate(migration), NotAllowedError) == "not_protected"
 
 
 def test_an_expired_migration_is_refused(scene: Scene) -> None:
     migration = scene.migration()
     scene.stand.time.pass_by(3_600 * SECOND)
-    assert code_of(lambda: scene.migrate(migration), NotAllowedError) == "approval_expired"
+    assert reason_of(lambda: scene.migrate(migration), NotAllowedError) == "approval_expired"
 
 
 def test_a_nonce_that_was_used_is_refused(scene: Scene) -> None:
     first = scene.migration()
     scene.migrate(first)
     second = replace(scene.migration(ELSEWHERE), nonce=first.nonce)
-    assert code_of(lambda: scene.migrate(second), NotAllowedError) == "approval_replayed"
+    assert reason_of(lambda: scene.migrate(second), NotAllowedError) == "approval_replayed"
     assert "elsewhere" not in scene.found().metadata.properties
 
 
@@ -376,8 +376,8 @@ def test_migrations_are_shown_to_their_domain(scene: Scene) -> None:
     assert scene.notary.migrations.list_migrations(scene.grant(Role.AUDITOR, "sales")) == [view]
     assert scene.notary.migrations.list_migrations(scene.grant(Role.AUDITOR, "risk")) == []
     other_domain = scene.grant(Role.AUDITOR, "risk")
-    assert code_of(lambda: scene.notary.migrations.get(view.migration_id, other_domain)) == "domain_wrong"
-    assert code_of(lambda: scene.notary.migrations.get("00" * 32, scene.grant())) == "migration_unknown"
+    assert reason_of(lambda: scene.notary.migrations.get(view.migration_id, other_domain)) == "domain_wrong"
+    assert reason_of(lambda: scene.notary.migrations.get("00" * 32, scene.grant())) == "migration_unknown"
 
 
 def test_a_table_is_shown_to_an_operator_before_signing(scene: Scene) -> None:
@@ -385,25 +385,25 @@ def test_a_table_is_shown_to_an_operator_before_signing(scene: Scene) -> None:
     assert (view.contract_sha256, view.id) == (HASH, scene.found().row.table_uuid)
     assert str(view.metadata).encode() == scene.found().metadata.to_bytes()
     other_domain = scene.grant(Role.OPERATOR, "risk")
-    assert code_of(lambda: scene.notary.migrations.show_table(("sales",), "orders", other_domain)) == "domain_wrong"
+    assert reason_of(lambda: scene.notary.migrations.show_table(("sales",), "orders", other_domain)) == "domain_wrong"
     namespace = scene.notary.migrations.show_namespace(("sales",), scene.grant())
     assert (namespace.catalog, namespace.name) == (scene.notary.catalog.name, "sales")
 
 
 def test_a_migration_to_a_contract_that_is_no_yaml_is_refused(scene: Scene) -> None:
     migration = scene.migration([], contract="a: [1")
-    assert code_of(lambda: scene.migrate(migration), InputError) == "contract_unreadable"
+    assert reason_of(lambda: scene.migrate(migration), InputError) == "contract_unreadable"
     assert scene.contract_of() == HASH
 
 
 def test_a_migration_to_a_claim_that_the_filter_does_not_bound_is_refused(scene: Scene) -> None:
     bad = OTHER_CONTRACT.replace("operation: append", "operation: append\n  claim: {column: id}")
     assert bad != OTHER_CONTRACT
-    assert code_of(lambda: scene.migrate(scene.migration([], contract=bad)), InputError) == "contract_invalid"
+    assert reason_of(lambda: scene.migrate(scene.migration([], contract=bad)), InputError) == "contract_invalid"
     assert scene.contract_of() == HASH
 
 
 def test_a_migration_to_a_contract_for_another_table_is_refused(scene: Scene) -> None:
     migration = scene.migration([], contract=OTHER_CONTRACT.replace("sales.orders", "sales.invoices"))
-    assert code_of(lambda: scene.migrate(migration), NotAllowedError) == "contract_of_other_table"
+    assert reason_of(lambda: scene.migrate(migration), NotAllowedError) == "contract_of_other_table"
     assert scene.contract_of() == HASH

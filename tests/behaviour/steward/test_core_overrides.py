@@ -56,7 +56,7 @@ def case() -> Iterator[Case]:
         yield Case(stand, core, recorded, override_of(recorded, core, stand.time.wall))
 
 
-def code_of(call: Callable[[], object], kind: type[PvdmError] = PvdmError) -> str:
+def reason_of(call: Callable[[], object], kind: type[PvdmError] = PvdmError) -> str:
     with pytest.raises(kind) as caught:
         call()
     return caught.value.reason
@@ -65,7 +65,7 @@ def code_of(call: Callable[[], object], kind: type[PvdmError] = PvdmError) -> st
 def refusal_of(case: Case, call: Callable[[], object]) -> str:
     """The reason of the refusal, after which nothing is stored or logged."""
     before = case.stand.notary.log.size()
-    reason = code_of(call, NotAllowedError)
+    reason = reason_of(call, NotAllowedError)
     assert (count_overrides(case.stand.notary), case.stand.notary.log.size()) == (0, before)
     return reason
 
@@ -123,7 +123,7 @@ def test_an_override_that_was_used_is_not_accepted_again(case: Case) -> None:
     envelope = signed_override(case.override)
     case.submit_envelope(envelope)
     case.use_up()
-    assert code_of(lambda: case.submit_envelope(envelope), NotAllowedError) == "override_replayed"
+    assert reason_of(lambda: case.submit_envelope(envelope), NotAllowedError) == "override_replayed"
 
 
 def test_a_used_override_is_shown_as_used(case: Case) -> None:
@@ -136,7 +136,7 @@ def test_a_used_override_is_shown_as_used(case: Case) -> None:
 def test_another_override_under_the_same_nonce_is_refused(case: Case) -> None:
     case.submit()
     other = replace(case.override, reason="another reason")
-    assert code_of(lambda: case.submit(other), NotAllowedError) == "override_replayed"
+    assert reason_of(lambda: case.submit(other), NotAllowedError) == "override_replayed"
     assert count_overrides(case.stand.notary) == 1
 
 
@@ -145,7 +145,9 @@ def test_a_nonce_that_was_used_is_refused_before_anything_is_written(
 ) -> None:
     case.submit()
     monkeypatch.delattr(case.stand.notary.recorder.__class__, "record")
-    assert code_of(lambda: case.submit(replace(case.override, reason="other")), NotAllowedError) == "override_replayed"
+    assert (
+        reason_of(lambda: case.submit(replace(case.override, reason="other")), NotAllowedError) == "override_replayed"
+    )
 
 
 def test_a_nonce_that_the_first_check_misses_is_refused_by_the_ledger(
@@ -154,7 +156,9 @@ def test_a_nonce_that_the_first_check_misses_is_refused_by_the_ledger(
     """Another call may use the nonce between the first check and the write."""
     case.submit()
     monkeypatch.setattr(case.stand.notary.overrides, "_is_used", lambda nonce: nonce is None)
-    assert code_of(lambda: case.submit(replace(case.override, reason="other")), NotAllowedError) == "override_replayed"
+    assert (
+        reason_of(lambda: case.submit(replace(case.override, reason="other")), NotAllowedError) == "override_replayed"
+    )
     assert count_overrides(case.stand.notary) == 1
 
 
@@ -173,14 +177,14 @@ def test_an_unsigned_override_is_refused(case: Case) -> None:
 
 def test_an_unsigned_copy_of_an_accepted_override_is_refused(case: Case) -> None:
     case.submit()
-    assert code_of(lambda: case.submit_envelope(unsigned_copy(case.override)), NotAllowedError) == "override_unsigned"
+    assert reason_of(lambda: case.submit_envelope(unsigned_copy(case.override)), NotAllowedError) == "override_unsigned"
 
 
 def test_a_copy_of_an_accepted_override_that_the_steward_signed_is_refused(case: Case) -> None:
     case.submit()
     signer = case.stand.notary.keys.signer(KeyRole.SIGNING, 1)
     data = sign_statement(case.override, signer).to_bytes()
-    assert code_of(lambda: case.submit_envelope(data), NotAllowedError) == "override_signed_by_steward"
+    assert reason_of(lambda: case.submit_envelope(data), NotAllowedError) == "override_signed_by_steward"
 
 
 @pytest.mark.parametrize("role", [KeyRole.SIGNING, KeyRole.LOG], ids=lambda role: role.value)
@@ -232,7 +236,7 @@ def test_an_override_of_a_pass_is_refused(case: Case) -> None:
 
 def test_an_override_of_an_unknown_proof_is_refused(case: Case) -> None:
     other = replace(case.override, fail_proof_id=fixed("no proof"))
-    assert code_of(lambda: case.submit(other)) == "proof_unknown"
+    assert reason_of(lambda: case.submit(other)) == "proof_unknown"
     assert count_overrides(case.stand.notary) == 0
 
 
@@ -254,7 +258,7 @@ def test_an_override_from_another_domain_is_refused(case: Case) -> None:
 def test_an_accepted_override_that_another_domain_submits_is_refused(case: Case) -> None:
     envelope = signed_override(case.override)
     case.submit_envelope(envelope, domain="sales")
-    assert code_of(lambda: case.submit_envelope(envelope, domain="risk"), NotAllowedError) == "domain_wrong"
+    assert reason_of(lambda: case.submit_envelope(envelope, domain="risk"), NotAllowedError) == "domain_wrong"
 
 
 def test_a_proof_that_was_overridden_shows_its_override_wherever_it_is_listed(case: Case) -> None:
@@ -281,8 +285,8 @@ def test_one_override_is_shown_to_its_domain_only(case: Case) -> None:
     override_id = case.submit().override_id
     get = case.stand.notary.overrides.get
     assert get(override_id, case.stand.grant(domain="sales")).override_id == override_id
-    assert code_of(lambda: get(override_id, case.stand.grant(domain="risk"))) == "domain_wrong"
-    assert code_of(lambda: get(fixed("none"), case.stand.grant())) == "override_unknown"
+    assert reason_of(lambda: get(override_id, case.stand.grant(domain="risk"))) == "domain_wrong"
+    assert reason_of(lambda: get(fixed("none"), case.stand.grant())) == "override_unknown"
 
 
 def test_an_override_does_not_change_its_proof(case: Case) -> None:

@@ -50,7 +50,7 @@ def stand() -> Iterator[Stand]:
         yield made
 
 
-def code_of(call: Callable[[], object]) -> str:
+def reason_of(call: Callable[[], object]) -> str:
     with pytest.raises(PvdmError) as caught:
         call()
     return caught.value.reason
@@ -127,32 +127,32 @@ def test_a_proof_that_several_threads_record_at_once_is_stored_once(stand: Stand
 
 def test_another_core_for_the_same_nonce_is_refused(stand: Stand) -> None:
     stand.proved()
-    assert code_of(lambda: stand.record(failed(core_of("one")))) == "proof_exists"
+    assert reason_of(lambda: stand.record(failed(core_of("one")))) == "proof_exists"
 
 
 def test_a_proof_of_an_attempt_that_is_not_being_verified_is_refused(stand: Stand) -> None:
     core = stand.verifying()
     end(stand, core, AttemptState.ROLLED_BACK)
-    assert code_of(lambda: stand.record(core)) == "attempt_moved"
+    assert reason_of(lambda: stand.record(core)) == "attempt_moved"
     assert count(stand) == (0, 3)
 
 
 def test_a_proof_under_the_nonce_of_another_attempt_is_refused(stand: Stand) -> None:
     core, other = stand.verifying("one"), stand.verifying("two")
     stolen = replace(core, attempt=replace(core.attempt, nonce=other.attempt.nonce))
-    assert code_of(lambda: stand.record(stolen)) == "nonce_of_other_attempt"
+    assert reason_of(lambda: stand.record(stolen)) == "nonce_of_other_attempt"
 
 
 def test_a_proof_under_an_unknown_nonce_is_refused(stand: Stand) -> None:
     core = stand.verifying()
     invented = replace(core, attempt=replace(core.attempt, nonce=fixed("invented", 16)))
-    assert code_of(lambda: stand.record(invented)) == "nonce_of_other_attempt"
+    assert reason_of(lambda: stand.record(invented)) == "nonce_of_other_attempt"
 
 
 def test_a_proof_under_the_attempts_aborted_nonce_is_refused(stand: Stand) -> None:
     core = stand.verifying()
     first = replace(core, attempt=replace(core.attempt, nonce=fixed("first nonce one", 16)))
-    assert code_of(lambda: stand.record(first)) == "nonce_of_other_attempt"
+    assert reason_of(lambda: stand.record(first)) == "nonce_of_other_attempt"
 
 
 @pytest.mark.parametrize("change", [{"workload_id": "work-two"}, {"chunk_id": "2026-11-15"}, {"number": 2}])
@@ -160,7 +160,7 @@ def test_a_proof_that_names_another_workload_chunk_or_number_is_refused(stand: S
     core = stand.verifying("one")
     stand.verifying("two")
     other = replace(core, attempt=replace(core.attempt, **change))
-    assert code_of(lambda: record(stand, other)) == "proof_of_other_attempt"
+    assert reason_of(lambda: record(stand, other)) == "proof_of_other_attempt"
 
 
 @pytest.mark.parametrize("field", ["epoch", "workload_id", "chunk_id", "attempt_id", "nonce"])
@@ -168,7 +168,7 @@ def test_a_proof_with_the_key_context_of_another_attempt_is_refused(stand: Stand
     core = stand.verifying()
     others: dict[str, Any] = {"epoch": 2, "attempt_id": fixed("x", 16), "nonce": fixed("y", 16)}
     context = replace(context_of(core, 1), **{field: others.get(field, "x")})
-    assert code_of(lambda: record(stand, core, context=context)) == "context_differs"
+    assert reason_of(lambda: record(stand, core, context=context)) == "context_differs"
 
 
 def test_a_fail_proof_is_kept_like_any_other(stand: Stand) -> None:
@@ -223,13 +223,13 @@ def test_proofs_can_be_listed_by_workload_attempt_and_position(stand: Stand) -> 
 def test_a_proof_of_another_domain_is_refused(stand: Stand, method: str) -> None:
     recorded = stand.proved(domain="sales")
     read = getattr(stand.notary.proofs, method)
-    assert code_of(lambda: read(recorded.statement_id, stand.grant(Role.PUBLISHER, "risk"))) == "domain_wrong"
+    assert reason_of(lambda: read(recorded.statement_id, stand.grant(Role.PUBLISHER, "risk"))) == "domain_wrong"
 
 
 @pytest.mark.parametrize("method", ["get", "envelope", "bundle"])
 def test_an_unknown_proof_is_an_error(stand: Stand, method: str) -> None:
     read = getattr(stand.notary.proofs, method)
-    assert code_of(lambda: read(fixed("no proof"), stand.grant())) == "proof_unknown"
+    assert reason_of(lambda: read(fixed("no proof"), stand.grant())) == "proof_unknown"
 
 
 def test_a_token_for_one_attempt_sees_the_proofs_of_that_attempt_only(stand: Stand) -> None:
@@ -237,9 +237,9 @@ def test_a_token_for_one_attempt_sees_the_proofs_of_that_attempt_only(stand: Sta
     own = core_of("one").attempt.attempt_id
     _, grant = attempt_token(stand.notary.access, stand.grant(Role.PRODUCER, "sales"), own)
     assert [view.proof_id for view in stand.notary.proofs.list_proofs(grant)] == [one.statement_id]
-    assert code_of(lambda: stand.notary.proofs.get(two.statement_id, grant)) == "token_of_other_attempt"
+    assert reason_of(lambda: stand.notary.proofs.get(two.statement_id, grant)) == "token_of_other_attempt"
     other = core_of("two").attempt.attempt_id
-    assert code_of(lambda: stand.notary.proofs.list_proofs(grant, attempt_id=other)) == "token_of_other_attempt"
+    assert reason_of(lambda: stand.notary.proofs.list_proofs(grant, attempt_id=other)) == "token_of_other_attempt"
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_a_bundle_from_another_log_is_refused(stand: Stand, tmp_path: Path) -> N
     bundle = stand.notary.proofs.bundle(stand.proved().statement_id, stand.grant())
     with stand_at(tmp_path / "other", own_keys=True) as other:
         root = stand.notary.trust.current()
-        reason = code_of(lambda: check_bundle(bundle, root, known_log(other), threshold=1, now=stand.time.wall))
+        reason = reason_of(lambda: check_bundle(bundle, root, known_log(other), threshold=1, now=stand.time.wall))
     assert reason == "note_key_unknown"
 
 
@@ -314,7 +314,7 @@ def test_opening_a_proof_is_recorded_in_the_step_log(stand: Stand) -> None:
 def test_the_keys_of_an_attempt_that_has_not_ended_are_not_released(stand: Stand) -> None:
     recorded = stand.proved()
     open_proof = stand.notary.proofs.open
-    assert code_of(lambda: open_proof(recorded.statement_id, stand.grant(), reason="early")) == "attempt_not_closed"
+    assert reason_of(lambda: open_proof(recorded.statement_id, stand.grant(), reason="early")) == "attempt_not_closed"
     with stand.notary.ledger.read() as unit:
         assert [event.kind for event in events.history(unit, "proofs", recorded.statement_id)] == ["insert"]
 
@@ -324,14 +324,14 @@ def test_opening_a_proof_needs_a_reason(stand: Stand, reason: str) -> None:
     recorded = stand.proved(passed=False)
     end(stand, core_of("one"))
     open_proof = stand.notary.proofs.open
-    assert code_of(lambda: open_proof(recorded.statement_id, stand.grant(), reason=reason)) == "reason_missing"
+    assert reason_of(lambda: open_proof(recorded.statement_id, stand.grant(), reason=reason)) == "reason_missing"
 
 
 def test_another_domains_proof_is_not_opened(stand: Stand) -> None:
     recorded = stand.proved(passed=False, domain="sales")
     end(stand, core_of("one"))
     grant = stand.grant(Role.AUDITOR, "risk")
-    assert code_of(lambda: stand.notary.proofs.open(recorded.statement_id, grant, reason="audit")) == "domain_wrong"
+    assert reason_of(lambda: stand.notary.proofs.open(recorded.statement_id, grant, reason="audit")) == "domain_wrong"
 
 
 def test_a_proof_without_a_digest_has_nothing_to_open(stand: Stand) -> None:
@@ -339,7 +339,7 @@ def test_a_proof_without_a_digest_has_nothing_to_open(stand: Stand) -> None:
     recorded = record(stand, failed(core), context=None)
     end(stand, core)
     open_proof = stand.notary.proofs.open
-    assert code_of(lambda: open_proof(recorded.statement_id, stand.grant(), reason="audit")) == "proof_without_digest"
+    assert reason_of(lambda: open_proof(recorded.statement_id, stand.grant(), reason="audit")) == "proof_without_digest"
 
 
 def rotate(stand: Stand) -> TrustRoot:
@@ -377,7 +377,7 @@ def test_a_proof_of_a_revoked_epoch_is_not_recorded(stand: Stand) -> None:
     rotate(stand)
     stand.notary.epochs.revoke(1, "leaked")
     before = stand.notary.log.size()
-    assert code_of(lambda: record(stand, core, epoch=1)) == "epoch_revoked"
+    assert reason_of(lambda: record(stand, core, epoch=1)) == "epoch_revoked"
     assert stand.notary.log.size() == before
 
 
@@ -385,7 +385,7 @@ def test_a_proof_of_an_earlier_epoch_does_not_count_for_a_later_one(stand: Stand
     recorded = stand.proved()
     root = rotate(stand)
     proof = verify_threshold([recorded.envelope], root, threshold=1, now=stand.time.wall)
-    assert code_of(lambda: require_epoch(proof, 2)) == "proof_wrong_epoch"
+    assert reason_of(lambda: require_epoch(proof, 2)) == "proof_wrong_epoch"
 
 
 def test_an_unused_proof_is_refused_after_its_key_was_revoked(stand: Stand) -> None:
@@ -398,4 +398,4 @@ def test_an_unused_proof_is_refused_after_its_key_was_revoked(stand: Stand) -> N
     stand.notary.trust.accept(signed_root(revoking))
     current = stand.notary.trust.current()
     envelopes = [recorded.envelope]
-    assert code_of(lambda: verify_threshold(envelopes, current, threshold=1, now=stand.time.wall)) == "key_revoked"
+    assert reason_of(lambda: verify_threshold(envelopes, current, threshold=1, now=stand.time.wall)) == "key_revoked"

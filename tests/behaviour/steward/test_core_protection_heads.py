@@ -18,7 +18,7 @@ from pvdm.steward.record.recorder import Recorder
 from tests.support.audit.crafted_history import Local, codes, standings
 from tests.support.audit.published_history import CONTRACT as SOLD
 from tests.support.audit.published_history import NAME, Audited, gather_evidence
-from tests.support.gate.approvals import HASH, Scene, code_of, scene_at
+from tests.support.gate.approvals import HASH, Scene, reason_of, scene_at
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.notary import LOG_ORIGIN
 
@@ -101,7 +101,7 @@ def test_a_table_whose_main_moves_between_check_and_transaction_is_not_protected
 ) -> None:
     protection, size = db_scene.protection(), db_scene.notary.log.size()
     call_before_storing(monkeypatch, lambda: db_scene.stage(branch="main"))
-    assert code_of(lambda: db_scene.protect(protection), ConflictError) == "approval_main_moved"
+    assert reason_of(lambda: db_scene.protect(protection), ConflictError) == "approval_main_moved"
     assert (db_scene.contract_of(), db_scene.notary.log.size()) == (None, size)
 
 
@@ -173,5 +173,5 @@ def test_an_unprotection_is_refused_after_a_publication_since_its_signature(audi
     audited.scene.protect(next_protection(audited))
     protection = next_protection(audited, UNPROTECT)
     audited.publish("first")
-    assert code_of(lambda: audited.scene.protect(protection), ConflictError) == "approval_main_moved"
+    assert reason_of(lambda: audited.scene.protect(protection), ConflictError) == "approval_main_moved"
     assert audited.scene.contract_of(NAME) is not None

@@ -28,8 +28,8 @@ from tests.support.gate.approvals import (
     SALES,
     WORD,
     Scene,
-    code_of,
     contract_for,
+    reason_of,
     scene_at,
     signed,
 )
@@ -73,7 +73,7 @@ def refusal_of(scene: Scene, call: Callable[[], object], kind: type[PvdmError] =
         return scene.notary.log.size(), scene.contract_of(), scene.contract_of("held"), scene.space(("risk",))
 
     before = facts()
-    reason = code_of(call, kind)
+    reason = reason_of(call, kind)
     assert facts() == before
     return reason
 
@@ -286,7 +286,7 @@ def test_a_refusal_names_the_part_of_the_state_that_differs(shared_scene: Scene)
 def test_a_table_that_changed_since_the_signature_is_not_protected(scene: Scene, updates: Any) -> None:
     protection = scene.protection()
     scene.commit(updates)
-    assert code_of(lambda: scene.protect(protection), NotAllowedError) == "approval_stale"
+    assert reason_of(lambda: scene.protect(protection), NotAllowedError) == "approval_stale"
     assert scene.contract_of() is None
 
 
@@ -294,13 +294,13 @@ def test_a_table_that_was_created_again_under_its_name_is_not_protected(scene: S
     protection = scene.protection()
     scene.notary.catalog.tables.drop(scene.grant(), SALES, "orders")
     scene.make()
-    assert code_of(lambda: scene.protect(protection), NotAllowedError) == "approval_wrong_table"
+    assert reason_of(lambda: scene.protect(protection), NotAllowedError) == "approval_wrong_table"
 
 
 def test_a_renamed_table_is_not_protected_under_its_old_name(scene: Scene) -> None:
     protection = scene.protection()
     scene.notary.catalog.tables.rename(scene.grant(), (SALES, "orders"), (SALES, "invoices"))
-    assert code_of(lambda: scene.protect(protection), NotAllowedError) == "approval_wrong_name"
+    assert reason_of(lambda: scene.protect(protection), NotAllowedError) == "approval_wrong_name"
 
 
 @pytest.mark.parametrize("owner", ["sales", "somebody"], ids=["the same", "another"])
@@ -344,7 +344,7 @@ def test_a_protection_of_another_namespace_is_refused(shared_scene: Scene, facts
 def test_an_expired_protection_is_refused(scene: Scene) -> None:
     protection = scene.protection()
     scene.stand.time.pass_by(3_600 * SECOND)
-    assert code_of(lambda: scene.protect(protection), NotAllowedError) == "approval_expired"
+    assert reason_of(lambda: scene.protect(protection), NotAllowedError) == "approval_expired"
 
 
 def test_a_protection_from_the_future_is_refused(shared_scene: Scene) -> None:
@@ -357,7 +357,7 @@ def test_a_nonce_that_was_used_is_refused_for_another_action_too(scene: Scene) -
     first = scene.protection()
     scene.protect(first)
     second = replace(scene.protection(action=UNPROTECT), nonce=first.nonce)
-    assert code_of(lambda: scene.protect(second), NotAllowedError) == "approval_replayed"
+    assert reason_of(lambda: scene.protect(second), NotAllowedError) == "approval_replayed"
     with scene.notary.ledger.read() as unit:
         used = nonces.find(unit, first.nonce)
     assert used is not None
@@ -370,7 +370,7 @@ def test_an_accepted_protection_with_another_signature_is_refused(scene: Scene) 
     value = json.loads(signed(protection))
     value["signatures"][0]["sig"] = "A" * 86 + "=="
     data = json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
-    assert code_of(lambda: scene.notary.protections.submit(data, scene.grant())) == "signature_invalid"
+    assert reason_of(lambda: scene.notary.protections.submit(data, scene.grant())) == "signature_invalid"
 
 
 def test_an_operator_of_another_domain_cannot_protect_table_or_namespace(shared_scene: Scene) -> None:
@@ -382,7 +382,7 @@ def test_a_protection_is_shown_to_its_domain_only(shared_scene: Scene) -> None:
     listed = shared_scene.notary.protections.list_protections(shared_scene.grant())
     (view,) = [each for each in listed if each.name == "sales.held"]
     other_domain = shared_scene.grant(Role.CONSUMER, "risk")
-    assert code_of(lambda: shared_scene.notary.protections.get(view.protection_id, other_domain)) == "domain_wrong"
+    assert reason_of(lambda: shared_scene.notary.protections.get(view.protection_id, other_domain)) == "domain_wrong"
     assert [each.name for each in shared_scene.notary.protections.list_protections(other_domain)] == ["risk"]
     assert shared_scene.notary.protections.get(view.protection_id, shared_scene.grant(Role.CONSUMER, "sales")) == view
 
@@ -390,10 +390,10 @@ def test_a_protection_is_shown_to_its_domain_only(shared_scene: Scene) -> None:
 def test_a_contract_is_shown_to_the_domain_of_its_table_only(scene: Scene) -> None:
     scene.protect(scene.protection(contract=OTHER_CONTRACT))
     assert scene.notary.protections.get_contract(OTHER_HASH, scene.grant(Role.CONSUMER, "sales"))
-    assert code_of(lambda: scene.notary.protections.get_contract(OTHER_HASH, scene.grant(Role.CONSUMER, "risk"))) == (
+    assert reason_of(lambda: scene.notary.protections.get_contract(OTHER_HASH, scene.grant(Role.CONSUMER, "risk"))) == (
         "domain_wrong"
     )
-    assert code_of(lambda: scene.notary.protections.get_contract("00" * 32, scene.grant()), InputError) == (
+    assert reason_of(lambda: scene.notary.protections.get_contract("00" * 32, scene.grant()), InputError) == (
         "contract_unknown"
     )
 
@@ -438,10 +438,10 @@ def test_a_token_of_one_domain_approves_no_source_of_another(scene: Scene, sourc
     text = CONTRACT.replace("table: raw.orders", f"table: {source}")
     for protection in (scene.protection(contract=text), scene.namespace_protection(contract=text)):
         call = partial(scene.protect, protection, domain="sales")
-        assert code_of(call, NotAllowedError) == "source_of_other_domain"
+        assert reason_of(call, NotAllowedError) == "source_of_other_domain"
     scene.protect(scene.protection(contract=CONTRACT.replace("table: raw.orders", "table: sales.raw")), domain="sales")
     migration = scene.migration([], contract=text)
-    assert code_of(partial(scene.migrate, migration, domain="sales"), NotAllowedError) == "source_of_other_domain"
+    assert reason_of(partial(scene.migrate, migration, domain="sales"), NotAllowedError) == "source_of_other_domain"
     if source == "nowhere.yet":
         scene.notary.catalog.namespaces.create(scene.grant(), ("nowhere",), {"pvdm.domain": "elsewhere"})
     scene.migrate(scene.migration([], contract=text))
@@ -479,10 +479,12 @@ def test_a_protection_is_refused_if_a_new_trust_root_is_accepted_meanwhile(scene
     trust = type(scene.notary.trust)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trust, "ids", lambda _: ids_then_root())
-        reason = code_of(lambda: scene.notary.protections.submit(envelope, grant), ConflictError)
+        reason = reason_of(lambda: scene.notary.protections.submit(envelope, grant), ConflictError)
     assert reason == "trust_root_moved"
     assert scene.contract_of() is None
 
 
 def test_an_unknown_protection_id_is_an_error(shared_scene: Scene) -> None:
-    assert code_of(lambda: shared_scene.notary.protections.get("00" * 32, shared_scene.grant())) == "protection_unknown"
+    assert (
+        reason_of(lambda: shared_scene.notary.protections.get("00" * 32, shared_scene.grant())) == "protection_unknown"
+    )

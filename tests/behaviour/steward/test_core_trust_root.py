@@ -31,7 +31,7 @@ def stand() -> Iterator[Stand]:
         yield made
 
 
-def code_of(call: Callable[[], object]) -> str:
+def reason_of(call: Callable[[], object]) -> str:
     with pytest.raises(PvdmError) as caught:
         call()
     return caught.value.reason
@@ -53,13 +53,13 @@ def next_root(stand: Stand, *, without: str | None = None) -> TrustRoot:
 def refusal_of(stand: Stand, envelope: bytes, *, pin: str | None = None) -> str:
     """The reason of the refusal, after which chain and log are as before."""
     trust, before = stand.notary.trust, (stand.notary.trust.chain(), stand.notary.log.size())
-    reason = code_of(lambda: trust.accept(envelope, pin=pin))
+    reason = reason_of(lambda: trust.accept(envelope, pin=pin))
     assert (trust.chain(), stand.notary.log.size()) == before
     return reason
 
 
 def test_a_new_steward_has_no_trust_root(rootless: Stand) -> None:
-    assert code_of(rootless.notary.trust.current) == "steward_without_root"
+    assert reason_of(rootless.notary.trust.current) == "steward_without_root"
     assert rootless.notary.trust.chain() == ()
 
 
@@ -93,7 +93,7 @@ def configure_pin(stand: Stand, pin: str | None) -> None:
 
 def test_a_chain_that_does_not_begin_with_the_pin_is_not_followed(stand: Stand) -> None:
     configure_pin(stand, fixed("another"))
-    assert code_of(stand.notary.trust.current) == "trust_root_not_pinned"
+    assert reason_of(stand.notary.trust.current) == "trust_root_not_pinned"
 
 
 def test_a_first_root_that_its_own_signers_did_not_sign_is_refused(rootless: Stand) -> None:
@@ -194,7 +194,7 @@ def test_of_two_next_versions_the_one_that_is_stored_first_wins(stand: Stand) ->
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stand.notary.recorder, "record", accept_other_then_record)
-        assert code_of(lambda: stand.notary.trust.accept(signed_root(one))) == "trust_root_moved"
+        assert reason_of(lambda: stand.notary.trust.accept(signed_root(one))) == "trust_root_moved"
     second.close()
     assert stand.notary.trust.current() == other
 

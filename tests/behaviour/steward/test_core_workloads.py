@@ -18,7 +18,7 @@ from pvdm.model.states import AttemptState, WorkloadState
 from pvdm.steward.work.opened import bound_contract
 from pvdm.steward.work.opening import Workloads
 from tests.support import fault
-from tests.support.gate.approvals import code_of
+from tests.support.gate.approvals import reason_of
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.notary import attempt_token
 from tests.support.steward.pipeline import BY_DAY, RAW, REASON, ROWS, Line, contract, line_at
@@ -96,7 +96,7 @@ def publish(line: Line, attempt: Attempt, snapshot_id: str = "9") -> None:
 
 
 def refusal_of(call: Callable[[], object], kind: type[PvdmError] = InputError) -> str:
-    return code_of(call, kind)
+    return reason_of(call, kind)
 
 
 # Opening

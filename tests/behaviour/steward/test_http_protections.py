@@ -14,7 +14,7 @@ from pvdm.errors import ConflictError, InputError, NotAllowedError, PvdmError, U
 from pvdm.ledger.record import protections as store
 from pvdm.model.role import Role
 from pvdm.model.statements.migration import ProtectionAction
-from tests.support.gate.approvals import CONTRACT, HASH, Scene, code_of, furnish, signed, with_catalog
+from tests.support.gate.approvals import CONTRACT, HASH, Scene, furnish, reason_of, signed, with_catalog
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.http import served
 
@@ -77,7 +77,7 @@ UNKNOWN_TARGETS = {
 
 def test_an_unknown_target_is_refused_with_its_own_reason(house: House) -> None:
     with house.client() as client:
-        found = {target: code_of(partial(client.target, *target), InputError) for target in UNKNOWN_TARGETS}
+        found = {target: reason_of(partial(client.target, *target), InputError) for target in UNKNOWN_TARGETS}
     assert found == UNKNOWN_TARGETS
 
 
@@ -85,10 +85,10 @@ def test_another_domain_sees_neither_table_nor_protection_nor_migration(house: H
     house.scene.protect()
     migration = house.scene.migrate()
     with house.client(Role.AUDITOR, "risk") as client:
-        assert code_of(lambda: client.target("table", "sales.orders"), NotAllowedError) == "domain_wrong"
-        assert code_of(lambda: client.target("namespace", "sales"), NotAllowedError) == "domain_wrong"
-        assert code_of(lambda: client.contract(HASH), NotAllowedError) == "domain_wrong"
-        assert code_of(lambda: client.migration(migration.migration_id), NotAllowedError) == "domain_wrong"
+        assert reason_of(lambda: client.target("table", "sales.orders"), NotAllowedError) == "domain_wrong"
+        assert reason_of(lambda: client.target("namespace", "sales"), NotAllowedError) == "domain_wrong"
+        assert reason_of(lambda: client.contract(HASH), NotAllowedError) == "domain_wrong"
+        assert reason_of(lambda: client.migration(migration.migration_id), NotAllowedError) == "domain_wrong"
         assert (client.protections(), client.migrations()) == ((), ())
 
 
@@ -98,7 +98,7 @@ def test_a_consumer_sees_protections_and_contracts_of_its_domain_but_no_migratio
         assert [view.contract_sha256 for view in client.protections()] == [HASH]
         assert client.contract(HASH) == CONTRACT.encode()
         for call in (client.migrations, lambda: client.target("table", "sales.orders")):
-            assert code_of(call, NotAllowedError) == "role_wrong"
+            assert reason_of(call, NotAllowedError) == "role_wrong"
 
 
 def test_every_role_of_the_domain_sees_what_is_protected_now(house: House) -> None:
@@ -133,7 +133,7 @@ def test_a_producer_reads_the_contract_of_its_domain(house: House) -> None:
     with house.client(Role.PRODUCER, "sales") as client:
         assert client.contract(HASH) == CONTRACT.encode()
     with house.client(Role.PRODUCER, "risk") as client:
-        assert code_of(lambda: client.contract(HASH), NotAllowedError) == "domain_wrong"
+        assert reason_of(lambda: client.contract(HASH), NotAllowedError) == "domain_wrong"
 
 
 def test_a_contract_that_does_not_match_its_hash_is_refused_by_the_client(
@@ -142,7 +142,7 @@ def test_a_contract_that_does_not_match_its_hash_is_refused_by_the_client(
     house.scene.protect()
     monkeypatch.setattr(store, "get_contract", lambda *_: b"product: others\n")
     with house.client() as client:
-        assert code_of(lambda: client.contract(HASH), UnavailableError) == "steward_answer_invalid"
+        assert reason_of(lambda: client.contract(HASH), UnavailableError) == "steward_answer_invalid"
 
 
 def test_a_stale_migration_is_refused_with_the_command_that_proposes_it_again(house: House) -> None:
@@ -158,7 +158,7 @@ def test_a_main_that_has_moved_is_a_conflict_over_http(house: House) -> None:
     stale = signed(house.scene.protection())
     house.scene.stage(branch="main")
     with house.client() as client:
-        assert code_of(lambda: client.submit_protection(stale), ConflictError) == "approval_main_moved"
+        assert reason_of(lambda: client.submit_protection(stale), ConflictError) == "approval_main_moved"
 
 
 def test_refusals_keep_type_and_reason_over_http(house: House) -> None:

@@ -20,7 +20,7 @@ from pvdm.model.states import AttemptState, WorkloadState
 from pvdm.steward.http.long_poll import WAITS_AT_ONCE_MAX
 from pvdm.steward.pipeline.jobs import Jobs
 from pvdm.steward.work.queries import JobKind, JobStatus
-from tests.support.gate.approvals import code_of
+from tests.support.gate.approvals import reason_of
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.http import bearer
 from tests.support.steward.pipeline import BY_DAY, REASON, Line, contract, line_at
@@ -73,7 +73,7 @@ def test_an_attempts_own_token_ends_its_staging(line: Line, producer: StewardCli
     _, attempt = line.attempt(producer)
     with producer.with_token(producer.attempt_token(attempt.attempt_id).token) as own:
         assert own.staged(attempt.attempt_id).state is AttemptState.VERIFYING
-        assert code_of(lambda: own.open_workload("run-2", "sales.orders", {}), NotAllowedError) == (
+        assert reason_of(lambda: own.open_workload("run-2", "sales.orders", {}), NotAllowedError) == (
             "token_of_other_attempt"
         )
 
@@ -87,7 +87,7 @@ def test_an_operator_abandons_a_workload(line: Line, producer: StewardClient) ->
 
 def test_a_producer_cannot_abandon_a_workload(line: Line, producer: StewardClient) -> None:
     line.attempt(producer)
-    assert code_of(lambda: producer.abandon_workload("run-1", "no more"), NotAllowedError) == "role_wrong"
+    assert reason_of(lambda: producer.abandon_workload("run-1", "no more"), NotAllowedError) == "role_wrong"
 
 
 def test_a_consumer_is_refused_by_the_routes_of_workloads(line: Line) -> None:
@@ -99,7 +99,7 @@ def test_a_consumer_is_refused_by_the_routes_of_workloads(line: Line) -> None:
             lambda: consumer.orphans("sales.orders"),
             consumer.workloads,
         ):
-            assert code_of(call, NotAllowedError) == "role_wrong"
+            assert reason_of(call, NotAllowedError) == "role_wrong"
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_an_invalid_body_of_an_opening_is_refused(line: Line, body: dict[str, An
 
 
 def test_a_workload_of_an_unknown_table_is_refused(producer: StewardClient) -> None:
-    assert code_of(lambda: producer.open_workload("run-1", "sales.nothing", {}), InputError) == "table_unknown"
+    assert reason_of(lambda: producer.open_workload("run-1", "sales.nothing", {}), InputError) == "table_unknown"
 
 
 # Waiting
@@ -254,9 +254,9 @@ def test_jobs_are_shown_to_an_auditor_but_not_to_a_producer_or_a_token_of_one_do
         (queued,) = auditor.jobs()
         assert (queued.kind, queued.subject, queued.state) == ("verify", attempt.attempt_id, JobState.QUEUED)
         assert (queued.table, queued.workload_id) == ("sales.orders", attempt.workload_id)
-    assert code_of(producer.jobs, NotAllowedError) == "role_wrong"
+    assert reason_of(producer.jobs, NotAllowedError) == "role_wrong"
     with line.client(Role.OPERATOR, "sales") as operator:
-        assert code_of(operator.jobs, NotAllowedError) == "domain_wrong"
+        assert reason_of(operator.jobs, NotAllowedError) == "domain_wrong"
 
 
 def test_failed_jobs_are_counted_in_the_metrics(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:

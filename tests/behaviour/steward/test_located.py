@@ -105,7 +105,7 @@ def test_every_role_sees_only_what_the_contract_allows(line: Line) -> None:
 
 
 def _assert_no_keys_in_events_proofs_or_log(line: Line) -> None:
-    """Only the table `verified` has keys and field names of wrong rows; events, proofs, attempts and log have none."""
+    """Only the table `verified` has keys and fields of wrong rows; events, proofs, attempts and log have none."""
     with line.notary.ledger.read() as unit:
         for table in ("events", "proofs", "attempts", "log_entries"):
             rows = unit.rows(text(f"select * from {table}"))

@@ -1,4 +1,4 @@
-"""What an operator must act on stands out in the log, and readiness that comes or goes is one line each."""
+"""Levels of log lines: problems for an operator are warnings or errors, and each change of readiness is one line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def line(lines: LogLines) -> Iterator[Line]:
         yield made
 
 
-def until(done: Callable[[], bool]) -> None:
+def wait_until(done: Callable[[], bool]) -> None:
     ends = time.monotonic() + PROMPTLY
     while not done():
         assert time.monotonic() < ends
@@ -44,21 +44,21 @@ def until(done: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize(("code", "level"), [("vault_unavailable", "WARNING"), (Code.WORK_HELD, "INFO")])
-def test_a_job_that_waits_is_a_warning_unless_another_steward_does_it(
+def test_a_job_that_waits_is_a_warning_unless_another_steward_holds_its_work(
     line: Line, lines: LogLines, monkeypatch: pytest.MonkeyPatch, code: str, level: str
 ) -> None:
-    def away(_: str) -> None:
+    def raise_unavailable(_: str) -> None:
         raise UnavailableError(code, "not now")
 
-    monkeypatch.setattr(line.notary.jobs, "_tasks", replace(line.notary.jobs._tasks, verify=away))
+    monkeypatch.setattr(line.notary.jobs, "_tasks", replace(line.notary.jobs._tasks, verify=raise_unavailable))
     with line.client() as producer:
-        _, tried = line.attempt(producer)
-        producer.staged(tried.attempt_id)
-    until(lambda: bool(lines.select("job_waits")))
+        _, attempt = line.attempt(producer)
+        producer.staged(attempt.attempt_id)
+    wait_until(lambda: bool(lines.select("job_waits")))
     assert {each["level"] for each in lines.select("job_waits")} == {level}
 
 
-def test_readiness_is_logged_when_it_goes_and_when_it_comes_back(
+def test_the_loss_and_the_return_of_readiness_are_one_line_each(
     tmp_path: Path, lines: LogLines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app, "READINESS_LOG_SECONDS", 0.05)
@@ -67,13 +67,13 @@ def test_readiness_is_logged_when_it_goes_and_when_it_comes_back(
         time.sleep(0.2)
         assert lines.select("not_ready", "ready") == []
         steward.stand.time.jump(YEAR)
-        until(lambda: bool(lines.select("not_ready")))
+        wait_until(lambda: bool(lines.select("not_ready")))
         steward.stand.time.jump(-YEAR)
         steward.http.post("/v1/clock/confirm", json=REASON, headers=headers)
-        until(lambda: bool(lines.select("ready")))
+        wait_until(lambda: bool(lines.select("ready")))
         time.sleep(0.2)
-    told = [(each["event"], each["level"], each.get("code")) for each in lines.select("not_ready", "ready")]
-    assert told == [("not_ready", "ERROR", "clock_jumped"), ("ready", "INFO", None)]
+    logged = [(each["event"], each["level"], each.get("code")) for each in lines.select("not_ready", "ready")]
+    assert logged == [("not_ready", "ERROR", "clock_jumped"), ("ready", "INFO", None)]
 
 
 def test_a_start_with_a_clock_that_jumped_is_an_error_in_the_log(tmp_path: Path, lines: LogLines) -> None:

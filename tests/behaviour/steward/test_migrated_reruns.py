@@ -1,4 +1,4 @@
-"""The same workload id again after the table's contract was migrated: what is published already is answered so."""
+"""A workload that is opened again after a migration of its contract is returned if it is complete, else refused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def migrate(bench: Bench) -> None:
 
 
 def complete(bench: Bench, workload_id: str) -> None:
-    """What the gate does with the last chunk."""
+    """Complete the workload in the ledger, as the gate does after its last chunk."""
     notary = bench.scene.notary
 
     def work(unit: Unit) -> None:
@@ -76,7 +76,7 @@ def test_a_workload_that_was_published_before_the_migration_is_answered_as_compl
     assert again.state is WorkloadState.COMPLETE
 
 
-def test_what_was_not_complete_ends_with_its_contract(bench: Bench) -> None:
+def test_a_workload_that_was_not_complete_before_the_migration_is_refused(bench: Bench) -> None:
     stage_and_adopt(bench)
     bench.attempt()
     migrate(bench)
@@ -87,7 +87,7 @@ def test_what_was_not_complete_ends_with_its_contract(bench: Bench) -> None:
         assert "open another workload under the contract that the table has now" in str(caught.value.hint)
 
 
-def test_other_parameters_than_the_first_are_refused(bench: Bench) -> None:
+def test_another_branch_or_unknown_parameters_are_refused_after_the_migration(bench: Bench) -> None:
     """Another branch, and parameters that the first contract does not know."""
     publish_adopted(bench)
     complete(bench, "job-own")

@@ -125,7 +125,7 @@ def test_the_second_chunk_has_the_intent_that_the_first_one_had(folder: Path) ->
 
 
 def test_a_filter_over_a_replaced_column_selects_the_same_rows_as_at_the_opening(folder: Path) -> None:
-    """With the column's default of today, no row would be selected, and nothing staged would pass."""
+    """With the default of the new column no row would be selected, and an attempt without rows would pass."""
     contract_text = contract().replace("  operation: append\n", "  operation: append\n  where: channel is null\n")
     with protected_bench(folder, contract_text) as bench:
         attempt = begin_attempt(bench)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pvdm.lake.format.manifest.entry import DataFile
-from tests.support.parquet.edit import I64, Struct, edited, groups, put
+from tests.support.parquet.edit import I64, Struct, edit_footer, groups, put
 from tests.support.verify.attempts import ROWS, bench_at
 
 pytest.importorskip("pvdm_kernel")
@@ -21,7 +21,7 @@ def with_other_file_offset(file: DataFile) -> DataFile:
         put(groups(footer)[0], 5, I64, 1 << 40)
 
     path = Path(file.file_path.removeprefix("file://"))
-    path.write_bytes(edited(path.read_bytes(), edit))
+    path.write_bytes(edit_footer(path.read_bytes(), edit))
     return replace(file, file_size_in_bytes=path.stat().st_size)
 
 

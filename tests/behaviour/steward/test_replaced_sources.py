@@ -10,7 +10,7 @@ import pytest
 from pvdm.client import StewardClient
 from pvdm.errors import NotAllowedError, VerificationError
 from pvdm.model.states import AttemptState
-from tests.support.gate.approvals import code_of
+from tests.support.gate.approvals import reason_of
 from tests.support.gate.claims import (
     FIRST,
     SECOND,
@@ -75,7 +75,7 @@ def test_a_signature_for_another_table_does_not_let_the_replaced_source_in(line:
     recreate_source(line, "renamed")
     assert refused_opening(producer, "run-2", {"date": SECOND}).reason == "source_replaced"
     for text in (daily(uuid=old), daily("profile: A")):
-        assert code_of(lambda text=text: approve(line, text), NotAllowedError) == "source_replaced"  # type: ignore[misc]
+        assert reason_of(lambda text=text: approve(line, text), NotAllowedError) == "source_replaced"  # type: ignore[misc]
     assert refused_opening(producer, "run-2", {"date": SECOND}).reason == "source_replaced"
 
 

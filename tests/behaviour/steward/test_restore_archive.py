@@ -111,7 +111,7 @@ class MemoryStorage:
 
 @dataclass(frozen=True)
 class CopiedKey:
-    """A stolen copy of a key: it signs whatever state the epoch book has."""
+    """A stolen copy of a key: it signs whatever the state of its epoch is."""
 
     public: PublicKey
     key: SigningKey
@@ -189,7 +189,7 @@ def test_an_active_log_key_lengthens_the_log(scene: Scene) -> None:
     lengthen_archive(scene, log, StatementKind.RECEIPT, sign_envelope(signing, receipt))
     assert scene.restore().spent == ("work-late",)
     with scene.start().ledger.read() as unit:
-        refused(lambda: restores.require_unused(unit, "work-late"), "workload_spent")
+        refused(lambda: restores.require_not_published_in_lost_time(unit, "work-late"), "workload_spent")
 
 
 @pytest.mark.parametrize(

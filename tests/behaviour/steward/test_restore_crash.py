@@ -85,7 +85,8 @@ def require_restored(scene: Scene) -> None:
     with scene.notary.ledger.read() as unit:
         state = attempts.get(unit, core_of("outstanding").attempt.attempt_id).state
         assert state is AttemptState.ROLLED_BACK
-        refused(lambda: restores.require_unused(unit, core_of("gone").attempt.workload_id), "workload_spent")
+        lost_id = core_of("gone").attempt.workload_id
+        refused(lambda: restores.require_not_published_in_lost_time(unit, lost_id), "workload_spent")
         assert restores.find_unfinished(unit) is None
 
 

@@ -1,4 +1,4 @@
-"""A publication without a receipt, below later ones, is visible after a restore and cannot be repeated."""
+"""A publication without a receipt, on which later ones are based, is visible after a restore and cannot be repeated."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 from pvdm.errors import StateUnknownError
 from pvdm.ledger.record import restores
 from pvdm.ledger.work import claims
-from tests.behaviour.gate.test_gate_sources import publish_day, ready
+from tests.behaviour.gate.test_gate_sources import prove_day, publish_day
 from tests.behaviour.gate.test_publishing import CrashError
 from tests.behaviour.steward.test_restore_pointers import RestorableSteward, set_property, steward
 from tests.support import fault
@@ -24,7 +24,7 @@ __all__ = ["steward"]
 
 def publish_without_receipt(steward: RestorableSteward, workload_id: str, day: int, source: str = SOURCE.uuid) -> int:
     """Publish, and crash after the commit: the snapshot is visible, and its receipt is not signed yet."""
-    attempt = ready(steward.house, workload_id, day, source)
+    attempt = prove_day(steward.house, workload_id, day, source)
     with fault.armed("gate.before_receipt", fault.Raise(CrashError())), pytest.raises(CrashError):
         publish_day(steward.house, attempt, day)
     steward.house.stand.time.pass_by(SECOND)
@@ -52,7 +52,7 @@ def test_a_publication_whose_receipt_waited_for_the_outside_checkpoint_is_visibl
     steward: RestorableSteward,
 ) -> None:
     steward.recovery.back_up()
-    attempt = ready(steward.house, "one", 5, SOURCE.uuid)
+    attempt = prove_day(steward.house, "one", 5, SOURCE.uuid)
     outside = steward.house.stand.config.outside_path.parent
     outside.rename(outside.with_name("away"))
     with pytest.raises(StateUnknownError):
@@ -81,7 +81,7 @@ def test_migrations_before_and_after_a_publication_with_a_late_receipt_are_made_
 ) -> None:
     scene = steward.house.scene
     steward.recovery.back_up()
-    attempt = ready(steward.house, "one", 5, SOURCE.uuid)
+    attempt = prove_day(steward.house, "one", 5, SOURCE.uuid)
     scene.migrate(scene.migration([set_property("first", "1")]))
     with fault.armed("gate.before_receipt", fault.Raise(CrashError())), pytest.raises(CrashError):
         publish_day(steward.house, attempt, 5)
@@ -130,4 +130,4 @@ def test_a_publication_that_a_restore_gave_up_is_named_by_the_next_restore_and_c
     steward.recovery.start()
     assert (steward.head(), steward.house.rows()) == (head, [1, 2, 15, 17])
     with steward.house.notary.ledger.read() as unit:
-        restores.require_unused(unit, "two")
+        restores.require_not_published_in_lost_time(unit, "two")

@@ -18,7 +18,7 @@ from pvdm.model.statements.kind import StatementKind
 from pvdm.model.statements.migration import ProtectionAction
 from pvdm.model.states import AttemptState, WorkloadState
 from pvdm.steward.restore.restore import Restored
-from tests.behaviour.gate.test_gate_sources import publish_day, ready
+from tests.behaviour.gate.test_gate_sources import prove_day, publish_day
 from tests.support.audit.expiring_history import audit_orders
 from tests.support.gate.approvals import SALES, Doc
 from tests.support.gate.attacks import BEFORE, publish
@@ -37,7 +37,7 @@ class RestorableSteward:
 
     def publish(self, workload_id: str, day: int, source: str = SOURCE.uuid) -> int:
         """Publish a row of this day. Returns its snapshot."""
-        publish_day(self.house, ready(self.house, workload_id, day, source), day)
+        publish_day(self.house, prove_day(self.house, workload_id, day, source), day)
         return self.head()
 
     def head(self) -> int:

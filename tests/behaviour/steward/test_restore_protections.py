@@ -23,8 +23,8 @@ from tests.support.gate.approvals import (
     SALES,
     WORD,
     Scene,
-    code_of,
     contract_for,
+    reason_of,
     scene_at,
     signed,
 )
@@ -65,7 +65,7 @@ def test_a_table_whose_protection_was_lost_comes_back_protected(steward: Restora
     assert (steward.scene.contract_of(), done.protected) == (HASH, (protected,))
     assert steward.scene.notary.protections.get(view.protection_id, steward.scene.grant()) == view
     assert steward.scene.notary.protections.get_contract(HASH, steward.scene.grant()) == CONTRACT.encode()
-    assert code_of(lambda: steward.scene.commit(WORD), NotAllowedError) == "main_gated"
+    assert reason_of(lambda: steward.scene.commit(WORD), NotAllowedError) == "main_gated"
 
 
 def test_a_namespace_whose_protection_was_lost_comes_back_protected(steward: RestorableSteward) -> None:
@@ -193,7 +193,7 @@ def test_an_approval_that_was_signed_before_the_restore_is_refused_after_it(stew
     steward.lose_and_restore()
     steward.scene.stand.time.pass_by(SECOND)
     scene = steward.scene
-    reason = code_of(lambda: scene.notary.protections.submit(protection, scene.grant()), NotAllowedError)
+    reason = reason_of(lambda: scene.notary.protections.submit(protection, scene.grant()), NotAllowedError)
     assert reason == "approval_before_restore"
     steward.scene.protect()
     assert steward.scene.contract_of() == HASH
@@ -227,5 +227,5 @@ def test_a_protected_table_that_the_backup_lacks_is_registered_by_an_operator_on
     place.local.parent.mkdir(parents=True)
     place.local.write_bytes(parse_location(row.pointer.location).local.read_bytes())
     tables, producer = steward.scene.notary.catalog.tables, steward.scene.grant(Role.PRODUCER, "sales")
-    assert code_of(lambda: tables.register(producer, SALES, "again", str(place))) == "table_uuid_protected"
+    assert reason_of(lambda: tables.register(producer, SALES, "again", str(place))) == "table_uuid_protected"
     assert tables.register(steward.scene.grant(), SALES, "again", str(place)).row.contract_hash == later

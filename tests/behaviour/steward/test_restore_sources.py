@@ -13,7 +13,7 @@ from pvdm.ledger.record import restores
 from pvdm.ledger.work import claims
 from pvdm.model.statements.kind import StatementKind
 from pvdm.steward.restore import restore
-from tests.behaviour.gate.test_gate_sources import publish_day, ready
+from tests.behaviour.gate.test_gate_sources import prove_day, publish_day
 from tests.support.gate.attacks import BEFORE, refusal
 from tests.support.gate.claims import with_source_uuid
 from tests.support.gate.protected_tables import SOURCE, House, contract, house_at
@@ -79,46 +79,46 @@ def unknown_claims(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_claim_from_after_the_backup_applies_to_an_approved_new_source_too(steward: RestorableSteward) -> None:
     steward.recovery.back_up()
-    publish_day(steward.house, ready(steward.house, "one", 5, SOURCE.uuid), 5)
+    publish_day(steward.house, prove_day(steward.house, "one", 5, SOURCE.uuid), 5)
     steward.lose_and_restore()
     steward.approve(steward.other_source)
-    again = ready(steward.house, "two", 6, steward.other_source)
+    again = prove_day(steward.house, "two", 6, steward.other_source)
     assert refusal(steward.house, lambda: publish_day(steward.house, again, 6)).reason == "claim_overlaps"
 
 
 @pytest.mark.usefixtures("unknown_claims")
 def test_a_lost_claim_applies_to_an_approved_new_source_too(steward: RestorableSteward) -> None:
     steward.recovery.back_up()
-    publish_day(steward.house, ready(steward.house, "one", 5, SOURCE.uuid), 5)
+    publish_day(steward.house, prove_day(steward.house, "one", 5, SOURCE.uuid), 5)
     steward.lose_and_restore()
     steward.approve(steward.other_source)
-    again = ready(steward.house, "two", 6, steward.other_source)
+    again = prove_day(steward.house, "two", 6, steward.other_source)
     assert refusal(steward.house, lambda: publish_day(steward.house, again, 6)).reason == "claim_lost"
 
 
 @pytest.mark.usefixtures("unknown_claims")
 def test_a_source_that_was_first_used_after_the_backup_is_still_the_targets_source(steward: RestorableSteward) -> None:
     steward.recovery.back_up()
-    publish_day(steward.house, ready(steward.house, "one", 5, SOURCE.uuid), 5)
+    publish_day(steward.house, prove_day(steward.house, "one", 5, SOURCE.uuid), 5)
     steward.lose_and_restore()
     assert steward.last_source() == SOURCE.uuid
     steward.release_claims()
-    other = ready(steward.house, "two", 6, steward.other_source)
+    other = prove_day(steward.house, "two", 6, steward.other_source)
     error = refusal(steward.house, lambda: publish_day(steward.house, other, 6), NotAllowedError)
     assert error.reason == "source_replaced"
-    publish_day(steward.house, ready(steward.house, "three", 6, SOURCE.uuid), 6)
+    publish_day(steward.house, prove_day(steward.house, "three", 6, SOURCE.uuid), 6)
 
 
 @pytest.mark.usefixtures("unknown_claims")
 def test_a_source_that_was_approved_after_the_backup_stays_approved(steward: RestorableSteward) -> None:
-    publish_day(steward.house, ready(steward.house, "one", 5, SOURCE.uuid), 5)
+    publish_day(steward.house, prove_day(steward.house, "one", 5, SOURCE.uuid), 5)
     steward.recovery.back_up()
     steward.approve(steward.other_source)
-    publish_day(steward.house, ready(steward.house, "two", 6, steward.other_source), 6)
+    publish_day(steward.house, prove_day(steward.house, "two", 6, steward.other_source), 6)
     steward.lose_and_restore()
     assert steward.last_source() == steward.other_source
     steward.release_claims()
-    old = ready(steward.house, "three", 7, SOURCE.uuid)
+    old = prove_day(steward.house, "three", 7, SOURCE.uuid)
     error = refusal(steward.house, lambda: publish_day(steward.house, old, 7), NotAllowedError)
     assert error.reason == "source_replaced"
-    publish_day(steward.house, ready(steward.house, "four", 7, steward.other_source), 7)
+    publish_day(steward.house, prove_day(steward.house, "four", 7, steward.other_source), 7)

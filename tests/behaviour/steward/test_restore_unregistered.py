@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pvdm.steward.restore.table_report import UnregisteredTable
 from tests.behaviour.steward.test_restore_protections import RestorableSteward, steward
-from tests.support.gate.approvals import SALES, WORD, code_of
+from tests.support.gate.approvals import SALES, WORD, reason_of
 
 __all__ = ["steward"]
 
@@ -17,7 +17,7 @@ def test_a_table_that_the_backup_lacks_is_named_by_its_newest_metadata_file_and_
     steward.scene.commit(WORD, "later")
     row = steward.scene.found("later").row
     assert steward.lose_and_restore().unregistered == (UnregisteredTable(row.table_uuid, row.pointer.location, None),)
-    assert code_of(lambda: steward.scene.found("later")) == "table_unknown"
+    assert reason_of(lambda: steward.scene.found("later")) == "table_unknown"
 
 
 def test_an_unregistered_table_that_a_protection_names_is_reported_with_that_name(steward: RestorableSteward) -> None:

@@ -247,7 +247,7 @@ def count_rows(walk: Walk) -> dict[str, int]:
 
 
 def valid_body(method: str, template: str) -> dict[str, Any]:
-    """A request body of the right type, as far as the service checks it before the role."""
+    """A request body of the right type, as far as the service checks it before the route's own work."""
     if template == "/v1/workloads/{workload_id}/attempts":
         return {"json": {**REASON, "chunk_id": "all"}}
     if template == "/v1/attempts/{attempt_id}/tokens":

@@ -22,11 +22,11 @@ from pvdm.verify.fit import require_extractable, require_identity, require_usabl
 from pvdm.verify.job import Tools, VerificationResult
 from pvdm.verify.spark.application import SparkTable
 from pvdm.verify.spark.settings import SparkSettings
-from tests.support.gate.approvals import COLUMN, code_of, scene_at
+from tests.support.gate.approvals import COLUMN, reason_of, scene_at
 from tests.support.lake.scans import Lake, pinned, to_doc
 from tests.support.spark.verification import InProcess, Lab, lab_at
 from tests.support.verify.attempts import ROWS, contract, with_changed_row
-from tests.unit.contract.examples import read
+from tests.unit.contract.examples import contract_with
 
 pytestmark = pytest.mark.usefixtures("kernel")
 Deviation = Callable[[list[pa.RecordBatch]], list[pa.RecordBatch]]
@@ -110,7 +110,7 @@ def test_a_difference_between_two_readers_of_staged_rows_fails_the_attempt_and_n
 @pytest.mark.parametrize("deviate", [without_the_last, with_another_id])
 def test_a_difference_between_two_readers_of_the_source_gives_no_verdict(lab: Lab, deviate: Deviation) -> None:
     application = _DeviatingReader(lab, SOURCE, deviate)
-    assert code_of(lambda: verify_with(lab, application), UnavailableError) == "extraction_source_differs"
+    assert reason_of(lambda: verify_with(lab, application), UnavailableError) == "extraction_source_differs"
 
 
 class _PropertyRecorder(InProcess):
@@ -152,20 +152,20 @@ def test_a_steward_without_spark_refuses_a_contract_with_extraction_spark(tmp_pa
     with scene_at(tmp_path) as scene:
         text = contract(storage="copied", extraction="spark").replace("sales.sums", "sales.orders")
         protection = scene.protection("orders", contract=text)
-        assert code_of(lambda: scene.protect(protection), UnavailableError) == "extraction_not_configured"
+        assert reason_of(lambda: scene.protect(protection), UnavailableError) == "extraction_not_configured"
 
 
 def test_without_spark_no_workload_is_opened_and_no_attempt_verified(lab: Lab) -> None:
     workloads = lab.bench.workloads
     workloads.spark_extraction = None
     try:
-        code = code_of(lambda: lab.bench.attempt("late"), UnavailableError)
+        code = reason_of(lambda: lab.bench.attempt("late"), UnavailableError)
     finally:
         workloads.spark_extraction = lab.desk.extraction
     assert code == "extraction_not_configured"
     attempt, _ = lab.bench.staged(ROWS, workload_id=f"work-{next(_NUMBERS)}")
     tools = replace(lab.tools, extraction=None)
-    assert code_of(lambda: lab.verified(attempt, tools), UnavailableError) == "extraction_not_configured"
+    assert reason_of(lambda: lab.verified(attempt, tools), UnavailableError) == "extraction_not_configured"
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_without_spark_no_workload_is_opened_and_no_attempt_verified(lab: Lab) -
     ],
 )
 def test_a_contract_with_open_storage_or_a_set_of_files_is_refused(changes: list[tuple[str, object]]) -> None:
-    assert code_of(lambda: read(*changes), InputError) == "contract_invalid"
+    assert reason_of(lambda: contract_with(*changes), InputError) == "contract_invalid"
 
 
 @pytest.mark.parametrize(
@@ -201,9 +201,9 @@ def test_a_type_that_spark_reads_as_another_is_refused_when_the_workload_is_open
     columns = Schema((Field("id", PrimitiveType(Kind.UUID), field_id=1),))
     lake = Lake(tmp_path, (to_doc(columns),))
     changes = (("extraction", "spark"), ("storage", "copied"), ("projections/identity", ["id"]))
-    spark, direct = read(*changes).bind({}), read(*changes[2:]).bind({})
+    spark, direct = contract_with(*changes).bind({}), contract_with(*changes[2:]).bind({})
     require_usable(direct, pinned(lake), columns, Files())
-    code = code_of(lambda: require_usable(spark, pinned(lake), columns, Files()), InputError)
+    code = reason_of(lambda: require_usable(spark, pinned(lake), columns, Files()), InputError)
     assert code == "extraction_type_unsupported"
 
 
@@ -227,7 +227,7 @@ def test_a_type_that_spark_reads_as_another_is_refused_when_the_table_is_protect
     if code is None:
         scene.protect(protection)
     else:
-        assert code_of(lambda: scene.protect(protection), InputError) == code
+        assert reason_of(lambda: scene.protect(protection), InputError) == code
     assert (scene.contract_of(name) is None) is (code is not None)
 
 
@@ -241,7 +241,7 @@ def test_a_variant_is_refused_as_a_key_when_the_table_is_protected(lab: Lab, ide
     if code is None:
         scene.protect(protection)
     else:
-        assert code_of(lambda: scene.protect(protection), InputError) == code
+        assert reason_of(lambda: scene.protect(protection), InputError) == code
     assert (scene.contract_of(name) is None) is (code is not None)
 
 
@@ -255,7 +255,7 @@ def test_a_variant_and_a_struct_with_one_are_refused_as_keys() -> None:
     )
     require_identity(columns, ("id",))
     for name in ("v", "s"):
-        code = code_of(lambda name=name: require_identity(columns, ("id", name)), InputError)  # type: ignore[misc]
+        code = reason_of(lambda name=name: require_identity(columns, ("id", name)), InputError)  # type: ignore[misc]
         assert code == "identity_type_unsupported"
 
 
@@ -264,7 +264,7 @@ def test_a_column_newer_than_the_pinned_snapshot_is_reported(tmp_path: Path, sna
     old = Schema((Field("id", PrimitiveType(Kind.LONG), field_id=1),))
     new = Schema((*old.fields, Field("later", PrimitiveType(Kind.LONG), field_id=2)))
     lake = Lake(tmp_path, (to_doc(old), to_doc(new, 1)), current=1, snapshot_schema=snapshot)
-    bound = read(("projections/identity", ["id"])).bind({})
+    bound = contract_with(("projections/identity", ["id"])).bind({})
     if snapshot == 1:
         require_usable(bound, pinned(lake), new, Files())
         return

@@ -20,7 +20,7 @@ from pvdm.verify.observed import FileObservation
 from pvdm.verify.readers import ThreadReader, observe_staged
 from pvdm.verify.spark import report, worker
 from tests.support import fault
-from tests.support.gate.approvals import code_of
+from tests.support.gate.approvals import reason_of
 from tests.support.spark.verification import InProcess, Lab, facts, lab_at
 from tests.support.steward.http import refusal
 from tests.support.steward.notary import attempt_token, context_of, core_of
@@ -145,10 +145,10 @@ def recipe_part(written: int, start: int, length: int) -> bytes:
 def test_a_recipe_that_does_not_make_the_reported_file_gives_no_verdict(
     copied_lab: Lab, monkeypatch: pytest.MonkeyPatch, change: Any
 ) -> None:
-    """A recipe lists the byte ranges of a published copy. A wrong one is an error of the worker, so no verdict."""
+    """A recipe lists the byte ranges of a published copy. A wrong one is the worker's error, not a verdict."""
     change_observations(monkeypatch, lambda seen: replace(seen, recipe=change(seen.recipe)))
     attempt, _ = stage_parts(copied_lab, *PARTS)
-    assert code_of(lambda: copied_lab.verified(attempt, copied_lab.without_jvm()[1])) == "worker_report_malformed"
+    assert reason_of(lambda: copied_lab.verified(attempt, copied_lab.without_jvm()[1])) == "worker_report_malformed"
     assert copied_lab.bench.cores(attempt) == []
 
 
@@ -185,7 +185,7 @@ def test_a_source_that_is_gone_after_the_freeze_gives_no_verdict(lab: Lab) -> No
         place.rename(away)
 
     with fault.armed("verify.after_freeze", fault.Call(take_away)):
-        assert code_of(lambda: lab.verified(attempt, lab.without_jvm()[1]), UnavailableError) == "source_unreadable"
+        assert reason_of(lambda: lab.verified(attempt, lab.without_jvm()[1]), UnavailableError) == "source_unreadable"
     away.rename(place)
 
 
@@ -248,14 +248,14 @@ class _TamperingApplication(InProcess):
 def test_a_report_that_was_tampered_with_gives_no_verdict(lab: Lab, tamper: Any) -> None:
     attempt, _ = stage_parts(lab, *PARTS)
     tools = lab.on_spark(_TamperingApplication(lab, tamper))
-    assert code_of(lambda: lab.verified(attempt, tools), UnavailableError) == "worker_report_forged"
+    assert reason_of(lambda: lab.verified(attempt, tools), UnavailableError) == "worker_report_forged"
     assert lab.bench.cores(attempt) == []
 
 
 def test_a_missing_report_gives_no_verdict(lab: Lab) -> None:
     attempt, _ = stage_parts(lab, *PARTS)
     tools = lab.on_spark(_TamperingApplication(lab, lambda sealed: sealed[1:]))
-    assert code_of(lambda: lab.verified(attempt, tools)) == "worker_report_malformed"
+    assert reason_of(lambda: lab.verified(attempt, tools)) == "worker_report_malformed"
 
 
 def test_a_report_about_fewer_files_than_its_task_has_gives_no_verdict(
@@ -269,7 +269,7 @@ def test_a_report_about_fewer_files_than_its_task_has_gives_no_verdict(
 
     monkeypatch.setattr(worker, "read_task", read_all_but_one)
     attempt, _ = stage_parts(lab, *PARTS)
-    assert code_of(lambda: lab.verified(attempt, lab.without_jvm()[1])) == "worker_report_malformed"
+    assert reason_of(lambda: lab.verified(attempt, lab.without_jvm()[1])) == "worker_report_malformed"
 
 
 def test_neither_tasks_nor_reports_contain_a_key(lab: Lab) -> None:

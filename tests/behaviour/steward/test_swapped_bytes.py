@@ -1,7 +1,7 @@
-"""Bytes swapped at every moment of the way, on storage `open` and `copied`: what is stopped, and what an audit finds.
+"""Bytes swapped at each step, with storage `open` and `copied`: what the Steward refuses, and what an audit finds.
 
-What no mode can stop is in docs/security.md and spec/gate.md: on `open` the time from the re-hash to the commit, and
-all of the time after it; on `copied` the same for those only who can write the Steward's vault.
+Nothing stops a swap after the gate's re-hash (docs/security.md, spec/gate.md): on `open` by whoever can write the
+staging folder, on `copied` only by those who can write the Steward's vault.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def producer(goods: Goods) -> Iterator[StewardClient]:
         yield client
 
 
-class Swapped:
-    """One staged file with the right rows, and others of the same size to put into its place."""
+class SwapCase:
+    """An attempt with one staged file of the right rows, and forged bytes of the same size to swap it for."""
 
     def __init__(self, goods: Goods, producer: StewardClient, storage: str) -> None:
         self.goods, self.producer = goods, producer
@@ -78,7 +78,7 @@ class Swapped:
         self.path.write_bytes(self.right)
 
     def forge_copy(self) -> None:
-        """What only who can write the Steward's own folder can do."""
+        """Forge the Steward's copies, as only a writer of the vault can."""
         for path in self.copies():
             path.chmod(0o600)
             path.write_bytes(self.forged)
@@ -86,22 +86,22 @@ class Swapped:
     def copies(self) -> list[Path]:
         config = self.goods.line.notary.config.catalog
         assert config is not None
-        found = file_at(Vault(config.vault, stores()).root).rglob(f"data/{self.attempt.attempt_id}/*.parquet")
-        return list(found)
+        copies = file_at(Vault(config.vault, stores()).root).rglob(f"data/{self.attempt.attempt_id}/*.parquet")
+        return list(copies)
 
     def hand_in(self, **moments: Callable[[], None]) -> AttemptView:
-        """The attempt to its end, with something done at these fault points."""
+        """Hand in the attempt and wait for its end; call each function at its fault point (`__` stands for a dot)."""
         with contextlib.ExitStack() as stack:
             for name, act in moments.items():
                 stack.enter_context(fault.armed(name.replace("__", "."), fault.Call(act)))
             return self.goods.settled(self.producer, self.attempt)
 
     def amounts(self) -> list[object]:
-        """The amounts of the rows that a consumer sees, but for the one that is no number."""
+        """The amounts that a consumer sees, without that of row 2, which is NaN."""
         return [row["amount"] for row in self.goods.seen(self.name) if row["id"] != 2]
 
     def audit(self, *, rehash: bool = True) -> set[str]:
-        """What an auditor finds."""
+        """The codes of an audit's findings."""
         line = self.goods.line
         line.served.stand.time.pass_by(SECOND)
         evidence = gather_evidence(line.notary, line.scene.grant(Role.AUDITOR, "sales"), self.name)
@@ -111,127 +111,123 @@ class Swapped:
         return codes(report)
 
 
-RIGHT, WRONG = [2.5, -1.0, 1.0], [1.5, -1.0, 1.0]
+RIGHT_AMOUNTS, WRONG_AMOUNTS = [2.5, -1.0, 1.0], [1.5, -1.0, 1.0]
 
 
-def refused(swapped: Swapped, found: AttemptView, verdict: Outcome, *classes: FailureClass) -> None:
-    """It ended, a consumer sees the old row alone, and nothing of it lies where it was staged."""
-    assert (found.state, found.verdict) == (AttemptState.VERIFICATION_FAILED, verdict)
-    assert found.classes == classes
-    assert swapped.goods.seen(swapped.name) == list(OLD)
-    assert not swapped.path.exists()
+def require_refused(case: SwapCase, attempt: AttemptView, verdict: Outcome, *classes: FailureClass) -> None:
+    """Require that the attempt failed, that consumers see only the old row, and that the staged file is gone."""
+    assert (attempt.state, attempt.verdict) == (AttemptState.VERIFICATION_FAILED, verdict)
+    assert attempt.classes == classes
+    assert case.goods.seen(case.name) == list(OLD)
+    assert not case.path.exists()
 
 
-def published(swapped: Swapped, found: AttemptView, amounts: list[float]) -> None:
-    assert (found.state, found.verdict) == (AttemptState.COMMITTED, Outcome.PASS)
-    assert swapped.amounts() == amounts
+def require_published(case: SwapCase, attempt: AttemptView, amounts: list[float]) -> None:
+    assert (attempt.state, attempt.verdict) == (AttemptState.COMMITTED, Outcome.PASS)
+    assert case.amounts() == amounts
 
 
 @pytest.mark.parametrize("storage", STORAGES)
 def test_unswapped_bytes_are_published(goods: Goods, producer: StewardClient, storage: str) -> None:
-    swapped = Swapped(goods, producer, storage)
-    published(swapped, swapped.hand_in(), RIGHT)
-    assert swapped.audit() == set()
+    case = SwapCase(goods, producer, storage)
+    require_published(case, case.hand_in(), RIGHT_AMOUNTS)
+    assert case.audit() == set()
 
 
 @pytest.mark.parametrize("storage", STORAGES)
-def test_swapped_before_the_freeze_they_are_judged_as_they_are(
-    goods: Goods, producer: StewardClient, storage: str
-) -> None:
-    swapped = Swapped(goods, producer, storage)
-    swapped.forge()
-    refused(swapped, swapped.hand_in(), Outcome.FAIL, FailureClass.MODIFIED)
+def test_bytes_swapped_before_the_freeze_fail_as_modified(goods: Goods, producer: StewardClient, storage: str) -> None:
+    case = SwapCase(goods, producer, storage)
+    case.forge()
+    require_refused(case, case.hand_in(), Outcome.FAIL, FailureClass.MODIFIED)
 
 
 @pytest.mark.parametrize("storage", STORAGES)
-def test_swapped_between_freeze_and_digest_and_back_again_they_fail(
-    goods: Goods, producer: StewardClient, storage: str
-) -> None:
-    swapped = Swapped(goods, producer, storage)
-    found = swapped.hand_in(verify__after_freeze=swapped.forge, verify__after_digests=swapped.put_back)
-    refused(swapped, found, Outcome.FAIL, FailureClass.PHYSICAL)
-    assert goods.codes(found) == ["file_changed"]
+def test_bytes_swapped_only_between_freeze_and_digest_fail(goods: Goods, producer: StewardClient, storage: str) -> None:
+    case = SwapCase(goods, producer, storage)
+    attempt = case.hand_in(verify__after_freeze=case.forge, verify__after_digests=case.put_back)
+    require_refused(case, attempt, Outcome.FAIL, FailureClass.PHYSICAL)
+    assert goods.codes(attempt) == ["file_changed"]
 
 
 @pytest.mark.parametrize("storage", STORAGES)
-def test_good_only_while_they_are_digested_they_fail(goods: Goods, producer: StewardClient, storage: str) -> None:
-    swapped = Swapped(goods, producer, storage)
-    swapped.forge()
-    found = swapped.hand_in(verify__after_freeze=swapped.put_back, verify__after_digests=swapped.forge)
-    refused(swapped, found, Outcome.FAIL, FailureClass.PHYSICAL)
-    assert goods.codes(found) == ["file_changed"]
+def test_bytes_that_are_right_only_during_the_digest_fail(goods: Goods, producer: StewardClient, storage: str) -> None:
+    case = SwapCase(goods, producer, storage)
+    case.forge()
+    attempt = case.hand_in(verify__after_freeze=case.put_back, verify__after_digests=case.forge)
+    require_refused(case, attempt, Outcome.FAIL, FailureClass.PHYSICAL)
+    assert goods.codes(attempt) == ["file_changed"]
 
 
 @pytest.mark.parametrize("moment", ["verify__after_digests", "verify__after_proof", "verify__after_verdict"])
-def test_swapped_after_their_pass_the_gate_refuses_them_on_open(
+def test_the_gate_refuses_bytes_swapped_after_their_pass_on_open(
     goods: Goods, producer: StewardClient, moment: str
 ) -> None:
-    swapped = Swapped(goods, producer, "open")
-    found = swapped.hand_in(**{moment: swapped.forge})
-    refused(swapped, found, Outcome.PASS)
-    assert found.refusal is not None
-    assert found.refusal.reason == "published_bytes_changed"
+    case = SwapCase(goods, producer, "open")
+    attempt = case.hand_in(**{moment: case.forge})
+    require_refused(case, attempt, Outcome.PASS)
+    assert attempt.refusal is not None
+    assert attempt.refusal.reason == "published_bytes_changed"
 
 
 @pytest.mark.parametrize("moment", ["verify__after_digests", "verify__after_proof", "verify__after_verdict"])
-def test_swapped_after_their_pass_the_copies_are_published_on_copied(
+def test_the_copies_are_published_if_bytes_are_swapped_after_their_pass_on_copied(
     goods: Goods, producer: StewardClient, moment: str
 ) -> None:
-    swapped = Swapped(goods, producer, "copied")
-    published(swapped, swapped.hand_in(**{moment: swapped.forge}), RIGHT)
-    assert swapped.audit() == set()
+    case = SwapCase(goods, producer, "copied")
+    require_published(case, case.hand_in(**{moment: case.forge}), RIGHT_AMOUNTS)
+    assert case.audit() == set()
 
 
 def test_copies_that_were_swapped_after_the_pass_are_refused(goods: Goods, producer: StewardClient) -> None:
-    swapped = Swapped(goods, producer, "copied")
-    found = swapped.hand_in(verify__after_verdict=swapped.forge_copy)
-    refused(swapped, found, Outcome.PASS)
-    assert found.refusal is not None
-    assert found.refusal.reason == "published_bytes_changed"
+    case = SwapCase(goods, producer, "copied")
+    attempt = case.hand_in(verify__after_verdict=case.forge_copy)
+    require_refused(case, attempt, Outcome.PASS)
+    assert attempt.refusal is not None
+    assert attempt.refusal.reason == "published_bytes_changed"
 
 
 @pytest.mark.parametrize("moment", ["gate__after_rehash", "gate__after_files"])
-def test_swapped_between_re_hash_and_commit_open_shows_them_and_an_audit_finds_them(
+def test_bytes_swapped_between_re_hash_and_commit_are_published_on_open_and_an_audit_finds_them(
     goods: Goods, producer: StewardClient, moment: str
 ) -> None:
-    """The window of `open` that the documents name."""
-    swapped = Swapped(goods, producer, "open")
-    published(swapped, swapped.hand_in(**{moment: swapped.forge}), WRONG)
-    assert swapped.audit(rehash=False) == set()
-    assert swapped.audit() == {"audit_bytes_changed"}
+    """The time between re-hash and commit that docs/security.md names."""
+    case = SwapCase(goods, producer, "open")
+    require_published(case, case.hand_in(**{moment: case.forge}), WRONG_AMOUNTS)
+    assert case.audit(rehash=False) == set()
+    assert case.audit() == {"audit_bytes_changed"}
 
 
 @pytest.mark.parametrize("moment", ["gate__after_rehash", "gate__after_files"])
-def test_swapped_between_re_hash_and_commit_copied_shows_the_copies(
+def test_the_copies_are_published_if_bytes_are_swapped_between_re_hash_and_commit_on_copied(
     goods: Goods, producer: StewardClient, moment: str
 ) -> None:
-    swapped = Swapped(goods, producer, "copied")
-    published(swapped, swapped.hand_in(**{moment: swapped.forge}), RIGHT)
-    assert swapped.audit() == set()
+    case = SwapCase(goods, producer, "copied")
+    require_published(case, case.hand_in(**{moment: case.forge}), RIGHT_AMOUNTS)
+    assert case.audit() == set()
 
 
-def test_swapped_after_the_commit_an_audit_finds_them_on_open(goods: Goods, producer: StewardClient) -> None:
-    swapped = Swapped(goods, producer, "open")
-    published(swapped, swapped.hand_in(), RIGHT)
-    swapped.forge()
-    assert swapped.amounts() == WRONG
-    assert swapped.audit(rehash=False) == set()
-    assert swapped.audit() == {"audit_bytes_changed"}
+def test_an_audit_finds_bytes_swapped_after_the_commit_on_open(goods: Goods, producer: StewardClient) -> None:
+    case = SwapCase(goods, producer, "open")
+    require_published(case, case.hand_in(), RIGHT_AMOUNTS)
+    case.forge()
+    assert case.amounts() == WRONG_AMOUNTS
+    assert case.audit(rehash=False) == set()
+    assert case.audit() == {"audit_bytes_changed"}
 
 
-def test_after_the_commit_copied_has_no_staged_file_left_to_swap_and_an_audit_finds_a_swapped_copy(
+def test_no_staged_file_is_left_after_the_commit_on_copied_and_an_audit_finds_a_swapped_copy(
     goods: Goods, producer: StewardClient
 ) -> None:
-    swapped = Swapped(goods, producer, "copied")
-    published(swapped, swapped.hand_in(), RIGHT)
-    assert not swapped.path.exists()
-    swapped.forge_copy()
-    assert swapped.audit(rehash=False) == set()
-    assert swapped.audit() == {"audit_bytes_changed"}
+    case = SwapCase(goods, producer, "copied")
+    require_published(case, case.hand_in(), RIGHT_AMOUNTS)
+    assert not case.path.exists()
+    case.forge_copy()
+    assert case.audit(rehash=False) == set()
+    assert case.audit() == {"audit_bytes_changed"}
 
 
-def test_a_file_that_is_gone_after_the_commit_is_found_too(goods: Goods, producer: StewardClient) -> None:
-    swapped = Swapped(goods, producer, "open")
-    published(swapped, swapped.hand_in(), RIGHT)
-    swapped.path.unlink()
-    assert swapped.audit() == {"file_missing"}
+def test_an_audit_finds_that_a_file_is_missing_after_the_commit(goods: Goods, producer: StewardClient) -> None:
+    case = SwapCase(goods, producer, "open")
+    require_published(case, case.hand_in(), RIGHT_AMOUNTS)
+    case.path.unlink()
+    assert case.audit() == {"file_missing"}

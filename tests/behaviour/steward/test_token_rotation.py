@@ -1,4 +1,4 @@
-"""What a rotation leaves good: tokens derived from the old token go on with its successor, and end with it."""
+"""Tokens that were derived from a rotated token stay valid while its successor is valid."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pvdm.ledger.record.tokens import BearerToken, Grant
 from pvdm.model.role import Role
 from pvdm.steward.access import ATTEMPT_TOKEN_SECONDS, Access
 from tests.behaviour.steward.test_core_access import access as access  # noqa: PLC0414 - the fixture
-from tests.behaviour.steward.test_core_access import code_of
+from tests.behaviour.steward.test_core_access import reason_of
 from tests.behaviour.steward.test_core_access import stand as stand  # noqa: PLC0414 - the fixture
 from tests.support.steward.notary import Stand, attempt_token, core_of
 from tools.proof_kit import SECOND
@@ -19,8 +19,8 @@ from tools.proof_kit import SECOND
 MINUTE = 60 * SECOND
 
 
-def staging(stand: Stand) -> tuple[Grant, str]:
-    """A producer's token, and the text of a token for one attempt that was derived from it."""
+def issue_tokens(stand: Stand) -> tuple[Grant, str]:
+    """Open an attempt. Returns a producer's token, and the text of a token for the attempt, derived from it."""
     stand.staging()
     _, parent = stand.token(Role.PRODUCER, "sales", "etl")
     token, _ = attempt_token(stand.notary.access, parent, core_of("one").attempt.attempt_id)
@@ -28,75 +28,79 @@ def staging(stand: Stand) -> tuple[Grant, str]:
 
 
 def test_a_token_for_one_attempt_outlives_the_overlap_of_a_rotation(stand: Stand, access: Access) -> None:
-    parent, text = staging(stand)
+    parent, text = issue_tokens(stand)
     access.rotate(parent.token_id, overlap_seconds=600)
     stand.time.pass_by(11 * MINUTE)
     assert access.authenticate(text).parent_id == parent.token_id
 
 
-def test_a_token_for_one_attempt_that_is_asked_for_in_the_overlap_outlives_it(stand: Stand, access: Access) -> None:
+def test_a_token_for_one_attempt_that_is_issued_in_the_overlap_outlives_it(stand: Stand, access: Access) -> None:
     stand.staging()
     text, parent = stand.token(Role.PRODUCER, "sales", "etl")
     access.rotate(parent.token_id, overlap_seconds=600)
     stand.time.pass_by(9 * MINUTE)
     token, _ = attempt_token(access, access.authenticate(text), core_of("one").attempt.attempt_id)
     stand.time.pass_by(2 * MINUTE)
-    assert code_of(lambda: access.authenticate(text)) == "token_rotated"
+    assert reason_of(lambda: access.authenticate(text)) == "token_rotated"
     assert access.authenticate(token.reveal()).parent_id == parent.token_id
 
 
-def test_it_ends_with_the_successor(stand: Stand, access: Access) -> None:
-    parent, text = staging(stand)
+def test_a_derived_token_ends_when_the_successor_is_revoked(stand: Stand, access: Access) -> None:
+    parent, text = issue_tokens(stand)
     _, new = access.rotate(parent.token_id, overlap_seconds=600)
     access.revoke(new.token_id)
-    assert code_of(lambda: access.authenticate(text)) == "token_revoked"
+    assert reason_of(lambda: access.authenticate(text)) == "token_revoked"
 
 
-def test_it_ends_with_the_successor_of_the_successor(stand: Stand, access: Access) -> None:
-    parent, text = staging(stand)
+def test_a_derived_token_ends_when_the_successor_of_the_successor_is_revoked(stand: Stand, access: Access) -> None:
+    parent, text = issue_tokens(stand)
     _, second = access.rotate(parent.token_id)
     _, third = access.rotate(second.token_id)
     assert access.authenticate(text).parent_id == parent.token_id
     access.revoke(third.token_id)
-    assert code_of(lambda: access.authenticate(text)) == "token_revoked"
+    assert reason_of(lambda: access.authenticate(text)) == "token_revoked"
 
 
-def test_it_ends_when_the_rotated_token_itself_is_revoked(stand: Stand, access: Access) -> None:
-    parent, text = staging(stand)
+def test_a_derived_token_ends_when_the_rotated_token_itself_is_revoked(stand: Stand, access: Access) -> None:
+    parent, text = issue_tokens(stand)
     access.rotate(parent.token_id, overlap_seconds=600)
     access.revoke(parent.token_id)
-    assert code_of(lambda: access.authenticate(text)) == "token_revoked"
+    assert reason_of(lambda: access.authenticate(text)) == "token_revoked"
 
 
-def test_it_ends_when_a_token_between_is_revoked(stand: Stand, access: Access) -> None:
-    parent, text = staging(stand)
+def test_a_derived_token_ends_when_a_token_in_the_middle_of_the_rotations_is_revoked(
+    stand: Stand, access: Access
+) -> None:
+    parent, text = issue_tokens(stand)
     _, second = access.rotate(parent.token_id)
     access.rotate(second.token_id, overlap_seconds=600)
     access.revoke(second.token_id)
-    assert code_of(lambda: access.authenticate(text)) == "token_revoked"
+    assert reason_of(lambda: access.authenticate(text)) == "token_revoked"
 
 
-def test_it_ends_when_the_successor_expires(stand: Stand, access: Access) -> None:
-    parent, text = staging(stand)
+def test_a_derived_token_ends_when_the_successor_expires(stand: Stand, access: Access) -> None:
+    parent, text = issue_tokens(stand)
     access.rotate(parent.token_id, lifetime_seconds=60)
     stand.time.pass_by(MINUTE)
-    assert code_of(lambda: access.authenticate(text)) == "token_expired"
+    assert reason_of(lambda: access.authenticate(text)) == "token_expired"
 
 
-def test_it_ends_at_its_own_time_whatever_the_successor_has_left(stand: Stand, access: Access) -> None:
-    parent, text = staging(stand)
+def test_a_derived_token_expires_at_its_own_time_even_if_the_successor_lives_longer(
+    stand: Stand, access: Access
+) -> None:
+    parent, text = issue_tokens(stand)
     access.rotate(parent.token_id)
     stand.time.pass_by(ATTEMPT_TOKEN_SECONDS * SECOND)
-    assert code_of(lambda: access.authenticate(text)) == "token_expired"
+    assert reason_of(lambda: access.authenticate(text)) == "token_expired"
 
 
-def test_no_token_is_derived_in_the_overlap_once_the_successor_is_revoked(stand: Stand, access: Access) -> None:
+def test_no_token_is_derived_in_the_overlap_after_the_successor_was_revoked(stand: Stand, access: Access) -> None:
     stand.staging()
     text, parent = stand.token(Role.PRODUCER, "sales", "etl")
     _, new = access.rotate(parent.token_id, overlap_seconds=600)
     access.revoke(new.token_id)
     grant = access.authenticate(text)
-    assert code_of(lambda: attempt_token(access, grant, core_of("one").attempt.attempt_id)) == "token_revoked"
+    assert reason_of(lambda: attempt_token(access, grant, core_of("one").attempt.attempt_id)) == "token_revoked"
 
 
 def test_an_exchanged_token_outlives_the_overlap_too(stand: Stand, access: Access) -> None:
@@ -105,7 +109,7 @@ def test_an_exchanged_token_outlives_the_overlap_too(stand: Stand, access: Acces
     access.rotate(parent.token_id)
     stand.time.pass_by(MINUTE)
     assert access.authenticate(token.reveal()).parent_id == parent.token_id
-    assert code_of(lambda: access.exchange(parent.token_id, text)) == "token_rotated"
+    assert reason_of(lambda: access.exchange(parent.token_id, text)) == "token_rotated"
 
 
 def test_a_derived_token_may_outlive_an_old_token_that_has_a_longer_successor(stand: Stand, access: Access) -> None:
@@ -122,12 +126,12 @@ def test_the_same_hash_again_is_the_same_token_for_the_attempt(stand: Stand, acc
     stand.staging()
     _, parent = stand.token(Role.PRODUCER, "sales", "etl")
     token, attempt_id = BearerToken.draw(), core_of("one").attempt.attempt_id
-    made = access.issue_attempt_token(parent, attempt_id, token.sha256)
+    grant = access.issue_attempt_token(parent, attempt_id, token.sha256)
     stand.time.pass_by(SECOND)
-    assert access.issue_attempt_token(parent, attempt_id, token.sha256) == made
+    assert access.issue_attempt_token(parent, attempt_id, token.sha256) == grant
     _, successor = access.rotate(parent.token_id)
-    assert access.issue_attempt_token(successor, attempt_id, token.sha256) == made
-    assert access.authenticate(token.reveal()) == made
+    assert access.issue_attempt_token(successor, attempt_id, token.sha256) == grant
+    assert access.authenticate(token.reveal()) == grant
 
 
 def test_the_hash_of_another_bearers_token_is_refused(stand: Stand, access: Access) -> None:
@@ -138,7 +142,7 @@ def test_the_hash_of_another_bearers_token_is_refused(stand: Stand, access: Acce
     access.issue_attempt_token(parent, attempt_id, token.sha256)
     for taken in (token.sha256, BearerToken(text).sha256):
         call = functools.partial(access.issue_attempt_token, other, attempt_id, taken)
-        assert code_of(call) == "token_secret_taken"
+        assert reason_of(call) == "token_secret_taken"
 
 
 def test_the_hash_of_another_attempts_token_is_refused(stand: Stand, access: Access) -> None:
@@ -148,18 +152,18 @@ def test_the_hash_of_another_attempts_token_is_refused(stand: Stand, access: Acc
     token = BearerToken.draw()
     access.issue_attempt_token(parent, core_of("one").attempt.attempt_id, token.sha256)
     attempt_id = core_of("two").attempt.attempt_id
-    assert code_of(lambda: access.issue_attempt_token(parent, attempt_id, token.sha256)) == "token_secret_taken"
+    assert reason_of(lambda: access.issue_attempt_token(parent, attempt_id, token.sha256)) == "token_secret_taken"
 
 
-def test_a_revoked_token_for_an_attempt_is_not_given_again(stand: Stand, access: Access) -> None:
+def test_a_revoked_token_for_an_attempt_is_not_issued_again(stand: Stand, access: Access) -> None:
     stand.staging()
     _, parent = stand.token(Role.PRODUCER, "sales", "etl")
     token, attempt_id = BearerToken.draw(), core_of("one").attempt.attempt_id
     access.revoke(access.issue_attempt_token(parent, attempt_id, token.sha256).token_id)
-    assert code_of(lambda: access.issue_attempt_token(parent, attempt_id, token.sha256)) == "token_revoked"
+    assert reason_of(lambda: access.issue_attempt_token(parent, attempt_id, token.sha256)) == "token_revoked"
 
 
-def test_a_token_rotates_into_one_of_the_same_life(stand: Stand, access: Access) -> None:
+def test_a_rotation_keeps_the_lifetime_of_the_old_token_unless_another_is_given(stand: Stand, access: Access) -> None:
     _, old = access.issue(Role.PRODUCER, domain="sales", name="etl", lifetime_seconds=7 * 86_400)
     stand.time.pass_by(5 * 86_400 * SECOND)
     _, new = access.rotate(old.token_id)

@@ -1,4 +1,4 @@
-"""Two hundred clients at once, at default limits: nearly all are served, the rest come back, nothing is lost."""
+"""Two hundred clients at once: nearly all are served, the others may retry, and no write is lost or doubled."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def test_a_client_above_its_rate_is_served_after_the_retry_time(tmp_path: Path) 
         assert find_errors(stand, [hasty, patient]) == []
 
 
-def test_a_small_answer_is_not_held_back(tmp_path: Path) -> None:
-    """Without TCP by name the system waits up to 40 ms for the caller's acknowledgement of the headers."""
+def test_a_small_answer_is_sent_without_delay(tmp_path: Path) -> None:
+    """Without TCP_NODELAY the system would wait up to 40 ms for the caller's acknowledgement of the headers."""
     with served(tmp_path) as steward:
         taken = []
         for _ in range(20):

@@ -1,4 +1,4 @@
-"""Verification at the Steward: verdicts, what is kept of them, and where the attempt goes."""
+"""Verification at the Steward: verdicts, the records of them, and the states of attempts."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ pytest.importorskip("pvdm_kernel")
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """One Steward for attempts that do not meet; each workload has its own name."""
+def shared_bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """One Steward for tests whose attempts do not affect each other; each has its own workload id."""
     with bench_at(tmp_path_factory.mktemp("verify"), shown=ROWS[:3]) as made:
         yield made
 
@@ -43,20 +43,20 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         yield made
 
 
-def test_what_was_intended_passes_and_waits_for_its_turn(shared: Bench) -> None:
-    attempt, paths = shared.staged(ROWS[:60], ROWS[60:], workload_id="passes")
-    core = shared.verify(attempt)
+def test_intended_rows_pass_and_wait_for_the_gate(shared_bench: Bench) -> None:
+    attempt, paths = shared_bench.staged(ROWS[:60], ROWS[60:], workload_id="passes")
+    core = shared_bench.verify(attempt)
     assert core.verdict.passed
     assert (core.rows.intent, core.rows.staged) == (100, 100)
     assert [each.staged_path for each in core.files.added] == [f"file://{path}" for path in paths]
     assert [each.published_path for each in core.files.added] == [each.staged_path for each in core.files.added]
-    assert core.target.base_snapshot_id == shared.state().metadata.current_snapshot_id
+    assert core.target.base_snapshot_id == shared_bench.state().metadata.current_snapshot_id
     assert str(core.staged.snapshot_id) == attempt.staged_snapshot_id
-    assert shared.now(attempt).state is AttemptState.COMMITTING
+    assert shared_bench.now(attempt).state is AttemptState.COMMITTING
 
 
-class Meeting(Files):
-    """A file is given out once another one is waited for as well."""
+class PairedFiles(Files):
+    """Gives out a file only while another thread waits for one too."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,19 +67,19 @@ class Meeting(Files):
         return super().fetch_frozen(frozen)
 
 
-def test_a_staged_file_and_one_of_the_source_are_read_side_by_side(shared: Bench) -> None:
-    attempt, _ = shared.staged(ROWS, workload_id="side-by-side")
-    job = shared.verification.load_job(attempt.attempt_id)
+def test_a_staged_file_and_one_of_the_source_are_read_at_the_same_time(shared_bench: Bench) -> None:
+    attempt, _ = shared_bench.staged(ROWS, workload_id="side-by-side")
+    job = shared_bench.verification.load_job(attempt.attempt_id)
     assert len(job.source.scan.files) == 1
-    shared.verifying(files=Meeting()).verify(attempt.attempt_id)
-    assert shared.now(attempt).state is AttemptState.COMMITTING
+    shared_bench.verifying(files=PairedFiles()).verify(attempt.attempt_id)
+    assert shared_bench.now(attempt).state is AttemptState.COMMITTING
 
 
-def test_the_verified_manifest_holds_observed_facts_and_not_the_producers(shared: Bench) -> None:
-    attempt, _ = shared.staged(ROWS, workload_id="facts")
-    core = shared.verify(attempt)
-    record = shared.record(attempt)
-    (file,) = read_verified(shared.vault, record)
+def test_the_verified_manifest_has_observed_facts_and_not_the_producers(shared_bench: Bench) -> None:
+    attempt, _ = shared_bench.staged(ROWS, workload_id="facts")
+    core = shared_bench.verify(attempt)
+    record = shared_bench.record(attempt)
+    (file,) = read_verified(shared_bench.vault, record)
     assert (file.file_path, file.file_size_in_bytes) == (
         core.files.added[0].published_path,
         core.files.added[0].published_size_bytes,
@@ -109,35 +109,35 @@ CLASSES: list[tuple[str, Sequence[Sequence[Row]], tuple[str, ...]]] = [
 
 @pytest.mark.parametrize(("name", "parts", "classes"), CLASSES, ids=[name for name, _, _ in CLASSES])
 def test_each_failure_has_every_class_of_its_rows(
-    shared: Bench, name: str, parts: Sequence[Sequence[Row]], classes: tuple[str, ...]
+    shared_bench: Bench, name: str, parts: Sequence[Sequence[Row]], classes: tuple[str, ...]
 ) -> None:
-    attempt, _ = shared.staged(*parts, workload_id=f"class-{name}")
-    assert shared.classes(attempt) == classes
-    assert shared.now(attempt).state is AttemptState.VERIFICATION_FAILED
+    attempt, _ = shared_bench.staged(*parts, workload_id=f"class-{name}")
+    assert shared_bench.classes(attempt) == classes
+    assert shared_bench.now(attempt).state is AttemptState.VERIFICATION_FAILED
 
 
-def lying(**facts: Any) -> Callable[[DataFile], DataFile]:
+def with_facts(**facts: Any) -> Callable[[DataFile], DataFile]:
     return lambda file: replace(file, **facts)
 
 
 LIES: list[tuple[str, Callable[[DataFile], DataFile], str]] = [
-    ("records", lying(record_count=99), "record_count_lies"),
+    ("records", with_facts(record_count=99), "record_count_lies"),
     ("size", lambda file: replace(file, file_size_in_bytes=file.file_size_in_bytes // 2), "file_size_lies"),
-    ("format", lying(file_format="ORC"), "file_format_other"),
-    ("elsewhere", lying(file_path="file:///etc/hosts"), "file_outside_prefix"),
+    ("format", with_facts(file_format="ORC"), "file_format_other"),
+    ("elsewhere", with_facts(file_path="file:///etc/hosts"), "file_outside_prefix"),
     ("gone", lambda file: replace(file, file_path=f"{file.file_path}.gone"), "file_missing"),
 ]
 
 
 @pytest.mark.parametrize(("name", "change", "code"), LIES, ids=[name for name, _, _ in LIES])
-def test_a_lie_about_a_file_is_a_fail_whose_finding_is_kept(
-    shared: Bench, name: str, change: Callable[[DataFile], DataFile], code: str
+def test_a_wrong_fact_about_a_file_fails_and_its_finding_is_stored(
+    shared_bench: Bench, name: str, change: Callable[[DataFile], DataFile], code: str
 ) -> None:
-    attempt, _ = shared.staged(ROWS, workload_id=f"lie-{name}", change=change)
-    core = shared.verify(attempt)
+    attempt, _ = shared_bench.staged(ROWS, workload_id=f"lie-{name}", change=change)
+    core = shared_bench.verify(attempt)
     assert not core.verdict.passed
-    assert code in shared.codes(attempt)
-    (found,) = [each for each in shared.record(attempt).findings if each.code == code]
+    assert code in shared_bench.codes(attempt)
+    (found,) = [each for each in shared_bench.record(attempt).findings if each.code == code]
     assert found.expected
     assert found.got
 
@@ -166,10 +166,10 @@ def test_a_table_of_format_3_is_verified_like_any_other(tmp_path: Path) -> None:
         assert read_verified(bench.vault, bench.record(attempt))[0].first_row_id is None
 
 
-def test_a_producer_sees_only_classes_and_counts(shared: Bench) -> None:
-    attempt, _ = shared.staged(ROWS[:94], workload_id="told")
-    shared.verify(attempt)
-    refusal = decode_refusal(shared.now(attempt).reason)
+def test_a_producer_sees_only_classes_and_counts(shared_bench: Bench) -> None:
+    attempt, _ = shared_bench.staged(ROWS[:94], workload_id="told")
+    shared_bench.verify(attempt)
+    refusal = decode_refusal(shared_bench.now(attempt).reason)
     assert refusal is not None
     assert (refusal.reason, refusal.expected, refusal.got) == (
         "verification_failed",
@@ -179,20 +179,20 @@ def test_a_producer_sees_only_classes_and_counts(shared: Bench) -> None:
     assert "missing" in refusal.message
 
 
-def test_a_fail_before_any_digest_derives_no_key(shared: Bench) -> None:
-    attempt, _ = shared.staged(ROWS, workload_id="no-key", change=lying(file_format="ORC"))
-    core = shared.verify(attempt)
-    with shared.scene.notary.ledger.read() as unit:
+def test_a_fail_before_any_digest_derives_no_key(shared_bench: Bench) -> None:
+    attempt, _ = shared_bench.staged(ROWS, workload_id="no-key", change=with_facts(file_format="ORC"))
+    core = shared_bench.verify(attempt)
+    with shared_bench.scene.notary.ledger.read() as unit:
         (proof,) = proofs.of_attempt(unit, attempt.attempt_id)
         assert shared_settings.find_handle_of_job(unit, f"verify:{core.attempt.nonce}:0") is None
     assert proof.context is None
     assert (core.rows.intent, core.rows.staged) == (None, None)
 
 
-def test_keys_are_bound_to_both_freeze_roots_and_their_handle_has_ended(shared: Bench) -> None:
-    attempt, _ = shared.staged(ROWS, workload_id="bound")
-    core = shared.verify(attempt)
-    with shared.scene.notary.ledger.read() as unit:
+def test_keys_are_bound_to_both_freeze_roots_and_their_handle_has_ended(shared_bench: Bench) -> None:
+    attempt, _ = shared_bench.staged(ROWS, workload_id="bound")
+    core = shared_bench.verify(attempt)
+    with shared_bench.scene.notary.ledger.read() as unit:
         (proof,) = proofs.of_attempt(unit, attempt.attempt_id)
         handle = shared_settings.find_handle_of_job(unit, f"verify:{core.attempt.nonce}:0")
     assert handle is not None
@@ -202,8 +202,8 @@ def test_keys_are_bound_to_both_freeze_roots_and_their_handle_has_ended(shared: 
     assert context.intent_root.hex() == core.sources[0].freeze_root_sha256
 
 
-class Meddling(Files):
-    """Files of a disk on which somebody does something when a file was frozen, and again when it was fetched."""
+class MeddlingFiles(Files):
+    """Files that are changed after each was frozen, and again after each was fetched."""
 
     def __init__(self, after_freeze: Callable[[Path], None], after_fetch: Callable[[Path], None]) -> None:
         super().__init__()
@@ -221,11 +221,13 @@ class Meddling(Files):
         return fetched
 
 
-def nothing(path: Path) -> None:
+def do_nothing(path: Path) -> None:
     pass
 
 
-def rewritten(rows: Sequence[Row]) -> Callable[[Path], None]:
+def rewrite_staged(rows: Sequence[Row]) -> Callable[[Path], None]:
+    """A function that writes these rows to a file, if it is a staged one: attempts have folders below `pvdm`."""
+
     def act(path: Path) -> None:
         if "pvdm" in path.parts:
             write(path, rows)
@@ -233,91 +235,91 @@ def rewritten(rows: Sequence[Row]) -> Callable[[Path], None]:
     return act
 
 
-def meddled(bench: Bench, name: str, after_freeze: Any = nothing, after_fetch: Any = nothing) -> ProofCore:
+def verify_meddled(bench: Bench, name: str, after_freeze: Any = do_nothing, after_fetch: Any = do_nothing) -> ProofCore:
     attempt, _ = bench.staged(ROWS, workload_id=name)
-    bench.verifying(Meddling(after_freeze, after_fetch)).verify(attempt.attempt_id)
+    bench.verifying(MeddlingFiles(after_freeze, after_fetch)).verify(attempt.attempt_id)
     (core,) = bench.cores(attempt)
     return core
 
 
-def test_bytes_that_were_swapped_before_the_freeze_are_judged_as_they_are(shared: Bench) -> None:
-    attempt, (path,) = shared.staged(ROWS, workload_id="before-freeze")
+def test_bytes_that_were_swapped_before_the_freeze_are_judged_as_they_are(shared_bench: Bench) -> None:
+    attempt, (path,) = shared_bench.staged(ROWS, workload_id="before-freeze")
     write(path, with_changed_row(ROWS, 0, amount=9.0))
-    assert "modified" in shared.classes(attempt)
+    assert "modified" in shared_bench.classes(attempt)
 
 
-def test_bytes_that_are_swapped_between_freeze_and_digest_are_physical(shared: Bench) -> None:
-    core = meddled(shared, "between", rewritten(with_changed_row(ROWS, 0, amount=9.0)))
+def test_bytes_that_are_swapped_between_freeze_and_digest_are_physical(shared_bench: Bench) -> None:
+    core = verify_meddled(shared_bench, "between", rewrite_staged(with_changed_row(ROWS, 0, amount=9.0)))
     assert [each.value for each in core.verdict.classes] == ["physical"]
     assert core.rows.staged is None
 
 
 def test_bytes_that_are_good_only_while_they_are_digested_do_not_pass(tmp_path: Path) -> None:
-    """Bad bytes are frozen, good ones lie there for the digest, bad ones again for the publication."""
+    """Wrong bytes are frozen. The right ones are there only for the digest."""
     bad = with_changed_row(ROWS, 0, amount=9.0)
     with bench_at(tmp_path) as bench:
         attempt, (path,) = bench.staged(ROWS)
         write(path, bad)
-        files = Meddling(rewritten(ROWS), rewritten(bad))
+        files = MeddlingFiles(rewrite_staged(ROWS), rewrite_staged(bad))
         bench.verifying(files).verify(attempt.attempt_id)
         (core,) = bench.cores(attempt)
         assert [each.value for each in core.verdict.classes] == ["physical"]
 
 
-def test_bytes_that_are_swapped_after_the_digest_are_not_those_that_the_proof_binds(shared: Bench) -> None:
-    core = meddled(shared, "after", nothing, rewritten(with_changed_row(ROWS, 0, amount=9.0)))
+def test_bytes_that_are_swapped_after_the_digest_are_not_those_that_the_proof_binds(shared_bench: Bench) -> None:
+    core = verify_meddled(shared_bench, "after", do_nothing, rewrite_staged(with_changed_row(ROWS, 0, amount=9.0)))
     assert core.verdict.passed
     assert Files().hash(core.files.added[0].published_path).sha256 != core.files.added[0].published_sha256
 
 
-def test_a_file_that_grows_after_the_freeze_is_not_read_further(shared: Bench) -> None:
+def test_a_file_that_grows_after_the_freeze_is_not_read_further(shared_bench: Bench) -> None:
     def grow(path: Path) -> None:
         if "pvdm" in path.parts:
             path.write_bytes(path.read_bytes() + b"x" * 1_000)
 
-    core = meddled(shared, "grown", grow)
-    with shared.scene.notary.ledger.read() as unit:
+    core = verify_meddled(shared_bench, "grown", grow)
+    with shared_bench.scene.notary.ledger.read() as unit:
         (found,) = verified.get(unit, core.attempt.nonce).findings
     assert (found.failure, found.code) == ("physical", "file_changed")
     assert str(found.got).startswith("more than")
 
 
-def test_a_file_that_vanishes_after_the_freeze_is_physical(shared: Bench) -> None:
+def test_a_file_that_vanishes_after_the_freeze_is_physical(shared_bench: Bench) -> None:
     def vanish(path: Path) -> None:
         if "pvdm" in path.parts:
             path.unlink()
 
-    core = meddled(shared, "vanished", vanish)
+    core = verify_meddled(shared_bench, "vanished", vanish)
     assert [each.value for each in core.verdict.classes] == ["physical"]
 
 
-def test_a_symbolic_link_in_the_place_of_a_file_fails(shared: Bench) -> None:
-    attempt, (path,) = shared.staged(ROWS, workload_id="linked")
+def test_a_symbolic_link_in_the_place_of_a_file_fails(shared_bench: Bench) -> None:
+    attempt, (path,) = shared_bench.staged(ROWS, workload_id="linked")
     path.rename(path.with_name("real"))
     path.symlink_to(path.with_name("real"))
-    core = shared.verify(attempt)
+    core = shared_bench.verify(attempt)
     assert not core.verdict.passed
-    assert shared.codes(attempt) == ["file_behind_link"]
+    assert shared_bench.codes(attempt) == ["file_behind_link"]
 
 
-def test_a_link_that_is_put_there_after_the_freeze_is_physical(shared: Bench) -> None:
+def test_a_link_that_is_put_there_after_the_freeze_is_physical(shared_bench: Bench) -> None:
     def link(path: Path) -> None:
         if "pvdm" in path.parts:
             path.rename(path.with_name("real"))
             path.symlink_to(path.with_name("real"))
 
-    core = meddled(shared, "linked-later", link)
+    core = verify_meddled(shared_bench, "linked-later", link)
     assert [each.value for each in core.verdict.classes] == ["physical"]
 
 
 def test_a_source_that_changes_between_freeze_and_digest_gives_no_verdict(bench: Bench) -> None:
-    def spoil(path: Path) -> None:
+    def rewrite_source(path: Path) -> None:
         if "orders" in str(path) and path.suffix == ".parquet":
             write(path, ROWS[:5])
 
     attempt, _ = bench.staged(ROWS)
     with pytest.raises(UnavailableError) as caught:
-        bench.verifying(Meddling(spoil, nothing)).verify(attempt.attempt_id)
+        bench.verifying(MeddlingFiles(rewrite_source, do_nothing)).verify(attempt.attempt_id)
     assert (caught.value.reason, caught.value.details["cause"]) == ("source_unreadable", "file_changed")
     assert bench.now(attempt).state is AttemptState.VERIFYING
     assert bench.cores(attempt) == []
@@ -351,9 +353,9 @@ def test_copied_storage_publishes_the_stewards_own_copies(tmp_path: Path) -> Non
 
 
 def test_copies_are_made_of_the_bytes_that_were_digested(tmp_path: Path) -> None:
-    """Whatever lies in the place of a file afterwards, the copy has what the digest saw."""
+    """Even if the staged file is changed afterwards, the copy has the bytes of the digest."""
     with bench_at(tmp_path, storage="copied") as bench:
-        core = meddled(bench, "work", nothing, rewritten(with_changed_row(ROWS, 0, amount=9.0)))
+        core = verify_meddled(bench, "work", do_nothing, rewrite_staged(with_changed_row(ROWS, 0, amount=9.0)))
         assert core.verdict.passed
         assert Files().hash(core.files.added[0].published_path).sha256 == core.files.added[0].published_sha256
 
@@ -366,7 +368,7 @@ def test_two_staged_files_with_the_same_bytes_have_two_copies(tmp_path: Path) ->
         assert len({each.published_path for each in core.files.added}) == 2
 
 
-def test_an_attempt_that_is_given_up_meanwhile_gets_no_proof(bench: Bench) -> None:
+def test_an_attempt_that_is_abandoned_during_its_verification_gets_no_proof(bench: Bench) -> None:
     attempt, _ = bench.staged(ROWS)
 
     def abandon() -> None:
@@ -408,7 +410,7 @@ def test_a_staged_snapshot_that_is_gone_is_a_fail(bench: Bench) -> None:
     assert bench.codes(attempt) == ["staged_snapshot_gone"]
 
 
-def test_after_main_has_moved_an_append_is_verified_again_on_its_own_base(tmp_path: Path) -> None:
+def test_an_append_is_verified_on_its_own_base_after_main_has_moved(tmp_path: Path) -> None:
     with bench_at(tmp_path, shown=ROWS[:3]) as bench:
         first, _ = bench.staged(ROWS, workload_id="first")
         second, _ = bench.staged(ROWS, workload_id="second")
@@ -419,14 +421,10 @@ def test_after_main_has_moved_an_append_is_verified_again_on_its_own_base(tmp_pa
         assert core.target.base_snapshot_id == base
 
 
-def test_an_overwrite_whose_boundary_main_has_changed_fails(tmp_path: Path) -> None:
+def test_an_overwrite_fails_if_main_has_changed_within_its_boundary(tmp_path: Path) -> None:
     with bench_at(tmp_path, shown=ROWS[:3], operation="overwrite", atomicity="workload") as bench:
-        old = frozenset(
-            each.file_path
-            for each in [
-                write(parse_location(bench.state().metadata.location).local / "data" / "old-0.parquet", ROWS[:3])
-            ]
-        )
+        path = parse_location(bench.state().metadata.location).local / "data" / "old-0.parquet"
+        old = frozenset([write(path, ROWS[:3]).file_path])
         first, _ = bench.staged(ROWS, workload_id="first", removed=old)
         second, _ = bench.staged(ROWS, workload_id="second", removed=old)
         assert bench.verify(first).files.removed == tuple(old)
@@ -435,7 +433,7 @@ def test_an_overwrite_whose_boundary_main_has_changed_fails(tmp_path: Path) -> N
         assert bench.codes(second) == ["boundary_moved"]
 
 
-def test_a_second_verification_draws_its_own_nonce_and_has_its_own_proof(bench: Bench) -> None:
+def test_a_second_verification_has_its_own_nonce_and_its_own_proof(bench: Bench) -> None:
     attempt, _ = bench.staged(ROWS)
     first = bench.verify(attempt)
 
@@ -454,13 +452,13 @@ def test_a_second_verification_draws_its_own_nonce_and_has_its_own_proof(bench: 
     cores = {core.attempt.nonce for core in bench.cores(attempt)}
     assert cores == {first.attempt.nonce, "ab" * 16}
     with notary.ledger.read() as unit:
-        held = nonces.find_current(unit, attempt.attempt_id)
-    assert held is not None
-    assert held.nonce == "ab" * 16
+        current = nonces.find_current(unit, attempt.attempt_id)
+    assert current is not None
+    assert current.nonce == "ab" * 16
 
 
-def test_a_verdict_moves_no_attempt_that_is_being_verified_under_another_nonce(bench: Bench) -> None:
-    """Somebody else was first with the same proof, and the attempt has come back meanwhile."""
+def test_a_verdict_does_not_move_an_attempt_that_is_verified_under_another_nonce(bench: Bench) -> None:
+    """Another Steward was first with the same proof, and the attempt is being verified again since."""
     attempt, _ = bench.staged(ROWS)
     notary = bench.scene.notary
 

@@ -1,4 +1,4 @@
-"""The job of an attempt, as somebody sees it who only looks: made anew each time, and nothing moves."""
+"""Verification jobs: one is built anew for each run, and one Steward at a time runs it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         yield made
 
 
-def test_looking_at_the_job_changes_nothing(bench: Bench) -> None:
+def test_loading_a_job_does_not_change_the_attempt(bench: Bench) -> None:
     attempt, _ = bench.staged(ROWS, workload_id="looked-at")
     jobs = [bench.verification.load_job(attempt.attempt_id) for _ in range(2)]
     assert [str(each.head.snapshot_id) for each in jobs if each.head] == [attempt.staged_snapshot_id] * 2
@@ -29,7 +29,7 @@ def test_looking_at_the_job_changes_nothing(bench: Bench) -> None:
     assert bench.verify(attempt).verdict.passed
 
 
-def test_an_attempt_that_is_not_verified_any_more_has_no_job(bench: Bench) -> None:
+def test_an_attempt_whose_verification_has_ended_has_no_job(bench: Bench) -> None:
     attempt, _ = bench.staged(ROWS, workload_id="proved")
     bench.verify(attempt)
     with pytest.raises(ConflictError) as caught:
@@ -37,21 +37,21 @@ def test_an_attempt_that_is_not_verified_any_more_has_no_job(bench: Bench) -> No
     assert (caught.value.reason, caught.value.got) == ("attempt_moved", "COMMITTING")
 
 
-@pytest.mark.parametrize("before", [1, 2, 3, 6, 1_003])
-def test_a_verification_that_was_stopped_many_times_goes_on(bench: Bench, before: int) -> None:
-    """A cluster that is away for a weekend costs a try every minute; what they left opens nothing any more."""
-    attempt, _ = bench.staged(ROWS, workload_id=f"stopped-{before}")
+@pytest.mark.parametrize("earlier_runs", [1, 2, 3, 6, 1_003])
+def test_a_verification_that_was_stopped_many_times_can_be_run_again(bench: Bench, earlier_runs: int) -> None:
+    """A Spark cluster may be away for a weekend, with one try a minute. The handle of an earlier run gives no keys."""
+    attempt, _ = bench.staged(ROWS, workload_id=f"stopped-{earlier_runs}")
     handles = bench.scene.notary.handles
     with bench.scene.notary.ledger.read() as unit:
-        held = nonces.find_current(unit, attempt.attempt_id)
-    assert held is not None
-    names = [f"verify:{held.nonce}:{run}" for run in range(before)]
-    left = [handles.issue(name, redemptions=1) for name in names]
-    for name in names[:-1]:
-        handles.end(name)
-    assert bench.verification.load_job(attempt.attempt_id).job_id == f"verify:{held.nonce}:{before}"
+        current = nonces.find_current(unit, attempt.attempt_id)
+    assert current is not None
+    job_ids = [f"verify:{current.nonce}:{run}" for run in range(earlier_runs)]
+    old_handles = [handles.issue(job_id, redemptions=1) for job_id in job_ids]
+    for job_id in job_ids[:-1]:
+        handles.end(job_id)
+    assert bench.verification.load_job(attempt.attempt_id).job_id == f"verify:{current.nonce}:{earlier_runs}"
     with pytest.raises(NotAllowedError) as caught:
-        handles.redeem(left[-1], job_id=names[-1], worker="late")
+        handles.redeem(old_handles[-1], job_id=job_ids[-1], worker="late")
     assert caught.value.reason == "handle_ended"
     assert bench.verify(attempt).verdict.passed
 
@@ -61,13 +61,13 @@ def test_an_attempt_is_verified_by_one_steward_at_a_time(bench: Bench) -> None:
     attempt, _ = bench.staged(ROWS, workload_id="one-at-a-time")
     refused: list[str] = []
 
-    class Intruding(Files):
+    class SecondVerification(Files):
         def fetch_frozen(self, frozen: HashedFile) -> Fetched:
             with pytest.raises(UnavailableError) as caught:
                 bench.verification.verify(attempt.attempt_id)
             refused.append(caught.value.reason)
             return super().fetch_frozen(frozen)
 
-    bench.verifying(files=Intruding()).verify(attempt.attempt_id)
+    bench.verifying(files=SecondVerification()).verify(attempt.attempt_id)
     assert set(refused) == {"work_held"}
     assert bench.now(attempt).state is AttemptState.COMMITTING

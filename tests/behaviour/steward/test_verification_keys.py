@@ -1,4 +1,4 @@
-"""Keys of a verification: they are in nothing that is kept, logged or told."""
+"""No key of a verification is in a log line, in an error or in the ledger."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ def test_no_key_is_in_a_log_line_an_error_or_the_ledger(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with bench_at(tmp_path) as bench:
-        _search(bench, caplog, monkeypatch)
+        verify_and_search(bench, caplog, monkeypatch)
 
 
-def _search(bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def verify_and_search(bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     secrets: list[bytes] = []
     notary = bench.scene.notary
-    real = type(notary.keys)
+    key_service = type(notary.keys)
 
     for name in ("row_hash_key", "commitment_key"):
-        made = getattr(real, name)
+        derive = getattr(key_service, name)
 
-        def remembered(self: Any, context: Any, projection: Any, made: Any = made) -> Any:
-            key = made(self, context, projection)
+        def derive_and_record(self: Any, context: Any, projection: Any, derive: Any = derive) -> Any:
+            key = derive(self, context, projection)
             secrets.append(key.reveal())
             return key
 
-        monkeypatch.setattr(real, name, remembered)
+        monkeypatch.setattr(key_service, name, derive_and_record)
     caplog.set_level(logging.DEBUG)
     attempt, _ = bench.staged(ROWS[:90])
     errors: list[str] = []
@@ -46,10 +46,10 @@ def _search(bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.
             errors.append(repr(error) + str(error.to_json()))
     bench.verification.verify(attempt.attempt_id)
     assert len(secrets) == 6
-    told = "\n".join([caplog.text, *errors])
+    text = "\n".join([caplog.text, *errors])
     data = (bench.folder / "ledger.db").read_bytes()
     for secret in secrets:
-        assert secret.hex() not in told
-        assert repr(secret) not in told
+        assert secret.hex() not in text
+        assert repr(secret) not in text
         assert secret not in data
         assert secret.hex().encode() not in data

@@ -1,4 +1,4 @@
-"""What an operator watches: expiries, room on disk, the vault and its quarantine, and how long work has waited."""
+"""Metrics that operators watch: expiries, free disk space, the vault, its quarantine, and the age of waiting work."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_nearest_token_and_the_last_operators_token_are_shown(steward: Serve
     assert found["last_operator_token"] == pytest.approx(30 * 86_400, abs=30)
 
 
-def test_a_rotated_token_is_not_near_its_end(steward: Served) -> None:
+def test_a_rotated_token_does_not_count_as_near_its_end(steward: Served) -> None:
     access = steward.stand.notary.access
     headers = steward.headers(Role.AUDITOR)
     _, old = access.issue(Role.PRODUCER, domain="sales", name="nightly", lifetime_seconds=60)
@@ -84,29 +84,30 @@ def test_a_rotated_token_is_not_near_its_end(steward: Served) -> None:
     assert samples(steward.http.get("/metrics", headers=headers).text, "expiry_seconds")["token"] > 61
 
 
-def test_a_revoked_token_is_not_near_its_end(steward: Served) -> None:
+def test_a_revoked_token_does_not_count_as_near_its_end(steward: Served) -> None:
     access = steward.stand.notary.access
     _, gone = access.issue(Role.PRODUCER, domain="sales", name="nightly", lifetime_seconds=60)
     access.revoke(gone.token_id)
     assert scrape(steward, "expiry_seconds")["token"] > 61
 
 
-def test_an_expired_trust_root_is_negative(steward: Served) -> None:
+def test_the_expiry_of_an_expired_trust_root_is_negative(steward: Served) -> None:
     root = steward.stand.notary.trust.current()
     while steward.stand.time.wall <= root.expires_at:
         steward.stand.time.pass_by(DAY)
     assert scrape(steward, "expiry_seconds")["trust_root"] < 0
 
 
-def test_the_first_end_of_a_chain_of_certificates_is_read(tmp_path: Path) -> None:
+def test_the_end_of_a_certificate_chain_is_that_of_its_first_certificate_to_expire(tmp_path: Path) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "steward.example")])
     begin = datetime(2026, 11, 14, tzinfo=UTC)
     chain = b""
     for days in (90, 30):
-        made = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-        made = made.serial_number(days).not_valid_before(begin).not_valid_after(begin + timedelta(days=days))
-        chain += made.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+        certificate = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+        certificate = certificate.serial_number(days)
+        certificate = certificate.not_valid_before(begin).not_valid_after(begin + timedelta(days=days))
+        chain += certificate.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
     path = tmp_path / "tls.pem"
     path.write_bytes(chain)
     assert certificate_end(path) == int((begin + timedelta(days=30)).timestamp()) * 1_000_000
@@ -118,21 +119,21 @@ def test_the_first_end_of_a_chain_of_certificates_is_read(tmp_path: Path) -> Non
 
 def test_expiries_are_read_once_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[None] = []
-    with served(tmp_path) as made:
-        found = made.stand.notary.expiries
-        before = type(found)._read
+    with served(tmp_path) as steward:
+        found = steward.stand.notary.expiries
+        read = type(found)._read
 
-        def counted(self: Any) -> Any:
+        def read_and_count(self: Any) -> Any:
             reads.append(None)
-            return before(self)
+            return read(self)
 
-        monkeypatch.setattr(type(found), "_read", counted)
+        monkeypatch.setattr(type(found), "_read", read_and_count)
         for _ in range(5):
-            scrape(made, "expiry_seconds")
+            scrape(steward, "expiry_seconds")
     assert len(reads) == 1
 
 
-def test_the_room_of_each_folder_is_shown(steward: Served) -> None:
+def test_free_space_and_size_of_each_folder_are_shown(steward: Served) -> None:
     free, size = scrape(steward, "folder_free_bytes"), scrape(steward, "folder_size_bytes")
     facts = os.statvfs(steward.stand.notary.config.outside_path.parent)
     assert {"ledger", "outside", "temporary"} <= free.keys() == size.keys()
@@ -155,7 +156,7 @@ def test_jobs_that_are_not_done_are_counted_with_their_age(steward: Served, monk
     assert scrape(steward, "job_oldest_seconds") == {}
     begun = time.monotonic()
     jobs.stop()
-    jobs._stopping = False  # the threads are gone: what is asked for now stays queued
+    jobs._stopping = False  # the threads have ended, so a new job stays queued
     jobs.dispose("00" * 16)
     monkeypatch.setattr(time, "monotonic", lambda: begun + 500)
     assert scrape(steward, "jobs")[JobState.QUEUED.value] == 1

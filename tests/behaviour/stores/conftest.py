@@ -1,4 +1,4 @@
-"""A served Steward whose tables lie in a bucket, for tests of the store itself."""
+"""A served Steward whose tables are in a bucket."""
 
 from __future__ import annotations
 
@@ -25,38 +25,39 @@ SECONDS = 60.0
 
 @dataclass(slots=True)
 class Lake:
-    """The line, its bucket, and what an administrator of the store sees."""
+    """A served Steward, the bucket of its tables, and the store as an administrator sees it."""
 
     line: Line
     bucket: Bucket
     admin: S3Store
     count: int = 0
 
-    def staged(self, client: StewardClient, rows: tuple[Row, ...] = ROWS) -> AttemptView:
-        """A new attempt whose rows are on its branch."""
+    def stage_attempt(self, client: StewardClient, rows: tuple[Row, ...] = ROWS) -> AttemptView:
+        """Open a new attempt, and stage the rows on its branch."""
         self.count += 1
         _, attempt = self.line.attempt(client, f"run-{self.count}")
         self.line.stage(client, attempt, rows)
         return attempt
 
-    def settled(self, client: StewardClient, attempt: AttemptView) -> AttemptView:
-        """The attempt handed in, and what became of it, cleaned up."""
+    def hand_in(self, client: StewardClient, attempt: AttemptView) -> AttemptView:
+        """Hand in the attempt, and wait for its end and its clean-up. Returns the ended attempt."""
         client.staged(attempt.attempt_id)
         found = client.await_attempt(attempt.attempt_id, seconds=SECONDS)
         assert wait_for_jobs(self.line.notary.jobs, SECONDS)
         return found
 
-    def data(self, attempt: AttemptView) -> list[Location]:
-        """The attempt's data files that are shown."""
+    def data_files(self, attempt: AttemptView) -> list[Location]:
+        """The locations of the attempt's data files."""
         found = self.admin.walk(parse_location(attempt.prefix).child("data"))
         return sorted((each.place for each in found), key=str)
 
-    def storage(self, client: StewardClient, attempt: AttemptView) -> S3Settings:
-        """What the attempt's own token gets for the table's files."""
+    def attempt_storage(self, client: StewardClient, attempt: AttemptView) -> S3Settings:
+        """The settings, with vended credentials, that the attempt's own token gets for the table's files."""
         with client.with_token(client.attempt_token(attempt.attempt_id).token) as own:
             return TableClient(own, ("sales",), "orders").storage()
 
-    def role(self, role: Role, table: str = "orders") -> S3Settings:
+    def role_storage(self, role: Role, table: str = "orders") -> S3Settings:
+        """The same for a token of this role."""
         with self.line.client(role) as client:
             return TableClient(client, ("sales",), table).storage()
 

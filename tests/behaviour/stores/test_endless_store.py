@@ -1,4 +1,4 @@
-"""A store whose lists never end: whoever asks is told, and no thread of the Steward is kept by it."""
+"""A store whose lists never end: the call fails, so no thread of the Steward hangs in it."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ _PAGES = {
     "uploads": f"<ListMultipartUploadsResult><Upload><Key>{KEY}</Key><UploadId>u</UploadId></Upload>"
     "</ListMultipartUploadsResult>",
 }
-_ASKED_MAX = 50
+_REQUESTS_MAX = 50
 
 
-class _Endless(BaseHTTPRequestHandler):
-    """Every list goes on where it began; what is ended is there again. After a while it gives up."""
+class _EndlessStore(BaseHTTPRequestHandler):
+    """Every page names itself as the next one, and aborted uploads stay listed. After 50 requests it answers 500."""
 
-    asked = 0
+    requests = 0
 
     def do_GET(self) -> None:
-        type(self).asked += 1
-        words = parse_qs(urlsplit(self.path).query, keep_blank_values=True)
-        page = next(text for name, text in _PAGES.items() if name in words)
-        self._answer(500 if self.asked > _ASKED_MAX else 200, page.encode())
+        type(self).requests += 1
+        query = parse_qs(urlsplit(self.path).query, keep_blank_values=True)
+        page = next(text for name, text in _PAGES.items() if name in query)
+        self._answer(500 if self.requests > _REQUESTS_MAX else 200, page.encode())
 
     def do_DELETE(self) -> None:
         self._answer(204, b"")
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Log nothing."""
 
     def _answer(self, status: int, body: bytes) -> None:
         self.send_response(status)
@@ -58,8 +58,8 @@ class _Endless(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def store() -> Iterator[S3Store]:
-    _Endless.asked = 0
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Endless)
+    _EndlessStore.requests = 0
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _EndlessStore)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     settings = S3Settings(
@@ -76,7 +76,7 @@ def store() -> Iterator[S3Store]:
 
 
 @pytest.mark.parametrize(
-    ("ask", "said"),
+    ("call", "message"),
     [
         (lambda store: list(store.walk(FOLDER)), "returns the same page twice"),
         (lambda store: store.versions(FOLDER), "returns the same page twice"),
@@ -84,7 +84,7 @@ def store() -> Iterator[S3Store]:
     ],
     ids=["objects", "versions", "uploads"],
 )
-def test_a_list_that_comes_again_and_again_is_told(store: S3Store, ask: Callable[[S3Store], object], said: str) -> None:
-    with pytest.raises(OSError, match=said):
-        ask(store)
-    assert _Endless.asked <= 3
+def test_a_list_that_never_ends_is_an_error(store: S3Store, call: Callable[[S3Store], object], message: str) -> None:
+    with pytest.raises(OSError, match=message):
+        call(store)
+    assert _EndlessStore.requests <= 3

@@ -30,65 +30,65 @@ from tests.support.stores.s3_server import S3Server
 
 
 @pytest.fixture
-def newest(s3_server: S3Server) -> ObjectPath:
+def checkpoint_path(s3_server: S3Server) -> ObjectPath:
     place = parse_location(f"{s3_server.bucket().root}/outside/newest")
     return ObjectPath(Stores(s3_server.steward).object_store(place), place)
 
 
-def outside_at(path: ObjectPath) -> FileOutsideCheckpoint:
+def open_outside(path: ObjectPath) -> FileOutsideCheckpoint:
     return FileOutsideCheckpoint(path, origin=ORIGIN, keys=lambda: [KEY])
 
 
-def test_what_is_stored_is_loaded_by_the_next_process(newest: ObjectPath) -> None:
+def test_a_stored_checkpoint_is_loaded_by_the_next_process(checkpoint_path: ObjectPath) -> None:
     _, log = filled_log(5)
-    assert outside_at(newest).load() is None
-    outside_at(newest).store(log.checkpoint())
-    assert outside_at(newest).load() == log.checkpoint()
+    assert open_outside(checkpoint_path).load() is None
+    open_outside(checkpoint_path).store(log.checkpoint())
+    assert open_outside(checkpoint_path).load() == log.checkpoint()
 
 
-def test_a_smaller_checkpoint_never_replaces_a_larger_one(newest: ObjectPath) -> None:
+def test_a_smaller_checkpoint_never_replaces_a_larger_one(checkpoint_path: ObjectPath) -> None:
     _, log = filled_log(5)
     small = log.checkpoint()
     log.append(entries(5, 9))
-    outside_at(newest).store(log.checkpoint())
+    open_outside(checkpoint_path).store(log.checkpoint())
     with pytest.raises(PvdmError) as caught:
-        outside_at(newest).store(small)
+        open_outside(checkpoint_path).store(small)
     assert caught.value.reason == "checkpoint_goes_back"
 
 
-def test_who_is_overtaken_between_look_and_write_looks_again(
-    newest: ObjectPath, monkeypatch: pytest.MonkeyPatch
+def test_a_write_that_is_overtaken_after_its_read_reads_again_and_is_refused(
+    checkpoint_path: ObjectPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a lock, what was seen is what is replaced: the shorter log is refused, and the longer one stays."""
+    """There is no lock: a write replaces only the checkpoint that it has read. The larger one stays."""
     _, log = filled_log(5)
-    outside_at(newest).store(log.checkpoint())
+    open_outside(checkpoint_path).store(log.checkpoint())
     log.append(entries(5, 6))
     slower, swap = log.checkpoint(), ObjectPath.swap
     log.append(entries(6, 9))
     faster, raced = log.checkpoint(), list[int]()
 
-    def late(self: ObjectPath, before: bytes | None, data: bytes) -> bool:
+    def store_faster_first(self: ObjectPath, before: bytes | None, data: bytes) -> bool:
         if not raced:
             raced.append(1)
-            outside_at(newest).store(faster)
+            open_outside(checkpoint_path).store(faster)
         return swap(self, before, data)
 
-    monkeypatch.setattr(ObjectPath, "swap", late)
+    monkeypatch.setattr(ObjectPath, "swap", store_faster_first)
     with pytest.raises(PvdmError) as caught:
-        outside_at(newest).store(slower)
+        open_outside(checkpoint_path).store(slower)
     assert caught.value.reason == "checkpoint_goes_back"
-    assert outside_at(newest).load() == faster
+    assert open_outside(checkpoint_path).load() == faster
 
 
-def test_many_who_store_at_once_leave_the_longest(newest: ObjectPath) -> None:
+def test_concurrent_writes_leave_the_largest_checkpoint(checkpoint_path: ObjectPath) -> None:
     storage, log = filled_log(3)
-    outside_at(newest).store(log.checkpoint())
+    open_outside(checkpoint_path).store(log.checkpoint())
     wanted = [log.append([entry(at)]) for at in range(3, 9)]
     failures: list[Exception] = []
 
     def store(at: int) -> None:
         try:
-            acknowledge(outside_at(newest), log, wanted[at])
+            acknowledge(open_outside(checkpoint_path), log, wanted[at])
         except Exception as error:
             failures.append(error)
 
@@ -97,23 +97,23 @@ def test_many_who_store_at_once_leave_the_longest(newest: ObjectPath) -> None:
         each.start()
     for each in threads:
         each.join()
-    found = outside_at(newest).load()
+    found = open_outside(checkpoint_path).load()
     assert failures == []
     assert found is not None
     assert found.checkpoint.size == storage.size() == 9
 
 
-def test_a_bucket_that_is_not_there_does_not_look_like_a_first_start(s3_server: S3Server) -> None:
+def test_a_missing_bucket_is_unavailable_and_not_a_first_start(s3_server: S3Server) -> None:
     place = parse_location("s3://no-such-bucket/outside/newest")
     missing = ObjectPath(Stores(s3_server.steward).object_store(place), place)
     with pytest.raises(UnavailableError) as caught:
-        outside_at(missing).load()
+        open_outside(missing).load()
     assert caught.value.reason == "outside_checkpoint_unavailable"
 
 
-def test_an_export_that_was_overtaken_leaves_the_longer_checkpoint(newest: ObjectPath) -> None:
+def test_an_export_of_a_shorter_log_is_refused(checkpoint_path: ObjectPath) -> None:
     storage, log = filled_log(5)
-    folder = newest.parent / "tiles"
+    folder = checkpoint_path.parent / "tiles"
     shorter = storage.copy()
     export(storage, folder)
     log.append(entries(5, 9))
@@ -155,15 +155,15 @@ def test_a_backup_is_refilled_from_an_archive_in_the_store(scene: Scene, tmp_pat
     folder = archive_folder(scene.stand.config)
     assert isinstance(folder, ObjectPath)
     assert archived_size(folder) == notary.log.size()
-    _brought_down(folder, tmp_path)
+    download(folder, tmp_path)
     public = notary.keys.public_key(KeyRole.LOG, 1)
     second = notary.keys.public_key(KeyRole.LOG, 2)
     vkeys = [NoteKey(LOG_ORIGIN, each.der).to_vkey() for each in (public, second)]
     assert fsck(tmp_path / "log", vkeys).size == notary.log.size()
 
 
-def _brought_down(folder: ObjectPath, to: Path) -> None:
-    """As `aws s3 sync` does."""
+def download(folder: ObjectPath, to: Path) -> None:
+    """Copy all objects below the folder to a local one, as `aws s3 sync` does."""
     for each in folder.store.walk(folder.place):
         path = to.joinpath(*each.place.parts[len(folder.place.parts) :])
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -192,7 +192,8 @@ def test_two_stewards_of_one_log_share_the_archive(scene: Scene) -> None:
 def test_the_configuration_names_places_in_the_store(tmp_path: Path) -> None:
     path = tmp_path / "steward.toml"
     path.write_text(
-        'notary = "n"\norigin = "o"\nledger = "sqlite:///l"\noutside = "s3://kept/checkpoint"\narchive = "s3://kept/a"\n'
+        'notary = "n"\norigin = "o"\nledger = "sqlite:///l"\n'
+        'outside = "s3://kept/checkpoint"\narchive = "s3://kept/a"\n'
         '[keys]\nhome = "file"\npath = "keys"\n[s3]\nregion = "eu-central-1"\n'
     )
     config = load_config(path)

@@ -1,4 +1,4 @@
-"""Storage `sealed`: the store itself refuses the producer after the freeze, and another version is never published."""
+"""Storage `sealed`: after the freeze the store refuses the producer's writes, and no other version is published."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState
 from pvdm.trust.statement import read_unchecked
 from tests.behaviour.stores.conftest import Lake
-from tests.behaviour.stores.test_s3_path import found_by_audit, seen
+from tests.behaviour.stores.test_s3_path import audit_codes, consumer_rows
 from tests.support import fault
-from tests.support.gate.approvals import code_of
+from tests.support.gate.approvals import reason_of
 from tests.support.ledger.databases import memory_folder
 from tests.support.steward.pipeline import ROWS, contract, line_at
 from tests.support.stores.s3_server import CONSUMERS, PRODUCERS, S3Server
@@ -40,27 +40,27 @@ ROLE = roles.Role(PRODUCERS)
 
 @pytest.fixture
 def attempt(lake: Lake, producer: StewardClient) -> AttemptView:
-    """Staged on a table whose contract wants it sealed, and not handed in."""
+    """An attempt that is staged and not handed in. Its contract has the storage `sealed`."""
     lake.line.protect(contract("storage: sealed"))
-    return lake.staged(producer)
+    return lake.stage_attempt(producer)
 
 
-def again(lake: Lake, attempt: AttemptView, *, same: bool = False) -> Callable[[], None]:
-    """An administrator writes the first data file once more."""
+def rewrite_first_file(lake: Lake, attempt: AttemptView, *, same: bool = False) -> Callable[[], None]:
+    """A function that writes the attempt's first data file again, as an administrator."""
 
     def write() -> None:
-        place = lake.data(attempt)[0]
+        place = lake.data_files(attempt)[0]
         data, tag = lake.admin.read_tagged(place, 100_000)
         assert lake.admin.swap(place, data if same else data[::-1], tag)
 
     return write
 
 
-def test_what_the_producer_writes_after_the_freeze_the_store_itself_refuses(
+def test_the_store_refuses_the_producers_writes_after_the_freeze(
     lake: Lake, producer: StewardClient, attempt: AttemptView
 ) -> None:
-    own = S3Store(lake.storage(producer, attempt))
-    place, refusals = lake.data(attempt)[0], list[str]()
+    own = S3Store(lake.attempt_storage(producer, attempt))
+    place, refusals = lake.data_files(attempt)[0], list[str]()
 
     def overwrite() -> None:
         for name, call in (
@@ -78,31 +78,31 @@ def test_what_the_producer_writes_after_the_freeze_the_store_itself_refuses(
 
     own.put(parse_location(attempt.prefix).child("data", "more"), b"x", WriteHooks())
     with fault.armed("verify.after_freeze", fault.Call(overwrite)):
-        found = lake.settled(producer, attempt)
+        found = lake.hand_in(producer, attempt)
     assert len(refusals) == 3
     assert all("AccessDenied" in each or "403" in each for each in refusals)
     assert (found.state, found.verdict) == (AttemptState.COMMITTED, Outcome.PASS)
-    assert seen(lake) == sorted(ROWS)
+    assert consumer_rows(lake) == sorted(ROWS)
     overwrite()
     assert len(refusals) == 6
 
 
 def test_the_proof_says_sealed_and_pins_each_version(lake: Lake, producer: StewardClient, attempt: AttemptView) -> None:
-    found = lake.settled(producer, attempt)
+    found = lake.hand_in(producer, attempt)
     with lake.line.notary.ledger.read() as unit:
         (record,) = proofs.of_attempt(unit, found.attempt_id)
-        said = read_unchecked(proofs.get_envelope(unit, record.proof_id), Proof)
+        proof = read_unchecked(proofs.get_envelope(unit, record.proof_id), Proof)
     shown = lake.admin.versions(parse_location(attempt.prefix).child("data"))
-    assert said.notary.storage is Storage.SEALED
-    assert {file.version_id for file in said.core.files.added} == set(shown.values())
+    assert proof.notary.storage is Storage.SEALED
+    assert {file.version_id for file in proof.core.files.added} == set(shown.values())
 
 
 @pytest.mark.parametrize("same", [True, False], ids=["the same bytes", "other bytes"])
 def test_a_new_version_between_freeze_and_digest_is_physical(
     lake: Lake, producer: StewardClient, attempt: AttemptView, same: bool
 ) -> None:
-    with fault.armed("verify.after_freeze", fault.Call(again(lake, attempt, same=same))):
-        found = lake.settled(producer, attempt)
+    with fault.armed("verify.after_freeze", fault.Call(rewrite_first_file(lake, attempt, same=same))):
+        found = lake.hand_in(producer, attempt)
     assert (found.state, found.classes) == (AttemptState.VERIFICATION_FAILED, (FailureClass.PHYSICAL,))
 
 
@@ -110,19 +110,19 @@ def test_a_new_version_between_freeze_and_digest_is_physical(
 def test_a_new_version_after_the_verdict_is_refused_by_the_gate(
     lake: Lake, producer: StewardClient, attempt: AttemptView, same: bool
 ) -> None:
-    with fault.armed("verify.after_verdict", fault.Call(again(lake, attempt, same=same))):
-        found = lake.settled(producer, attempt)
+    with fault.armed("verify.after_verdict", fault.Call(rewrite_first_file(lake, attempt, same=same))):
+        found = lake.hand_in(producer, attempt)
     assert (found.state, found.verdict) == (AttemptState.VERIFICATION_FAILED, Outcome.PASS)
     assert found.refusal is not None
     assert found.refusal.reason == "sealed_version_changed"
-    assert seen(lake) == []
+    assert consumer_rows(lake) == []
 
 
-def test_a_file_that_was_taken_away_after_the_verdict_is_refused(
+def test_an_attempt_whose_file_was_removed_after_the_verdict_is_refused(
     lake: Lake, producer: StewardClient, attempt: AttemptView
 ) -> None:
-    with fault.armed("verify.after_verdict", fault.Call(lambda: lake.admin.remove(lake.data(attempt)[0]))):
-        found = lake.settled(producer, attempt)
+    with fault.armed("verify.after_verdict", fault.Call(lambda: lake.admin.remove(lake.data_files(attempt)[0]))):
+        found = lake.hand_in(producer, attempt)
     assert found.refusal is not None
     assert found.refusal.reason == "sealed_version_changed"
 
@@ -130,46 +130,46 @@ def test_a_file_that_was_taken_away_after_the_verdict_is_refused(
 def test_a_new_version_after_the_commit_is_found_by_an_audit(
     lake: Lake, producer: StewardClient, attempt: AttemptView
 ) -> None:
-    lake.settled(producer, attempt)
-    assert found_by_audit(lake) == set()
-    again(lake, attempt, same=True)()
-    assert found_by_audit(lake) == {"audit_version_changed"}
+    lake.hand_in(producer, attempt)
+    assert audit_codes(lake) == set()
+    rewrite_first_file(lake, attempt, same=True)()
+    assert audit_codes(lake) == {"audit_version_changed"}
 
 
-def test_an_upload_in_parts_that_was_begun_before_is_ended(
+def test_a_multipart_upload_that_was_begun_before_the_seal_is_aborted(
     lake: Lake, producer: StewardClient, attempt: AttemptView
 ) -> None:
-    own = S3Store(replace(lake.storage(producer, attempt), tries=1))
-    place = lake.data(attempt)[0]
+    own = S3Store(replace(lake.attempt_storage(producer, attempt), tries=1))
+    place = lake.data_files(attempt)[0]
     named = {"Bucket": place.authority, "Key": "/".join(place.parts)}
     upload = call_store(own.client.create_multipart_upload, **named)["UploadId"]
     part = call_store(own.client.upload_part, **named, PartNumber=1, UploadId=upload, Body=b"other bytes")
-    found = lake.settled(producer, attempt)
+    found = lake.hand_in(producer, attempt)
     assert found.state is AttemptState.COMMITTED
     listed = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
     with pytest.raises(OSError, match="the store"):
         call_store(own.client.complete_multipart_upload, **named, UploadId=upload, MultipartUpload=listed)
-    assert seen(lake) == sorted(ROWS)
+    assert consumer_rows(lake) == sorted(ROWS)
 
 
-def test_a_crash_between_the_policy_and_the_freeze_is_gone_on_from(
+def test_an_attempt_continues_after_a_crash_between_policy_and_freeze(
     lake: Lake, producer: StewardClient, attempt: AttemptView
 ) -> None:
     with fault.armed("lake.seal.after_policy", fault.Raise(UnavailableError("stopped", "for the test"))):
         producer.staged(attempt.attempt_id)
         assert wait_for_jobs(lake.line.notary.jobs, 60)
-    found = lake.settled(producer, attempt)
+    found = lake.hand_in(producer, attempt)
     assert found.state is AttemptState.COMMITTED
 
 
-def test_a_seal_that_somebody_lifted_is_put_again_before_it_is_published(
+def test_a_seal_that_was_removed_is_set_again_before_the_publication(
     lake: Lake, producer: StewardClient, attempt: AttemptView
 ) -> None:
     def lift() -> None:
         lake.admin.client.delete_bucket_policy(Bucket=lake.bucket.name)
 
     with fault.armed("verify.after_verdict", fault.Call(lift)):
-        found = lake.settled(producer, attempt)
+        found = lake.hand_in(producer, attempt)
     assert found.state is AttemptState.COMMITTED
     policy = lake.admin.client.get_bucket_policy(Bucket=lake.bucket.name)["Policy"]
     assert roles.is_sealed(policy, ROLE, parse_location(attempt.prefix), until=1)
@@ -178,31 +178,31 @@ def test_a_seal_that_somebody_lifted_is_put_again_before_it_is_published(
 # What can be sealed
 
 
-def seals_of(server: S3Server, vending: VendingSettings | None = None) -> Seals:
+def open_seals(server: S3Server, vending: VendingSettings | None = None) -> Seals:
     return Seals(Stores(server.steward), vending, lambda _, work: work())
 
 
-def vending(server: S3Server) -> VendingSettings:
+def vending_settings(server: S3Server) -> VendingSettings:
     return VendingSettings(PRODUCERS, CONSUMERS, server.endpoint, 900)
 
 
 def test_a_bucket_without_versions_cannot_be_sealed(s3_server: S3Server) -> None:
     bucket = s3_server.bucket(versioned=False)
-    seals = seals_of(s3_server, vending(s3_server))
-    assert code_of(lambda: seals.seal(parse_location(f"{bucket.root}/a"))) == "bucket_unversioned"
+    seals = open_seals(s3_server, vending_settings(s3_server))
+    assert reason_of(lambda: seals.seal(parse_location(f"{bucket.root}/a"))) == "bucket_unversioned"
 
 
 def test_without_vended_credentials_nothing_can_be_sealed(s3_server: S3Server) -> None:
     bucket = s3_server.bucket()
-    assert code_of(lambda: seals_of(s3_server).seal(parse_location(f"{bucket.root}/a"))) == "seal_impossible"
+    assert reason_of(lambda: open_seals(s3_server).seal(parse_location(f"{bucket.root}/a"))) == "seal_impossible"
 
 
 def test_local_files_cannot_be_sealed(s3_server: S3Server) -> None:
-    seals = seals_of(s3_server, vending(s3_server))
-    assert code_of(lambda: seals.seal(parse_location("/srv/a"))) == "seal_impossible"
+    seals = open_seals(s3_server, vending_settings(s3_server))
+    assert reason_of(lambda: seals.seal(parse_location("/srv/a"))) == "seal_impossible"
 
 
-def test_a_store_that_does_not_obey_its_policies_is_not_believed(
+def test_a_seal_fails_if_the_store_does_not_enforce_its_policies(
     s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from moto.s3.models import FakeBucket
@@ -210,13 +210,13 @@ def test_a_store_that_does_not_obey_its_policies_is_not_believed(
     monkeypatch.setattr(seal, "SEAL_WAIT_MAX_SECONDS", 0)
     monkeypatch.setattr(FakeBucket, "get_permission", lambda *_: None)
     bucket = s3_server.bucket()
-    seals = seals_of(s3_server, vending(s3_server))
-    assert code_of(lambda: seals.seal(parse_location(f"{bucket.root}/a"))) == "seal_not_in_force"
+    seals = open_seals(s3_server, vending_settings(s3_server))
+    assert reason_of(lambda: seals.seal(parse_location(f"{bucket.root}/a"))) == "seal_not_in_force"
     assert list(s3_server.store.walk(parse_location(bucket.root))) == []
 
 
-def test_two_seals_and_the_bucket_owners_own_statements_live_together(s3_server: S3Server) -> None:
-    bucket, seals = s3_server.bucket(), seals_of(s3_server, vending(s3_server))
+def test_two_seals_and_the_bucket_owners_own_statements_are_in_one_policy(s3_server: S3Server) -> None:
+    bucket, seals = s3_server.bucket(), open_seals(s3_server, vending_settings(s3_server))
     own = (
         '{"Version":"2012-10-17","Statement":[{"Sid":"Own","Effect":"Deny","Principal":"*",'
         f'"Action":"s3:GetObject","Resource":"arn:aws:s3:::{bucket.name}/private/*"}}]}}'
@@ -235,12 +235,13 @@ def test_a_workload_on_a_table_that_cannot_be_sealed_is_refused_when_it_is_opene
 ) -> None:
     client = lake.admin.client
     client.put_bucket_versioning(Bucket=lake.bucket.name, VersioningConfiguration={"Status": "Suspended"})
-    assert code_of(lambda: producer.open_workload("run-9", "sales.orders", {})) == "bucket_unversioned"
+    assert reason_of(lambda: producer.open_workload("run-9", "sales.orders", {})) == "bucket_unversioned"
 
 
-def test_nobody_who_vended_for_it_before_the_seal_is_forgotten(s3_server: S3Server) -> None:
-    """Its end lies beyond the end of every session that was vended before it."""
-    bucket, seals = s3_server.bucket(), seals_of(s3_server, replace(vending(s3_server), lifetime_seconds=1_800))
+def test_a_seal_lasts_longer_than_every_session_that_was_vended_before_it(s3_server: S3Server) -> None:
+    """Sessions last 1,800 seconds here. The seal must deny writes for at least 299 seconds more."""
+    bucket = s3_server.bucket()
+    seals = open_seals(s3_server, replace(vending_settings(s3_server), lifetime_seconds=1_800))
     prefix = parse_location(f"{bucket.root}/t")
     before = time.time()
     seals.seal(prefix)
@@ -251,4 +252,4 @@ def test_nobody_who_vended_for_it_before_the_seal_is_forgotten(s3_server: S3Serv
 def test_a_workload_on_local_files_that_should_be_sealed_is_refused_when_it_is_opened() -> None:
     with memory_folder() as folder, line_at(folder) as line, line.client() as client:
         line.protect(contract("storage: sealed"))
-        assert code_of(lambda: client.open_workload("run-1", "sales.orders", {})) == "seal_impossible"
+        assert reason_of(lambda: client.open_workload("run-1", "sales.orders", {})) == "seal_impossible"

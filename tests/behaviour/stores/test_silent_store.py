@@ -1,4 +1,4 @@
-"""An object store that hangs or is down: told soon and by name, waited for within limits, and nothing is lost."""
+"""An object store that hangs or is down: errors come soon and name the bucket, and no work is lost."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from pvdm.lake.stores.s3 import S3Store
 from pvdm.lake.stores.s3_client import S3_SILENT_TRIES_MAX, S3Settings
 from pvdm.lake.stores.store import WriteHooks
 from pvdm.model.states import AttemptState
+from pvdm.steward.config.steward import StewardConfig
 from tests.behaviour.stores.conftest import SECONDS, Lake
 from tests.support.ledger.databases import memory_folder
 from tests.support.servers.silent_proxy import SilentProxy, silent_proxy
@@ -30,7 +31,7 @@ from tests.support.stores.s3_server import Bucket, S3Server
 
 pytest.importorskip("pvdm_kernel")
 
-SOON = 2
+TIMEOUT_SECONDS = 2
 
 
 @pytest.fixture
@@ -43,8 +44,8 @@ def proxy(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sile
 
 @pytest.fixture
 def settings(s3_server: S3Server, proxy: SilentProxy) -> S3Settings:
-    """The store behind the proxy, waited for some seconds at a time, which no honest answer takes."""
-    return replace(s3_server.steward, endpoint=proxy.url, timeout_seconds=SOON)
+    """The store behind the proxy, with a time-out that is longer than any normal answer takes."""
+    return replace(s3_server.steward, endpoint=proxy.url, timeout_seconds=TIMEOUT_SECONDS)
 
 
 @pytest.fixture
@@ -54,13 +55,17 @@ def bucket(s3_server: S3Server) -> Bucket:
 
 @pytest.fixture
 def lake(s3_server: S3Server, settings: S3Settings, bucket: Bucket) -> Iterator[Lake]:
-    made = bucket.config()
-    with memory_folder() as folder, line_at(folder, changed=lambda config: replace(made(config), s3=settings)) as line:
+    in_bucket = bucket.config()
+
+    def changed(config: StewardConfig) -> StewardConfig:
+        return replace(in_bucket(config), s3=settings)
+
+    with memory_folder() as folder, line_at(folder, changed=changed) as line:
         yield Lake(line, bucket, s3_server.store)
 
 
-def failed(store: S3Store, bucket: Bucket) -> tuple[OSError, float]:
-    """What a call to the store meets, and after how many seconds."""
+def call_and_fail(store: S3Store, bucket: Bucket) -> tuple[OSError, float]:
+    """Call the store, which must fail. Returns the error, and how many seconds it took."""
     begun = time.monotonic()
     with pytest.raises(OSError, match="the store") as caught:
         store.facts(parse_location(f"{bucket.root}/any"))
@@ -71,47 +76,47 @@ def test_a_call_to_a_store_that_hangs_ends_after_two_tries_and_names_the_bucket(
     settings: S3Settings, proxy: SilentProxy, bucket: Bucket
 ) -> None:
     proxy.silent = True
-    error, seconds = failed(S3Store(settings), bucket)
+    error, seconds = call_and_fail(S3Store(settings), bucket)
     assert isinstance(error, TimeoutError)
     assert error.strerror == f"the store of the bucket {bucket.name} does not answer: ReadTimeoutError"
     assert seconds < 20
     assert proxy.connections == S3_SILENT_TRIES_MAX
 
 
-def test_the_next_call_to_a_store_that_hangs_fails_at_once_and_asks_nobody(
+def test_the_next_call_to_a_store_that_hangs_fails_at_once_without_a_connection(
     settings: S3Settings, proxy: SilentProxy, bucket: Bucket
 ) -> None:
     proxy.silent = True
-    failed(S3Store(settings), bucket)
+    call_and_fail(S3Store(settings), bucket)
     before = proxy.connections
-    error, seconds = failed(S3Store(settings), bucket)
+    error, seconds = call_and_fail(S3Store(settings), bucket)
     assert "does not answer" in str(error.strerror)
-    assert seconds < SOON
+    assert seconds < TIMEOUT_SECONDS
     assert proxy.connections == before
 
 
-def test_a_store_that_answers_again_is_found_after_the_rest(
+def test_a_store_that_answers_again_is_used_after_the_breakers_pause(
     settings: S3Settings, proxy: SilentProxy, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy.silent = True
     store = S3Store(settings)
-    failed(store, bucket)
+    call_and_fail(store, bucket)
     proxy.resume()
     monkeypatch.setattr(circuit_breaker, "OPEN_SECONDS", 0)
     with pytest.raises(FileNotFoundError):
         store.facts(parse_location(f"{bucket.root}/any"))
 
 
-def test_one_call_that_gets_nothing_does_not_stop_the_others_of_a_store_that_answers() -> None:
+def test_a_silent_call_does_not_open_the_breaker_if_another_call_was_answered_since_it_began() -> None:
     times = iter([0.0, 1.0, 2.0, 3.0])
-    line = circuit_breaker.CircuitBreaker(clock=lambda: next(times))
-    begun = line.begin()
-    line.record_answer()
-    line.record_silence(begun)
-    line.begin()
+    breaker = circuit_breaker.CircuitBreaker(clock=lambda: next(times))
+    begun = breaker.begin()
+    breaker.record_answer()
+    breaker.record_silence(begun)
+    breaker.begin()
 
 
-def test_a_store_that_falls_silent_in_the_middle_of_a_file_is_asked_for_the_rest_by_nobody(
+def test_the_rest_of_a_file_is_not_requested_from_a_store_that_fell_silent(
     settings: S3Settings, proxy: SilentProxy, bucket: Bucket
 ) -> None:
     store, place = S3Store(settings), parse_location(f"{bucket.root}/large")
@@ -125,32 +130,32 @@ def test_a_store_that_falls_silent_in_the_middle_of_a_file_is_asked_for_the_rest
     assert proxy.connections == before
 
 
-def test_a_store_that_is_down_is_told_by_its_bucket(bucket: Bucket, s3_server: S3Server) -> None:
+def test_the_error_of_a_store_that_is_down_names_the_bucket(bucket: Bucket, s3_server: S3Server) -> None:
     store = S3Store(replace(s3_server.steward, endpoint="http://127.0.0.1:9", tries=2))
-    error, _ = failed(store, bucket)
+    error, _ = call_and_fail(store, bucket)
     assert str(error.strerror).startswith(f"the store of the bucket {bucket.name} does not answer: ")
 
 
-def test_a_request_that_needs_the_silent_store_is_answered_with_what_is_wrong(
+def test_the_answer_to_a_request_that_needs_the_silent_store_names_the_bucket_and_not_the_address(
     lake: Lake, producer: StewardClient, proxy: SilentProxy
 ) -> None:
     lake.line.protect(contract("storage: copied"))
     proxy.silent = True
     begun = time.monotonic()
     with pytest.raises(UnavailableError) as caught:
-        lake.staged(producer)
+        lake.stage_attempt(producer)
     assert time.monotonic() - begun < 40
-    told = str(caught.value.to_json())
-    assert f"the store of the bucket {lake.bucket.name} does not answer" in told
-    assert proxy.url.removeprefix("http://") not in told
+    text = str(caught.value.to_json())
+    assert f"the store of the bucket {lake.bucket.name} does not answer" in text
+    assert proxy.url.removeprefix("http://") not in text
 
 
-def test_a_job_that_meets_the_silent_store_waits_and_ends_well_when_it_answers(
+def test_a_job_waits_for_a_silent_store_and_succeeds_when_it_answers(
     lake: Lake, producer: StewardClient, proxy: SilentProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(circuit_breaker, "OPEN_SECONDS", 0)
     lake.line.protect(contract("storage: open"))
-    attempt = lake.staged(producer)
+    attempt = lake.stage_attempt(producer)
     jobs = lake.line.notary.jobs
     jobs.stop()
     producer.staged(attempt.attempt_id)
@@ -168,7 +173,7 @@ def test_a_job_that_meets_the_silent_store_waits_and_ends_well_when_it_answers(
     assert found.state is AttemptState.COMMITTED
 
 
-def test_the_steward_starts_without_its_store_and_says_that_it_does_not_answer(
+def test_the_steward_starts_while_its_store_is_silent_and_is_not_ready(
     s3_server: S3Server, bucket: Bucket, proxy: SilentProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     s3_server.lend_to(monkeypatch)
@@ -177,40 +182,40 @@ def test_the_steward_starts_without_its_store_and_says_that_it_does_not_answer(
     proxy.silent = True
     with pvdm.Steward.embedded(tmp_path / "steward", store=store) as steward:
         found = steward.readiness()
-        stranger = httpx.get(f"{steward.url}/readyz", trust_env=False)
+        anonymous = httpx.get(f"{steward.url}/readyz", trust_env=False)
     assert [reason.reason for reason in found.reasons] == ["store_unavailable"]
     assert proxy.url in str(found.reasons[0].expected)
     assert bucket.name in found.reasons[0].message
-    assert stranger.status_code == 503
-    assert bucket.name not in stranger.text
-    assert str(proxy.port) not in stranger.text
+    assert anonymous.status_code == 503
+    assert bucket.name not in anonymous.text
+    assert str(proxy.port) not in anonymous.text
 
 
-def test_whether_the_store_answers_is_asked_at_most_every_few_seconds_and_tells_the_others(
+def test_the_health_check_caches_its_result_and_its_success_closes_the_breaker(
     settings: S3Settings, bucket: Bucket, proxy: SilentProxy
 ) -> None:
     now = [0.0]
-    answering = StoreHealth(settings, [bucket.name, bucket.name], clock=lambda: now[0])
+    health = StoreHealth(settings, [bucket.name, bucket.name], clock=lambda: now[0])
     proxy.silent = True
     for _ in range(3):
         with pytest.raises(UnavailableError, match=bucket.name):
-            answering.require()
+            health.require()
     assert proxy.connections == 1
-    failed(S3Store(settings), bucket)
+    call_and_fail(S3Store(settings), bucket)
     proxy.resume()
     now[0] += 10
-    answering.require()
-    with pytest.raises(FileNotFoundError):  # without the rest: the check has heard an answer
+    health.require()
+    with pytest.raises(FileNotFoundError):  # without a pause: the health check got an answer
         S3Store(settings).facts(parse_location(f"{bucket.root}/any"))
 
 
-def test_a_bucket_that_is_not_there_is_told(s3_server: S3Server) -> None:
+def test_a_missing_bucket_is_reported(s3_server: S3Server) -> None:
     with pytest.raises(UnavailableError) as caught:
         StoreHealth(s3_server.steward, ["nowhere-at-all"]).require()
     assert caught.value.got == "no such bucket"
 
 
-def test_credentials_that_are_missing_are_told_as_that(
+def test_missing_credentials_are_reported(
     s3_server: S3Server, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
@@ -222,7 +227,7 @@ def test_credentials_that_are_missing_are_told_as_that(
 
     s3_client._session.cache_clear()
     bare = replace(s3_server.steward, credentials=None)
-    error, _ = failed(S3Store(bare), bucket)
+    error, _ = call_and_fail(S3Store(bare), bucket)
     assert isinstance(error, PermissionError)
     assert str(error.strerror).startswith(f"no credentials for the store of the bucket {bucket.name}")
     with pytest.raises(PvdmError, match=bucket.name):

@@ -1,4 +1,4 @@
-"""Chunks in an object store and the Steward's Spark application, without a JVM: who reads them, and by what."""
+"""Chunks in an object store and the Steward's Spark application, without a JVM: who reads them, with which session."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from pvdm.lake.stores.store import WriteHooks
 from pvdm.model.statements.verdict import FailureClass, Outcome
 from pvdm.model.states import AttemptState
 from pvdm.steward.config.steward import StewardConfig
-from pvdm.steward.pipeline import spark as spark_desk
+from pvdm.steward.pipeline import spark as spark_pipeline
 from pvdm.steward.pipeline.spark import SparkVerifier
 from pvdm.verify.spark.access import StoreAccess
 from pvdm.verify.spark.settings import SparkSettings
 from pvdm.verify.spark.task import Common
 from tests.behaviour.stores.conftest import Lake
-from tests.support.gate.approvals import code_of
+from tests.support.gate.approvals import reason_of
 from tests.support.ledger.databases import memory_folder
 from tests.support.spark.verification import InProcess
 from tests.support.steward.pipeline import contract, line_at
@@ -39,79 +39,79 @@ SPARK = "extraction: spark"
 
 
 @dataclass(slots=True)
-class House:
-    """A lake whose Steward leaves every chunk that it can to Spark."""
+class SparkLake:
+    """A lake whose Steward leaves every chunk that it can to Spark, and the sessions that it has vended for it."""
 
     lake: Lake
     vended: list[dict[str, str]]
 
     @property
-    def desk(self) -> SparkVerifier:
+    def verifier(self) -> SparkVerifier:
         found = self.lake.line.notary.spark
         assert found is not None
         return found
 
     @property
     def application(self) -> InProcess:
-        found = self.desk.application
+        found = self.verifier.application
         assert isinstance(found, InProcess)
         return found
 
-    def published(self, *words: str) -> AttemptView:
-        """What becomes of good rows under this contract."""
-        self.lake.line.protect(contract(*words))
+    def publish(self, *contract_lines: str) -> AttemptView:
+        """Stage the right rows under a contract with these lines. Returns the ended attempt."""
+        self.lake.line.protect(contract(*contract_lines))
         with self.lake.line.client() as producer:
-            return self.lake.settled(producer, self.lake.staged(producer))
+            return self.lake.hand_in(producer, self.lake.stage_attempt(producer))
 
 
 @pytest.fixture
-def open_house(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., House]]:
-    """Makes one, with roles to vend or without."""
-    monkeypatch.setattr(spark_desk, "Application", InProcess)
+def open_spark_lake(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., SparkLake]]:
+    """A function that opens a `SparkLake`, with roles to vend sessions for or without."""
+    monkeypatch.setattr(spark_pipeline, "Application", InProcess)
     vended: list[dict[str, str]] = []
     whole = StoreAccess.vend
 
-    def noted(self: StoreAccess, *given: Any) -> dict[str, str] | None:
+    def vend_and_record(self: StoreAccess, *given: Any) -> dict[str, str] | None:
         found = whole(self, *given)
         vended.extend([] if found is None else [found])
         return found
 
-    monkeypatch.setattr(StoreAccess, "vend", noted)
+    monkeypatch.setattr(StoreAccess, "vend", vend_and_record)
     with memory_folder() as folder, contextlib.ExitStack() as running:
 
-        def made(*, vending: bool = True) -> House:
+        def open_lake(*, vending: bool = True) -> SparkLake:
             bucket = s3_server.bucket()
             settings = SparkSettings("local[2]", folder / "spark", bytes_least=0)
 
             def changed(config: StewardConfig) -> StewardConfig:
-                there = bucket.config()(config)
-                return replace(there, spark=settings, vending=there.vending if vending else None)
+                with_bucket = bucket.config()(config)
+                return replace(with_bucket, spark=settings, vending=with_bucket.vending if vending else None)
 
             if not vending:
-                s3_server.lend_to(monkeypatch)  # producers bring credentials of their own
+                s3_server.lend_to(monkeypatch)  # producers use their own credentials
             line = running.enter_context(line_at(folder, changed=changed))
-            return House(Lake(line, bucket, s3_server.store), vended)
+            return SparkLake(Lake(line, bucket, s3_server.store), vended)
 
-        yield made
+        yield open_lake
 
 
 @pytest.fixture
-def house(open_house: Callable[..., House]) -> House:
-    return open_house()
+def spark_lake(open_spark_lake: Callable[..., SparkLake]) -> SparkLake:
+    return open_spark_lake()
 
 
 @pytest.mark.parametrize("storage", ["open", "copied", "sealed"])
-def test_workers_read_objects_and_what_they_saw_is_published(house: House, storage: str) -> None:
-    found = house.published(f"storage: {storage}")
+def test_objects_that_workers_read_are_published(spark_lake: SparkLake, storage: str) -> None:
+    found = spark_lake.publish(f"storage: {storage}")
     assert (found.state, found.verdict) == (AttemptState.COMMITTED, Outcome.PASS)
-    assert len(house.application.seen) == 1, "by workers, not by threads"
+    assert len(spark_lake.application.seen) == 1, "read by workers, not by threads"
 
 
-def test_a_jobs_session_reads_what_the_job_reads_and_writes_nothing(house: House) -> None:
-    house.published("storage: copied")
-    (config,) = house.vended
-    own, admin = S3Store(settings_from_config(config)), house.lake.admin
-    places = [each.place for each in admin.walk(parse_location(house.lake.bucket.root))]
+def test_a_jobs_session_reads_the_jobs_files_only_and_writes_none(spark_lake: SparkLake) -> None:
+    spark_lake.publish("storage: copied")
+    (config,) = spark_lake.vended
+    own, admin = S3Store(settings_from_config(config)), spark_lake.lake.admin
+    places = [each.place for each in admin.walk(parse_location(spark_lake.lake.bucket.root))]
     source = next(each for each in places if "/raw/" in str(each) and "/data/" in str(each))
     assert own.facts(source).size > 0
     for folder in ("/catalog/", "/metadata/", "/vault/"):
@@ -123,10 +123,10 @@ def test_a_jobs_session_reads_what_the_job_reads_and_writes_nothing(house: House
         own.put_new(source.child("x"), b"x", WriteHooks())
 
 
-def test_orders_hold_the_session_under_the_jobs_seal_alone(house: House) -> None:
-    house.published("storage: open")
-    (config,) = house.vended
-    ((common, tasks),) = house.application.seen
+def test_tasks_contain_the_session_only_in_encrypted_form(spark_lake: SparkLake) -> None:
+    spark_lake.publish("storage: open")
+    (config,) = spark_lake.vended
+    ((common, tasks),) = spark_lake.application.seen
     assert Common.from_bytes(common).store is not None
     for travelled in (common, zlib.decompress(common), *tasks, *map(zlib.decompress, tasks)):
         for name in (SECRET_ACCESS_KEY, SESSION_TOKEN):
@@ -134,74 +134,76 @@ def test_orders_hold_the_session_under_the_jobs_seal_alone(house: House) -> None
 
 
 @pytest.mark.parametrize("storage", ["copied", "sealed"])
-def test_another_reader_reads_objects_and_what_it_saw_is_published(house: House, storage: str) -> None:
-    found = house.published(f"storage: {storage}", SPARK)
+def test_objects_that_a_second_reader_reads_are_published(spark_lake: SparkLake, storage: str) -> None:
+    found = spark_lake.publish(f"storage: {storage}", SPARK)
     assert (found.state, found.verdict) == (AttemptState.COMMITTED, Outcome.PASS)
-    assert len(house.vended) == 3, "workers, and the reader on either side"
+    assert len(spark_lake.vended) == 3, "for the workers, and for the reader of each side"
 
 
-def test_a_version_that_came_while_another_reader_read_is_noticed_though_its_bytes_are_the_same(
-    house: House, monkeypatch: pytest.MonkeyPatch
+def test_a_new_version_during_the_second_reading_fails_even_if_its_bytes_are_the_same(
+    spark_lake: SparkLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = InProcess.extract
 
-    def swapping(self: InProcess, *given: Any) -> Any:
+    def extract_and_rewrite(self: InProcess, *given: Any) -> Any:
         found = whole(self, *given)
-        for place in house.lake.data(attempts[0]):
-            data, tag = house.lake.admin.read_tagged(place, 100_000)
-            assert house.lake.admin.swap(place, data, tag)
+        for place in spark_lake.lake.data_files(attempts[0]):
+            data, tag = spark_lake.lake.admin.read_tagged(place, 100_000)
+            assert spark_lake.lake.admin.swap(place, data, tag)
         return found
 
-    monkeypatch.setattr(InProcess, "extract", swapping)
-    house.lake.line.protect(contract("storage: sealed", SPARK))
+    monkeypatch.setattr(InProcess, "extract", extract_and_rewrite)
+    spark_lake.lake.line.protect(contract("storage: sealed", SPARK))
     attempts: list[AttemptView] = []
-    with house.lake.line.client() as producer:
-        attempts.append(house.lake.staged(producer))
-        found = house.lake.settled(producer, attempts[0])
+    with spark_lake.lake.line.client() as producer:
+        attempts.append(spark_lake.lake.stage_attempt(producer))
+        found = spark_lake.lake.hand_in(producer, attempts[0])
     assert (found.state, found.verdict) == (AttemptState.VERIFICATION_FAILED, Outcome.FAIL)
     assert found.classes == (FailureClass.PHYSICAL,)
 
 
-def test_without_sessions_to_vend_threads_read_what_workers_could_not(open_house: Callable[..., House]) -> None:
-    house = open_house(vending=False)
-    found = house.published("storage: copied")
+def test_without_vended_sessions_threads_read_the_objects(open_spark_lake: Callable[..., SparkLake]) -> None:
+    spark_lake = open_spark_lake(vending=False)
+    found = spark_lake.publish("storage: copied")
     assert (found.state, found.verdict) == (AttemptState.COMMITTED, Outcome.PASS)
-    assert house.application.seen == []
+    assert spark_lake.application.seen == []
 
 
-def test_without_sessions_to_vend_no_contract_for_sparks_reader_is_taken(open_house: Callable[..., House]) -> None:
-    house = open_house(vending=False)
+def test_without_vended_sessions_a_contract_with_extraction_spark_is_refused(
+    open_spark_lake: Callable[..., SparkLake],
+) -> None:
+    spark_lake = open_spark_lake(vending=False)
     with pytest.raises(InputError) as caught:
-        house.lake.line.protect(contract("storage: copied", SPARK))
+        spark_lake.lake.line.protect(contract("storage: copied", SPARK))
     assert (caught.value.reason, caught.value.got) == (
         "extraction_store_unreachable",
-        f"{house.lake.line.scene.found('orders', ('sales',)).metadata.location}/data/file",
+        f"{spark_lake.lake.line.scene.found('orders', ('sales',)).metadata.location}/data/file",
     )
     assert "[s3.vending]" in str(caught.value.expected)
     assert caught.value.hint
 
 
-def test_a_workload_is_not_opened_where_sessions_are_vended_no_more(house: House) -> None:
-    line = house.lake.line
+def test_a_workload_is_not_opened_if_sessions_are_not_vended_any_more(spark_lake: SparkLake) -> None:
+    line = spark_lake.lake.line
     line.protect(contract("storage: copied", SPARK))
-    reader = house.desk.extraction
+    reader = spark_lake.verifier.extraction
     line.notary.workloads.spark_extraction = replace(reader, access=StoreAccess(line.notary.config.s3))
     with line.client() as producer:
-        assert _refused(producer) == "extraction_store_unreachable"
+        assert opening_reason(producer) == "extraction_store_unreachable"
         line.notary.workloads.spark_extraction = reader
         producer.open_workload("late", "sales.orders", {})
 
 
-def _refused(producer: StewardClient) -> str:
-    return code_of(lambda: producer.open_workload("late", "sales.orders", {}), InputError)
+def opening_reason(producer: StewardClient) -> str:
+    return reason_of(lambda: producer.open_workload("late", "sales.orders", {}), InputError)
 
 
-def test_a_connect_server_reads_no_store_for_the_steward(house: House) -> None:
-    reader = house.desk.extraction
+def test_a_spark_connect_server_cannot_read_a_store_for_the_steward(spark_lake: SparkLake) -> None:
+    reader = spark_lake.verifier.extraction
     remote = replace(reader, settings=replace(reader.settings, master="sc://127.0.0.1:1"))
     reader.require_reach(["s3://lake/a/x"])
     remote.require_reach(["file:///a/x"])
-    assert code_of(lambda: remote.require_reach(["s3://lake/a/x"]), InputError) == "extraction_store_unreachable"
-    assert code_of(lambda: reader.require_reach(["s3://lake/x"]), InputError) == "extraction_store_unreachable", (
+    assert reason_of(lambda: remote.require_reach(["s3://lake/a/x"]), InputError) == "extraction_store_unreachable"
+    assert reason_of(lambda: reader.require_reach(["s3://lake/x"]), InputError) == "extraction_store_unreachable", (
         "no session is for a whole bucket"
     )

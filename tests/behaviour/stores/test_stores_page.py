@@ -1,4 +1,4 @@
-"""docs/stores.md: what a reader does on a laptop runs as it stands, against a moto server of its own."""
+"""Runs the section "Try it on a laptop" of docs/stores.md as it is, against its own moto server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pvdm.trust.keys.operator import create_key_pair
 from pvdm.trust.root import RootRole
 
 pytest.importorskip("moto")
-# PyIceberg's own.
+# The warnings are PyIceberg's own.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pyiceberg")
 
 PAGE = Path(__file__).parents[3] / "docs" / "stores.md"
@@ -35,15 +35,15 @@ PORT = "5000"
 
 
 def blocks() -> list[tuple[str, str]]:
-    """The blocks of the section, in their order."""
+    """The language and text of each code block of the section, in order."""
     text = PAGE.read_text("utf-8")
     _, _, after = text.partition("## Try it on a laptop\n")
     return BLOCK.findall(after.partition("\n## ")[0])
 
 
 @contextlib.contextmanager
-def served(command: str, port: int) -> Iterator[None]:
-    """The server of the page, on a port that is free."""
+def serve(command: str, port: int) -> Iterator[None]:
+    """Run the page's command that starts a server, on another port."""
     program, *arguments = shlex.split(command.replace(PORT, str(port)))
     path = Path(sys.executable).with_name(program)
     with subprocess.Popen([path, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
@@ -64,8 +64,8 @@ def free_port() -> int:
         return port
 
 
-def getting_started_goes_on() -> None:
-    """Its first steps, in the same folder: no name is taken there, and none is another domain's."""
+def run_getting_started() -> None:
+    """The first steps of docs/getting-started.md in the same folder: the page has left no table in their way."""
     create_key_pair(Path("tom.pem"))
     tom = Person.from_file("tom", RootRole.OPERATOR, "tom.pem.pub")
     with pvdm.Steward.embedded("steward", people=[tom], store="store.toml") as steward:
@@ -90,7 +90,7 @@ def test_the_section_for_a_laptop_runs_from_its_beginning_to_its_end(
     (_, shell), *rest = blocks()
     port, names = free_port(), dict[str, object]({"__name__": "page"})
     try:
-        with served(shell.splitlines()[-1], port):
+        with serve(shell.splitlines()[-1], port):
             for language, text in rest:
                 ready = text.replace(f"127.0.0.1:{PORT}", f"127.0.0.1:{port}")
                 if language == "toml":
@@ -99,8 +99,8 @@ def test_the_section_for_a_laptop_runs_from_its_beginning_to_its_end(
                     exec(compile(ready, str(PAGE), "exec"), names)
             assert [language for language, _ in rest] == ["python", "toml", "python"]
             assert os.environ["AWS_ACCESS_KEY_ID"] not in ("first", "none")
-            getting_started_goes_on()
+            run_getting_started()
     finally:
         s3_client._session.cache_clear()
-        for opened in [value for value in names.values() if isinstance(value, StewardClient)]:
-            opened.close()
+        for client in [value for value in names.values() if isinstance(value, StewardClient)]:
+            client.close()

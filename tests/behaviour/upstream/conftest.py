@@ -1,4 +1,4 @@
-"""One upstream for a module; each test has a namespace of its own there, and a Steward of its own in front of it."""
+"""One upstream catalog for each module. Each test has its own namespace there, and its own Steward in front of it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def upstream() -> Iterator[Served]:
+def upstream_server() -> Iterator[Served]:
     with memory_folder() as folder, upstream_at(folder) as found:
         yield found
 
 
 @pytest.fixture
-def there(upstream: Served) -> Iterator[Upstream]:
-    with there_at(upstream, f"sales_{next(_NUMBERS)}") as found:
+def upstream(upstream_server: Served) -> Iterator[Upstream]:
+    with there_at(upstream_server, f"sales_{next(_NUMBERS)}") as found:
         yield found
 
 
 @pytest.fixture
-def house(there: Upstream) -> Iterator[House]:
-    with memory_folder() as folder, house_over(folder, there) as made:
+def house(upstream: Upstream) -> Iterator[House]:
+    with memory_folder() as folder, house_over(folder, upstream) as made:
         made.table(rows=BEFORE)
         yield made

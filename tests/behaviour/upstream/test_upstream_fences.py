@@ -1,4 +1,4 @@
-"""Fences are the Steward's own: nobody else takes one down through us, and past us it shows nobody anything."""
+"""Fences are branches at the upstream that make late commits fail. Nobody can change them through the Steward."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from pvdm.ledger.work.attempts import Attempt
 from pvdm.model.role import Role
 from pvdm.model.statements.migration import ProtectionAction
 from pvdm.model.states import AttemptState
-from tests.behaviour.upstream.test_upstream_publishing import CrashError, disposal, settle, state_of
-from tests.behaviour.upstream.test_upstream_serving import commit, refused, shown_to, to_main
+from tests.behaviour.upstream.test_upstream_publishing import CrashError, make_disposal, settle, state_of
+from tests.behaviour.upstream.test_upstream_serving import commit, load_as, refusal_reason, set_main
 from tests.support import fault
-from tests.support.catalog.upstream import NEW, Upstream, code_of, publish
+from tests.support.catalog.upstream import NEW, Upstream, publish, reason_of
 from tests.support.gate.protected_tables import House
 from tests.support.servers.fault_proxy import hold_request
 
 Doc = dict[str, Any]
 
 
-def fenced_off(house: House, there: Upstream, attempt: Attempt) -> str:
-    """A publication whose request is held up on its way, and that was given up meanwhile."""
-    there.proxy.plan.append(hold_request)
+def fence_publication(house: House, upstream: Upstream, attempt: Attempt) -> str:
+    """Hold back the commit request of a publication, and settle it, which sets a fence. Returns the fence's name."""
+    upstream.proxy.plan.append(hold_request)
     with fault.armed("upstream.after_swap", fault.Raise(CrashError())), pytest.raises(CrashError):
         publish(house, attempt)
     settle(house)
-    (fence,) = [name for name in there.found().metadata.refs if name.startswith("pvdm-fence-")]
+    (fence,) = [name for name in upstream.found().metadata.refs if name.startswith("pvdm-fence-")]
     return fence
 
 
-def changes(there: Upstream, fence: str) -> dict[str, list[Doc]]:
-    refs = there.found().metadata.refs
+def fence_changes(upstream: Upstream, fence: str) -> dict[str, list[Doc]]:
+    refs = upstream.found().metadata.refs
     other = next(ref.snapshot_id for ref in refs.values() if ref.snapshot_id != refs[fence].snapshot_id)
     move = {"action": "set-snapshot-ref", "ref-name": fence, "type": "branch", "snapshot-id": other}
     return {
@@ -43,66 +43,69 @@ def changes(there: Upstream, fence: str) -> dict[str, list[Doc]]:
     }
 
 
-def test_nobody_else_touches_a_fence_through_us(house: House, there: Upstream) -> None:
+def test_a_fence_cannot_be_changed_through_the_steward(house: House, upstream: Upstream) -> None:
     attempt = house.proved("w", NEW)
-    fence = fenced_off(house, there, attempt)
-    for what, updates in changes(there, fence).items():
+    fence = fence_publication(house, upstream, attempt)
+    for what, updates in fence_changes(upstream, fence).items():
         for role in (Role.PRODUCER, Role.OPERATOR):
-            assert refused(lambda role=role, updates=updates: commit(house, updates, role=role)) == "ref_reserved", what  # type: ignore[misc]
-    assert there.proxy.deliver() == [409]
+            reason = refusal_reason(lambda role=role, updates=updates: commit(house, updates, role=role))  # type: ignore[misc]
+            assert reason == "ref_reserved", what
+    assert upstream.proxy.deliver() == [409]
     publish(house, attempt)
     assert state_of(house, attempt) == ("COMMITTED", [1, 2, 3, 4], ["DONE", "RELEASED"], 1)
 
 
-def test_a_fence_stands_when_the_table_is_protected_no_longer(house: House, there: Upstream) -> None:
+def test_a_fence_stays_after_the_protection_has_ended(house: House, upstream: Upstream) -> None:
     attempt = house.proved("w", NEW)
-    fence = fenced_off(house, there, attempt)
-    said = house.scene.protection(contract=house.contracts["orders"], action=ProtectionAction.UNPROTECT)
-    house.scene.protect(said)
-    assert refused(lambda: commit(house, changes(there, fence)["removed"])) == "ref_reserved"
-    assert there.proxy.deliver() == [409]
+    fence = fence_publication(house, upstream, attempt)
+    protection = house.scene.protection(contract=house.contracts["orders"], action=ProtectionAction.UNPROTECT)
+    house.scene.protect(protection)
+    assert refusal_reason(lambda: commit(house, fence_changes(upstream, fence)["removed"])) == "ref_reserved"
+    assert upstream.proxy.deliver() == [409]
 
 
-def test_a_fence_does_not_go_with_the_snapshot_that_it_holds(house: House, there: Upstream) -> None:
+def test_the_snapshot_of_a_fence_cannot_be_removed(house: House, upstream: Upstream) -> None:
     house.table("empty")
     attempt = house.proved("w", NEW, name="empty")
-    there.proxy.plan.append(hold_request)
+    upstream.proxy.plan.append(hold_request)
     with fault.armed("upstream.after_swap", fault.Raise(CrashError())), pytest.raises(CrashError):
         publish(house, attempt)
     settle(house)
-    staged = there.found("empty").metadata.refs[attempt.branch].snapshot_id
+    staged = upstream.found("empty").metadata.refs[attempt.branch].snapshot_id
     gone = [{"action": "remove-snapshots", "snapshot-ids": [staged]}]
-    assert refused(lambda: commit(house, gone, name="empty")) == "ref_reserved"
+    assert refusal_reason(lambda: commit(house, gone, name="empty")) == "ref_reserved"
 
 
-def test_what_arrives_after_a_fence_was_taken_down_at_the_upstream_is_not_shown_to_consumers(
-    house: House, there: Upstream
+def test_a_late_commit_after_its_fence_was_removed_at_the_upstream_is_not_shown_to_consumers(
+    house: House, upstream: Upstream
 ) -> None:
     attempt = house.proved("w", NEW)
-    base = there.found().metadata.current_snapshot_id
-    fence = fenced_off(house, there, attempt)
-    there.commit([{"action": "remove-snapshot-ref", "ref-name": fence}])
-    assert there.proxy.deliver() == [200]
-    assert refused(lambda: shown_to(house, Role.CONSUMER)) == "main_unproved"
-    assert code_of(house, attempt) == "upstream_main_moved"
+    base = upstream.found().metadata.current_snapshot_id
+    fence = fence_publication(house, upstream, attempt)
+    upstream.commit([{"action": "remove-snapshot-ref", "ref-name": fence}])
+    assert upstream.proxy.deliver() == [200]
+    assert refusal_reason(lambda: load_as(house, Role.CONSUMER)) == "main_unproved"
+    assert reason_of(house, attempt) == "upstream_main_moved"
     assert base is not None
-    there.commit([to_main(base)])  # an operator takes it back there; nothing was lost, and nothing is doubled
+    upstream.commit([set_main(base)])  # an operator sets main back there
     publish(house, attempt)
     assert state_of(house, attempt) == ("COMMITTED", [1, 2, 3, 4], ["DONE", "RELEASED"], 1)
-    assert shown_to(house, Role.CONSUMER)["metadata"]["snapshots"]
+    assert load_as(house, Role.CONSUMER)["metadata"]["snapshots"]
 
 
-def test_the_branch_of_an_attempt_never_comes_again_and_so_no_late_publication(house: House, there: Upstream) -> None:
+def test_the_branch_of_an_ended_attempt_cannot_be_created_again_so_a_late_commit_fails(
+    house: House, upstream: Upstream
+) -> None:
     attempt = house.proved("w", NEW)
-    head = there.found().metadata.refs[attempt.branch].snapshot_id
-    staged = there.found().metadata.snapshot(head)
+    head = upstream.found().metadata.refs[attempt.branch].snapshot_id
+    staged = upstream.found().metadata.snapshot(head)
     assert staged is not None
-    fenced_off(house, there, attempt)
+    fence_publication(house, upstream, attempt)
     house.transact(
         lambda unit: attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason="given up by the test")
     )
-    disposal(house).dispose(attempt.attempt_id)
-    now = there.found().metadata
+    make_disposal(house).dispose(attempt.attempt_id)
+    now = upstream.found().metadata
     assert set(now.refs) == {"main"}
     again = {
         **staged.raw,
@@ -113,20 +116,20 @@ def test_the_branch_of_an_attempt_never_comes_again_and_so_no_late_publication(h
     put: Doc = {"action": "set-snapshot-ref", "type": "branch", "snapshot-id": head}
     for role in (Role.PRODUCER, Role.OPERATOR):
         updates = [{"action": "add-snapshot", "snapshot": again}, {**put, "ref-name": attempt.branch}]
-        assert refused(lambda role=role, updates=updates: commit(house, updates, role=role)) == "ref_reserved"  # type: ignore[misc]
+        assert refusal_reason(lambda role=role, updates=updates: commit(house, updates, role=role)) == "ref_reserved"  # type: ignore[misc]
     commit(house, [{"action": "add-snapshot", "snapshot": again}, {**put, "ref-name": "mine"}])
-    assert there.proxy.deliver() == [409]
+    assert upstream.proxy.deliver() == [409]
     assert house.rows() == [1, 2]
 
 
-def test_nobody_takes_the_id_of_a_publication_that_is_not_settled(house: House, there: Upstream) -> None:
+def test_the_snapshot_id_of_an_unsettled_publication_is_refused_to_others(house: House, upstream: Upstream) -> None:
     attempt = house.proved("w", NEW)
-    there.proxy.plan.append(hold_request)
+    upstream.proxy.plan.append(hold_request)
     with fault.armed("upstream.after_swap", fault.Raise(CrashError())), pytest.raises(CrashError):
         publish(house, attempt)
     with house.notary.ledger.read() as unit:
-        (said,) = announced.list_open(unit)
-    now = there.found().metadata
+        (announcement,) = announced.list_open(unit)
+    now = upstream.found().metadata
     staged = now.snapshot(now.refs[attempt.branch].snapshot_id)
     assert staged is not None
     mine: Doc = {
@@ -140,7 +143,7 @@ def test_nobody_takes_the_id_of_a_publication_that_is_not_settled(house: House, 
         ref = {"action": "set-snapshot-ref", "ref-name": "mine", "type": "branch", "snapshot-id": snapshot_id}
         return [{"action": "add-snapshot", "snapshot": {**mine, "snapshot-id": snapshot_id}}, ref]
 
-    assert refused(lambda: commit(house, put(int(said.snapshot_id)))) == "snapshot_id_taken"
-    commit(house, put(int(said.snapshot_id) ^ 1))
+    assert refusal_reason(lambda: commit(house, put(int(announcement.snapshot_id)))) == "snapshot_id_taken"
+    commit(house, put(int(announcement.snapshot_id) ^ 1))
     publish(house, attempt)
     assert state_of(house, attempt) == ("COMMITTED", [1, 2, 3, 4], ["DONE", "RELEASED"], 1)

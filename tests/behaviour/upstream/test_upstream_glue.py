@@ -1,4 +1,4 @@
-"""Glue as an upstream, for format 2: the same protocol over its comparison of versions, and what it cannot do."""
+"""AWS Glue as an upstream, for tables of format 2: publications by Glue's comparison of versions, and its limits."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from pvdm.model.role import Role
 from pvdm.steward.config.resources import open_mounts
 from pvdm.steward.config.sections import UpstreamConfig
 from pvdm.steward.config.steward import StewardConfig
-from tests.behaviour.upstream.test_upstream_serving import commit, refused, shown_to
+from tests.behaviour.upstream.test_upstream_serving import commit, load_as, refusal_reason
 from tests.support import fault
 from tests.support.catalog.core import request
 from tests.support.catalog.upstream import (
     BEFORE,
     NEW,
     announced_of,
-    code_of,
     load_attempt,
     new_snapshot_on,
     publish,
+    reason_of,
     receipts_of,
 )
 from tests.support.gate.approvals import SALES, Scene, with_catalog
@@ -63,8 +63,8 @@ REGION = "eu-central-1"
 _NUMBERS = itertools.count()
 
 
-def compared(proxy: FaultProxy, request: ProxiedRequest) -> ProxiedResponse | None:
-    """AWS compares the version that an update names; moto takes any, so that its proxy has to."""
+def compare_versions(proxy: FaultProxy, request: ProxiedRequest) -> ProxiedResponse | None:
+    """Refuse an update that names an old version, as AWS does. Moto accepts any version."""
     if not request.is_commit:
         return None
     asked = json.loads(request.body)
@@ -74,13 +74,13 @@ def compared(proxy: FaultProxy, request: ProxiedRequest) -> ProxiedResponse | No
     now = json.loads(proxy.send(look).body)["Table"]["VersionId"]
     if asked["VersionId"] == now:
         return None
-    said = {"__type": "ConcurrentModificationException", "Message": f"the table is at version {now}"}
-    return ProxiedResponse(400, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(said).encode())
+    error = {"__type": "ConcurrentModificationException", "Message": f"the table is at version {now}"}
+    return ProxiedResponse(400, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(error).encode())
 
 
 @dataclass(slots=True)
 class GlueScene(Scene):
-    """Tables are made at Glue itself, in the time of the tests."""
+    """A scene whose tables are created at Glue itself, with the time of the tests."""
 
     glue: GlueCatalog | None = None
     home: Path = Path()
@@ -121,12 +121,12 @@ def moto() -> Iterator[str]:
 @pytest.fixture
 def proxy(moto: str) -> Iterator[FaultProxy]:
     with fault_proxy(moto) as found:
-        found.guard = compared
+        found.guard = compare_versions
         yield found
 
 
 class _Clock:
-    """PyIceberg dates a table's document by the clock of its own process, which is the tests' here."""
+    """The tests' clock for PyIceberg, which writes the time of its own process into metadata files."""
 
     @staticmethod
     def now() -> datetime.datetime:
@@ -160,9 +160,9 @@ def state_of(house: House, attempt: Any) -> tuple[str, list[int], list[str], int
     return str(load_attempt(house, attempt).state), house.rows(), announced_of(house, attempt), len(receipts_of(house))
 
 
-def test_what_is_proved_is_shown_by_glue_itself(house: House) -> None:
+def test_a_publication_is_visible_in_glue_itself(house: House) -> None:
     scene: Any = house.scene
-    house.table("empty")  # PyIceberg takes it that a table without a snapshot has no branch
+    house.table("empty")  # PyIceberg assumes that a table without a snapshot has no branch
     publish(house, house.proved("e", NEW, name="empty"))
     done = publish(house, house.proved("w", NEW))
     table = scene.glue.load_table((scene.shop, "orders"))
@@ -172,11 +172,13 @@ def test_what_is_proved_is_shown_by_glue_itself(house: House) -> None:
     assert house.rows("empty") == [3, 4]
 
 
-def test_lost_answers_late_commits_and_competitors_come_out_right(house: House, proxy: FaultProxy) -> None:
+def test_lost_answers_late_commits_and_other_writers_neither_lose_nor_double_a_publication(
+    house: House, proxy: FaultProxy
+) -> None:
     ways: dict[str, tuple[list[Fault], list[str]]] = {
         "lost after": ([lose_answer], ["DONE"]),
         "lost before": ([lose_request], ["DONE", "RELEASED"]),
-        "overtaken": ([after_doing(lambda: somebody(house))], ["DONE", "RELEASED"]),
+        "overtaken": ([after_doing(lambda: commit_other_branch(house))], ["DONE", "RELEASED"]),
         "fence lost": ([lose_request, lose_answer], ["DONE", "RELEASED"]),
         "late": ([hold_request, after_doing(proxy.deliver)], ["DONE"]),
     }
@@ -188,14 +190,14 @@ def test_lost_answers_late_commits_and_competitors_come_out_right(house: House, 
         assert state_of(house, attempt) == ("COMMITTED", list(range(1, 4 + at)), ended, at + 1), name
 
 
-def somebody(house: House) -> None:
-    """Another branch is committed to, by PyIceberg at Glue itself."""
+def commit_other_branch(house: House) -> None:
+    """Create another branch with PyIceberg, at Glue itself."""
     scene: Any = house.scene
     table = scene.glue.load_table((scene.shop, "orders"))
     table.manage_snapshots().create_branch(table.metadata.current_snapshot_id, "theirs").commit()
 
 
-def test_a_commit_that_arrives_after_it_was_given_up_finds_another_version(house: House, proxy: FaultProxy) -> None:
+def test_a_commit_that_arrives_after_it_was_given_up_is_refused_by_its_version(house: House, proxy: FaultProxy) -> None:
     attempt = house.proved("w", NEW)
     proxy.plan.append(hold_request)
     with fault.armed("upstream.after_swap", fault.Raise(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
@@ -206,7 +208,9 @@ def test_a_commit_that_arrives_after_it_was_given_up_finds_another_version(house
     assert state_of(house, attempt) == ("COMMITTED", [1, 2, 3, 4], ["DONE", "RELEASED"], 1)
 
 
-def test_a_snapshot_that_slips_onto_main_is_not_published_upon(house: House, proxy: FaultProxy) -> None:
+def test_nothing_is_published_on_a_snapshot_that_somebody_put_onto_main_in_glue(
+    house: House, proxy: FaultProxy
+) -> None:
     attempt = house.proved("w", NEW)
 
     def slip() -> None:
@@ -218,7 +222,7 @@ def test_a_snapshot_that_slips_onto_main_is_not_published_upon(house: House, pro
         )
 
     proxy.plan.append(after_doing(slip))
-    assert code_of(house, attempt) == "upstream_main_moved"
+    assert reason_of(house, attempt) == "upstream_main_moved"
     assert state_of(house, attempt) == ("COMMITTING", [1, 2, 8], ["RELEASED"], 0)
 
 
@@ -236,7 +240,7 @@ def test_a_table_of_another_format_or_kind_is_not_served(house: House) -> None:
     assert house.notary.catalog.tables.page(grant, SALES, after=None, count=None) == ["newer", "orders"]
 
 
-# A table's properties are words of whoever writes to it.
+# Whoever writes to a table decides its properties.
 
 _PLANTED = """
 from pathlib import Path
@@ -250,7 +254,7 @@ class Planted:
 
 
 @pytest.mark.parametrize("name", ["py-io-impl", "write.py-location-provider.impl"])
-def test_nothing_that_a_tables_properties_name_is_run_by_the_steward(
+def test_the_steward_loads_no_class_that_a_tables_properties_name(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     mark = tmp_path / "ran"
@@ -259,13 +263,13 @@ def test_nothing_that_a_tables_properties_name_is_run_by_the_steward(
     monkeypatch.delitem(sys.modules, "planted_class", raising=False)
     scene: Any = house.scene
     scene.make("free")
-    for value in ("planted_class.Planted", "planted_class.Planted "):  # set, and then found in the table
+    for value in ("planted_class.Planted", "planted_class.Planted "):  # the second commit finds the first value
         commit(house, [{"action": "set-properties", "updates": {name: value}}], name="free")
     assert house.found("free").metadata.properties[name].startswith("planted_class")
     assert not mark.exists()
 
 
-def test_metadata_files_are_written_in_the_tables_own_place_alone(house: House) -> None:
+def test_metadata_files_are_written_only_in_the_tables_own_folder(house: House) -> None:
     scene: Any = house.scene
     scene.make("free")
     reserved = f"file://{house.vault.root.local}/planted"
@@ -279,28 +283,28 @@ def test_metadata_files_are_written_in_the_tables_own_place_alone(house: House) 
     assert found.row.pointer.location.startswith(f"{found.metadata.location}/metadata/")
 
 
-def test_a_name_in_another_case_takes_a_table_from_nobody(house: House, proxy: FaultProxy) -> None:
+def test_a_table_is_not_found_by_its_name_in_another_case(house: House, proxy: FaultProxy) -> None:
     scene: Any = house.scene
     scene.make("free")
     house.stand.reopen()
 
-    def folded(found: FaultProxy, request: ProxiedRequest) -> ProxiedResponse | None:
+    def ignore_case(found: FaultProxy, request: ProxiedRequest) -> ProxiedResponse | None:
         """AWS finds a table by its name in any case; moto does not."""
         if not request.body_contains('"FREE"'):
-            return compared(found, request)
+            return compare_versions(found, request)
         return found.send(replace(request, body=request.body.replace(b"FREE", b"free")))
 
-    proxy.guard = folded
+    proxy.guard = ignore_case
     grant = house.scene.grant(Role.CONSUMER, "sales")
     tables = house.notary.catalog.tables
-    assert refused(lambda: tables.load(grant, SALES, "FREE")) == "table_unknown"
+    assert refusal_reason(lambda: tables.load(grant, SALES, "FREE")) == "table_unknown"
     assert tables.load(grant, SALES, "free").row.name == "free"
 
 
-def test_a_table_of_which_pyiceberg_would_lose_a_part_is_left_alone_and_stays_readable(house: House) -> None:
+def test_a_table_with_fields_that_pyiceberg_would_drop_is_not_changed_and_stays_readable(house: House) -> None:
     scene: Any = house.scene
     publish(house, house.proved("w", NEW))
-    assert shown_to(house, Role.CONSUMER)["metadata"]["snapshots"]
+    assert load_as(house, Role.CONSUMER)["metadata"]["snapshots"]
     before = house.found().row.pointer
     for name, change in (
         ("named", lambda document: document.update(vendor={"a": 1})),
@@ -309,12 +313,12 @@ def test_a_table_of_which_pyiceberg_would_lose_a_part_is_left_alone_and_stays_re
         scene.make(name, changed=change)
         house.contracts[name] = contract(name)
         scene.protect(scene.protection(name, contract=house.contracts[name]))
-        assert refused(lambda name=name: house.proved(name, NEW, name=name)) == "upstream_commit_lossy"  # type: ignore[misc]
-        assert shown_to(house, Role.CONSUMER, name)["metadata"]["location"]
+        assert refusal_reason(lambda name=name: house.proved(name, NEW, name=name)) == "upstream_commit_lossy"  # type: ignore[misc]
+        assert load_as(house, Role.CONSUMER, name)["metadata"]["location"]
     assert house.found().row.pointer == before
 
 
-def test_a_publication_that_would_lose_a_part_is_not_even_announced(house: House) -> None:
+def test_a_publication_that_would_drop_unknown_fields_is_not_announced(house: House) -> None:
     scene: Any = house.scene
     attempt = house.proved("w", NEW)
     metadata = house.found().metadata
@@ -324,12 +328,12 @@ def test_a_publication_that_would_lose_a_part_is_not_even_announced(house: House
     file.write_text(json.dumps(document))
     shown = {"table_type": "ICEBERG", "metadata_location": f"file://{file}"}
     scene.glue.glue.update_table(DatabaseName=scene.shop, TableInput={"Name": "orders", "Parameters": shown})
-    assert code_of(house, attempt) == "upstream_commit_lossy"
+    assert reason_of(house, attempt) == "upstream_commit_lossy"
     assert state_of(house, attempt) == ("COMMITTING", [1, 2], [], 0)
 
 
-def test_files_in_an_object_store_are_read_and_written_by_the_settings_of_the_stewards_own(moto: str) -> None:
-    """PyIceberg alone looks for them at AWS, whatever the environment says of another address."""
+def test_files_in_an_object_store_are_read_and_written_with_the_stewards_own_settings(moto: str) -> None:
+    """Without them PyIceberg would look for the files at AWS, whatever endpoint the environment names."""
     store = S3Settings(REGION, moto, path_style=True)
     bucket, shop = f"glue-{next(_NUMBERS)}", f"shop_{next(_NUMBERS)}"
     client = open_client(store)
@@ -349,7 +353,7 @@ def test_files_in_an_object_store_are_read_and_written_by_the_settings_of_the_st
     assert there.load_table((shop, "orders")).properties["note"] == "new"
 
 
-def test_nobody_waits_for_a_glue_that_was_silent_just_now(moto: str, house: House) -> None:
+def test_requests_fail_at_once_after_glue_was_silent(moto: str, house: House) -> None:
     scene: Any = house.scene
     address = urlsplit(moto)
     with silent_proxy(str(address.hostname), address.port or 0) as quiet:
@@ -366,13 +370,13 @@ def test_nobody_waits_for_a_glue_that_was_silent_just_now(moto: str, house: Hous
         assert quiet.connections == count
         quiet.resume()
         again = upstream.reconnect()
-        assert again.load(place).metadata.location  # it is asked whatever others found, and tells them
+        assert again.load(place).metadata.location  # a new connection is always tried; its success ends the refusals
         assert upstream.names(place.levels) == ["orders"]
         for each in (again, upstream):
             each.close()
 
 
-def test_a_connection_that_breaks_is_no_silence(moto: str) -> None:
+def test_a_refused_connection_does_not_count_as_silence(moto: str) -> None:
     upstream = GlueUpstream("glue", GlueSettings(REGION, "http://127.0.0.1:1"))
     for _ in range(2):
         with pytest.raises(UnavailableError) as caught:

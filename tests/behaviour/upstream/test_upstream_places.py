@@ -1,4 +1,4 @@
-"""Where an upstream says that a table lies, producers are let in: never among our files, another's, or everywhere."""
+"""Producers may write at the location that an upstream gives for a table, so the Steward refuses unsafe ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from pvdm.lake.paths import parse_location
 from pvdm.steward.config.steward import StewardConfig
-from tests.behaviour.upstream.test_upstream_serving import lying, refused
+from tests.behaviour.upstream.test_upstream_serving import change_answers, refusal_reason
 from tests.support.catalog.upstream import Upstream, with_upstream
 from tests.support.gate.approvals import SALES
 from tests.support.gate.protected_tables import House
@@ -20,10 +20,11 @@ Doc = dict[str, Any]
 _NUMBERS = itertools.count()
 
 
-def made_there(there: Upstream) -> str:
-    """A table that we have not been asked for yet."""
+def create_at_upstream(upstream: Upstream) -> str:
+    """Create a table at the upstream that the Steward has not served yet. Returns its name."""
     name = f"new_{next(_NUMBERS)}"
-    there.catalog.tables.create(there.grant(), there.levels, {"name": name, "schema": {"type": "struct", "fields": []}})
+    body = {"name": name, "schema": {"type": "struct", "fields": []}}
+    upstream.catalog.tables.create(upstream.grant(), upstream.levels, body)
     return name
 
 
@@ -40,23 +41,23 @@ def own_places(house: House) -> dict[str, str]:
     }
 
 
-def test_a_table_that_would_lie_among_the_stewards_own_files_is_not_served(house: House, there: Upstream) -> None:
+def test_a_table_located_in_the_stewards_own_folders_is_refused(house: House, upstream: Upstream) -> None:
     for what, place in own_places(house).items():
-        name = made_there(there)
-        lying(there, lambda answer, place=place: answer["metadata"].update(location=f"file://{place}"))  # type: ignore[misc]
-        assert refused(lambda name=name: house.found(name)) == "location_reserved", what  # type: ignore[misc]
-        there.proxy.change_load = None
+        name = create_at_upstream(upstream)
+        change_answers(upstream, lambda answer, place=place: answer["metadata"].update(location=f"file://{place}"))  # type: ignore[misc]
+        assert refusal_reason(lambda name=name: house.found(name)) == "location_reserved", what  # type: ignore[misc]
+        upstream.proxy.change_load = None
         assert house.found(name).row.name == name, what
 
 
-def test_a_metadata_file_among_the_stewards_own_is_not_served(house: House, there: Upstream) -> None:
+def test_a_metadata_file_in_the_stewards_own_folder_is_refused(house: House, upstream: Upstream) -> None:
     place = f"file://{house.stand.config.catalog.metadata}/x.metadata.json"
-    lying(there, lambda answer: answer.update({"metadata-location": place}))
-    assert refused(house.found) == "location_reserved"
-    assert refused(lambda: house.found(made_there(there))) == "location_reserved"
+    change_answers(upstream, lambda answer: answer.update({"metadata-location": place}))
+    assert refusal_reason(house.found) == "location_reserved"
+    assert refusal_reason(lambda: house.found(create_at_upstream(upstream))) == "location_reserved"
 
 
-def test_a_table_never_lies_everywhere_nor_in_anothers_place(house: House, there: Upstream) -> None:
+def test_a_table_located_at_a_root_or_in_the_place_of_another_is_refused(house: House, upstream: Upstream) -> None:
     house.notary.catalog.namespaces.create(house.scene.grant(), ("risk",), {"pvdm.domain": "risk"})
     warehouse = house.notary.catalog.warehouse
     for place, code in (
@@ -68,45 +69,45 @@ def test_a_table_never_lies_everywhere_nor_in_anothers_place(house: House, there
         (warehouse, "location_taken"),
         (f"{house.found().metadata.location}/below", "location_taken"),
     ):
-        name = made_there(there)
-        lying(there, lambda answer, place=place: answer["metadata"].update(location=place))  # type: ignore[misc]
-        assert refused(lambda name=name: house.found(name)) == code, place  # type: ignore[misc]
-        there.proxy.change_load = None
+        name = create_at_upstream(upstream)
+        change_answers(upstream, lambda answer, place=place: answer["metadata"].update(location=place))  # type: ignore[misc]
+        assert refusal_reason(lambda name=name: house.found(name)) == code, place  # type: ignore[misc]
+        upstream.proxy.change_load = None
         assert house.found(name).row.name == name, place
 
 
-def with_places(folder: Any, there: Upstream, *places: str) -> Callable[[StewardConfig], StewardConfig]:
+def with_places(folder: Any, upstream: Upstream, *places: str) -> Callable[[StewardConfig], StewardConfig]:
     def changed(config: StewardConfig) -> StewardConfig:
-        plain: Any = with_upstream(folder, there)(config)
-        (upstream,) = plain.catalog.upstreams
-        placed = replace(upstream, places=tuple(parse_location(each) for each in places))
+        plain: Any = with_upstream(folder, upstream)(config)
+        (configured,) = plain.catalog.upstreams
+        placed = replace(configured, places=tuple(parse_location(each) for each in places))
         found: StewardConfig = replace(plain, catalog=replace(plain.catalog, upstreams=(placed,)))
         return found
 
     return changed
 
 
-def test_tables_of_an_upstream_lie_in_the_places_that_it_is_given(there: Upstream) -> None:
-    home = there.catalog.warehouse
+def test_tables_outside_the_configured_places_of_an_upstream_are_refused(upstream: Upstream) -> None:
+    home = upstream.catalog.warehouse
     for places, code in (
         ((home,), None),
         (("s3://other/lake", home), None),
         (("s3://other/lake",), "location_outside"),
     ):
-        with memory_folder() as folder, stand_at(folder, changed=with_places(folder, there, *places)) as stand:
+        with memory_folder() as folder, stand_at(folder, changed=with_places(folder, upstream, *places)) as stand:
             stand.notary.catalog.namespaces.create(stand.grant(), SALES, {"pvdm.domain": "sales"})
-            name = made_there(there)
+            name = create_at_upstream(upstream)
             states = stand.notary.catalog.states
             if code is None:
                 assert states.get(SALES, name).row.name == name
             else:
-                assert refused(lambda states=states, name=name: states.get(SALES, name)) == code  # type: ignore[misc]
+                assert refusal_reason(lambda states=states, name=name: states.get(SALES, name)) == code  # type: ignore[misc]
 
 
-def test_what_was_refused_once_is_refused_again(house: House, there: Upstream) -> None:
-    there.append_directly(house, [(8, 1, "Ulm")], branch="theirs")
-    house.found()  # by a file that the ledger does not know: nothing was committed through us since
-    lying(there, lambda answer: answer["metadata"]["properties"].update({"owner": "somebody"}))
-    assert [refused(house.found) for _ in range(3)] == ["upstream_metadata_changed"] * 3
-    there.proxy.change_load = None
+def test_a_wrong_answer_is_refused_every_time_until_it_is_right(house: House, upstream: Upstream) -> None:
+    upstream.append_directly(house, [(8, 1, "Ulm")], branch="theirs")
+    house.found()  # its metadata file is not in the ledger: the commit was not made through the Steward
+    change_answers(upstream, lambda answer: answer["metadata"]["properties"].update({"owner": "somebody"}))
+    assert [refusal_reason(house.found) for _ in range(3)] == ["upstream_metadata_changed"] * 3
+    upstream.proxy.change_load = None
     assert house.found().row.name == "orders"

@@ -1,4 +1,4 @@
-"""What consumers are shown of an upstream's protected table is proved as a whole: head, history and structure."""
+"""Consumers see an upstream's protected table only if its head, history and structure are as they were proved."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from pvdm.model.role import Role
 from pvdm.model.statements.migration import ProtectionAction
 from pvdm.steward.work.sources import Sources
 from pvdm.verify.fetch import Files
-from tests.behaviour.upstream.test_upstream_serving import commit, lying, refused, shown_to, to_main
+from tests.behaviour.upstream.test_upstream_serving import change_answers, commit, load_as, refusal_reason, set_main
 from tests.support.audit.crafted_history import Local
 from tests.support.audit.published_history import gather_evidence
-from tests.support.catalog.upstream import NEW, Upstream, code_of, publish
+from tests.support.catalog.upstream import NEW, Upstream, publish, reason_of
 from tests.support.gate.protected_tables import House, contract
 from tests.support.lake.metadata import document_of
 from tests.support.lake.sources import follow_target
@@ -34,10 +34,10 @@ _NUMBERS = itertools.count()
 
 
 @pytest.fixture
-def published(house: House, there: Upstream) -> House:
-    """One snapshot from before the protection, and one that was published."""
+def published_house(house: House, upstream: Upstream) -> House:
+    """A house whose table has one snapshot from before the protection, and a published one."""
     house.stand.time.pass_by(SECOND)
-    there.steward.stand.time.pass_by(SECOND)
+    upstream.steward.stand.time.pass_by(SECOND)
     house.open("w", source=house.source())
     publish(house, house.proved("w", NEW, opened=False))
     return house
@@ -92,7 +92,7 @@ def other_count_of_an_ancestor(metadata: Doc) -> None:
     oldest(metadata)["summary"]["total-records"] = "7"
 
 
-def no_count(metadata: Doc) -> None:
+def remove_count(metadata: Doc) -> None:
     newest(metadata)["summary"].pop("total-records")
 
 
@@ -104,13 +104,13 @@ def another_parent(metadata: Doc) -> None:
     metadata["refs"]["audited"] = {"snapshot-id": 666, "type": "tag"}
 
 
-def statistics(metadata: Doc) -> None:
+def add_statistics(metadata: Doc) -> None:
     file = {"snapshot-id": newest(metadata)["snapshot-id"], "statistics-path": "file:///x.puffin"}
     sizes = {"file-size-in-bytes": 1, "file-footer-size-in-bytes": 1, "blob-metadata": []}
     metadata["statistics"] = [{**file, **sizes}]
 
 
-LIES = (
+CHANGES = (
     other_names,
     other_schema,
     other_mapping,
@@ -119,95 +119,99 @@ LIES = (
     other_operation,
     other_count,
     other_count_of_an_ancestor,
-    no_count,
+    remove_count,
     another_parent,
-    statistics,
+    add_statistics,
 )
 
 
-def told(there: Upstream, change: Callable[[Doc], None]) -> None:
-    """The upstream tells it so, by a metadata file of its own."""
+def change_metadata(upstream: Upstream, change: Callable[[Doc], None]) -> None:
+    """Let the upstream answer with changed metadata, under the name of another metadata file."""
 
     def changed(answer: Doc) -> None:
         answer["metadata-location"] += f".{next(_NUMBERS)}"
         change(answer["metadata"])
 
-    lying(there, changed)
+    change_answers(upstream, changed)
 
 
-def test_nothing_is_shown_to_consumers_that_was_not_so_when_it_was_proved(published: House, there: Upstream) -> None:
-    waiting = published.proved("w2", [(9, 1, "Ulm")])
-    for lie in LIES:
-        told(there, lie)
-        assert refused(lambda: shown_to(published, Role.CONSUMER)) == "main_unproved", lie
-        assert code_of(published, waiting) == "upstream_main_moved", lie
-        assert shown_to(published, Role.OPERATOR)["metadata"], lie
-    told(there, lambda _: None)
-    seen = shown_to(published, Role.CONSUMER)["metadata"]
+def test_metadata_that_was_changed_after_its_proof_is_not_shown_to_consumers(
+    published_house: House, upstream: Upstream
+) -> None:
+    waiting = published_house.proved("w2", [(9, 1, "Ulm")])
+    for change in CHANGES:
+        change_metadata(upstream, change)
+        assert refusal_reason(lambda: load_as(published_house, Role.CONSUMER)) == "main_unproved", change
+        assert reason_of(published_house, waiting) == "upstream_main_moved", change
+        assert load_as(published_house, Role.OPERATOR)["metadata"], change
+    change_metadata(upstream, lambda _: None)
+    seen = load_as(published_house, Role.CONSUMER)["metadata"]
     assert len(seen["snapshots"]) == 2
 
 
-def test_words_in_a_summary_that_count_nothing_take_nothing_away(published: House, there: Upstream) -> None:
+def test_an_additional_field_in_a_summary_is_no_change(published_house: House, upstream: Upstream) -> None:
     def more_words(metadata: Doc) -> None:
         newest(metadata)["summary"]["catalog-note"] = "seen"
 
-    told(there, more_words)
-    assert len(shown_to(published, Role.CONSUMER)["metadata"]["snapshots"]) == 2
+    change_metadata(upstream, more_words)
+    assert len(load_as(published_house, Role.CONSUMER)["metadata"]["snapshots"]) == 2
 
 
-def test_a_schema_that_was_changed_at_the_upstream_is_shown_once_it_is_signed_for(
-    published: House, there: Upstream
+def test_a_schema_that_was_changed_at_the_upstream_is_shown_after_a_new_protection(
+    published_house: House, upstream: Upstream
 ) -> None:
-    text = published.contracts["orders"]
-    document: Any = document_of(there.found().metadata)
+    text = published_house.contracts["orders"]
+    document: Any = document_of(upstream.found().metadata)
     schema = copy.deepcopy(document["schemas"][-1])
     swap_names(schema)
-    there.commit([{"action": "add-schema", "schema": schema}, {"action": "set-current-schema", "schema-id": -1}])
-    assert refused(lambda: shown_to(published, Role.CONSUMER)) == "main_unproved"
-    follow_target(published.notary, published.scene.grant(), text, there.found().metadata)
-    published.scene.protect(published.scene.protection(contract=text, action=ProtectionAction.UNPROTECT))
-    published.scene.protect(published.scene.protection(contract=text))
-    assert len(shown_to(published, Role.CONSUMER)["metadata"]["snapshots"]) == 2
+    upstream.commit([{"action": "add-schema", "schema": schema}, {"action": "set-current-schema", "schema-id": -1}])
+    assert refusal_reason(lambda: load_as(published_house, Role.CONSUMER)) == "main_unproved"
+    follow_target(published_house.notary, published_house.scene.grant(), text, upstream.found().metadata)
+    published_house.scene.protect(published_house.scene.protection(contract=text, action=ProtectionAction.UNPROTECT))
+    published_house.scene.protect(published_house.scene.protection(contract=text))
+    assert len(load_as(published_house, Role.CONSUMER)["metadata"]["snapshots"]) == 2
 
 
-def test_old_snapshots_that_expire_at_the_upstream_take_nothing_away_from_what_was_proved(
-    published: House, there: Upstream
+def test_consumers_see_the_table_after_old_snapshots_expired_at_the_upstream(
+    published_house: House, upstream: Upstream
 ) -> None:
-    gone = oldest(document_of(there.found().metadata))["snapshot-id"]
-    there.commit([{"action": "remove-snapshots", "snapshot-ids": [gone]}])
-    assert len(shown_to(published, Role.CONSUMER)["metadata"]["snapshots"]) == 1
+    gone = oldest(document_of(upstream.found().metadata))["snapshot-id"]
+    upstream.commit([{"action": "remove-snapshots", "snapshot-ids": [gone]}])
+    assert len(load_as(published_house, Role.CONSUMER)["metadata"]["snapshots"]) == 1
 
 
-def test_nobody_marks_what_is_not_proved(published: House, there: Upstream) -> None:
-    head = there.found().metadata.current_snapshot_id
+def test_a_tag_is_refused_while_the_table_is_not_as_proved(published_house: House, upstream: Upstream) -> None:
+    head = upstream.found().metadata.current_snapshot_id
     tag = {"action": "set-snapshot-ref", "ref-name": "good", "type": "tag", "snapshot-id": head}
-    there.commit([{"action": "set-properties", "updates": {"a": "b"}}])
-    assert refused(lambda: commit(published, [tag], role=Role.PUBLISHER)) == "main_unproved"
-    there.commit([{"action": "remove-properties", "removals": ["a"]}])
-    commit(published, [tag], role=Role.PUBLISHER)
-    assert list(shown_to(published, Role.CONSUMER)["metadata"]["refs"]) == ["main", "good"]
+    upstream.commit([{"action": "set-properties", "updates": {"a": "b"}}])
+    assert refusal_reason(lambda: commit(published_house, [tag], role=Role.PUBLISHER)) == "main_unproved"
+    upstream.commit([{"action": "remove-properties", "removals": ["a"]}])
+    commit(published_house, [tag], role=Role.PUBLISHER)
+    assert list(load_as(published_house, Role.CONSUMER)["metadata"]["refs"]) == ["main", "good"]
 
 
-def test_a_table_that_came_under_with_its_namespace_keeps_the_structure_that_it_was_published_on(
-    house: House, there: Upstream
+def test_a_table_that_was_protected_with_its_namespace_is_not_shown_if_its_structure_changes(
+    house: House, upstream: Upstream
 ) -> None:
     text = house.contracts["returns"] = contract("returns")
     house.scene.protect(house.scene.namespace_protection(contract=text))
     house.scene.make("returns")
     publish(house, house.proved("w", NEW, name="returns"))
-    assert len(shown_to(house, Role.CONSUMER, "returns")["metadata"]["snapshots"]) == 1
-    there.commit([{"action": "set-properties", "updates": {"a": "b"}}], "returns")
-    assert refused(lambda: shown_to(house, Role.CONSUMER, "returns")) == "main_unproved"
+    assert len(load_as(house, Role.CONSUMER, "returns")["metadata"]["snapshots"]) == 1
+    upstream.commit([{"action": "set-properties", "updates": {"a": "b"}}], "returns")
+    assert refusal_reason(lambda: load_as(house, Role.CONSUMER, "returns")) == "main_unproved"
 
 
-def test_audits_name_what_slipped_past_though_it_was_signed_for_afterwards(house: House, there: Upstream) -> None:
+def test_an_audit_names_an_unproved_snapshot_even_if_the_table_was_protected_again_on_it(
+    house: House, upstream: Upstream
+) -> None:
     text = house.contracts["orders"]
     house.open("w", ["a", "b"])
-    slipped = there.append_directly(house, [(8, 1, "Ulm")])
+    slipped = upstream.append_directly(house, [(8, 1, "Ulm")])
     house.scene.protect(house.scene.protection(contract=text, action=ProtectionAction.UNPROTECT))
     house.scene.protect(house.scene.protection(contract=text))
     done = publish(house, house.proved("w", [(9, 1, "Ulm")], chunk_id="a", opened=False))
-    assert len(shown_to(house, Role.CONSUMER)["metadata"]["snapshots"]) == 3
+    assert len(load_as(house, Role.CONSUMER)["metadata"]["snapshots"]) == 3
     grant = house.scene.grant(Role.AUDITOR, "sales")
     judge = AuditTrust(house.notary.trust.current(), LOG_ORIGIN, house.scene.now)
     report = audit(gather_evidence(house.notary, grant, "orders"), Local(), judge, data_files=Files())
@@ -217,16 +221,16 @@ def test_audits_name_what_slipped_past_though_it_was_signed_for_afterwards(house
     assert [each.kind for each in report.approvals] == ["protect", "unprotect", "protect"]
 
 
-def copying(house: House) -> tuple[Sources, BoundContract]:
-    """What pins `orders` for a table that is filled from it."""
+def sources_and_contract(house: House) -> tuple[Sources, BoundContract]:
+    """The service that pins sources, and a contract whose source is `orders`."""
     text = contract("copy").replace("table: raw.copy", "table: sales.orders")
     sources = Sources(house.notary.ledger, house.notary.catalog, house.files)
     return sources, parse_contract(text.encode()).bind({})
 
 
-def pinning(house: House) -> tuple[Sources, BoundContract, Workload]:
-    """The same, with a workload that has pinned it."""
-    sources, bound = copying(house)
+def pin_orders(house: House) -> tuple[Sources, BoundContract, Workload]:
+    """The same, and a workload that has pinned `orders`."""
+    sources, bound = sources_and_contract(house)
     row = house.found().row
     pinned = sources.pin(bound, "5f0f1c9e-1111-4c55-8a1f-6a1c0a7d4e22").snapshot_id
     house.open("v")
@@ -236,44 +240,48 @@ def pinning(house: House) -> tuple[Sources, BoundContract, Workload]:
     return sources, bound, replace(opened, opening=opening, source_snapshot_id=str(pinned))
 
 
-def test_what_no_consumer_is_shown_is_no_source_either(published: House, there: Upstream) -> None:
-    sources, bound = copying(published)
+def test_a_table_that_is_not_shown_to_consumers_is_refused_as_a_source(
+    published_house: House, upstream: Upstream
+) -> None:
+    sources, bound = sources_and_contract(published_house)
     target = "5f0f1c9e-1111-4c55-8a1f-6a1c0a7d4e22"
     shown = sources.pin(bound, target).snapshot_id
-    slipped = there.append_directly(published, [(8, 1, "Ulm")])
-    assert refused(lambda: sources.pin(bound, target)) == "main_unproved"
-    there.commit([to_main(shown), {"action": "remove-snapshots", "snapshot-ids": [slipped]}])
+    slipped = upstream.append_directly(published_house, [(8, 1, "Ulm")])
+    assert refusal_reason(lambda: sources.pin(bound, target)) == "main_unproved"
+    upstream.commit([set_main(shown), {"action": "remove-snapshots", "snapshot-ids": [slipped]}])
     assert sources.pin(bound, target).snapshot_id == shown
 
 
-def test_a_pinned_source_is_the_snapshot_that_was_proved_and_not_its_id(published: House, there: Upstream) -> None:
-    sources, bound, workload = pinning(published)
+def test_a_pinned_source_of_the_same_id_with_other_content_is_refused(
+    published_house: House, upstream: Upstream
+) -> None:
+    sources, bound, workload = pin_orders(published_house)
     pinned = int(str(workload.source_snapshot_id))
     assert sources.pin_again(workload, bound).snapshot_id == pinned
 
-    def swapped(answer: Doc) -> None:
-        """Main is where it once was, and what was pinned is another one by now."""
+    def swap_pinned(answer: Doc) -> None:
+        """Set main back to the first snapshot, and give the pinned one another manifest list."""
         answer["metadata-location"] += ".other"
         metadata, first = answer["metadata"], oldest(answer["metadata"])
         newest(metadata)["manifest-list"] = first["manifest-list"]
         metadata["current-snapshot-id"] = metadata["refs"]["main"]["snapshot-id"] = first["snapshot-id"]
 
-    lying(there, swapped)
-    assert refused(lambda: sources.pin_again(workload, bound)) == "source_changed"
-    there.proxy.change_load = None
+    change_answers(upstream, swap_pinned)
+    assert refusal_reason(lambda: sources.pin_again(workload, bound)) == "source_changed"
+    upstream.proxy.change_load = None
     assert sources.pin_again(workload, bound).snapshot_id == pinned
-    there.append_directly(published, [(8, 1, "Ulm")])
-    assert refused(lambda: sources.pin_again(workload, bound)) == "source_changed"
+    upstream.append_directly(published_house, [(8, 1, "Ulm")])
+    assert refusal_reason(lambda: sources.pin_again(workload, bound)) == "source_changed"
 
 
 def test_a_pinned_snapshot_that_the_upstream_does_not_show_for_a_while_is_waited_for(
-    published: House, there: Upstream
+    published_house: House, upstream: Upstream
 ) -> None:
-    sources, bound, workload = pinning(published)
+    sources, bound, workload = pin_orders(published_house)
     pinned = int(str(workload.source_snapshot_id))
 
-    def earlier(answer: Doc) -> None:
-        """As it was before the snapshot was published."""
+    def hide_pinned(answer: Doc) -> None:
+        """Answer as before the pinned snapshot was published."""
         answer["metadata-location"] += ".earlier"
         metadata, first = answer["metadata"], oldest(answer["metadata"])
         metadata["snapshots"] = [first]
@@ -281,7 +289,7 @@ def test_a_pinned_snapshot_that_the_upstream_does_not_show_for_a_while_is_waited
         metadata["refs"] = {"main": {**metadata["refs"]["main"], "snapshot-id": first["snapshot-id"]}}
         metadata["current-snapshot-id"] = first["snapshot-id"]
 
-    lying(there, earlier)
-    assert refused(lambda: sources.pin_again(workload, bound)) == "source_changed"
-    there.proxy.change_load = None
+    change_answers(upstream, hide_pinned)
+    assert refusal_reason(lambda: sources.pin_again(workload, bound)) == "source_changed"
+    upstream.proxy.change_load = None
     assert sources.pin_again(workload, bound).snapshot_id == pinned

@@ -1,4 +1,4 @@
-"""Publishing to an upstream: whatever is lost, late or unclear, what is shown is shown once, and nothing is lost."""
+"""Publishing to an upstream: whatever answer is lost, late or wrong, each publication is made exactly once."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from tests.support.catalog.upstream import (
     NEW,
     Upstream,
     announced_of,
-    code_of,
     house_over,
     load_attempt,
     publish,
+    reason_of,
     receipts_of,
 )
 from tests.support.gate.protected_tables import House
@@ -48,14 +48,14 @@ class CrashError(BaseException):
     """The process ends here."""
 
 
-def crash(house: House, point: str, attempt: Attempt) -> None:
+def crash_and_restart(house: House, point: str, attempt: Attempt) -> None:
     """The Steward ends at this point of the publication, and starts again."""
     with fault.armed(point, fault.Raise(CrashError())), pytest.raises(CrashError):
         publish(house, attempt)
     house.stand.reopen()
 
 
-def disposal(house: House) -> Disposal:
+def make_disposal(house: House) -> Disposal:
     notary = house.notary
     return Disposal(
         notary.ledger,
@@ -72,37 +72,39 @@ def settle(house: House) -> None:
 
 
 def state_of(house: House, attempt: Attempt) -> tuple[str, list[int], list[str], int]:
-    """What the attempt is, what main shows, how its announcements ended, and how many receipts there are."""
+    """The attempt's state, the rows of main, the states of its announced publications, and the number of receipts."""
     return str(load_attempt(house, attempt).state), house.rows(), announced_of(house, attempt), len(receipts_of(house))
 
 
-def test_what_is_proved_is_shown_by_the_upstream_itself(house: House, there: Upstream) -> None:
+def test_a_publication_is_visible_in_the_upstream_itself(house: House, upstream: Upstream) -> None:
     attempt = house.proved("w", NEW)
     done = publish(house, attempt)
-    assert there.found().metadata.current_snapshot_id == done.shown.new_snapshot_id
-    assert done.shown.metadata_path == there.found().row.pointer.location
+    assert upstream.found().metadata.current_snapshot_id == done.shown.new_snapshot_id
+    assert done.shown.metadata_path == upstream.found().row.pointer.location
     assert state_of(house, attempt) == ("COMMITTED", [1, 2, 3, 4], ["DONE"], 1)
 
 
-def test_format_3_reaches_the_upstream_with_its_row_ids(there: Upstream, house: House) -> None:
+def test_format_3_reaches_the_upstream_with_its_row_ids(upstream: Upstream, house: House) -> None:
     house.table("returns", rows=BEFORE, version=3)
     publish(house, house.proved("w", NEW, name="returns"))
-    metadata = there.found("returns").metadata
+    metadata = upstream.found("returns").metadata
     shown = metadata.current_snapshot
     assert shown is not None
-    # As Iceberg's own writers do it, a manifest that is written again keeps room for the rows that it has.
+    # As with Iceberg's own writers, a rewritten manifest reserves row ids for all of its rows.
     assert (shown.first_row_id, shown.added_rows, metadata.next_row_id) == (4, 4, 8)
     ids = [each.data_file.first_row_id for each in live_entries(metadata, shown, house.files)]
     assert len(set(ids)) == len(ids)
 
 
-# A crash between any two of the steps 12 (announce), 13 (swap), 14 (look) and 15 (second transaction, receipt).
+# Crashes between the gate's steps: 12 announce, 13 commit at the upstream ("swap"), 14 read back, 15 receipt.
 
 
 @pytest.mark.parametrize("point", ["gate.after_files", "upstream.after_announce"])
-def test_a_crash_before_the_swap_leaves_nothing_shown_and_publishing_goes_on(house: House, point: str) -> None:
+def test_after_a_crash_before_the_commit_nothing_is_visible_and_publishing_can_be_repeated(
+    house: House, point: str
+) -> None:
     attempt = house.proved("w", NEW)
-    crash(house, point, attempt)
+    crash_and_restart(house, point, attempt)
     assert (house.rows(), load_attempt(house, attempt).state) == ([1, 2], "COMMITTING")
     settle(house)
     tried = ["RELEASED"] if point == "upstream.after_announce" else []
@@ -112,9 +114,9 @@ def test_a_crash_before_the_swap_leaves_nothing_shown_and_publishing_goes_on(hou
 
 
 @pytest.mark.parametrize("point", ["upstream.after_swap", "upstream.after_look", "gate.before_receipt"])
-def test_a_crash_after_the_swap_doubles_nothing_and_the_rest_is_made_good(house: House, point: str) -> None:
+def test_after_a_crash_after_the_commit_nothing_is_doubled_and_the_receipt_is_signed(house: House, point: str) -> None:
     attempt = house.proved("w", NEW)
-    crash(house, point, attempt)
+    crash_and_restart(house, point, attempt)
     assert house.rows() == [1, 2, 3, 4]
     settle(house)
     assert state_of(house, attempt) == ("COMMITTED", [1, 2, 3, 4], ["DONE"], 1)
@@ -123,175 +125,187 @@ def test_a_crash_after_the_swap_doubles_nothing_and_the_rest_is_made_good(house:
     assert receipts_of(house) == [again.receipt_id]
 
 
-def test_a_crash_before_the_fence_changes_nothing_about_it(house: House) -> None:
+def test_a_crash_before_the_fence_leaves_the_announced_publication_open(house: House) -> None:
     attempt = house.proved("w", NEW)
-    crash(house, "upstream.after_announce", attempt)
+    crash_and_restart(house, "upstream.after_announce", attempt)
     with fault.armed("upstream.before_fence", fault.Raise(CrashError())), pytest.raises(CrashError):
         settle(house)
     house.stand.reopen()
     assert announced_of(house, attempt) == ["OPEN"]
-    publish(house, attempt)  # whoever comes next settles first
+    publish(house, attempt)  # settles the open publication first
     assert state_of(house, attempt) == ("COMMITTED", [1, 2, 3, 4], ["DONE", "RELEASED"], 1)
 
 
-# Answers that say nothing, or something else than what happened.
+# Answers that are lost, or that say something else than what happened.
 
 
-def test_a_commit_that_was_made_counts_whatever_its_answer_was(house: House, there: Upstream) -> None:
+def test_a_commit_that_was_made_counts_whatever_its_answer_was(house: House, upstream: Upstream) -> None:
     ways = [lose_answer, *(do_and_answer(status) for status in (409, 429, 500, 502, 503, 504))]
     house.open("w", [str(at) for at, _ in enumerate(ways)])
     for at, way in enumerate(ways):
         attempt = house.proved("w", [(3 + at, 1, "Ulm")], chunk_id=str(at), opened=False)
-        there.proxy.plan.append(way)
-        before = len(there.proxy.commits)
+        upstream.proxy.plan.append(way)
+        before = len(upstream.proxy.commits)
         publish(house, attempt)
         assert state_of(house, attempt) == ("COMMITTED", list(range(1, 4 + at)), ["DONE"], at + 1), way
-        assert there.proxy.commit_statuses()[before:] == [200]
+        assert upstream.proxy.commit_statuses()[before:] == [200]
 
 
-def test_a_commit_whose_answer_comes_when_nobody_waits_for_it_counts(there: Upstream) -> None:
-    with memory_folder() as folder, house_over(folder, there, seconds=5) as house:
+def test_a_commit_whose_answer_comes_after_the_time_out_counts(upstream: Upstream) -> None:
+    with memory_folder() as folder, house_over(folder, upstream, seconds=5) as house:
         house.table(rows=BEFORE)
         attempt = house.proved("w", NEW)
-        there.proxy.plan.append(answer_late)
-        before = len(there.proxy.commits)
+        upstream.proxy.plan.append(answer_late)
+        before = len(upstream.proxy.commits)
         publish(house, attempt)
         assert state_of(house, attempt) == ("COMMITTED", [1, 2, 3, 4], ["DONE"], 1)
-        assert there.proxy.commit_statuses()[before:] == [200]
+        assert upstream.proxy.commit_statuses()[before:] == [200]
 
 
-def test_a_commit_that_was_not_made_is_fenced_off_and_made_anew(house: House, there: Upstream) -> None:
+def test_a_commit_that_was_not_made_is_fenced_off_and_made_again(house: House, upstream: Upstream) -> None:
     ways = [lose_request, *(answer_without_doing(status) for status in (400, 409, 500, 503))]
     house.open("w", [str(at) for at, _ in enumerate(ways)])
     for at, way in enumerate(ways):
         attempt = house.proved("w", [(3 + at, 1, "Ulm")], chunk_id=str(at), opened=False)
-        there.proxy.plan.append(way)
-        if code_of(house, attempt) == "upstream_rejected":  # the answer 400 is told, and the next try goes on
+        upstream.proxy.plan.append(way)
+        if reason_of(house, attempt) == "upstream_rejected":  # the answer 400 is reported, and the next call succeeds
             publish(house, attempt)
         assert state_of(house, attempt) == ("COMMITTED", list(range(1, 4 + at)), ["DONE", "RELEASED"], at + 1), way
 
 
-def test_a_commit_that_arrives_after_it_was_given_up_is_refused_by_its_fence(house: House, there: Upstream) -> None:
+def test_a_commit_that_arrives_after_it_was_given_up_is_refused_by_its_fence(house: House, upstream: Upstream) -> None:
     attempt = house.proved("w", NEW)
-    there.proxy.plan.append(hold_request)
+    upstream.proxy.plan.append(hold_request)
     with fault.armed("upstream.after_swap", fault.Raise(CrashError())), pytest.raises(CrashError):
         publish(house, attempt)
     settle(house)
     assert announced_of(house, attempt) == ["RELEASED"]
-    assert there.proxy.deliver() == [409]
+    assert upstream.proxy.deliver() == [409]
     assert house.rows() == [1, 2]
     publish(house, attempt)
     assert state_of(house, attempt) == ("COMMITTED", [1, 2, 3, 4], ["DONE", "RELEASED"], 1)
 
 
-def test_a_commit_that_arrives_after_everything_was_cleaned_up_is_refused(house: House, there: Upstream) -> None:
+def test_a_commit_that_arrives_after_everything_was_cleaned_up_is_refused(house: House, upstream: Upstream) -> None:
     attempt = house.proved("w", NEW)
-    there.proxy.plan.append(hold_request)
+    upstream.proxy.plan.append(hold_request)
     with fault.armed("upstream.after_swap", fault.Raise(CrashError())), pytest.raises(CrashError):
         publish(house, attempt)
     settle(house)
     house.transact(lambda unit: attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason="given up"))
-    disposal(house).dispose(attempt.attempt_id)
-    assert sorted(there.found().metadata.refs) == ["main"]  # neither branch nor fence is left
-    assert there.proxy.deliver() == [409]
+    make_disposal(house).dispose(attempt.attempt_id)
+    assert sorted(upstream.found().metadata.refs) == ["main"]  # neither branch nor fence is left
+    assert upstream.proxy.deliver() == [409]
     assert house.rows() == [1, 2]
 
 
-def test_a_commit_that_arrives_while_it_is_fenced_off_counts(house: House, there: Upstream) -> None:
+def test_a_commit_that_arrives_while_it_is_fenced_off_counts(house: House, upstream: Upstream) -> None:
     attempt = house.proved("w", NEW)
-    there.proxy.plan += [hold_request, after_doing(there.proxy.deliver)]
+    upstream.proxy.plan += [hold_request, after_doing(upstream.proxy.deliver)]
     publish(house, attempt)
     assert state_of(house, attempt) == ("COMMITTED", [1, 2, 3, 4], ["DONE"], 1)
-    assert not [name for name in there.found().metadata.refs if "fence" in name]  # it was refused, and is not left
+    assert not [name for name in upstream.found().metadata.refs if "fence" in name]  # it was refused
 
 
-def test_the_fences_own_answer_may_be_lost_as_well(house: House, there: Upstream) -> None:
+def test_a_publication_succeeds_even_if_the_answer_to_its_fence_is_lost(house: House, upstream: Upstream) -> None:
     house.open("w", ["made", "not made"])
     for at, (name, way) in enumerate((("made", lose_answer), ("not made", lose_request))):
         attempt = house.proved("w", [(3 + at, 1, "Ulm")], chunk_id=name, opened=False)
-        there.proxy.plan += [lose_request, way]
+        upstream.proxy.plan += [lose_request, way]
         publish(house, attempt)
         assert state_of(house, attempt) == ("COMMITTED", list(range(1, 4 + at)), ["DONE", "RELEASED"], at + 1)
 
 
-def unknown(house: House, there: Upstream, attempt: Attempt, way: Fault = lose_answer) -> StateUnknownError:
-    """The commit's answer is lost, and then the upstream cannot be reached at all."""
-    there.proxy.plan.append(way)
+def publish_with_unknown_result(
+    house: House, upstream: Upstream, attempt: Attempt, way: Fault = lose_answer
+) -> StateUnknownError:
+    """Lose the answer of the commit, and let the upstream be unreachable afterwards. Returns the error."""
+    upstream.proxy.plan.append(way)
 
     def gone() -> None:
-        there.proxy.down = True
+        upstream.proxy.down = True
 
     with fault.armed("upstream.after_swap", fault.Call(gone)), pytest.raises(StateUnknownError) as caught:
         publish(house, attempt)
     return caught.value
 
 
-def test_what_cannot_be_found_out_stays_open_until_it_can(house: House, there: Upstream) -> None:
+def test_a_publication_of_unknown_result_stays_open_until_the_upstream_answers(
+    house: House, upstream: Upstream
+) -> None:
     attempt = house.proved("w", NEW)
-    error = unknown(house, there, attempt)
+    error = publish_with_unknown_result(house, upstream, attempt)
     assert (error.reason, error.exit_code) == ("upstream_unknown", 6)
     settle(house)
     assert (load_attempt(house, attempt).state, announced_of(house, attempt)) == ("COMMITTING", ["OPEN"])
-    there.proxy.down = False
+    upstream.proxy.down = False
     settle(house)
     assert state_of(house, attempt) == ("COMMITTED", [1, 2, 3, 4], ["DONE"], 1)
 
 
-def test_nothing_of_it_moves_while_it_is_not_known(house: House, there: Upstream) -> None:
+def test_an_attempt_of_unknown_result_cannot_end_and_its_table_cannot_be_unprotected(
+    house: House, upstream: Upstream
+) -> None:
     attempt = house.proved("w", NEW)
-    said = house.scene.protection(contract=house.contracts["orders"], action=ProtectionAction.UNPROTECT)
+    protection = house.scene.protection(contract=house.contracts["orders"], action=ProtectionAction.UNPROTECT)
     other = house.proved("w2", [(9, 1, "Ulm")])
-    unknown(house, there, attempt, lose_request)
+    publish_with_unknown_result(house, upstream, attempt, lose_request)
     with pytest.raises(ConflictError) as caught:
         house.transact(lambda unit: attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason="given up"))
     assert caught.value.reason == "attempt_announced"
-    there.proxy.down = False
+    upstream.proxy.down = False
     with pytest.raises(ConflictError) as caught:
-        house.scene.protect(said)
+        house.scene.protect(protection)
     assert caught.value.reason == "publication_under_way"
     publish(house, other)  # settles the first one before it goes on
     assert state_of(house, attempt) == ("COMMITTING", [1, 2, 9], ["RELEASED"], 1)
-    assert code_of(house, attempt) == "claim_overlaps"
+    assert reason_of(house, attempt) == "claim_overlaps"
 
 
-def test_a_restore_ends_what_was_announced_and_leaves_it_to_an_audit(house: House, there: Upstream) -> None:
+def test_a_restore_ends_announced_publications_and_the_gate_refuses_what_they_may_have_shown(
+    house: House, upstream: Upstream
+) -> None:
     attempt = house.proved("w", NEW)
-    unknown(house, there, attempt)
-    there.proxy.down = False
-    assert house.transact(end_announced) == [str(there.found().metadata.current_snapshot_id)]
+    publish_with_unknown_result(house, upstream, attempt)
+    upstream.proxy.down = False
+    assert house.transact(end_announced) == [str(upstream.found().metadata.current_snapshot_id)]
     assert announced_of(house, attempt) == ["RELEASED"]
     ended = house.transact(
         lambda unit: attempts.end(unit, attempt.attempt_id, AttemptState.ROLLED_BACK, reason="restored")
     )
     assert ended.state is AttemptState.ROLLED_BACK
     with pytest.raises(ConflictError) as caught:
-        house.gate().target.load()  # what it may have shown nobody vouches for
+        house.gate().target.load()  # no statement covers what the publication may have shown
     assert caught.value.reason == "upstream_main_moved"
 
 
-# Others who commit at the same time.
+# Other writers that commit at the same time.
 
 
-def test_a_branch_that_is_committed_to_meanwhile_only_makes_it_try_again(house: House, there: Upstream) -> None:
+def test_a_publication_is_tried_again_if_another_branch_is_committed_to_meanwhile(
+    house: House, upstream: Upstream
+) -> None:
     attempt = house.proved("w", NEW)
-    there.proxy.plan.append(after_doing(lambda: there.append_directly(house, [(8, 1, "Ulm")], branch="theirs")))
+    upstream.proxy.plan.append(after_doing(lambda: upstream.append_directly(house, [(8, 1, "Ulm")], branch="theirs")))
     publish(house, attempt)
     assert state_of(house, attempt)[:2] == ("COMMITTED", [1, 2, 3, 4])
-    assert "theirs" in there.found().metadata.refs
+    assert "theirs" in upstream.found().metadata.refs
 
 
-def test_what_somebody_puts_onto_main_meanwhile_is_not_published_upon(house: House, there: Upstream) -> None:
+def test_nothing_is_published_on_a_snapshot_that_somebody_puts_onto_main_meanwhile(
+    house: House, upstream: Upstream
+) -> None:
     attempt = house.proved("w", NEW)
-    base = there.found().metadata.current_snapshot_id
-    there.proxy.plan.append(after_doing(lambda: there.append_directly(house, [(8, 1, "Ulm")])))
-    assert code_of(house, attempt) == "upstream_main_moved"
+    base = upstream.found().metadata.current_snapshot_id
+    upstream.proxy.plan.append(after_doing(lambda: upstream.append_directly(house, [(8, 1, "Ulm")])))
+    assert reason_of(house, attempt) == "upstream_main_moved"
     assert state_of(house, attempt) == ("COMMITTING", [1, 2, 8], ["RELEASED"], 0)
-    there.commit([{"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": base}])
+    upstream.commit([{"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": base}])
     publish(house, attempt)
     assert state_of(house, attempt) == ("COMMITTED", [1, 2, 3, 4], ["DONE", "RELEASED"], 1)
 
 
-def test_publications_follow_each_other_whichever_was_proved_first(house: House) -> None:
+def test_publications_need_not_have_the_order_of_their_proofs(house: House) -> None:
     house.open("w", ["a", "b"])
     one, other = (
         house.proved("w", [(3 + at, 1, "Ulm")], chunk_id=chunk_id, opened=False) for at, chunk_id in enumerate("ab")
@@ -302,39 +316,41 @@ def test_publications_follow_each_other_whichever_was_proved_first(house: House)
 
 
 @pytest.fixture
-def either(ledger_url: str, tmp_path: Path, there: Upstream) -> Iterator[House]:
-    """The same on each database in turn."""
-    with house_over(tmp_path, there, ledger_url=ledger_url) as made:
+def house_on_each_database(ledger_url: str, tmp_path: Path, upstream: Upstream) -> Iterator[House]:
+    """A house on each database in turn."""
+    with house_over(tmp_path, upstream, ledger_url=ledger_url) as made:
         made.table(rows=BEFORE)
         yield made
 
 
-def test_it_is_the_same_on_each_database(either: House, there: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A refusal of the ledger is found before anything is sent, and another Steward's publication is waited for."""
-    attempt = either.proved("w", NEW)
+def test_an_overlapping_claim_is_refused_while_a_publication_is_open_on_each_database(
+    house_on_each_database: House, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is sent to the upstream for the refused one. The open publication is another Steward's."""
+    attempt = house_on_each_database.proved("w", NEW)
     monkeypatch.setattr("pvdm.catalog.target._HOLDER", "another-steward")
-    there.proxy.plan.append(lose_answer)
+    upstream.proxy.plan.append(lose_answer)
     with fault.armed("upstream.after_swap", fault.Raise(CrashError())), pytest.raises(CrashError):
-        publish(either, attempt)
+        publish(house_on_each_database, attempt)
     monkeypatch.undo()
     monkeypatch.setattr("pvdm.catalog.target.UPSTREAM_TURN_MAX_SECONDS", 0.2)
-    second, before = either.proved("w2", [(9, 1, "Ulm")]), len(there.proxy.commits)
-    assert code_of(either, second) == "claim_overlaps"
-    assert len(there.proxy.commits) == before  # the overlap was found in the ledger
-    settle(either)
-    assert state_of(either, attempt) == ("COMMITTED", [1, 2, 3, 4], ["DONE"], 1)
+    second, before = house_on_each_database.proved("w2", [(9, 1, "Ulm")]), len(upstream.proxy.commits)
+    assert reason_of(house_on_each_database, second) == "claim_overlaps"
+    assert len(upstream.proxy.commits) == before  # the overlap was found in the ledger
+    settle(house_on_each_database)
+    assert state_of(house_on_each_database, attempt) == ("COMMITTED", [1, 2, 3, 4], ["DONE"], 1)
 
 
-# An upstream that does not tell the truth.
+# An upstream whose answers are wrong.
 
 
 @pytest.mark.parametrize("what", ["another list", "another parent"])
-def test_a_snapshot_of_the_same_id_that_is_another_one_is_not_taken_for_it(
-    house: House, there: Upstream, what: str
+def test_a_snapshot_of_the_same_id_with_another_list_or_parent_is_a_contradiction(
+    house: House, upstream: Upstream, what: str
 ) -> None:
     attempt = house.proved("w", NEW)
 
-    def lie(_: object, answer: dict[str, object]) -> dict[str, object]:
+    def change_newest(_: object, answer: dict[str, object]) -> dict[str, object]:
         metadata: dict[str, object] = answer["metadata"]  # type: ignore[assignment]
         listed: list[dict[str, object]] = metadata["snapshots"]  # type: ignore[assignment]
         newest = max(listed, key=lambda each: int(str(each["sequence-number"])))
@@ -345,7 +361,7 @@ def test_a_snapshot_of_the_same_id_that_is_another_one_is_not_taken_for_it(
         return answer
 
     def begin() -> None:
-        there.proxy.change_load = lie
+        upstream.proxy.change_load = change_newest
 
     with fault.armed("upstream.after_swap", fault.Call(begin)), pytest.raises(PvdmError) as caught:
         publish(house, attempt)
@@ -354,21 +370,21 @@ def test_a_snapshot_of_the_same_id_that_is_another_one_is_not_taken_for_it(
     assert (announced_of(house, attempt), receipts_of(house)) == (["OPEN"], [])
 
 
-def test_a_publication_whose_upstream_hangs_is_not_looked_for_again_and_again(
-    house: House, there: Upstream, monkeypatch: pytest.MonkeyPatch
+def test_settling_stops_after_some_tries_if_the_upstream_does_not_answer(
+    house: House, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempt = house.proved("w", NEW)
-    there.proxy.plan.append(lose_request)
+    upstream.proxy.plan.append(lose_request)
     with fault.armed("upstream.after_swap", fault.Raise(CrashError())), pytest.raises(CrashError):
         publish(house, attempt)
     looks = []
 
-    def hanging(_: object) -> Base:
+    def fail_to_read_back(_: object) -> Base:
         looks.append(1)
         raise UnavailableError("upstream_unavailable", "it does not answer")
 
     with monkeypatch.context() as patch:
-        patch.setattr(UpstreamTarget, "read_back", hanging)
+        patch.setattr(UpstreamTarget, "read_back", fail_to_read_back)
         settle(house)
         assert len(looks) == target.SETTLE_TRIES_MAX
         patch.setattr(target, "SETTLE_BEGIN_MAX_SECONDS", -1)

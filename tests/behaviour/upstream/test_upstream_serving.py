@@ -1,4 +1,4 @@
-"""Tables of an upstream in our catalog: judged, shown and refused as our own are, and read anew each time."""
+"""Tables of an upstream in the Steward's catalog: checked, shown and refused as its own, and read at each request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pvdm.verify.fetch import Files
 from tests.support import fault
 from tests.support.audit.crafted_history import Local, codes, standings
 from tests.support.audit.published_history import gather_evidence
-from tests.support.catalog.upstream import NEW, Upstream, code_of, new_snapshot_on, publish
+from tests.support.catalog.upstream import NEW, Upstream, new_snapshot_on, publish, reason_of
 from tests.support.gate.approvals import COLUMN, OTHER_CONTRACT, SALES
 from tests.support.gate.protected_tables import House, contract
 from tests.support.servers.fault_proxy import ProxiedRequest, after_doing, lose_answer
@@ -32,7 +32,7 @@ from tools.proof_kit import SECOND
 Doc = dict[str, Any]
 
 
-def refused(work: Callable[[], object]) -> str:
+def refusal_reason(work: Callable[[], object]) -> str:
     with pytest.raises(PvdmError) as caught:
         work()
     return caught.value.reason
@@ -43,67 +43,72 @@ def commit(house: House, updates: list[Any], *, role: Role = Role.PRODUCER, name
     return house.notary.catalog.tables.commit(grant, [Change(SALES, name, (), updates)])
 
 
-def to_main(snapshot_id: int) -> Doc:
+def set_main(snapshot_id: int) -> Doc:
     return {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": snapshot_id}
 
 
-def shown_to(house: House, role: Role, name: str = "orders") -> Doc:
+def load_as(house: House, role: Role, name: str = "orders") -> Doc:
+    """The catalog's answer to a caller of this role that loads the table."""
     grant = house.scene.grant(role, "sales")
     catalog = house.notary.catalog
     found: Doc = json.loads(catalog.responses.table(grant, catalog.tables.load(grant, SALES, name)).body)
     return found
 
 
-def test_a_producer_stages_through_us_and_never_moves_main(house: House, there: Upstream) -> None:
+def test_a_producer_stages_through_the_steward_and_cannot_move_main(house: House, upstream: Upstream) -> None:
     house.open("w")
     attempt = house.attempt("w")
     house.stage(attempt, NEW)
-    staged = there.found().metadata.refs[attempt.branch].snapshot_id
+    staged = upstream.found().metadata.refs[attempt.branch].snapshot_id
     own = {"attempt_id": attempt.attempt_id}
     for updates, more, code in (
-        ([to_main(staged)], {}, "main_gated"),
-        ([to_main(staged)], own, "main_gated"),
-        ([{**to_main(staged), "ref-name": "other"}], own, "branch_of_other_attempt"),
+        ([set_main(staged)], {}, "main_gated"),
+        ([set_main(staged)], own, "main_gated"),
+        ([{**set_main(staged), "ref-name": "other"}], own, "branch_of_other_attempt"),
         ([{"action": "set-properties", "updates": {"a": "b"}}], {}, "main_gated"),
         (list(COLUMN), {}, "main_gated"),
         ([{"action": "set-location", "location": "file:///elsewhere"}], {}, "location_outside"),
     ):
-        before = there.found().row.pointer
-        got = refused(lambda updates=updates, more=more: commit(house, updates, **more))  # type: ignore[misc]
+        before = upstream.found().row.pointer
+        got = refusal_reason(lambda updates=updates, more=more: commit(house, updates, **more))  # type: ignore[misc]
         assert got == code, updates
-        assert there.found().row.pointer == before
+        assert upstream.found().row.pointer == before
     assert house.rows() == [1, 2]
 
 
-def test_a_consumer_sees_nothing_that_is_staged(house: House, there: Upstream) -> None:
+def test_a_consumer_sees_nothing_that_is_staged(house: House, upstream: Upstream) -> None:
     house.open("w")
     attempt = house.attempt("w")
     house.stage(attempt, NEW)
-    whole, seen = shown_to(house, Role.PRODUCER), shown_to(house, Role.CONSUMER)
+    whole, seen = load_as(house, Role.PRODUCER), load_as(house, Role.CONSUMER)
     assert attempt.branch in whole["metadata"]["refs"]
-    assert whole["metadata-location"] == there.found().row.pointer.location
+    assert whole["metadata-location"] == upstream.found().row.pointer.location
     assert (list(seen["metadata"]["refs"]), len(seen["metadata"]["snapshots"])) == (["main"], 1)
     assert seen["metadata-location"].startswith(f"file://{house.stand.folder}")
 
 
-def test_what_slips_past_us_is_not_shown_to_consumers_and_is_found_by_the_audit(house: House, there: Upstream) -> None:
+def test_a_snapshot_that_was_committed_past_the_steward_is_not_shown_to_consumers_and_an_audit_finds_it(
+    house: House, upstream: Upstream
+) -> None:
     house.stand.time.pass_by(SECOND)
-    there.steward.stand.time.pass_by(SECOND)
+    upstream.steward.stand.time.pass_by(SECOND)
     publish(house, house.proved("w", NEW))
     house.stand.time.pass_by(SECOND)
     grant = house.scene.grant(Role.AUDITOR, "sales")
     judge = AuditTrust(house.notary.trust.current(), LOG_ORIGIN, house.scene.now)
     report = audit(gather_evidence(house.notary, grant, "orders"), Local(), judge, data_files=Files())
     assert (codes(report), standings(report)) == (set(), [Standing.BEFORE, Standing.OK])
-    slipped = there.append_directly(house, [(8, 1, "Ulm")])
+    slipped = upstream.append_directly(house, [(8, 1, "Ulm")])
     report = audit(gather_evidence(house.notary, grant, "orders"), Local(), judge, data_files=Files())
     assert not report.holds
     assert [each.snapshot_id for each in report.snapshots if each.standing is Standing.UNPROVED] == [slipped]
-    assert refused(lambda: shown_to(house, Role.CONSUMER)) == "main_unproved"
-    assert shown_to(house, Role.OPERATOR)["metadata"]["current-snapshot-id"] == slipped
+    assert refusal_reason(lambda: load_as(house, Role.CONSUMER)) == "main_unproved"
+    assert load_as(house, Role.OPERATOR)["metadata"]["current-snapshot-id"] == slipped
 
 
-def test_tables_of_an_upstream_are_made_named_and_dropped_there(house: House, there: Upstream) -> None:
+def test_tables_of_an_upstream_cannot_be_created_renamed_or_dropped_through_the_steward(
+    house: House, upstream: Upstream
+) -> None:
     tables, grant = house.notary.catalog.tables, house.scene.grant()
     house.notary.catalog.namespaces.create(grant, ("own",), {"pvdm.domain": "sales"})
     body = {"name": "new", "schema": {"type": "struct", "fields": []}}
@@ -114,87 +119,90 @@ def test_tables_of_an_upstream_are_made_named_and_dropped_there(house: House, th
         lambda: tables.rename(grant, (SALES, "orders"), (("own",), "orders")),
         lambda: house.notary.catalog.views.create(grant, SALES, {"name": "view"}),
     ):
-        assert refused(work) == "upstream_owned"
+        assert refusal_reason(work) == "upstream_owned"
     assert tables.page(grant, SALES, after=None, count=None) == ["orders"]
-    assert refused(lambda: tables.load(grant, SALES, "none")) == "table_unknown"
+    assert refusal_reason(lambda: tables.load(grant, SALES, "none")) == "table_unknown"
     change = Change(SALES, "orders", (), [{"action": "set-properties", "updates": {"a": "b"}}])
     house.scene.make("more")
     others = [change, replace(change, name="more")]
-    assert refused(lambda: tables.commit(grant, others)) == "upstream_alone"
+    assert refusal_reason(lambda: tables.commit(grant, others)) == "upstream_alone"
 
 
-def test_namespaces_of_an_upstream_are_brought_in_by_an_operator(house: House, there: Upstream) -> None:
+def test_a_namespace_of_an_upstream_is_added_only_by_an_operator_and_only_if_it_exists_there(
+    house: House, upstream: Upstream
+) -> None:
     spaces = house.notary.catalog.namespaces
     producer = house.scene.grant(Role.PRODUCER, "sales")
-    assert refused(lambda: spaces.create(producer, (*SALES, "deep"), {})) == "role_wrong"
-    assert refused(lambda: spaces.create(house.scene.grant(), (*SALES, "deep"), {})) == "upstream_namespace_unknown"
+    assert refusal_reason(lambda: spaces.create(producer, (*SALES, "deep"), {})) == "role_wrong"
+    operator = house.scene.grant()
+    assert refusal_reason(lambda: spaces.create(operator, (*SALES, "deep"), {})) == "upstream_namespace_unknown"
 
 
-def test_an_unprotected_table_takes_commits_as_its_upstream_does(house: House, there: Upstream) -> None:
+def test_commits_to_an_unprotected_table_are_forwarded_and_its_replacement_is_served(
+    house: House, upstream: Upstream
+) -> None:
     house.scene.make("free")
     commit(house, [{"action": "set-properties", "updates": {"a": "b"}}], name="free")
-    assert there.found("free").metadata.properties["a"] == "b"
-    # Somebody drops it and makes another one: what is here is forgotten, and found anew.
-    there.catalog.tables.drop(there.grant(), there.levels, "free")
-    there.catalog.tables.create(
-        there.grant(), there.levels, {"name": "free", "schema": {"type": "struct", "fields": []}}
+    assert upstream.found("free").metadata.properties["a"] == "b"
+    # Another table gets its name at the upstream: the next request drops the old row, the one after it serves the new.
+    upstream.catalog.tables.drop(upstream.grant(), upstream.levels, "free")
+    upstream.catalog.tables.create(
+        upstream.grant(), upstream.levels, {"name": "free", "schema": {"type": "struct", "fields": []}}
     )
-    assert refused(lambda: house.found("free")) == "upstream_table_replaced"
-    assert house.found("free").row.table_uuid == there.found("free").row.table_uuid
+    assert refusal_reason(lambda: house.found("free")) == "upstream_table_replaced"
+    assert house.found("free").row.table_uuid == upstream.found("free").row.table_uuid
 
 
-def test_a_table_that_was_not_shown_for_a_while_is_served_again(house: House, there: Upstream) -> None:
-    """Another one had its name meanwhile, or the upstream said so."""
+def test_a_table_that_was_not_shown_for_a_while_is_served_again(house: House, upstream: Upstream) -> None:
+    """Meanwhile another table had its name, or the upstream's answers were wrong."""
     house.scene.make("free")
     own = house.found("free").row
-    workload = replace(opened_on(house, own.table_uuid), source_snapshot_id="1")
+    workload = replace(open_on_source(house, own.table_uuid), source_snapshot_id="1")
     sources = Sources(house.notary.ledger, house.notary.catalog, house.files)
     bound = parse_contract(contract().encode()).bind({})
-    lying(there, another_uuid)
-    assert refused(lambda: house.found("free")) == "upstream_table_replaced"
-    assert refused(lambda: sources.pin_again(workload, bound)) == "source_changed", "no word that it is gone for good"
+    change_answers(upstream, replace_uuid)
+    assert refusal_reason(lambda: house.found("free")) == "upstream_table_replaced"
+    assert refusal_reason(lambda: sources.pin_again(workload, bound)) == "source_changed", "it may be there again later"
     assert house.found("free").row.table_uuid != own.table_uuid
-    there.proxy.change_load = None
-    assert refused(lambda: house.found("free")) == "upstream_table_replaced"
+    upstream.proxy.change_load = None
+    assert refusal_reason(lambda: house.found("free")) == "upstream_table_replaced"
     assert house.found("free").row.table_uuid == own.table_uuid
 
 
-def opened_on(house: House, source: str) -> Workload:
-    """A workload whose source is that table."""
+def open_on_source(house: House, source: str) -> Workload:
+    """Open a workload, and return it with this table as its source."""
     house.open("v")
     with house.notary.ledger.read() as unit:
         found = workloads.get(unit, "v")
     return replace(found, opening=replace(found.opening, source=source))
 
 
-def test_a_forwarded_commit_whose_answer_is_lost_is_told_as_unknown(house: House, there: Upstream) -> None:
+def test_a_forwarded_commit_whose_answer_is_lost_is_reported_as_unknown(house: House, upstream: Upstream) -> None:
     house.scene.make("free")
-    there.proxy.plan.append(lose_answer)
+    upstream.proxy.plan.append(lose_answer)
     with pytest.raises(StateUnknownError) as caught:
         commit(house, [{"action": "set-properties", "updates": {"a": "b"}}], name="free")
     assert caught.value.reason == "upstream_unknown"
-    assert there.found("free").metadata.properties["a"] == "b"
+    assert upstream.found("free").metadata.properties["a"] == "b"
 
 
-def test_a_forwarded_commit_that_was_judged_on_a_state_that_moved_is_judged_again(
-    house: House, there: Upstream
-) -> None:
+def test_a_forwarded_commit_is_checked_again_if_the_table_has_moved(house: House, upstream: Upstream) -> None:
     house.open("w")
     attempt = house.attempt("w")
 
     def other() -> None:
-        there.append_directly(house, [(8, 1, "Ulm")], branch="theirs")
+        upstream.append_directly(house, [(8, 1, "Ulm")], branch="theirs")
 
-    there.proxy.plan.append(after_doing(other))
+    upstream.proxy.plan.append(after_doing(other))
     files = house.written(f"{attempt.prefix}/data", NEW)
     made = new_snapshot_on(house, house.found().metadata, files, attempt.branch)
-    # Its sequence number was given to somebody else meanwhile: that is a conflict, and nothing happened.
-    assert refused(lambda: commit(house, list(made.updates), role=Role.OPERATOR)) == "snapshot_sequence_stale"
-    assert there.found().metadata.snapshot(made.snapshot_id) is None
+    # Another commit took its sequence number meanwhile: a conflict, and nothing is committed.
+    assert refusal_reason(lambda: commit(house, list(made.updates), role=Role.OPERATOR)) == "snapshot_sequence_stale"
+    assert upstream.found().metadata.snapshot(made.snapshot_id) is None
 
 
 def test_a_crash_after_a_forwarded_commit_leaves_it_made_and_the_ledger_catches_up(
-    house: House, there: Upstream
+    house: House, upstream: Upstream
 ) -> None:
     house.scene.make("free")
     with fault.armed("upstream.after_commit", fault.Raise(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
@@ -202,70 +210,74 @@ def test_a_crash_after_a_forwarded_commit_leaves_it_made_and_the_ledger_catches_
     with fault.armed("upstream.before_commit", fault.Raise(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
         commit(house, [{"action": "set-properties", "updates": {"c": "d"}}], name="free")
     house.stand.reopen()
-    assert house.found("free").metadata.properties == there.found("free").metadata.properties
-    assert "c" not in there.found("free").metadata.properties
+    assert house.found("free").metadata.properties == upstream.found("free").metadata.properties
+    assert "c" not in upstream.found("free").metadata.properties
 
 
-def test_its_structure_is_not_migrated_from_here_and_its_contract_is(house: House, there: Upstream) -> None:
-    before = there.found().row.pointer
+def test_a_migration_can_change_the_contract_of_an_upstreams_table_but_not_its_structure(
+    house: House, upstream: Upstream
+) -> None:
+    before = upstream.found().row.pointer
     house.scene.migrate(house.scene.migration([], contract=OTHER_CONTRACT))
-    assert refused(lambda: house.scene.migrate(house.scene.migration(COLUMN))) == "upstream_migration_refused"
-    assert there.found().row.pointer == before
+    assert refusal_reason(lambda: house.scene.migrate(house.scene.migration(COLUMN))) == "upstream_migration_refused"
+    assert upstream.found().row.pointer == before
     assert house.found().row.contract_hash == house.scene.contract_of()
 
 
-# An upstream that does not tell the truth.
+# An upstream whose answers are wrong.
 
 
-def lying(there: Upstream, change: Callable[[Doc], None]) -> None:
-    def lie(_: ProxiedRequest, answer: Doc) -> Doc:
+def change_answers(upstream: Upstream, change: Callable[[Doc], None]) -> None:
+    """Let the upstream's answers pass through `change` until `proxy.told` is None again."""
+
+    def change_answer(_: ProxiedRequest, answer: Doc) -> Doc:
         change(answer)
         return answer
 
-    there.proxy.change_load = lie
+    upstream.proxy.change_load = change_answer
 
 
-def another_uuid(answer: Doc) -> None:
+def replace_uuid(answer: Doc) -> None:
     answer["metadata-location"] += ".other"
     answer["metadata"].update({"table-uuid": "0b6c1d8e-52b1-4c55-8a1f-6a1c0a7d4e22"})
 
 
-def test_another_table_under_the_name_of_a_protected_one_is_refused(house: House, there: Upstream) -> None:
-    lying(there, another_uuid)
-    assert refused(lambda: shown_to(house, Role.CONSUMER)) == "upstream_table_other"
+def test_another_table_under_the_name_of_a_protected_one_is_refused(house: House, upstream: Upstream) -> None:
+    change_answers(upstream, replace_uuid)
+    assert refusal_reason(lambda: load_as(house, Role.CONSUMER)) == "upstream_table_other"
 
 
 @pytest.mark.parametrize(
-    ("lie", "code"),
+    ("change", "code"),
     [
-        (another_uuid, "upstream_table_other"),
+        (replace_uuid, "upstream_table_other"),
         (lambda answer: answer.pop("metadata-location"), "upstream_answer_wrong"),
         (lambda answer: answer["metadata"]["properties"].update({"owner": "x"}), "upstream_metadata_changed"),
     ],
     ids=["another table", "no file", "another content"],
 )
-def test_an_upstream_that_lies_for_a_while_ends_no_proved_attempt(
-    house: House, there: Upstream, lie: Callable[[Doc], None], code: str
+def test_wrong_answers_of_an_upstream_end_no_proved_attempt(
+    house: House, upstream: Upstream, change: Callable[[Doc], None], code: str
 ) -> None:
     attempt = house.proved("w", NEW)
     house.found()
-    lying(there, lie)
+    change_answers(upstream, change)
     with pytest.raises(UnavailableError) as caught:
         publish(house, attempt)
     assert (caught.value.reason, (caught.value.got or "").partition(":")[0]) == ("table_in_doubt", code)
-    there.proxy.change_load = None
+    upstream.proxy.change_load = None
     assert house.state_of(attempt) == "COMMITTING"
     publish(house, attempt)
     assert house.rows() == [1, 2, 3, 4]
 
 
-def test_a_metadata_file_that_says_something_else_than_before_is_refused(house: House, there: Upstream) -> None:
+def test_a_metadata_file_whose_content_has_changed_is_refused(house: House, upstream: Upstream) -> None:
     house.found()
-    lying(there, lambda answer: answer["metadata"]["properties"].update({"owner": "somebody"}))
-    assert refused(house.found) == "upstream_metadata_changed"
+    change_answers(upstream, lambda answer: answer["metadata"]["properties"].update({"owner": "somebody"}))
+    assert refusal_reason(house.found) == "upstream_metadata_changed"
 
 
-def test_a_published_snapshot_with_another_list_is_not_shown_to_consumers(house: House, there: Upstream) -> None:
+def test_a_published_snapshot_with_another_list_is_not_shown_to_consumers(house: House, upstream: Upstream) -> None:
     done = publish(house, house.proved("w", NEW))
 
     def change(answer: Doc) -> None:
@@ -274,8 +286,8 @@ def test_a_published_snapshot_with_another_list_is_not_shown_to_consumers(house:
             if each["snapshot-id"] == done.shown.new_snapshot_id:
                 each["manifest-list"] += ".other"
 
-    lying(there, change)
-    assert refused(lambda: shown_to(house, Role.CONSUMER)) == "main_unproved"
+    change_answers(upstream, change)
+    assert refusal_reason(lambda: load_as(house, Role.CONSUMER)) == "main_unproved"
 
 
 @pytest.mark.parametrize(
@@ -286,51 +298,51 @@ def test_a_published_snapshot_with_another_list_is_not_shown_to_consumers(house:
     ],
     ids=["no file", "another place"],
 )
-def test_an_answer_that_cannot_be_right_is_refused(
-    house: House, there: Upstream, change: Callable[[Doc], None], code: str
+def test_an_answer_without_a_metadata_file_or_with_another_location_is_refused(
+    house: House, upstream: Upstream, change: Callable[[Doc], None], code: str
 ) -> None:
     def changed(answer: Doc) -> None:
         change(answer)
         if "metadata-location" in answer:
             answer["metadata-location"] += ".other"
 
-    lying(there, changed)
-    assert refused(house.found) == code
+    change_answers(upstream, changed)
+    assert refusal_reason(house.found) == code
 
 
-def test_an_old_answer_misleads_nobody(house: House, there: Upstream) -> None:
-    """A replica that is behind: what is judged on it loses against the upstream's own comparison."""
+def test_a_publication_is_not_doubled_by_an_old_answer(house: House, upstream: Upstream) -> None:
+    """As from a replica that is behind. The upstream compares each commit with its own, newest state."""
     attempt = house.proved("w", NEW)
     kept: list[Doc] = []
-    lying(there, lambda answer: kept.append(json.loads(json.dumps(answer))))
+    change_answers(upstream, lambda answer: kept.append(json.loads(json.dumps(answer))))
     house.found()
     stale = kept[-1]
 
     def begin() -> None:
-        lying(there, lambda answer: answer.update(stale))
+        change_answers(upstream, lambda answer: answer.update(stale))
 
     with fault.armed("upstream.after_swap", fault.Call(begin)), pytest.raises(StateUnknownError):
-        publish(house, attempt)  # committed, but the replica says nothing of it: the fence is refused
-    there.proxy.change_load = None
+        publish(house, attempt)  # committed, but the replica does not show it, and the fence is refused
+    upstream.proxy.change_load = None
     house.publishing().settle()
-    assert (house.rows(), code_of(house, attempt)) == ([1, 2, 3, 4], "published")
+    assert (house.rows(), reason_of(house, attempt)) == ([1, 2, 3, 4], "published")
 
 
-def test_a_chunk_without_rows_waits_for_a_table_that_shows_something(house: House, there: Upstream) -> None:
+def test_a_chunk_without_rows_is_not_published_to_a_table_without_snapshots(house: House, upstream: Upstream) -> None:
     house.table("empty", text=contract("empty"))
     attempt = house.proved("w", [], name="empty")
-    assert code_of(house, attempt) == "upstream_nothing_staged"
-    assert there.found("empty").metadata.current_snapshot_id is None
+    assert reason_of(house, attempt) == "upstream_nothing_staged"
+    assert upstream.found("empty").metadata.current_snapshot_id is None
 
 
-def test_a_replaced_table_of_an_upstream_is_refused_as_a_source(house: House, there: Upstream) -> None:
+def test_a_replaced_table_of_an_upstream_is_refused_as_a_source(house: House, upstream: Upstream) -> None:
     house.scene.make("free")
     own = house.found("free").row
     bound = parse_contract(contract().replace("raw.orders", "sales.free").encode()).bind({})
     named, target = bound.contract.boundary.source, house.found().row.table_uuid
     house.transact(lambda unit: claims.note_source(unit, target, named, own.table_uuid, workload_id="w"))
     sources = Sources(house.notary.ledger, house.notary.catalog, house.files)
-    assert refused(lambda: sources.pin(bound, target)) == "source_empty"
-    lying(there, another_uuid)
-    assert refused(lambda: house.found("free")) == "upstream_table_replaced"
-    assert refused(lambda: sources.pin(bound, target)) == "source_replaced"
+    assert refusal_reason(lambda: sources.pin(bound, target)) == "source_empty"
+    change_answers(upstream, replace_uuid)
+    assert refusal_reason(lambda: house.found("free")) == "upstream_table_replaced"
+    assert refusal_reason(lambda: sources.pin(bound, target)) == "source_replaced"

@@ -1,4 +1,4 @@
-"""An upstream that shows what was, as a cache in front of it does: nothing that was staged or proved is lost by it."""
+"""An upstream that gives old answers, as through a cache, ends no attempt that is staged or proved."""
 
 from __future__ import annotations
 
@@ -21,102 +21,106 @@ Doc = dict[str, Any]
 
 
 class Cache:
-    """Keeps an answer, and gives it again as long as it is asked to."""
+    """Stores an answer of the upstream, and repeats it from `begin` to `end`."""
 
-    def __init__(self, house: House, there: Upstream) -> None:
-        self._there = there
-        there.proxy.change_load = self._keep
+    def __init__(self, house: House, upstream: Upstream) -> None:
+        self._upstream = upstream
+        upstream.proxy.change_load = self._keep
         house.found()
-        there.proxy.change_load = None
+        upstream.proxy.change_load = None
 
     def _keep(self, _: object, answer: Doc) -> Doc:
         self._kept = copy.deepcopy(answer)
         return answer
 
     def begin(self) -> None:
-        self._there.proxy.change_load = lambda *_: copy.deepcopy(self._kept)
+        self._upstream.proxy.change_load = lambda *_: copy.deepcopy(self._kept)
 
     def end(self) -> None:
-        self._there.proxy.change_load = None
+        self._upstream.proxy.change_load = None
 
 
 @pytest.fixture
-def staging(house: House) -> Attempt:
+def staging_attempt(house: House) -> Attempt:
     house.open("w")
     return house.attempt("w")
 
 
 @pytest.fixture
-def cache(house: House, there: Upstream, staging: Attempt) -> Iterator[Cache]:
-    """What the upstream showed once the branch was made, and before anything was staged on it."""
-    yield Cache(house, there)
-    there.proxy.change_load = None
+def cache(house: House, upstream: Upstream, staging_attempt: Attempt) -> Iterator[Cache]:
+    """A cache with the answer from after the branch was made, and before anything was staged."""
+    yield Cache(house, upstream)
+    upstream.proxy.change_load = None
 
 
-def code_of(work: Callable[[], object]) -> str:
+def reason_of(work: Callable[[], object]) -> str:
     with pytest.raises(UnavailableError) as caught:
         work()
     return caught.value.reason
 
 
-def test_an_old_answer_ends_no_proved_attempt(house: House, staging: Attempt, cache: Cache) -> None:
+def test_an_old_answer_ends_no_proved_attempt(house: House, staging_attempt: Attempt, cache: Cache) -> None:
     base = house.found().metadata.current_snapshot_id
-    attempt = house.prove(staging, house.stage(staging, NEW), base)
+    attempt = house.prove(staging_attempt, house.stage(staging_attempt, NEW), base)
     cache.begin()
-    assert code_of(lambda: publish(house, attempt)) == "upstream_stale"
+    assert reason_of(lambda: publish(house, attempt)) == "upstream_stale"
     assert load_attempt(house, attempt).state == "COMMITTING"
     cache.end()
     publish(house, attempt)
     assert house.rows() == [1, 2, 3, 4]
 
 
-def test_an_old_answer_to_a_steward_that_has_seen_nothing_else_ends_none_either(
-    house: House, staging: Attempt, cache: Cache
+def test_an_old_answer_after_a_restart_ends_no_proved_attempt(
+    house: House, staging_attempt: Attempt, cache: Cache
 ) -> None:
     base = house.found().metadata.current_snapshot_id
-    attempt = house.prove(staging, house.stage(staging, NEW), base)
+    attempt = house.prove(staging_attempt, house.stage(staging_attempt, NEW), base)
     cache.begin()
     house.stand.reopen()
-    assert code_of(lambda: publish(house, attempt)) == "table_in_doubt"
+    assert reason_of(lambda: publish(house, attempt)) == "table_in_doubt"
     assert load_attempt(house, attempt).state == "COMMITTING"
     cache.end()
     publish(house, attempt)
     assert house.rows() == [1, 2, 3, 4]
 
 
-def test_what_is_handed_in_is_never_taken_for_nothing(house: House, staging: Attempt, cache: Cache) -> None:
-    house.stage(staging, NEW)
+def test_a_hand_in_is_refused_while_the_answer_lacks_the_staged_snapshot(
+    house: House, staging_attempt: Attempt, cache: Cache
+) -> None:
+    house.stage(staging_attempt, NEW)
     grant = house.scene.grant(Role.PRODUCER, "sales")
     cache.begin()
-    assert code_of(lambda: house.notary.workloads.end_staging(grant, staging.attempt_id)) == "upstream_stale"
-    assert load_attempt(house, staging).state == "STAGING"
+    assert reason_of(lambda: house.notary.workloads.end_staging(grant, staging_attempt.attempt_id)) == "upstream_stale"
+    assert load_attempt(house, staging_attempt).state == "STAGING"
     cache.end()
-    staged = house.found().metadata.refs[staging.branch].snapshot_id
-    assert house.notary.workloads.end_staging(grant, staging.attempt_id).staged_snapshot_id == str(staged)
+    staged = house.found().metadata.refs[staging_attempt.branch].snapshot_id
+    assert house.notary.workloads.end_staging(grant, staging_attempt.attempt_id).staged_snapshot_id == str(staged)
 
 
-def test_what_is_not_shown_is_not_judged_as_gone(house: House, staging: Attempt, cache: Cache) -> None:
-    house.stage(staging, NEW)
+def test_a_verification_waits_while_the_answer_lacks_the_staged_snapshot(
+    house: House, staging_attempt: Attempt, cache: Cache
+) -> None:
+    house.stage(staging_attempt, NEW)
     grant = house.scene.grant(Role.PRODUCER, "sales")
-    house.notary.workloads.end_staging(grant, staging.attempt_id)
+    house.notary.workloads.end_staging(grant, staging_attempt.attempt_id)
     cache.begin()
     house.stand.reopen()
     jobs = house.notary.jobs
     jobs.start()
     try:
-        queue_verification(jobs, staging.attempt_id)
+        queue_verification(jobs, staging_attempt.attempt_id)
         assert wait_for_jobs(jobs, 30)
-        found = jobs.of_attempt(load_attempt(house, staging))
+        found = jobs.of_attempt(load_attempt(house, staging_attempt))
     finally:
         jobs.stop()
     assert found is not None
     assert found.error is not None
     assert (found.state, found.error.reason) == (JobState.WAITING, "table_in_doubt")
-    assert load_attempt(house, staging).state == "VERIFYING"
+    assert load_attempt(house, staging_attempt).state == "VERIFYING"
 
 
-def test_consumers_are_shown_an_older_state_that_was_proved_as_well(house: House, there: Upstream) -> None:
-    cache = Cache(house, there)
+def test_consumers_are_shown_an_older_state_if_it_was_proved(house: House, upstream: Upstream) -> None:
+    cache = Cache(house, upstream)
     publish(house, house.proved("w", NEW))
     house.found()
     cache.begin()

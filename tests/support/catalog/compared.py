@@ -30,7 +30,7 @@ from pvdm.model.role import Role
 from tests.support import fault
 from tests.support.catalog.core import CONTRACT, OPERATOR, PRODUCER, always_permit, grant
 from tests.support.catalog.snapshot_files import Pool, PreparedSnapshot
-from tests.support.oracles.catalog_model import Doc, Model, ancestry, facts, shown, tags
+from tests.support.oracles.catalog_model import Doc, Model, ancestry, facts, shown_by_main, tags
 from tests.support.steward.notary import Time
 
 CONSUMER = grant(Role.CONSUMER)
@@ -295,7 +295,8 @@ class World:
             assert facts(document) == facts(table.model.document), name
             main_is_fixed = table.model.protected and all(commit.permit is None for commit in commits)
             if main_is_fixed:
-                assert shown(document) == shown(table.loaded[-1]), f"main of {name} changed without a permit"
+                main_before = shown_by_main(table.loaded[-1])
+                assert shown_by_main(document) == main_before, f"main of {name} changed without a permit"
             consumers_see_same = main_is_fixed and tags(document) == tags(table.loaded[-1])
             table.pointer = state.row.pointer
             table.loaded.append(document)
@@ -316,7 +317,7 @@ class World:
         body = json.loads(response.body)
         seen = body["metadata"]
         assert {each["snapshot-id"] for each in seen["snapshots"]} == set(ancestry(document))
-        assert shown(document)["refs"] == shown(seen)["refs"]
+        assert shown_by_main(document)["refs"] == shown_by_main(seen)["refs"]
         assert all(ref["snapshot-id"] in ancestry(document) for ref in seen["refs"].values())
         for file in (state.row.pointer.location, body["metadata-location"]):
             data = _bytes(file)

@@ -41,8 +41,7 @@ from tests.support.catalog.step_requests import (
     request,
 )
 from tests.support.lake.metadata import document_of
-from tests.support.oracles.catalog_model import Doc
-from tests.support.oracles.catalog_model import kept as history_kept
+from tests.support.oracles.catalog_model import Doc, history_needs_none_of
 
 
 class Staging(Steps):
@@ -104,9 +103,10 @@ class Staging(Steps):
         if known:
             gone = known[: at % len(known) + 1] if many else [known[at % len(known)]]
             tagged = [model.head(ref) for ref in model.refs if model.is_tag(ref)]
-            kept = history_kept(self.world.latest(table), set(gone)) and not set(gone) & {*model.ancestry(), *tagged}
+            unneeded = history_needs_none_of(self.world.latest(table), set(gone))
+            harmless = unneeded and not set(gone) & {*model.ancestry(), *tagged}
             changes: list[Doc] = [{"action": "remove-snapshots", "snapshot-ids": gone}]
-            self.world.commit(self.gated(table, changes, allowed=kept or not model.protected))
+            self.world.commit(self.gated(table, changes, allowed=harmless or not model.protected))
 
     @rule(table=TABLE, at=AT, kind=st.sampled_from(["statistics", "partition-statistics"]))
     def note_statistics(self, table: str, at: int, kind: str) -> None:

@@ -142,7 +142,7 @@ def publish(house: House, *found: Attempt) -> PublicationResult:
     return house.publishing().publish(found[0].workload_id, [attempt.attempt_id for attempt in found])
 
 
-def code_of(house: House, *found: Attempt) -> str:
+def reason_of(house: House, *found: Attempt) -> str:
     """The error code of publishing these attempts; `published` if there is no error."""
     try:
         publish(house, *found)

@@ -306,7 +306,7 @@ def scene_at(
         yield furnish(stand)
 
 
-def code_of(call: Callable[[], object], kind: type[PvdmError] = PvdmError) -> str:
+def reason_of(call: Callable[[], object], kind: type[PvdmError] = PvdmError) -> str:
     """The code of the error that the call must raise."""
     with pytest.raises(kind) as caught:
         call()

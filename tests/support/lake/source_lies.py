@@ -21,7 +21,7 @@ from pvdm.model.schema import Field, Kind, PrimitiveType, Schema, StructType
 from tests.support.lake.metadata import Doc, column, schema
 from tests.support.lake.puffin import Listed, add_vectors
 from tests.support.lake.scans import Lake, identity_spec, table_of
-from tests.support.parquet.edit import BINARY, I64, Struct, edited, groups, put, statistics
+from tests.support.parquet.edit import BINARY, I64, Struct, edit_footer, groups, put, statistics
 
 ID: Final = Field("id", PrimitiveType(Kind.LONG), field_id=1)
 TOWN: Final = Field("town", PrimitiveType(Kind.STRING), field_id=2)
@@ -146,7 +146,7 @@ def group_size(folder: Path, lies: bool) -> Lake:
 def _edit(table: Lake, location: str, change: Callable[[Struct], None]) -> None:
     """Change the footer of a file, and the file's size in its manifest entry."""
     path = Path(location.removeprefix("file://"))
-    path.write_bytes(edited(path.read_bytes(), change))
+    path.write_bytes(edit_footer(path.read_bytes(), change))
     for entries in table.entries.values():
         for at, entry in enumerate(entries):
             if entry.data_file.file_path == location:

@@ -1,4 +1,7 @@
-"""Decodes canonical rows and refuses what no encoder writes; follows spec/canonical.md, shares no code with one."""
+"""Decodes canonical rows as spec/canonical.md defines them, and refuses bytes that no correct encoder writes.
+
+It shares no code with the encoders, except the schema's types and the table of unassigned code points.
+"""
 
 from __future__ import annotations
 
@@ -104,23 +107,26 @@ _VARIANT_RANGES: Final[Mapping[VariantKind, range]] = {
 _VARIANT_DECIMAL_DIGITS: Final = 38
 _NOT_PORTABLE: Final = frozenset({VariantKind.DECIMAL, VariantKind.FLOAT, VariantKind.DOUBLE})
 
-# Bytes of a float -> the bits of infinity, above which NaNs are, and of the only NaN that is written.
+# By a float's size in bytes: the bits of infinity (NaNs are above it), and the bits of the only NaN that is allowed.
 _INFINITY_AND_NAN: Final = {
     4: (0x7F80_0000, 0x7FC0_0000),
     8: (0x7FF0_0000_0000_0000, 0x7FF8_0000_0000_0000),
 }
 
-# 2^28, the largest length a row can hold, takes five groups of seven bits.
+# 2^28, the largest size of a row in bytes, has 29 bits: five groups of seven.
 _LENGTH_BYTES_MAX: Final = 5
 _INTEGER_CHARS_MAX: Final = len(str(-(2**63)))
-# A sign, a point, and the 76 digits of the widest type or 0.(76 digits).
+# A sign, a point, and 77 digits: 76 of the widest type, and the 0 before the point if all are after it.
 _DECIMAL_CHARS_MAX: Final = 79
 _INTEGER: Final = re.compile(rb"0|-?[1-9][0-9]*")
 _DECIMAL: Final = re.compile(rb"(-?)(0|[1-9][0-9]*)(?:\.([0-9]+))?")
 
 
 def decode_row(schema: Schema, mode: Mode, row: bytes) -> dict[str, Value]:
-    """The values of a canonical row under its projected schema, by column in canonical order."""
+    """The values of a row by column name, in canonical order. `schema` has the projection's columns.
+
+    Raises `encoding_malformed` with the offset if the bytes are not canonical.
+    """
     if not schema.fields:
         raise _malformed(0, "a projection with columns", "none")
     _require_fit((field.type for field in schema.fields), mode)
@@ -131,7 +137,7 @@ def decode_row(schema: Schema, mode: Mode, row: bytes) -> dict[str, Value]:
 
 
 def decode_cell(slot: Field | Inner, mode: Mode, cell: bytes) -> Value:
-    """The value of one cell of a column, element, key or map value."""
+    """The value of one cell: of a column, a list's element, or a map's key or value. Raises as `decode_row` does."""
     _require_fit((slot.type,), mode)
     reader = _Reader(cell, mode)
     value, at = reader.cell(slot, 0, len(cell), 1)
@@ -146,7 +152,7 @@ def _malformed(offset: int, expected: str, got: str) -> InputError:
 
 
 def _require_fit(types: Iterable[Type], mode: Mode) -> None:
-    """Section 2: a schema that the mode refuses before any row is read has no rows to decode."""
+    """Section 2: raise if a type is not allowed in the mode."""
     portable = mode is Mode.PORTABLE
     for kind in types:
         match kind:
@@ -186,12 +192,16 @@ def _tag_of(kind: Type) -> int | None:
 
 @cache
 def _unassigned() -> re.Pattern[str]:
-    """One character that Unicode 14.0.0 does not assign."""
+    """Matches one character that Unicode 14.0.0 does not assign."""
     return re.compile("[" + "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in UNASSIGNED) + "]")
 
 
 class _Reader:
-    """Reads cells at offsets of one buffer; `at` is where to read, `end` where the surrounding value ends."""
+    """Reads values at offsets of one buffer.
+
+    `at` is the offset to read at, `end` the end of the surrounding value; `start` and `stop` enclose a value's bytes.
+    `depth` counts the values around a value and itself.
+    """
 
     __slots__ = ("_data", "_portable")
 
@@ -208,6 +218,7 @@ class _Reader:
     # Section 4: framing.
 
     def tag(self, at: int, end: int, depth: int) -> int:
+        """The first byte of a cell. Raises if values are nested too deep."""
         if depth > NESTING_DEPTH_MAX:
             raise _malformed(at, f"at most {NESTING_DEPTH_MAX} values inside one another", "more")
         if at >= end:
@@ -215,7 +226,7 @@ class _Reader:
         return self._data[at]
 
     def body(self, at: int, end: int) -> tuple[int, int]:
-        """Where the bytes of a cell start and stop; `at` is the offset of its length."""
+        """The start and the end of a cell's bytes; `at` is the offset of its length."""
         length = 0
         for index in range(_LENGTH_BYTES_MAX):
             if at + index >= end:
@@ -232,6 +243,7 @@ class _Reader:
         raise _malformed(at, f"a length of at most {_LENGTH_BYTES_MAX} bytes", "a longer one")
 
     def cell(self, slot: Field | Inner, at: int, end: int, depth: int) -> tuple[Value, int]:
+        """The value of the cell at `at`, and the offset after it."""
         tag = self.tag(at, end, depth)
         if tag == _NULL:
             if slot.required:
@@ -270,9 +282,9 @@ class _Reader:
             case Kind.BOOLEAN:
                 return self.boolean(start, stop)
             case Kind.FLOAT:
-                return self.number(start, stop, 4)
+                return self.float_outside_variant(start, stop, 4)
             case Kind.DOUBLE:
-                return self.number(start, stop, 8)
+                return self.float_outside_variant(start, stop, 8)
             case Kind.STRING:
                 return self.string(start, stop)
             case Kind.UUID:
@@ -297,7 +309,7 @@ class _Reader:
         return number
 
     def decimal(self, start: int, stop: int, precision: int, scale: int | None) -> DecimalValue:
-        """A decimal with `scale` digits after the point, or with as many as it has, where that is None."""
+        """A decimal with `scale` digits after the point; with any number of them if `scale` is None."""
         match = None
         if stop - start <= _DECIMAL_CHARS_MAX:
             match = _DECIMAL.fullmatch(self._data, start, stop)
@@ -313,8 +325,8 @@ class _Reader:
             raise _malformed(start, f"at most {precision} digits", str(len(str(unscaled))))
         return DecimalValue(-unscaled if sign else unscaled, len(fraction))
 
-    def number(self, start: int, stop: int, size: int) -> FloatBits:
-        """A float outside variants, of which only one NaN is written."""
+    def float_outside_variant(self, start: int, stop: int, size: int) -> FloatBits:
+        """A float of `size` bytes. Only one NaN is allowed; inside variants every NaN is."""
         found = self.float_bits(start, stop, size)
         infinity, nan = _INFINITY_AND_NAN[size]
         if found.bits & (1 << found.width - 1) - 1 > infinity and found.bits != nan:
@@ -339,7 +351,7 @@ class _Reader:
         return text
 
     def _require_portable(self, text: str, start: int) -> None:
-        # Unassigned first: only for the others does the running Python's Unicode version not matter.
+        # This is checked before NFC: versions of Unicode agree on the NFC of characters that 14.0.0 assigns.
         if found := _unassigned().search(text):
             raise _malformed(
                 start + len(text[: found.start()].encode()),
@@ -352,7 +364,7 @@ class _Reader:
     def fields(
         self, fields: tuple[Field, ...], at: int, end: int, depth: int
     ) -> tuple[tuple[tuple[str, Value], ...], int]:
-        """The cells of a row or struct, and where they stop."""
+        """The names and values of a row or struct, and the offset after it."""
         values: list[tuple[str, Value]] = []
         for field in sorted(fields, key=lambda field: field.name):
             value, at = self.cell(field, at, end, depth)

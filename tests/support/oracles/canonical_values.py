@@ -1,4 +1,4 @@
-"""Neutral values of the decoder: plain Python where the schema tells the type, small frozen classes elsewhere."""
+"""Values that the decoder of canonical rows returns: Python's own types where they suffice, small classes elsewhere."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class MapValue:
 
 
 class VariantKind(Enum):
-    """What a variant says of its own value; integer and decimal widths leave no trace."""
+    """The type of a value inside a variant. The encoding does not keep the widths of integers and decimals."""
 
     NULL = "null"
     BOOLEAN = "boolean"
@@ -68,7 +68,7 @@ class VariantKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class VariantValue:
-    """A value inside a variant with its kind; an array holds a tuple, an object a tuple of name and value."""
+    """A value inside a variant. For an array `value` is a tuple, for an object a tuple of pairs (name, value)."""
 
     kind: VariantKind
     value: VariantContent

@@ -1,4 +1,4 @@
-"""What a table must be after a sequence of commits, told by the words of the updates alone; knows nothing of pvdm."""
+"""A model of a table: its metadata after a sequence of Iceberg updates, computed without any code of pvdm."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 Doc = dict[str, Any]
 
 _KNOWN_REF = frozenset({"snapshot-id", "type", "min-snapshots-to-keep", "max-snapshot-age-ms", "max-ref-age-ms"})
-_STAGING = ("last-updated-ms", "last-sequence-number", "next-row-id", "metadata-log")
-"""Fields that staging moves and that nothing on main is read by."""
+_CHANGED_BY_STAGING = ("last-updated-ms", "last-sequence-number", "next-row-id", "metadata-log")
+"""Fields that commits to staging branches change, and that do not affect what main's readers see."""
 
 
 @dataclass
 class Model:
-    """A table: its document, as far as a commit can name it, and the rows behind each snapshot."""
+    """A table: the fields of its document that updates change, and the rows of each snapshot by field id."""
 
     document: Doc
     protected: bool
@@ -25,7 +25,7 @@ class Model:
 
     @classmethod
     def from_document(cls, document: Doc, *, protected: bool) -> Model:
-        """A table whose first document was judged by itself."""
+        """A model that begins with this document, which is not checked here."""
         return cls(copy.deepcopy(document), protected)
 
     @property
@@ -49,11 +49,11 @@ class Model:
         return ref in self.refs and self.refs[ref]["type"] == "tag"
 
     def ancestry(self) -> list[int]:
-        """Main's snapshots, newest first."""
+        """The snapshots of main's history, newest first."""
         return ancestry(self.document)
 
     def scan(self, ref: str) -> list[Doc]:
-        """The rows that a reader of the ref gets: a tag is read with its snapshot's columns, a branch with today's."""
+        """The rows of a ref. A tag has the columns of its snapshot's schema, a branch those of the current schema."""
         head = self.head(ref)
         if head is None:
             return []
@@ -64,7 +64,7 @@ class Model:
         return [{each["name"]: _value(row, each) for each in columns} for row in self.rows[head]]
 
     def apply(self, updates: Sequence[Doc]) -> None:
-        """Every update in turn."""
+        """Apply the updates in order. `last_added` has the ids to which -1 refers in a later update."""
         last_added: dict[str, int] = {}
         for update in updates:
             action = update["action"].replace("-", "_")
@@ -74,16 +74,16 @@ class Model:
         snapshot = update["snapshot"]
         self.document["snapshots"].append(snapshot)
         if self.version > 1:
-            # One that was written for format 1, before the table was upgraded, has none.
+            # A snapshot that was written for format 1, before an upgrade, has no sequence number.
             self.document["last-sequence-number"] = snapshot.get("sequence-number", 0)
         if self.version > 2:
             self.document["next-row-id"] += snapshot["added-rows"]
 
     def _set_snapshot_ref(self, update: Doc, _: dict[str, int]) -> None:
         name = update["ref-name"]
-        told = {key: value for key, value in update.items() if key not in ("action", "ref-name")}
+        given = {key: value for key, value in update.items() if key not in ("action", "ref-name")}
         unknown = {key: value for key, value in self.refs.get(name, {}).items() if key not in _KNOWN_REF}
-        self.refs[name] = unknown | told
+        self.refs[name] = unknown | given
 
     def _remove_snapshot_ref(self, update: Doc, _: dict[str, int]) -> None:
         self.refs.pop(update["ref-name"], None)
@@ -162,7 +162,7 @@ class Model:
 
 
 def facts(document: Doc) -> Doc:
-    """A document without logs and times, lists by id, and one spelling of what has several."""
+    """The document for a comparison: without logs, times and fields that repeat others, and lists as dicts by id."""
     found = {key: value for key, value in document.items() if key not in ("last-updated-ms", "metadata-log")}
     for key in ("schema", "partition-spec", "snapshot-log", "current-snapshot-id"):
         found.pop(key, None)
@@ -179,48 +179,51 @@ def facts(document: Doc) -> Doc:
 
 
 def ancestry(document: Doc) -> list[int]:
-    """The snapshots of a document's main, newest first, as far as they are there."""
+    """The snapshots of main's history, newest first, back to the first one that the document lacks."""
     parents = {each["snapshot-id"]: each.get("parent-snapshot-id") for each in document["snapshots"]}
-    return list(_upwards(parents, document["refs"].get("main", {}).get("snapshot-id")))
+    return list(_ancestors(parents, document["refs"].get("main", {}).get("snapshot-id")))
 
 
-def shown(document: Doc) -> Doc:
-    """What main of a document shows, by another way than the catalog's: all of it but what is known to be staging."""
-    found = {key: value for key, value in document.items() if key not in _STAGING}
-    mine = set(ancestry(document))
-    there = {each["snapshot-id"] for each in document["snapshots"]}
-    found["snapshots"] = [each for each in document["snapshots"] if each["snapshot-id"] in mine]
+def shown_by_main(document: Doc) -> Doc:
+    """The part of a document that main's readers see. The catalog computes this in another way."""
+    found = {key: value for key, value in document.items() if key not in _CHANGED_BY_STAGING}
+    on_main = set(ancestry(document))
+    existing = {each["snapshot-id"] for each in document["snapshots"]}
+    found["snapshots"] = [each for each in document["snapshots"] if each["snapshot-id"] in on_main]
     for key in ("statistics", "partition-statistics"):
         listed = document.get(key, [])
-        found[key] = [each for each in listed if each["snapshot-id"] in mine or each["snapshot-id"] not in there]
+        # An entry for a snapshot that does not exist belongs to no branch, so it is not staging either.
+        found[key] = [each for each in listed if each["snapshot-id"] in on_main or each["snapshot-id"] not in existing]
     found["refs"] = {name: ref for name, ref in document["refs"].items() if name == "main"}
     return found
 
 
 def tags(document: Doc) -> Doc:
-    """The tags of a document, published or not."""
+    """The tags of a document, of snapshots of main and of staging branches."""
     return {name: ref for name, ref in document["refs"].items() if ref["type"] == "tag"}
 
 
-def kept(document: Doc, gone: set[int]) -> bool:
-    """Whether history is whole without these: neither the log names one, nor does a ref that stays lead to one."""
+def history_needs_none_of(document: Doc, gone: set[int]) -> bool:
+    """Whether none of these snapshots is in the snapshot log or in the history of a ref that points to another one."""
     parents = {each["snapshot-id"]: each.get("parent-snapshot-id") for each in document["snapshots"]}
     heads = {ref["snapshot-id"] for ref in document["refs"].values()} - gone
-    led = {each for head in heads for each in _upwards(parents, head)}
-    return not gone & (led | {each["snapshot-id"] for each in document["snapshot-log"]})
+    reachable = {each for head in heads for each in _ancestors(parents, head)}
+    return not gone & (reachable | {each["snapshot-id"] for each in document["snapshot-log"]})
 
 
-def _upwards(parents: dict[int, int | None], at: int | None) -> Iterator[int]:
+def _ancestors(parents: dict[int, int | None], at: int | None) -> Iterator[int]:
+    """The snapshot and its ancestors, as far as `parents` has them."""
     while at is not None and at in parents:
         yield at
         at = parents[at]
 
 
 def _id(given: int, kind: str, last_added: dict[str, int]) -> int:
+    """The id of an update. -1 is the last one that the same commit added."""
     return last_added[kind] if given == -1 else given
 
 
 def _value(row: dict[int, object], column: Doc) -> object:
-    """As JSON has it; a column that the file does not have shows its first default."""
+    """The value as JSON has it. A column that the row lacks has its initial default."""
     value = row[column["id"]] if column["id"] in row else column.get("initial-default")
     return value.isoformat() if isinstance(value, datetime.date) else value

@@ -1,4 +1,4 @@
-"""Rows of every kind, and one question asked of Spark, PyIceberg and DuckDB, each by its own reader."""
+"""Test rows with columns of many types, and queries that Spark, PyIceberg and DuckDB each answer with their reader."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ TIMES = ("1969-12-31T23:59:59.999999", "2026-11-14T12:59:59.999999", "2026-11-14
 
 
 def row(number: int) -> Doc:
-    """The row of this number: every column has its own period, so that nulls and ends meet in every way."""
-    day, at = DAYS[number % len(DAYS)], TIMES[number % len(TIMES)]
-    moment = None if at is None else datetime.datetime.fromisoformat(at)
+    """The row with this number. The values of each column repeat with another period, so that all combine."""
+    day, time = DAYS[number % len(DAYS)], TIMES[number % len(TIMES)]
+    moment = None if time is None else datetime.datetime.fromisoformat(time)
     amount = AMOUNTS[number % len(AMOUNTS)]
     return {
         "id": number * 7 - 100,
@@ -85,12 +85,15 @@ def row(number: int) -> Doc:
 
 
 ROWS = tuple(row(number) for number in range(120))
-OLD = tuple({**dict.fromkeys(NAMES), "id": -1_000 - at, "town": town} for at, town in enumerate(("Bonn", None, "Ulm")))
+ROWS_OF_OLD_SCHEMA = tuple(
+    {**dict.fromkeys(NAMES), "id": -1_000 - number, "town": town} for number, town in enumerate(("Bonn", None, "Ulm"))
+)
+"""Rows that a table got before most of its columns were added: only id and town have values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A filter in the words of each engine, and what it means."""
+    """A filter in the syntax of each engine, and a function that decides it for a row."""
 
     spark: str
     duckdb: str
@@ -98,8 +101,8 @@ class Question:
     holds: Callable[[Doc], bool]
 
 
-def same(text: str, holds: Callable[[Doc], bool]) -> Question:
-    """Words that all of them understand."""
+def same_text(text: str, holds: Callable[[Doc], bool]) -> Question:
+    """A filter whose text is the same for all engines."""
     return Question(text, text, text, holds)
 
 
@@ -113,21 +116,21 @@ def _floor(row: Doc) -> object:
 
 
 QUESTIONS = (
-    same("id = 299", lambda row: row["id"] == 299),
-    same("id >= 40 and id < 350", lambda row: 40 <= row["id"] < 350),
-    same("town = 'Ulm'", lambda row: row["town"] == "Ulm"),
-    same("town is null", lambda row: row["town"] is None),
-    same(f"town > '{LONG}'", lambda row: row["town"] is not None and row["town"].encode() > LONG.encode()),
-    # No engine's NaN is below anything, and only some have it above everything.
-    same("amount < -1.0", lambda row: row["amount"] is not None and row["amount"] < -1.0),
+    same_text("id = 299", lambda row: row["id"] == 299),
+    same_text("id >= 40 and id < 350", lambda row: 40 <= row["id"] < 350),
+    same_text("town = 'Ulm'", lambda row: row["town"] == "Ulm"),
+    same_text("town is null", lambda row: row["town"] is None),
+    same_text(f"town > '{LONG}'", lambda row: row["town"] is not None and row["town"].encode() > LONG.encode()),
+    # In no engine is NaN below a number. In some it is above all numbers, so no question asks for greater amounts.
+    same_text("amount < -1.0", lambda row: row["amount"] is not None and row["amount"] < -1.0),
     Question(
         "isnan(amount)",
         "isnan(amount)",
         "amount is nan",
         lambda row: row["amount"] is not None and math.isnan(row["amount"]),
     ),
-    same("price > 10.50", lambda row: row["price"] is not None and row["price"] > Decimal("10.50")),
-    same("small >= 2147483647", lambda row: row["small"] is not None and row["small"] >= 2**31 - 1),
+    same_text("price > 10.50", lambda row: row["price"] is not None and row["price"] > Decimal("10.50")),
+    same_text("small >= 2147483647", lambda row: row["small"] is not None and row["small"] >= 2**31 - 1),
     Question(
         "day < date'1970-01-01'",
         "day < date'1970-01-01'",
@@ -146,14 +149,18 @@ QUESTIONS = (
         "seen < '2026-11-15T12:59:59.999999+00:00'",
         lambda row: row["seen"] is not None and row["seen"] < datetime.datetime(2026, 11, 15, 12, 59, 59, 999_999, UTC),
     ),
-    same("place.floor = 3", lambda row: _floor(row) == 3),
+    same_text("place.floor = 3", lambda row: _floor(row) == 3),
 )
-ENDS = ("id", "small", "price", "day", "made", "seen", "town", "code", "place.floor")
-FLOATS = ("ratio", "amount")
+ORDERED_COLUMNS = ("id", "small", "price", "day", "made", "seen", "town", "code", "place.floor")
+"""Columns whose least and greatest values are compared."""
+FLOAT_COLUMNS = ("ratio", "amount")
 
 
 class Engines:
-    """One table in three engines, as a consumer sees it."""
+    """One table, read as a consumer by three engines.
+
+    `name` is its name in Spark, `table` is PyIceberg's, and `base` is what DuckDB's `iceberg_scan` takes.
+    """
 
     def __init__(self, spark: SparkSession, name: str, table: Table, base: str) -> None:
         self._spark, self._name, self._table = spark, name, table
@@ -164,66 +171,67 @@ class Engines:
         self._duckdb.close()
 
     def rows(self) -> dict[str, list[str]]:
-        """Every row of every engine, in one form and order."""
+        """All rows by engine, as sorted texts (`plain`)."""
         listed = ", ".join(NAMES)
         return {
             "spark": plain(self._spark.sql(f"select {listed} from {self._name}").toArrow()),
-            "duckdb": plain(self._ask(f"select {listed} from {self._source}")),
+            "duckdb": plain(self._query_duckdb(f"select {listed} from {self._source}")),
             "pyiceberg": plain(self._table.scan(selected_fields=NAMES).to_arrow().select(list(NAMES))),
         }
 
     def ids_by_spark(self, questions: Sequence[Question]) -> list[list[int]]:
-        """The ids of the rows for which each holds: one query, in which each question has a scan of its own."""
-        scans = [f"select {at} as asked, id from {self._name} where {each.spark}" for at, each in enumerate(questions)]
+        """For each question the ids of its rows. One query has a scan for each question."""
+        scans = [f"select {at} as question, id from {self._name} where {q.spark}" for at, q in enumerate(questions)]
         found: list[list[int]] = [[] for _ in questions]
         for row in self._spark.sql(" union all ".join(scans)).toArrow().to_pylist():
-            found[row["asked"]].append(int(str(row["id"])))
+            found[row["question"]].append(int(str(row["id"])))
         return [sorted(ids) for ids in found]
 
-    def ids(self, asked: Question) -> dict[str, list[int]]:
-        """The ids of the rows for which it holds."""
-        return {"spark": self.ids_by_spark([asked])[0], **self.ids_by_others(asked)}
+    def ids(self, question: Question) -> dict[str, list[int]]:
+        """The ids of the question's rows, by engine."""
+        return {"spark": self.ids_by_spark([question])[0], **self.ids_by_others(question)}
 
-    def ids_by_others(self, asked: Question) -> dict[str, list[int]]:
+    def ids_by_others(self, question: Question) -> dict[str, list[int]]:
+        """The ids of the question's rows, by DuckDB and PyIceberg."""
         found = {
-            "duckdb": self._ask(f"select id from {self._source} where {asked.duckdb}"),
-            "pyiceberg": self._table.scan(row_filter=asked.pyiceberg, selected_fields=("id",)).to_arrow(),
+            "duckdb": self._query_duckdb(f"select id from {self._source} where {question.duckdb}"),
+            "pyiceberg": self._table.scan(row_filter=question.pyiceberg, selected_fields=("id",)).to_arrow(),
         }
         return {name: sorted(int(str(each)) for each in table["id"].to_pylist()) for name, table in found.items()}
 
     def counts(self) -> dict[str, int]:
         return {
             "spark": self._spark.sql(f"select count(*) as n from {self._name}").toArrow()["n"][0].as_py(),
-            "duckdb": self._ask(f"select count(*) as n from {self._source}")["n"][0].as_py(),
+            "duckdb": self._query_duckdb(f"select count(*) as n from {self._source}")["n"][0].as_py(),
             "pyiceberg": self._table.scan().count(),
         }
 
     def ends(self, names: Sequence[str], where: str = "true") -> dict[str, list[str]]:
-        """The least and the greatest value of each column; PyIceberg has no such question, so its rows are asked."""
+        """The least and greatest values of the columns, by Spark and DuckDB. For PyIceberg use `scanned_ends`."""
         listed = ", ".join(f"min({name}) as a{at}, max({name}) as b{at}" for at, name in enumerate(names))
         found = {
             "spark": self._spark.sql(f"select {listed} from {self._name} where {where}").toArrow(),
-            "duckdb": self._ask(f"select {listed} from {self._source} where {where}"),
+            "duckdb": self._query_duckdb(f"select {listed} from {self._source} where {where}"),
         }
         return {name: plain(table) for name, table in found.items()}
 
-    def _ask(self, text: str) -> pa.Table:
+    def _query_duckdb(self, text: str) -> pa.Table:
         found: pa.Table = self._duckdb.execute(text).to_arrow_table()
         return found
 
 
 def duckdb_connection() -> duckdb.DuckDBPyConnection:
-    """A connection with the packaged extensions: nothing is fetched."""
-    made = duckdb.connect(config={"autoinstall_known_extensions": "false", "threads": "2"})
-    made.execute("set timezone = 'UTC'")
+    """A connection that loads its extensions from installed Python packages, so that DuckDB downloads nothing."""
+    connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "threads": "2"})
+    connection.execute("set timezone = 'UTC'")
     for package in ("duckdb_extension_avro", "duckdb_extension_iceberg"):
         (path,) = Path(str(resources.files(package))).rglob("*.duckdb_extension")
-        made.execute(f"load '{path}'")
-    return made
+        connection.execute(f"load '{path}'")
+    return connection
 
 
 def metadata_location(url: str, token: str, table: str) -> str:
-    """The metadata file that the consumer's answer points to."""
+    """The path of the metadata file that the catalog names for the token's owner when it loads the table."""
     namespace, name = table.split(".")
     path = f"{url}/catalog/v1/namespaces/{namespace}/tables/{name}"
     answer = httpx.get(path, headers={"authorization": f"Bearer {token}"}, timeout=30)
@@ -236,13 +244,13 @@ def consumer_catalog(url: str, token: str) -> RestCatalog:
 
 
 def plain(table: pa.Table) -> list[str]:
-    """Rows as text, with every value in one form, in one order."""
+    """The rows as sorted texts. Each value has one form, since engines give some types as different Python values."""
     names = table.column_names
     return sorted(repr(tuple(_plain(row[name]) for name in names)) for row in table.to_pylist())
 
 
-def told(rows: Sequence[Doc]) -> list[str]:
-    """The same of rows that are known."""
+def plain_rows(rows: Sequence[Doc]) -> list[str]:
+    """The same texts for rows of this module."""
     return sorted(repr(tuple(_plain(row[name]) for name in NAMES)) for row in rows)
 
 
@@ -266,9 +274,9 @@ def _plain(value: object) -> object:
             return value
 
 
-def arrow(rows: Sequence[Doc], names: Sequence[str] = NAMES) -> pa.Table:
-    """Rows for the small stager."""
-    kinds: dict[str, Any] = {
+def arrow_table(rows: Sequence[Doc], names: Sequence[str] = NAMES) -> pa.Table:
+    """The rows as an Arrow table, which a job returns to `SmallStager`."""
+    types: dict[str, Any] = {
         "id": pa.int64(),
         "flag": pa.bool_(),
         "small": pa.int32(),
@@ -288,21 +296,21 @@ def arrow(rows: Sequence[Doc], names: Sequence[str] = NAMES) -> pa.Table:
     def cell(row: Doc, name: str) -> Any:
         return list(row[name].items()) if name == "counts" and row[name] is not None else row[name]
 
-    return pa.table({name: pa.array([cell(row, name) for row in rows], kinds[name]) for name in names})
+    return pa.table({name: pa.array([cell(row, name) for row in rows], types[name]) for name in names})
 
 
 def known_ends(rows: Sequence[Doc], names: Sequence[str]) -> list[str]:
-    """The least and the greatest of these rows, as every engine should tell them."""
-    found: list[object] = []
+    """The least and greatest values of these rows, without nulls and NaN, in the form of `Engines.ends`."""
+    ends: list[object] = []
     for name in names:
         values = [_floor(row) if name == "place.floor" else row[name] for row in rows]
-        there: list[Any] = [value for value in values if value is not None and _plain(value) != "NaN"]
-        there.sort(key=lambda value: value.encode() if isinstance(value, str) else value)
-        found += [there[0], there[-1]] if there else [None, None]
-    return [repr(tuple(map(_plain, found)))]
+        ordered: list[Any] = [value for value in values if value is not None and _plain(value) != "NaN"]
+        ordered.sort(key=lambda value: value.encode() if isinstance(value, str) else value)
+        ends += [ordered[0], ordered[-1]] if ordered else [None, None]
+    return [repr(tuple(map(_plain, ends)))]
 
 
 def scanned_ends(table: Table, names: Sequence[str]) -> list[str]:
-    """The same from a scan of PyIceberg."""
+    """The least and greatest values of the rows that PyIceberg scans."""
     rows = table.scan(selected_fields=tuple({name.partition(".")[0] for name in names})).to_arrow().to_pylist()
     return known_ends(rows, names)

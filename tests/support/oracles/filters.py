@@ -1,4 +1,4 @@
-"""Filters row by row in plain Python, slow and apart from the code; and random columns, rows and filters."""
+"""Decides contract filters row by row in plain Python, to check the real code; and random columns, rows and filters."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ from pvdm.model.schema import DecimalType, Field, FixedType, Kind, PrimitiveType
 
 Row = Mapping[str, LiteralValue | None]
 Truth = bool | None
+"""None is SQL's unknown."""
 
 _SECOND_US: Final = 10**6
 _DAY_US: Final = 86_400 * _SECOND_US
 
-POOLS: Final[dict[Type, tuple[Any, ...]]] = {
+SAMPLES: Final[dict[Type, tuple[Any, ...]]] = {
     PrimitiveType(Kind.BOOLEAN): (True, False),
     PrimitiveType(Kind.INT): (-(2**31), -1, 0, 1, 2**31 - 1),
     PrimitiveType(Kind.LONG): (-(2**63), -1, 0, 2**53 + 1, 2**63 - 1),
@@ -57,9 +58,9 @@ POOLS: Final[dict[Type, tuple[Any, ...]]] = {
     DecimalType(9, 2): (Decimal("-9999999.99"), Decimal("-0.01"), Decimal("0.00"), Decimal("12.30")),
     DecimalType(76, 0): (Decimal(-(10**76) + 1), Decimal(0), Decimal(10**40 + 1), Decimal(10**76 - 1)),
 }
-"""Values of every type with literals, its ends among them: few, so that filters and rows meet."""
+"""Values of every type that has literals, with its least and greatest. They are few, so that rows match filters."""
 
-TYPES: Final = tuple(POOLS)
+TYPES: Final = tuple(SAMPLES)
 _UNORDERED: Final = (PrimitiveType(Kind.BOOLEAN), PrimitiveType(Kind.UUID))
 _FLOATS: Final = (PrimitiveType(Kind.FLOAT), PrimitiveType(Kind.DOUBLE))
 _ARROW: Final[dict[Type, tuple[pa.DataType, ...]]] = {
@@ -85,16 +86,20 @@ _ARROW: Final[dict[Type, tuple[pa.DataType, ...]]] = {
 
 
 def truth(expression: Expression, row: Row) -> Truth:
-    """What Spark's WHERE makes of a row: True, False, or None for unknown."""
+    """The value of the filter for a row in Spark's WHERE."""
     match expression:
         case Always():
             return True
         case And(parts):
-            found = [truth(part, row) for part in parts]
-            return False if False in found else None if None in found else True
+            values = [truth(part, row) for part in parts]
+            if False in values:
+                return False
+            return None if None in values else True
         case Or(parts):
-            found = [truth(part, row) for part in parts]
-            return True if True in found else None if None in found else False
+            values = [truth(part, row) for part in parts]
+            if True in values:
+                return True
+            return None if None in values else False
         case Not(part):
             inner = truth(part, row)
             return None if inner is None else not inner
@@ -108,15 +113,15 @@ def truth(expression: Expression, row: Row) -> Truth:
         return None
     match expression:
         case Compare(_, operator, literal):
-            return _holds(operator, _ordered(value), _ordered(_value(literal)))
+            return _compare(operator, _sort_key(value), _sort_key(_value(literal)))
         case OneOf(_, literals, negated):
-            return any(_ordered(value) == _ordered(_value(each)) for each in literals) != negated
+            return any(_sort_key(value) == _sort_key(_value(each)) for each in literals) != negated
         case StartsWith(_, prefix, negated):
             return str(value).startswith(str(_value(prefix))) != negated
 
 
 def keeps(expression: Expression, row: Row) -> bool:
-    """Whether a filter keeps a row: unknown is not true."""
+    """Whether a filter keeps a row. It drops rows for which it is unknown."""
     return truth(expression, row) is True
 
 
@@ -125,14 +130,14 @@ def _value(literal: Literal) -> LiteralValue:
     return literal.value
 
 
-def _ordered(value: Any) -> Any:
-    """Something that Python orders as Spark orders the value."""
+def _sort_key(value: Any) -> Any:
+    """A key that Python orders as Spark orders the value: NaN is above all numbers, strings are compared as UTF-8."""
     if isinstance(value, float):
         return (1, 0.0) if math.isnan(value) else (0, value)
     return value.encode() if isinstance(value, str) else value
 
 
-def _holds(operator: Operator, left: Any, right: Any) -> bool:
+def _compare(operator: Operator, left: Any, right: Any) -> bool:
     match operator:
         case Operator.EQUAL:
             return bool(left == right)
@@ -149,7 +154,7 @@ def _holds(operator: Operator, left: Any, right: Any) -> bool:
 
 
 def float_filters(column: str) -> list[str]:
-    """The texts of every comparison of a float column with both zeros and with a number, and of their opposites."""
+    """Texts of filters on a float column: every operator with 0.0, -0.0 and 1.5, and each filter negated."""
     found = [f"{column} is nan", f"{column} is not nan", f"{column} is null", f"{column} is not null"]
     for literal in ("0.0", "-0.0", "1.5"):
         found += [f"{column} {operator.value} {literal}" for operator in Operator]
@@ -162,7 +167,7 @@ def float_filters(column: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Table:
-    """A random table: its schema, its rows for the oracle, and the same rows as Arrow."""
+    """A random table: its schema, its rows for `truth`, and the same rows as an Arrow batch."""
 
     schema: Schema
     rows: tuple[Row, ...]
@@ -171,31 +176,34 @@ class Table:
 
 @st.composite
 def tables(draw: st.DrawFn, *, columns_max: int = 4, rows_max: int = 12) -> Table:
+    """A table with random columns and random rows of the samples."""
     kinds = draw(st.lists(st.sampled_from(TYPES), min_size=1, max_size=columns_max))
     schema = Schema(tuple(Field(f"c{position}", kind) for position, kind in enumerate(kinds)))
-    one = st.fixed_dictionaries({field.name: st.none() | st.sampled_from(POOLS[field.type]) for field in schema.fields})
-    rows = tuple(draw(st.lists(one, max_size=rows_max)))
+    cells = {field.name: st.none() | st.sampled_from(SAMPLES[field.type]) for field in schema.fields}
+    rows = tuple(draw(st.lists(st.fixed_dictionaries(cells), max_size=rows_max)))
     arrays = [arrow_column(draw, field, rows) for field in schema.fields]
     return Table(schema, rows, pa.RecordBatch.from_arrays(arrays, names=list(schema.names)))
 
 
 def arrow_column(draw: st.DrawFn, field: Field, rows: Sequence[Row]) -> pa.Array[Any]:
-    wanted = draw(st.sampled_from(_ARROW[field.type]))
+    """The column in a random Arrow type that can hold it, dictionary-encoded or not."""
+    arrow_type = draw(st.sampled_from(_ARROW[field.type]))
     values = [row[field.name] for row in rows]
-    if wanted == pa.time64("ns") and field.type == PrimitiveType(Kind.TIME):
+    if arrow_type == pa.time64("ns") and field.type == PrimitiveType(Kind.TIME):
         values = [None if value is None else int(str(value)) * 1000 for value in values]
     plain = [getattr(value, "bytes", value) for value in values]
-    if isinstance(wanted, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(wanted, pa.array(plain, wanted.storage_type))
-    storage, made = wanted, cast("pa.Array[Any]", pa.array(plain, wanted))
-    encodable = not pa.types.is_decimal(storage) and storage not in (pa.string_view(), pa.binary_view())
-    return made.dictionary_encode() if encodable and draw(st.booleans()) else made
+    if isinstance(arrow_type, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(arrow_type, pa.array(plain, arrow_type.storage_type))
+    array = cast("pa.Array[Any]", pa.array(plain, arrow_type))
+    encodable = not pa.types.is_decimal(arrow_type) and arrow_type not in (pa.string_view(), pa.binary_view())
+    return array.dictionary_encode() if encodable and draw(st.booleans()) else array
 
 
 @st.composite
 def filters(draw: st.DrawFn, schema: Schema, depth: int = 3) -> Expression:
-    """A bound filter over the schema, of every form of the grammar."""
-    form = draw(st.sampled_from(("predicate", "predicate", "not", "and", "or", "true") if depth else ("predicate",)))
+    """A random filter on the schema's columns, with every form of the grammar. Its literals have the columns' types."""
+    forms = ("predicate", "predicate", "not", "and", "or", "true") if depth else ("predicate",)
+    form = draw(st.sampled_from(forms))
     if form == "true":
         return Always()
     if form == "not":
@@ -223,10 +231,11 @@ def _predicates(field: Field) -> st.SearchStrategy[Expression]:
 
 
 def typed_literals(kind: Type) -> st.SearchStrategy[Typed]:
-    """Literals of the pool that have a spelling: there is none for NaN or an infinity."""
-    found = []
-    for value in POOLS[kind]:
-        made = canonical_literal(value, kind)
-        if made is not None:
-            found.append(Typed(value + 0.0 if isinstance(value, float) else value, made, kind))
-    return st.sampled_from(found)
+    """Literals for the type's samples. NaN and the infinities have no spelling, so they are left out."""
+    literals = []
+    for value in SAMPLES[kind]:
+        text = canonical_literal(value, kind)
+        if text is not None:
+            positive_zero = value + 0.0 if isinstance(value, float) else value  # -0.0 becomes 0.0
+            literals.append(Typed(positive_zero, text, kind))
+    return st.sampled_from(literals)

@@ -11,32 +11,32 @@ if TYPE_CHECKING:
 Doc = dict[str, Any]
 
 _UNKNOWN = "x-"
-"""Fields that tests make up begin with this; Java drops them, and nothing else."""
+"""The names of fields that tests invent begin with this. Java drops these fields, and no others."""
 
 
 class JavaParser:
-    """`TableMetadataParser`, from text to a table's metadata and back."""
+    """Java's `TableMetadataParser`: parses a metadata document and writes it again."""
 
     def __init__(self, spark: SparkSession) -> None:
         jvm: Any = spark._jvm
         self._parser = jvm.org.apache.iceberg.TableMetadataParser
 
-    def reads(self, document: bytes) -> None:
-        """Java takes the document, and what it would write is what it read."""
+    def require_unchanged(self, document: bytes) -> None:
+        """Require that Java parses the document, and writes the same facts again."""
         ours = json.loads(document)
         theirs = json.loads(self._parser.toJson(self._parser.fromJson(document.decode())))
-        assert _known(ours) == _known(theirs)
+        assert _comparable(ours) == _comparable(theirs)
 
 
-def _known(document: Doc) -> Doc:
-    """Without what tests made up, and with one spelling of what has several."""
+def _comparable(document: Doc) -> Doc:
+    """The document without invented fields. A field that is left out or has several spellings gets one value."""
     found: Doc = _without_unknown(document)
     for key in ("statistics", "partition-statistics", "snapshots", "snapshot-log", "metadata-log", "encryption-keys"):
         found.setdefault(key, [])
     if found.get("current-snapshot-id") in (None, -1):
         found["current-snapshot-id"] = None
     for snapshot in found["snapshots"]:
-        # Snapshots of format 1 have none; the number that Java writes for them then is 0.
+        # Snapshots of format 1 have no sequence number. Java writes 0 for them.
         snapshot.setdefault("sequence-number", 0)
     return found
 

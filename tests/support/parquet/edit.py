@@ -1,4 +1,17 @@
-"""Parquet files taken apart and put together again, with a footer that says what a test wants."""
+"""Takes Parquet files apart and puts them together again with another footer, page index or pages.
+
+Structs of the footer are lists of fields of Thrift's compact protocol, and fields are found by their id in Parquet's
+`parquet.thrift`. The ids that tests use most:
+- FileMetaData: 2 schema, 4 row groups, 5 key-value metadata; SchemaElement: 4 name, 5 children, 9 field id, 10 type
+- RowGroup: 1 column chunks, 3 rows, 4 sorting columns, 6 compressed size
+- ColumnChunk: 3 metadata, 4 and 5 place and length of the offset index, 6 and 7 of the column index
+- ColumnMetaData: 2 encodings, 4 codec, 5 values, 6 and 7 size without and with compression, 9 first data page,
+  11 dictionary page, 12 statistics, 13 page counts by encoding, 14 and 15 place and length of the bloom filter,
+  16 size statistics
+- Statistics: 1 and 2 deprecated max and min, 3 nulls, 4 distinct values, 5 max, 6 min, 7 and 8 whether they are exact
+- PageHeader: 1 page type, 2 and 3 size without and with compression, 5, 7 and 8 header of a data page of version 1,
+  of a dictionary page, of a data page of version 2
+"""
 
 from __future__ import annotations
 
@@ -8,7 +21,7 @@ from typing import Any
 
 I32, I64, BINARY, LIST, STRUCT = 5, 6, 8, 9, 12
 Field = list[Any]
-"""Id, wire type and value of a field of Thrift's compact protocol; a list is its elements' type and the elements."""
+"""A field: its id, wire type and value. The value of a list is a pair: the elements' wire type, and the elements."""
 Struct = list[Field]
 
 
@@ -27,21 +40,21 @@ def _signed(data: bytes, at: int) -> tuple[int, int]:
 
 
 def varint(value: int) -> bytes:
-    """A number without a sign, seven bits a byte, the lowest first."""
-    found = bytearray()
+    """The bytes of an unsigned number: seven bits in each byte, the lowest first."""
+    data = bytearray()
     while value > 127:
-        found.append(value & 127 | 128)
+        data.append(value & 127 | 128)
         value >>= 7
-    return bytes([*found, value])
+    return bytes([*data, value])
 
 
 def _zigzag(value: int) -> bytes:
     return varint(2 * value if value >= 0 else -2 * value - 1)
 
 
-def _value(data: bytes, at: int, kind: int, *, listed: bool = False) -> tuple[Any, int]:
+def _parse_value(data: bytes, at: int, kind: int, *, in_list: bool = False) -> tuple[Any, int]:
     if kind in (1, 2):
-        return (data[at] == 1, at + 1) if listed else (kind == 1, at)
+        return (data[at] == 1, at + 1) if in_list else (kind == 1, at)
     if kind == 3:
         return data[at], at + 1
     if kind in (4, I32, I64):
@@ -54,7 +67,7 @@ def _value(data: bytes, at: int, kind: int, *, listed: bool = False) -> tuple[An
         length, at = _unsigned(data, at) if head >> 4 == 15 else (head >> 4, at)
         found = []
         for _ in range(length):
-            value, at = _value(data, at, head & 15, listed=True)
+            value, at = _parse_value(data, at, head & 15, in_list=True)
             found.append(value)
         return (head & 15, found), at
     assert kind == STRUCT, kind
@@ -62,7 +75,7 @@ def _value(data: bytes, at: int, kind: int, *, listed: bool = False) -> tuple[An
 
 
 def parse(data: bytes, at: int = 0) -> tuple[Struct, int]:
-    """The struct that begins there, and where it ends."""
+    """The struct that begins at this offset, and the offset after it."""
     found: Struct = []
     number = 0
     while data[at] & 15:
@@ -71,22 +84,22 @@ def parse(data: bytes, at: int = 0) -> tuple[Struct, int]:
             number += head >> 4
         else:
             number, at = _signed(data, at)
-        value, at = _value(data, at, head & 15)
+        value, at = _parse_value(data, at, head & 15)
         found.append([number, head & 15, value])
     return found, at + 1
 
 
 class Raw(bytes):
-    """What stands for a number, whatever it is."""
+    """Bytes that are written as they are, in place of the encoded value."""
 
     __slots__ = ()
 
 
-def _written(kind: int, value: Any, *, listed: bool = False) -> bytes:
+def _serialize_value(kind: int, value: Any, *, in_list: bool = False) -> bytes:
     if isinstance(value, Raw):
         return bytes(value)
     if kind in (1, 2):
-        return bytes([1 if value else 2]) if listed else b""
+        return bytes([1 if value else 2]) if in_list else b""
     if kind == 3:
         return bytes([value])
     if kind in (4, I32, I64):
@@ -97,47 +110,49 @@ def _written(kind: int, value: Any, *, listed: bool = False) -> bytes:
         inner, elements = value
         head = bytes([len(elements) << 4 | inner]) if len(elements) < 15 else bytes([240 | inner])
         head += b"" if len(elements) < 15 else varint(len(elements))
-        return head + b"".join(_written(inner, each, listed=True) for each in elements)
-    return written(value)
+        return head + b"".join(_serialize_value(inner, each, in_list=True) for each in elements)
+    return serialize(value)
 
 
-def written(fields: Struct) -> bytes:
-    """The struct's bytes, its fields in the order given."""
-    found, last = b"", 0
-    for number, told, value in fields:
-        kind = (1 if value else 2) if told in (1, 2) else told
-        step = number - last
-        found += bytes([step << 4 | kind]) if 0 < step <= 15 else bytes([kind]) + _zigzag(number)
-        found, last = found + _written(kind, value), number
-    return found + b"\0"
+def serialize(fields: Struct) -> bytes:
+    """The bytes of a struct, with its fields in the given order."""
+    data, last_number = b"", 0
+    for number, given_kind, value in fields:
+        kind = given_kind
+        if given_kind in (1, 2):  # a boolean's value is its wire type
+            kind = 1 if value else 2
+        step = number - last_number
+        data += bytes([step << 4 | kind]) if 0 < step <= 15 else bytes([kind]) + _zigzag(number)
+        data, last_number = data + _serialize_value(kind, value), number
+    return data + b"\0"
 
 
 def get(fields: Struct, number: int) -> Any:
-    """The value of a field that is there."""
+    """The value of the field with this id. Raises if there is none, or more than one."""
     (found,) = [value for known, _, value in fields if known == number]
     return found
 
 
 def put(fields: Struct, number: int, kind: int, value: Any) -> None:
-    """The one field of this id, in its place."""
+    """Set the field with this id, in the order of ids."""
     others = [each for each in fields if each[0] != number]
     fields[:] = sorted([*others, [number, kind, value]], key=lambda each: int(each[0]))
 
 
-def split(data: bytes) -> tuple[bytes, Struct]:
-    """What stands before the footer, and the footer."""
+def split_footer(data: bytes) -> tuple[bytes, Struct]:
+    """The file's bytes before the footer, and the footer."""
     start = len(data) - 8 - struct.unpack("<I", data[-8:-4])[0]
     return data[:start], parse(data, start)[0]
 
 
-def joined(body: bytes, footer: Struct) -> bytes:
-    """A file of both."""
-    told = written(footer)
-    return body + told + struct.pack("<I", len(told)) + b"PAR1"
+def join_footer(body: bytes, footer: Struct) -> bytes:
+    """A file with these bytes and this footer."""
+    data = serialize(footer)
+    return body + data + struct.pack("<I", len(data)) + b"PAR1"
 
 
 def groups(footer: Struct) -> list[Struct]:
-    """The row groups."""
+    """The row groups of a footer."""
     found: list[Struct] = get(footer, 4)[1]
     return found
 
@@ -148,50 +163,50 @@ def columns(group: Struct) -> list[Struct]:
     return found
 
 
-def told(chunk: Struct) -> Struct:
-    """What the footer says of a column chunk."""
+def metadata_of(chunk: Struct) -> Struct:
+    """The metadata of a column chunk (ColumnMetaData)."""
     found: Struct = get(chunk, 3)
     return found
 
 
-def edited(data: bytes, change: Callable[[Struct], None]) -> bytes:
-    """The file with another footer."""
-    body, footer = split(data)
+def edit_footer(data: bytes, change: Callable[[Struct], None]) -> bytes:
+    """The file with a footer that `change` has changed."""
+    body, footer = split_footer(data)
     change(footer)
-    return joined(body, footer)
+    return join_footer(body, footer)
 
 
 def statistics(footer: Struct, column: int, group: int = 0) -> Struct:
     """The statistics of a column chunk."""
-    found: Struct = get(told(columns(groups(footer)[group])[column]), 12)
+    found: Struct = get(metadata_of(columns(groups(footer)[group])[column]), 12)
     return found
 
 
 def drop(fields: Struct, *numbers: int) -> None:
-    """The struct without these fields."""
+    """Remove the fields with these ids."""
     fields[:] = [each for each in fields if each[0] not in numbers]
 
 
 COLUMN_INDEX, OFFSET_INDEX = 6, 4
-"""The fields of a column chunk that say where its page index lies; each has its length behind it."""
+"""Ids of the fields of a column chunk with the place of its column index and offset index. Id + 1 has the length."""
 
 
-def index_edited(data: bytes, kind: int, column: int, change: Callable[[Struct], None], group: int = 0) -> bytes:
-    """The file with another page index for one chunk, put behind everything else."""
-    body, footer = split(data)
+def edit_page_index(data: bytes, kind: int, column: int, change: Callable[[Struct], None], group: int = 0) -> bytes:
+    """The file with a changed page index of one column chunk, which is appended before the footer."""
+    body, footer = split_footer(data)
     chunk = columns(groups(footer)[group])[column]
     found, _ = parse(body, get(chunk, kind))
     change(found)
-    new = written(found)
+    new = serialize(found)
     put(chunk, kind, I64, len(body))
     put(chunk, kind + 1, I32, len(new))
-    return joined(body + new, footer)
+    return join_footer(body + new, footer)
 
 
 def pages(data: bytes, column: int = 0, group: int = 0) -> list[tuple[Struct, bytes]]:
-    """The pages of a chunk: each with its header."""
-    body, footer = split(data)
-    fields = told(columns(groups(footer)[group])[column])
+    """The header and the body of each page of a column chunk."""
+    body, footer = split_footer(data)
+    fields = metadata_of(columns(groups(footer)[group])[column])
     at = min(value for number, _, value in fields if number in (9, 11))
     end, found = at + get(fields, 7), []
     while at < end:
@@ -201,16 +216,16 @@ def pages(data: bytes, column: int = 0, group: int = 0) -> list[tuple[Struct, by
     return found
 
 
-def repaged(data: bytes, change: Callable[[list[tuple[Struct, bytes]]], None]) -> bytes:
-    """A file of one column and one row group with other pages, and without page indexes."""
-    _, footer = split(data)
+def edit_pages(data: bytes, change: Callable[[list[tuple[Struct, bytes]]], None]) -> bytes:
+    """The file with changed pages, and without page indexes. It must have one column and one row group."""
+    _, footer = split_footer(data)
     (chunk,) = columns(groups(footer)[0])
-    fields, found = told(chunk), pages(data)
+    fields, found = metadata_of(chunk), pages(data)
     change(found)
     body, starts = b"PAR1", []
     for header, content in found:
         starts.append((get(header, 1), len(body)))
-        body += written(header) + content
+        body += serialize(header) + content
     drop(chunk, 4, 5, 6, 7)
     drop(fields, 11)
     put(fields, 9, I64, next(start for kind, start in starts if kind != 2))
@@ -218,15 +233,15 @@ def repaged(data: bytes, change: Callable[[list[tuple[Struct, bytes]]], None]) -
         put(fields, 11, I64, starts[0][1])
     put(fields, 7, I64, len(body) - 4)
     put(groups(footer)[0], 6, I64, len(body) - 4)
-    return joined(body, footer)
+    return join_footer(body, footer)
 
 
 def with_variants(data: bytes, *names: str) -> bytes:
-    """The file with the annotation of a variant at the groups of these names; PyArrow writes none."""
+    """The file with the annotation VARIANT at the groups with these names. PyArrow does not write it."""
 
     def annotate(footer: Any) -> None:
         for element in get(footer, 2)[1]:
             if get(element, 4) in {name.encode() for name in names}:
                 put(element, 10, STRUCT, [[16, STRUCT, []]])
 
-    return edited(data, annotate) if names else data
+    return edit_footer(data, annotate) if names else data

@@ -1,4 +1,8 @@
-"""Files under the producer's own footer: refused where consumers read it, accepted where the Steward writes one."""
+"""Small Parquet files, and checks of what verification finds in them.
+
+With storage `copied` the Steward writes a new footer. Otherwise the producer's footer is published
+(`footer_published`), and verification refuses more.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +18,24 @@ ROWS = 6
 
 
 def field(field_id: int, name: str, kind: pa.DataType, **metadata: str) -> Any:
+    """An Arrow field with an Iceberg field id."""
     return pa.field(name, kind, metadata={NAME: str(field_id), **metadata})
 
 
 def codes(data: bytes, table: TableMetadata, *, footer_published: bool) -> list[str]:
+    """The codes of the findings in a file with `ROWS` rows."""
     observation = observe_file(data, table, footer_published=footer_published, record_count=ROWS)
     return [each.code for each in observation.findings]
 
 
 def require_refused(code: str, data: bytes, table: TableMetadata) -> None:
+    """Require that the file is refused with this code only if its own footer is published."""
     assert codes(data, table, footer_published=False) == []
     assert codes(data, table, footer_published=True) == [code]
 
 
 def require_accepted(data: bytes, table: TableMetadata) -> None:
+    """Require that the file has no findings, whichever footer is published."""
     assert codes(data, table, footer_published=False) == codes(data, table, footer_published=True) == []
 
 

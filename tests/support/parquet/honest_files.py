@@ -1,4 +1,4 @@
-"""Files as PyArrow, DuckDB, Polars and DataFusion write them with odd options: every one of them is honest."""
+"""Files that PyArrow, DuckDB, Polars and DataFusion write with many options. All their claims are true."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pvdm.lake.format.table.metadata import TableMetadata
 from tests.support.lake.metadata import Doc, column
-from tests.support.parquet.edit import I32, Struct, edited, get, put
+from tests.support.parquet.edit import I32, Struct, edit_footer, get, put
 from tests.support.verify.staged import metadata, parquet
 
 UTC = datetime.UTC
@@ -71,8 +71,9 @@ ARROW: Mapping[str, pa.DataType] = {
 
 
 def flat_row(at: int) -> dict[str, Any]:
-    empty = at % 11 == 3
-    found = {
+    """Row number `at`, without nested columns. One row in eleven has only an id."""
+    is_empty = at % 11 == 3
+    row = {
         "id": at * 7919 - 100_000,
         "flag": at % 3 == 0,
         "small": (at * 2_654_435_761) % 2**32 - 2**31,
@@ -87,10 +88,11 @@ def flat_row(at: int) -> dict[str, Any]:
         "code": bytes([at % 256]) * (at % 7),
         "cents": Decimal(at * 10**10).scaleb(-2),
     }
-    return {name: None if empty and name != "id" else value for name, value in found.items()}
+    return {name: None if is_empty and name != "id" else value for name, value in row.items()}
 
 
 def nested_row(at: int) -> dict[str, Any]:
+    """Row number `at`, with nested columns."""
     flat = flat_row(at)
     stop = {"begun": flat["seen"], "price": flat["price"]}
     return {
@@ -103,17 +105,19 @@ def nested_row(at: int) -> dict[str, Any]:
 
 
 def table_of(fields: Sequence[Doc], rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """The rows as an Arrow table with these columns."""
     schema = pa.schema([(str(each["name"]), ARROW[str(each["name"])]) for each in fields])
     return pa.Table.from_pylist([{name: row[name] for name in schema.names} for row in rows], schema)
 
 
-def nothing(fields: Sequence[Doc]) -> list[dict[str, Any]]:
+def null_rows(fields: Sequence[Doc]) -> list[dict[str, Any]]:
+    """Twenty rows with only nulls."""
     return [{str(each["name"]): None for each in fields}] * 20
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """Rows, and the columns of the table that they are for."""
+class Sample:
+    """Rows to write, and the columns of their Iceberg table."""
 
     fields: tuple[Doc, ...]
     rows: pa.Table
@@ -123,39 +127,42 @@ class Kind:
         return metadata(*self.fields)
 
 
-def kinds(nested: tuple[Doc, ...], *, null_structs: bool = True) -> dict[str, Kind]:
-    """The same four kinds of rows for every writer, as far as it can write them."""
+def samples(nested: tuple[Doc, ...], *, null_structs: bool = True) -> dict[str, Sample]:
+    """Four samples by name. `nested` are the columns of the nested rows that the writer can write."""
     rows = [nested_row(at) for at in range(ROWS)]
     for row in rows if not null_structs else ():
         row["stops"] = row["stops"] and [each for each in row["stops"] if each]
     return {
-        "flat": Kind(FLAT, table_of(FLAT, [flat_row(at) for at in range(ROWS)])),
-        "nested": Kind(nested, table_of(nested, rows)),
-        "nulls": Kind(FLAT, table_of(FLAT, nothing(FLAT))),
-        "no rows": Kind(nested, table_of(nested, [])),
+        "flat": Sample(FLAT, table_of(FLAT, [flat_row(at) for at in range(ROWS)])),
+        "nested": Sample(nested, table_of(nested, rows)),
+        "nulls": Sample(FLAT, table_of(FLAT, null_rows(FLAT))),
+        "no rows": Sample(nested, table_of(nested, [])),
     }
 
 
-KINDS = kinds(MAPPED)
-# Polars has no maps, and DuckDB counts every struct of a list as null where one is: refused, see docs/parquet.md.
-KINDS_OF = {"Polars": kinds(NESTED), "DuckDB": kinds(MAPPED, null_structs=False)}
+SAMPLES = samples(MAPPED)
+# Polars has no maps. DuckDB gives a wrong null_count for lists with null structs, so it gets none of these: such a file
+# is refused (docs/parquet.md).
+SAMPLES_BY_WRITER = {"Polars": samples(NESTED), "DuckDB": samples(MAPPED, null_structs=False)}
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One file: who writes it, how, and what."""
+    """One file: its writer, the writer's options, and the name of the sample."""
 
     writer: str
     options: tuple[tuple[str, Any], ...]
-    kind: str
+    sample: str
 
     def __str__(self) -> str:
-        return f"{self.writer}: {', '.join(f'{name}={value}' for name, value in self.options) or 'plain'}; {self.kind}"
+        options = ", ".join(f"{name}={value}" for name, value in self.options)
+        return f"{self.writer}: {options or 'plain'}; {self.sample}"
 
 
-def varied(writer: str, options: Sequence[Mapping[str, Any]]) -> Iterator[Case]:
-    for each, kind in itertools.product(options, KINDS):
-        yield Case(writer, tuple(each.items()), kind)
+def cases_of(writer: str, options: Sequence[Mapping[str, Any]]) -> Iterator[Case]:
+    """Every sample with every set of options."""
+    for each, sample in itertools.product(options, SAMPLES):
+        yield Case(writer, tuple(each.items()), sample)
 
 
 CODECS = ("none", "snappy", "gzip", "zstd", "lz4")
@@ -240,33 +247,34 @@ DATAFUSION: tuple[Mapping[str, Any], ...] = (
     {"created_by": "somebody"},
 )
 CASES: tuple[Case, ...] = (
-    *varied("PyArrow", PYARROW),
-    *varied("DuckDB", DUCKDB),
-    *varied("Polars", POLARS),
-    *varied("DataFusion", DATAFUSION),
+    *cases_of("PyArrow", PYARROW),
+    *cases_of("DuckDB", DUCKDB),
+    *cases_of("Polars", POLARS),
+    *cases_of("DataFusion", DATAFUSION),
 )
 
 
-def kind_of(case: Case) -> Kind:
-    return KINDS_OF.get(case.writer, KINDS)[case.kind]
+def sample_of(case: Case) -> Sample:
+    """The sample that the case's writer can write."""
+    return SAMPLES_BY_WRITER.get(case.writer, SAMPLES)[case.sample]
 
 
-def written(case: Case, folder: Path) -> bytes:
-    """The file's bytes; ids of columns are added where the writer has no means to."""
-    kind, options = kind_of(case), dict(case.options)
+def write_file(case: Case, folder: Path) -> bytes:
+    """The bytes of the file. Field ids are added where the writer cannot write them."""
+    sample, options = sample_of(case), dict(case.options)
     match case.writer:
         case "PyArrow":
-            return with_ids(_by_pyarrow(kind, options), kind)
+            return with_ids(_write_with_pyarrow(sample, options), sample)
         case "DuckDB":
-            return _by_duckdb(kind, options, folder / "duckdb.parquet")
+            return _write_with_duckdb(sample, options, folder / "duckdb.parquet")
         case "Polars":
-            return with_ids(_by_polars(kind, options, folder / "polars.parquet"), kind)
+            return with_ids(_write_with_polars(sample, options, folder / "polars.parquet"), sample)
         case _:
-            return with_ids(_by_datafusion(kind, options, folder / "datafusion.parquet"), kind)
+            return with_ids(_write_with_datafusion(sample, options, folder / "datafusion.parquet"), sample)
 
 
-def _by_pyarrow(kind: Kind, options: dict[str, Any]) -> bytes:
-    rows, names = kind.rows, kind.rows.schema.names
+def _write_with_pyarrow(sample: Sample, options: dict[str, Any]) -> bytes:
+    rows, names = sample.rows, sample.rows.schema.names
     leaves = [each for each in names if not pa.types.is_nested(ARROW[each])]
     if options.pop("bloom", False):
         options["bloom_filter_options"] = {each: True for each in leaves if each != "flag" and not _is_decimal(each)}
@@ -275,9 +283,9 @@ def _by_pyarrow(kind: Kind, options: dict[str, Any]) -> bytes:
 
         options["sorting_columns"] = [pq.SortingColumn(0)]
     if options.pop("delta", False):
-        known = {"id": "DELTA_BINARY_PACKED", "small": "DELTA_BINARY_PACKED", "town": "DELTA_BYTE_ARRAY"}
-        known |= {"code": "DELTA_LENGTH_BYTE_ARRAY", "price": "DELTA_BYTE_ARRAY"}
-        chosen = {name: encoding for name, encoding in known.items() if name in names}
+        encodings = {"id": "DELTA_BINARY_PACKED", "small": "DELTA_BINARY_PACKED", "town": "DELTA_BYTE_ARRAY"}
+        encodings |= {"code": "DELTA_LENGTH_BYTE_ARRAY", "price": "DELTA_BYTE_ARRAY"}
+        chosen = {name: encoding for name, encoding in encodings.items() if name in names}
         options |= {"use_dictionary": False, "column_encoding": chosen}
     if options.pop("large", False):
         large = {pa.string(): pa.large_string(), pa.binary(): pa.binary_view()}
@@ -292,18 +300,19 @@ def _is_decimal(name: str) -> bool:
     return pa.types.is_decimal(ARROW[name])
 
 
-def _by_duckdb(kind: Kind, options: dict[str, Any], path: Path) -> bytes:
-    ids = ", ".join(f'"{each["name"]}": {_duckdb_ids(each)}' for each in kind.fields)
+def _write_with_duckdb(sample: Sample, options: dict[str, Any], path: Path) -> bytes:
+    ids = ", ".join(f'"{each["name"]}": {_duckdb_ids(each)}' for each in sample.fields)
     given = "".join(f", {name} {value!r}" for name, value in options.items())
     with duckdb.connect() as connection:
         connection.execute("set timezone = 'UTC'")
-        connection.register("given", kind.rows)
+        connection.register("given", sample.rows)
         connection.execute(f"copy (from given) to '{path}' (format parquet, field_ids {{{ids}}}{given})")
     return path.read_bytes()
 
 
 def _duckdb_ids(column: Mapping[str, Any]) -> str:
-    inside = _ids_inside(column["type"])
+    """The column's field id and those inside it, in DuckDB's syntax."""
+    inside = _columns_inside(column["type"])
     own = column["id"]
     if not inside:
         return str(own)
@@ -311,21 +320,22 @@ def _duckdb_ids(column: Mapping[str, Any]) -> str:
     return f"{{__duckdb_field_id: {own}, {named}}}"
 
 
-def _ids_inside(kind: Any) -> list[Doc]:
-    """The columns inside a nested one, as Parquet names them."""
-    if isinstance(kind, str):
+def _columns_inside(column_type: Any) -> list[Doc]:
+    """The columns inside a type, with the names that Parquet uses. A type without columns inside has none."""
+    if isinstance(column_type, str):
         return []
-    if kind["type"] == "struct":
-        return list(kind["fields"])
-    if kind["type"] == "list":
-        return [column(kind["element-id"], "element", kind["element"])]
-    return [column(kind["key-id"], "key", kind["key"]), column(kind["value-id"], "value", kind["value"])]
+    if column_type["type"] == "struct":
+        return list(column_type["fields"])
+    if column_type["type"] == "list":
+        return [column(column_type["element-id"], "element", column_type["element"])]
+    key = column(column_type["key-id"], "key", column_type["key"])
+    return [key, column(column_type["value-id"], "value", column_type["value"])]
 
 
-def _by_polars(kind: Kind, options: dict[str, Any], path: Path) -> bytes:
+def _write_with_polars(sample: Sample, options: dict[str, Any], path: Path) -> bytes:
     import polars as pl
 
-    frame = pl.from_arrow(kind.rows)
+    frame = pl.from_arrow(sample.rows)
     assert isinstance(frame, pl.DataFrame)
     if options.pop("lazy", False):
         frame.lazy().sink_parquet(path, **options)
@@ -334,40 +344,45 @@ def _by_polars(kind: Kind, options: dict[str, Any], path: Path) -> bytes:
     return path.read_bytes()
 
 
-def _by_datafusion(kind: Kind, options: dict[str, Any], path: Path) -> bytes:
+def _write_with_datafusion(sample: Sample, options: dict[str, Any], path: Path) -> bytes:
     from datafusion import ParquetWriterOptions, SessionContext
 
     path.unlink(missing_ok=True)
-    frame = SessionContext().from_arrow(kind.rows)
+    frame = SessionContext().from_arrow(sample.rows)
     frame.write_parquet_with_options(path, ParquetWriterOptions(**options))
     return path.read_bytes()
 
 
-def with_ids(data: bytes, kind: Kind) -> bytes:
-    """The file with the table's ids at its columns, by their names."""
+def with_ids(data: bytes, sample: Sample) -> bytes:
+    """The file with the table's field ids, which are found by the columns' names."""
 
     def edit(footer: Struct) -> None:
         elements = iter(get(footer, 2)[1])
         root = next(elements)
         for _ in range(get(root, 5)):
-            _put_ids(elements, kind.fields)
+            _put_ids(elements, sample.fields)
 
-    return edited(data, edit)
+    return edit_footer(data, edit)
 
 
 def _put_ids(elements: Iterator[Struct], known: Sequence[Mapping[str, Any]], *, by_place: int | None = None) -> None:
+    """Set the field ids of the next schema element and of the elements inside it.
+
+    `by_place` is the position in `known` of a list's or map's inner element, whose name depends on the writer.
+    """
     element = next(elements)
     if by_place is None:
         found = next(each for each in known if str(each["name"]).encode() == get(element, 4))
     else:
         found = known[by_place]
     put(element, 9, I32, found["id"])
-    inside = _ids_inside(found["type"])
+    inside = _columns_inside(found["type"])
     if not inside:
         return
-    between = not isinstance(found["type"], str) and found["type"]["type"] != "struct"
-    if between:
+    # A list or map has a repeated group between itself and its elements.
+    has_repeated_group = not isinstance(found["type"], str) and found["type"]["type"] != "struct"
+    if has_repeated_group:
         element = next(elements)
         assert get(element, 5) == len(inside)
     for at in range(get(element, 5)):
-        _put_ids(elements, inside, by_place=at if between else None)
+        _put_ids(elements, inside, by_place=at if has_repeated_group else None)

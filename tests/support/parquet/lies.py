@@ -1,4 +1,7 @@
-"""Parquet files that are honest but for one claim about their own values, and the honest files they were made of."""
+"""Parquet files with one false claim (a lie) about their own values, and the honest files they were made from.
+
+`edit.py` lists the ids of the fields.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +26,18 @@ from tests.support.parquet.edit import (
     STRUCT,
     Struct,
     columns,
-    edited,
+    edit_footer,
+    edit_page_index,
+    edit_pages,
     get,
     groups,
-    index_edited,
-    joined,
+    join_footer,
+    metadata_of,
     parse,
     put,
-    repaged,
-    split,
+    serialize,
+    split_footer,
     statistics,
-    told,
-    written,
 )
 from tests.support.verify.staged import NAME, metadata, parquet
 
@@ -53,18 +56,19 @@ COLUMNS: Final[tuple[Doc, ...]] = (
     column(9, "place", INSIDE),
 )
 TABLE: Final = metadata(*COLUMNS)
-# Where each leaf stands in the footer.
+# The position of each leaf column in the footer.
 ID, TOWN, PRICE, RATIO, FLAG, DAY, TAG, FLOOR = range(8)
 STATISTICS, INDEX, BLOOM = "parquet_statistics_lie", "parquet_page_index_lies", "parquet_bloom_filter_lies"
 ENCODINGS, SORTING, UNVERIFIED = "parquet_encodings_lie", "parquet_sorting_lies", "parquet_claim_unverified"
 
 
 def field(name: str, kind: Any, number: int) -> Any:
+    """An Arrow field with the Iceberg field id `number`."""
     return pa.field(name, kind, metadata={NAME: str(number)})
 
 
 def rows() -> pa.Table:
-    """Every kind of order; the last row of each row group has no value but its id."""
+    """Rows with columns of several orders. The last row of each row group has only an id."""
     fields = [
         field("id", pa.int64(), 1),
         field("town", pa.string(), 2),
@@ -75,7 +79,7 @@ def rows() -> pa.Table:
         field("tags", pa.list_(field("element", pa.int64(), 8)), 7),
         field("place", pa.struct([field("floor", pa.int32(), 10)]), 9),
     ]
-    made = [
+    values = [
         {"id": at}
         if at % 30 == 29
         else {
@@ -90,10 +94,11 @@ def rows() -> pa.Table:
         }
         for at in range(ROWS)
     ]
-    return pa.Table.from_pylist(made, schema=pa.schema(fields))
+    return pa.Table.from_pylist(values, schema=pa.schema(fields))
 
 
 def file(data: pa.Table | None = None, **options: Any) -> bytes:
+    """A file of PyArrow with two row groups of three pages, or with other options."""
     given: dict[str, Any] = {"row_group_size": 30, "write_page_index": True, "max_rows_per_page": 10, **options}
     return parquet(rows() if data is None else data, **given)
 
@@ -110,7 +115,10 @@ ONE_TEXT: Final = file(rows().select(["town"]), row_group_size=ROWS, write_page_
 
 @dataclass(frozen=True, slots=True)
 class Lie:
-    """A file with one lie, the file without it, and how it is refused; the place that is named, if one is."""
+    """A file with one lie, the honest file, and the expected finding: its code, column and row group.
+
+    Without a column the finding names the file, and without a group no row group.
+    """
 
     code: str
     data: bytes
@@ -119,28 +127,32 @@ class Lie:
     group: int | None = 0
 
 
-def long(value: int) -> bytes:
+def long_bytes(value: int) -> bytes:
+    """A 64-bit value as statistics have it."""
     return struct.pack("<q", value)
 
 
-def stated(number: int, kind: int, value: Any, leaf: int, name: str, honest: bytes = HONEST, group: int = 0) -> Lie:
-    """Another value of one field of a chunk's statistics."""
-    data = edited(honest, lambda footer: put(statistics(footer, leaf, group), number, kind, value))
+def statistics_lie(
+    number: int, kind: int, value: Any, leaf: int, name: str, honest: bytes = HONEST, group: int = 0
+) -> Lie:
+    """Set the field `number` of a column chunk's statistics. `leaf` is the column's position, `name` its path."""
+    data = edit_footer(honest, lambda footer: put(statistics(footer, leaf, group), number, kind, value))
     return Lie(STATISTICS, data, honest, name, group)
 
 
-def chunked(change: Callable[[Struct], None], code: str, leaf: int, name: str, honest: bytes = HONEST) -> Lie:
-    """Another word of the footer about a chunk."""
-    data = edited(honest, lambda footer: change(told(columns(groups(footer)[0])[leaf])))
+def chunk_lie(change: Callable[[Struct], None], code: str, leaf: int, name: str, honest: bytes = HONEST) -> Lie:
+    """Change the metadata of a column chunk."""
+    data = edit_footer(honest, lambda footer: change(metadata_of(columns(groups(footer)[0])[leaf])))
     return Lie(code, data, honest, name)
 
 
-def indexed(kind: int, leaf: int, name: str, change: Callable[[Struct], None], honest: bytes = HONEST) -> Lie:
-    return Lie(INDEX, index_edited(honest, kind, leaf, change), honest, name)
+def index_lie(kind: int, leaf: int, name: str, change: Callable[[Struct], None], honest: bytes = HONEST) -> Lie:
+    """Change the column index or offset index of a column chunk."""
+    return Lie(INDEX, edit_page_index(honest, kind, leaf, change), honest, name)
 
 
-def listed(number: int, at: int, value: Any) -> Callable[[Struct], None]:
-    """Another element of a list."""
+def set_element(number: int, at: int, value: Any) -> Callable[[Struct], None]:
+    """A change that sets element `at` of the list in field `number`."""
 
     def change(found: Struct) -> None:
         get(found, number)[1][at] = value
@@ -148,8 +160,8 @@ def listed(number: int, at: int, value: Any) -> Callable[[Struct], None]:
     return change
 
 
-def located(number: int, value: int, page: int = 1) -> Callable[[Struct], None]:
-    """Another number of one page's place."""
+def set_page_location(number: int, value: int, page: int = 1) -> Callable[[Struct], None]:
+    """A change of an offset index that sets the field `number` of one page's location."""
 
     def change(found: Struct) -> None:
         each = get(found, 1)[1][page]
@@ -159,85 +171,90 @@ def located(number: int, value: int, page: int = 1) -> Callable[[Struct], None]:
     return change
 
 
-def headed(
-    honest: bytes, holder: int, change: Callable[[Struct], None], code: str = STATISTICS, name: str = "id"
+def header_lie(
+    honest: bytes, number: int, change: Callable[[Struct], None], code: str = STATISTICS, name: str = "id"
 ) -> Lie:
-    """Another word in the header of the last page."""
+    """Change the last page's header; `number` is the field of the page header with the header of this page type."""
 
-    def changed(found: list[tuple[Struct, bytes]]) -> None:
-        change(get(found[-1][0], holder))
+    def change_last(pages: list[tuple[Struct, bytes]]) -> None:
+        header, _ = pages[-1]
+        change(get(header, number))
 
-    return Lie(code, repaged(honest, changed), honest, name)
+    return Lie(code, edit_pages(honest, change_last), honest, name)
 
 
-def dictionary_said_sorted() -> Lie:
-    honest = repaged(ONE_TEXT, lambda _: None)
+def sorted_dictionary_lie() -> Lie:
+    """A dictionary that is marked as sorted, and is not."""
+    honest = edit_pages(ONE_TEXT, lambda _: None)
     backwards = file(
         pa.Table.from_arrays([pa.array(["b", "a"])], schema=pa.schema([field("town", pa.string(), 2)])),
         write_page_index=False,
     )
 
-    def change(found: list[tuple[Struct, bytes]]) -> None:
-        put(get(found[0][0], 7), 3, BOOLEAN, value=True)
+    def change(pages: list[tuple[Struct, bytes]]) -> None:
+        header, _ = pages[0]
+        put(get(header, 7), 3, BOOLEAN, value=True)
 
-    assert repaged(honest, change)  # in order, it may say so
-    return Lie(STATISTICS, repaged(backwards, change), backwards, "town")
+    assert edit_pages(honest, change)  # its dictionary is in order, so it may say so
+    return Lie(STATISTICS, edit_pages(backwards, change), backwards, "town")
 
 
-def filter_place(footer: Struct, leaf: int = ID) -> tuple[int, int]:
-    fields = told(columns(groups(footer)[0])[leaf])
+def filter_range(footer: Struct, leaf: int = ID) -> tuple[int, int]:
+    """The place and the length of a column's bloom filter."""
+    fields = metadata_of(columns(groups(footer)[0])[leaf])
     return get(fields, 14), get(fields, 15)
 
 
-def filter_emptied(leaf: int, name: str, honest: bytes = FILTERED) -> Lie:
-    """A filter that has no value at all."""
-    body, footer = split(honest)
-    at, length = filter_place(footer, leaf)
+def empty_filter_lie(leaf: int, name: str, honest: bytes = FILTERED) -> Lie:
+    """A bloom filter without any bit set, so that it excludes every value."""
+    body, footer = split_footer(honest)
+    at, length = filter_range(footer, leaf)
     _, start = parse(body, at)
-    return Lie(BLOOM, joined(body[:start] + b"\0" * (at + length - start) + body[at + length :], footer), honest, name)
+    end = at + length
+    return Lie(BLOOM, join_footer(body[:start] + b"\0" * (end - start) + body[end:], footer), honest, name)
 
 
-def filter_header(change: Callable[[Struct], None]) -> Lie:
-    """A filter whose header says something else, behind everything."""
-    body, footer = split(FILTERED)
-    at, length = filter_place(footer)
+def filter_header_lie(change: Callable[[Struct], None]) -> Lie:
+    """A bloom filter with a changed header, which is appended before the footer."""
+    body, footer = split_footer(FILTERED)
+    at, length = filter_range(footer)
     header, start = parse(body, at)
     change(header)
-    new = written(header) + body[start : at + length]
-    fields = told(columns(groups(footer)[0])[ID])
+    new = serialize(header) + body[start : at + length]
+    fields = metadata_of(columns(groups(footer)[0])[ID])
     put(fields, 14, I64, len(body))
     put(fields, 15, I32, len(new))
-    return Lie(BLOOM, joined(body + new, footer), FILTERED, "id")
+    return Lie(BLOOM, join_footer(body + new, footer), FILTERED, "id")
 
 
-def sorted_by(leaf: int, *, descending: bool = False) -> Lie:
+def sorting_lie(leaf: int, *, descending: bool = False) -> Lie:
+    """Claim that the first row group is sorted by a column."""
+
     def change(footer: Struct) -> None:
         each = [[1, I32, leaf], [2, 1, descending], [3, 1, False]]
         put(groups(footer)[0], 4, LIST, (STRUCT, [each]))
 
-    return Lie(SORTING, edited(HONEST, change), HONEST, ["id", "town"][leaf])
+    return Lie(SORTING, edit_footer(HONEST, change), HONEST, ["id", "town"][leaf])
 
 
-def two_parts(footer: Struct) -> None:
-    """The column index of one column where the offset index of another lies."""
+def share_index_place(footer: Struct) -> None:
+    """Let the column index of the first column be at the place of the second column's offset index."""
     first, other = columns(groups(footer)[0])[:2]
     put(first, COLUMN_INDEX, I64, get(other, OFFSET_INDEX))
 
 
-def codec(number: int) -> Callable[[Struct], None]:
-    return lambda fields: put(fields, 4, I32, number)
-
-
-def all_plain(fields: Struct) -> None:
-    """As if every page went by the dictionary, where some are plain."""
+def drop_plain_encoding(fields: Struct) -> None:
+    """Name only RLE (3) and RLE_DICTIONARY (8) as encodings, although some pages are PLAIN."""
     put(fields, 2, LIST, (I32, [3, 8]))
 
 
-def all_by_dictionary(fields: Struct) -> None:
+def drop_counts_of_plain_pages(fields: Struct) -> None:
+    """Remove the counts of PLAIN data pages from the page counts by encoding; the dictionary page is PLAIN too."""
     stats = get(fields, 13)[1]
     stats[:] = [each for each in stats if get(each, 2) != 0 or get(each, 1) == 2]
 
 
+# Its first pages are dictionary-encoded. The dictionary gets too large, so the others are plain.
 MIXED: Final = file(
     pa.Table.from_arrays(
         [pa.array([f"{at:0200}" for at in range(3_000)])], schema=pa.schema([field("town", pa.string(), 2)])
@@ -249,85 +266,87 @@ MIXED: Final = file(
 )
 
 LIES: Final[dict[str, Lie]] = {
-    "a greatest value too small": stated(5, BINARY, long(3), ID, "id"),
-    "a greatest value too large": stated(5, BINARY, long(10**6), ID, "id", group=1),
-    "a least value too large": stated(6, BINARY, long(5), ID, "id"),
-    "a least value too small": stated(6, BINARY, long(-5), ID, "id"),
-    "an old greatest value": stated(1, BINARY, long(3), ID, "id"),
-    "an old least value": stated(2, BINARY, long(3), ID, "id"),
-    "an old greatest text": stated(1, BINARY, b"a", TOWN, "town"),
-    "a value of another width": stated(5, BINARY, long(28) + b"\0", ID, "id"),
-    "no nulls": stated(3, I64, 0, TOWN, "town"),
-    "nulls that are not there": stated(3, I64, 29, ID, "id"),
-    "distinct values": stated(4, I64, 6, TOWN, "town"),
-    "a greatest text too small": stated(5, BINARY, b"town 05", TOWN, "town"),
-    "a greatest text said exact": stated(5, BINARY, b"town 07", TOWN, "town"),
-    "a least text too large": stated(6, BINARY, b"town 01", TOWN, "town"),
-    "a least text that is no start": stated(6, BINARY, b"tow ", TOWN, "town"),
-    "a decimal": stated(5, BINARY, (-31 * 25).to_bytes(9, "big", signed=True), PRICE, "price"),
-    "a double": stated(5, BINARY, struct.pack("<d", 1.0), RATIO, "ratio"),
-    "a double that is none": stated(5, BINARY, struct.pack("<d", float("nan")), RATIO, "ratio"),
-    "a boolean": stated(5, BINARY, b"\0", FLAG, "flag"),
-    "a date": stated(5, BINARY, struct.pack("<i", 0), DAY, "day"),
-    "a greatest value inside a list": stated(5, BINARY, long(3), TAG, "tags.list.element"),
-    "nulls inside a list": stated(3, I64, 0, TAG, "tags.list.element"),
-    "a greatest value inside a struct": stated(5, BINARY, struct.pack("<i", 1), FLOOR, "place.floor"),
-    "nulls inside a struct": stated(3, I64, 0, FLOOR, "place.floor"),
-    "the bytes of a text": chunked(lambda c: put(get(c, 16), 1, I64, 1), STATISTICS, TOWN, "town"),
-    "levels": chunked(lambda c: put(get(c, 16), 3, LIST, (I64, [0, 30])), STATISTICS, TOWN, "town"),
-    "levels of a list": chunked(
+    "a greatest value too small": statistics_lie(5, BINARY, long_bytes(3), ID, "id"),
+    "a greatest value too large": statistics_lie(5, BINARY, long_bytes(10**6), ID, "id", group=1),
+    "a least value too large": statistics_lie(6, BINARY, long_bytes(5), ID, "id"),
+    "a least value too small": statistics_lie(6, BINARY, long_bytes(-5), ID, "id"),
+    "an old greatest value": statistics_lie(1, BINARY, long_bytes(3), ID, "id"),
+    "an old least value": statistics_lie(2, BINARY, long_bytes(3), ID, "id"),
+    "an old greatest text": statistics_lie(1, BINARY, b"a", TOWN, "town"),
+    "a value of another width": statistics_lie(5, BINARY, long_bytes(28) + b"\0", ID, "id"),
+    "no nulls": statistics_lie(3, I64, 0, TOWN, "town"),
+    "nulls that are not there": statistics_lie(3, I64, 29, ID, "id"),
+    "distinct values": statistics_lie(4, I64, 6, TOWN, "town"),
+    "a greatest text too small": statistics_lie(5, BINARY, b"town 05", TOWN, "town"),
+    "a greatest text said exact": statistics_lie(5, BINARY, b"town 07", TOWN, "town"),
+    "a least text too large": statistics_lie(6, BINARY, b"town 01", TOWN, "town"),
+    "a least text that is no start": statistics_lie(6, BINARY, b"tow ", TOWN, "town"),
+    "a decimal": statistics_lie(5, BINARY, (-31 * 25).to_bytes(9, "big", signed=True), PRICE, "price"),
+    "a double": statistics_lie(5, BINARY, struct.pack("<d", 1.0), RATIO, "ratio"),
+    "a double that is none": statistics_lie(5, BINARY, struct.pack("<d", float("nan")), RATIO, "ratio"),
+    "a boolean": statistics_lie(5, BINARY, b"\0", FLAG, "flag"),
+    "a date": statistics_lie(5, BINARY, struct.pack("<i", 0), DAY, "day"),
+    "a greatest value inside a list": statistics_lie(5, BINARY, long_bytes(3), TAG, "tags.list.element"),
+    "nulls inside a list": statistics_lie(3, I64, 0, TAG, "tags.list.element"),
+    "a greatest value inside a struct": statistics_lie(5, BINARY, struct.pack("<i", 1), FLOOR, "place.floor"),
+    "nulls inside a struct": statistics_lie(3, I64, 0, FLOOR, "place.floor"),
+    "the bytes of a text": chunk_lie(lambda c: put(get(c, 16), 1, I64, 1), STATISTICS, TOWN, "town"),
+    "levels": chunk_lie(lambda c: put(get(c, 16), 3, LIST, (I64, [0, 30])), STATISTICS, TOWN, "town"),
+    "levels of a list": chunk_lie(
         lambda c: put(get(c, 16), 2, LIST, (I64, [58, 0])), STATISTICS, TAG, "tags.list.element"
     ),
-    "geospatial statistics": chunked(lambda c: put(c, 17, STRUCT, []), UNVERIFIED, ID, "id"),
+    "geospatial statistics": chunk_lie(lambda c: put(c, 17, STRUCT, []), UNVERIFIED, ID, "id"),
     "distinct values without a dictionary": Lie(
-        UNVERIFIED, edited(PLAIN, lambda footer: put(statistics(footer, ID), 4, I64, 30)), PLAIN, "id"
+        UNVERIFIED, edit_footer(PLAIN, lambda footer: put(statistics(footer, ID), 4, I64, 30)), PLAIN, "id"
     ),
-    "a page's greatest value": headed(ONE, 5, lambda page: put(get(page, 5), 5, BINARY, long(3))),
-    "a page's nulls": headed(ONE, 5, lambda page: put(get(page, 5), 3, I64, 1)),
-    "a page's distinct values": headed(ONE, 5, lambda page: put(get(page, 5), 4, I64, 1), UNVERIFIED),
-    "the nulls of a page of version 2": headed(
+    "a page's greatest value": header_lie(ONE, 5, lambda page: put(get(page, 5), 5, BINARY, long_bytes(3))),
+    "a page's nulls": header_lie(ONE, 5, lambda page: put(get(page, 5), 3, I64, 1)),
+    "a page's distinct values": header_lie(ONE, 5, lambda page: put(get(page, 5), 4, I64, 1), UNVERIFIED),
+    "the nulls of a page of version 2": header_lie(
         ONE_TEXT_V2, 8, lambda page: put(page, 2, I32, 0), "parquet_rows_lie", "town"
     ),
-    "the rows of a page of version 2": headed(ONE_V2, 8, lambda page: put(page, 3, I32, 9), "parquet_rows_lie"),
-    "a page of nulls": indexed(COLUMN_INDEX, ID, "id", listed(1, 1, value=True)),
-    "a page without nulls": indexed(COLUMN_INDEX, TOWN, "town", listed(5, 2, 0)),
-    "a page's greatest value in the index": indexed(COLUMN_INDEX, ID, "id", listed(3, 1, long(12))),
-    "a page's least value in the index": indexed(COLUMN_INDEX, ID, "id", listed(2, 1, long(15))),
-    "a page's greatest text in the index": indexed(COLUMN_INDEX, TOWN, "town", listed(3, 1, b"town 01")),
-    "a page's greatest value inside a list": indexed(COLUMN_INDEX, TAG, "tags.list.element", listed(3, 1, long(12))),
-    "an order of the pages": indexed(COLUMN_INDEX, ID, "id", lambda found: put(found, 4, I32, 2)),
-    "an order that is none": indexed(COLUMN_INDEX, ID, "id", lambda found: put(found, 4, I32, 7)),
-    "levels of the pages": indexed(
+    "the rows of a page of version 2": header_lie(ONE_V2, 8, lambda page: put(page, 3, I32, 9), "parquet_rows_lie"),
+    "a page of nulls": index_lie(COLUMN_INDEX, ID, "id", set_element(1, 1, value=True)),
+    "a page without nulls": index_lie(COLUMN_INDEX, TOWN, "town", set_element(5, 2, 0)),
+    "a page's greatest value in the index": index_lie(COLUMN_INDEX, ID, "id", set_element(3, 1, long_bytes(12))),
+    "a page's least value in the index": index_lie(COLUMN_INDEX, ID, "id", set_element(2, 1, long_bytes(15))),
+    "a page's greatest text in the index": index_lie(COLUMN_INDEX, TOWN, "town", set_element(3, 1, b"town 01")),
+    "a page's greatest value inside a list": index_lie(
+        COLUMN_INDEX, TAG, "tags.list.element", set_element(3, 1, long_bytes(12))
+    ),
+    "an order of the pages": index_lie(COLUMN_INDEX, ID, "id", lambda found: put(found, 4, I32, 2)),
+    "an order that is none": index_lie(COLUMN_INDEX, ID, "id", lambda found: put(found, 4, I32, 7)),
+    "levels of the pages": index_lie(
         COLUMN_INDEX, TOWN, "town", lambda found: put(found, 7, LIST, (I64, [0, 10, 0, 10, 0, 10]))
     ),
-    "pages of the index that are not there": indexed(
+    "pages of the index that are not there": index_lie(
         COLUMN_INDEX, ID, "id", lambda found: get(found, 1)[1].append(True)
     ),
-    "a page elsewhere": indexed(OFFSET_INDEX, ID, "id", located(1, 5)),
-    "a page of another size": indexed(OFFSET_INDEX, ID, "id", located(2, 5)),
-    "a page of other rows": indexed(OFFSET_INDEX, ID, "id", located(3, 5)),
-    "a page that is not listed": indexed(OFFSET_INDEX, ID, "id", lambda found: get(found, 1)[1].pop()),
-    "the bytes of a page's texts": indexed(OFFSET_INDEX, TOWN, "town", listed(2, 1, 5)),
-    "two indexes in one place": Lie("parquet_ambiguous", edited(HONEST, two_parts), HONEST, group=None),
-    "a filter without numbers": filter_emptied(ID, "id"),
-    "a filter without texts": filter_emptied(TOWN, "town"),
-    "a filter without plain numbers": filter_emptied(
+    "a page elsewhere": index_lie(OFFSET_INDEX, ID, "id", set_page_location(1, 5)),
+    "a page of another size": index_lie(OFFSET_INDEX, ID, "id", set_page_location(2, 5)),
+    "a page of other rows": index_lie(OFFSET_INDEX, ID, "id", set_page_location(3, 5)),
+    "a page that is not listed": index_lie(OFFSET_INDEX, ID, "id", lambda found: get(found, 1)[1].pop()),
+    "the bytes of a page's texts": index_lie(OFFSET_INDEX, TOWN, "town", set_element(2, 1, 5)),
+    "two indexes in one place": Lie("parquet_ambiguous", edit_footer(HONEST, share_index_place), HONEST, group=None),
+    "a filter without numbers": empty_filter_lie(ID, "id"),
+    "a filter without texts": empty_filter_lie(TOWN, "town"),
+    "a filter without plain numbers": empty_filter_lie(
         ID, "id", file(use_dictionary=False, bloom_filter_options={"id": {"ndv": 100, "fpp": 0.01}})
     ),
-    "a filter of another size": filter_header(lambda header: put(header, 1, I32, 32)),
-    "a filter of another kind": filter_header(lambda header: put(header, 2, STRUCT, [[2, STRUCT, []]])),
-    "a filter of another hash": filter_header(lambda header: put(header, 3, STRUCT, [[2, STRUCT, []]])),
-    "encodings": chunked(all_plain, ENCODINGS, 0, "town", MIXED),
-    "the encodings of pages": chunked(all_by_dictionary, ENCODINGS, 0, "town", MIXED),
-    "a sorted dictionary": dictionary_said_sorted(),
-    "rows sorted by a text": sorted_by(TOWN),
-    "rows sorted backwards": sorted_by(ID, descending=True),
+    "a filter of another size": filter_header_lie(lambda header: put(header, 1, I32, 32)),
+    "a filter of another kind": filter_header_lie(lambda header: put(header, 2, STRUCT, [[2, STRUCT, []]])),
+    "a filter of another hash": filter_header_lie(lambda header: put(header, 3, STRUCT, [[2, STRUCT, []]])),
+    "encodings": chunk_lie(drop_plain_encoding, ENCODINGS, 0, "town", MIXED),
+    "the encodings of pages": chunk_lie(drop_counts_of_plain_pages, ENCODINGS, 0, "town", MIXED),
+    "a sorted dictionary": sorted_dictionary_lie(),
+    "rows sorted by a text": sorting_lie(TOWN),
+    "rows sorted backwards": sorting_lie(ID, descending=True),
     "a codec that Spark lacks": Lie(
         "parquet_codec_unsupported", file(compression="brotli"), file(compression="zstd"), "id"
     ),
     "dates of another calendar": Lie(
         "parquet_ambiguous",
-        edited(
+        edit_footer(
             HONEST,
             lambda footer: get(footer, 5)[1].append(
                 [[1, BINARY, b"org.apache.spark.legacyDateTime"], [2, BINARY, b""]]

@@ -1,4 +1,7 @@
-"""Pages of a Parquet file made by hand: levels and values that no writer would put together."""
+"""Builds pages of Parquet files by hand, with levels and values that no writer would combine.
+
+`edit.py` lists the ids of the fields.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,12 @@ from tests.support.parquet.edit import (
     drop,
     get,
     groups,
-    joined,
+    join_footer,
+    metadata_of,
     put,
-    split,
-    told,
+    serialize,
+    split_footer,
     varint,
-    written,
 )
 from tests.support.parquet.edit import pages as pages_of
 
@@ -30,16 +33,17 @@ Page = tuple[Struct, bytes]
 
 
 def run(length: int, level: int) -> bytes:
-    """A run of equal levels of at most eight bits."""
+    """A run of `length` equal levels, each of at most eight bits."""
     return varint(length << 1) + bytes([level])
 
 
 def runs(levels: Sequence[int]) -> bytes:
-    """Each level a run of its own."""
+    """The levels, each as one run."""
     return b"".join(run(1, level) for level in levels)
 
 
 def longs(*values: int) -> bytes:
+    """Plain 64-bit values."""
     return b"".join(struct.pack("<q", each) for each in values)
 
 
@@ -53,8 +57,8 @@ def page(
     return [[1, I32, 0], [2, I32, len(body)], [3, I32, len(body)], [5, STRUCT, head]], body
 
 
-def nested(definition: Sequence[int], repetition: Sequence[int] | None, *values: int) -> Page:
-    """A page of long values with these levels."""
+def long_page(definition: Sequence[int], repetition: Sequence[int] | None, *values: int) -> Page:
+    """A page of plain 64-bit values with these levels."""
     return page(len(definition), longs(*values), runs(definition), None if repetition is None else runs(repetition))
 
 
@@ -66,7 +70,8 @@ def page_v2(count: int, rows: int, values: bytes, definition: bytes = b"", repet
     return [[1, I32, 3], [2, I32, len(body)], [3, I32, len(body)], [8, STRUCT, [*head, [7, 2, False]]]], body
 
 
-def dictionary(count: int, values: bytes) -> Page:
+def dictionary_page(count: int, values: bytes) -> Page:
+    """A dictionary page with `count` plain values, without compression."""
     return [
         [1, I32, 2],
         [2, I32, len(values)],
@@ -75,32 +80,36 @@ def dictionary(count: int, values: bytes) -> Page:
     ], values
 
 
-def rebuilt(data: bytes, chunks: Mapping[int, Sequence[Page]]) -> bytes:
-    """The file of one row group with other pages in some chunks, of which nothing is said; without page indexes."""
-    _, footer = split(data)
+def rebuild(data: bytes, chunks: Mapping[int, Sequence[Page]]) -> bytes:
+    """The file with other pages in the chunks of some leaf columns. It must have one row group.
+
+    It has no page indexes and bloom filters, and makes no claims about the values of the new pages.
+    """
+    _, footer = split_footer(data)
     (group,) = groups(footer)
     body = b"PAR1"
     for leaf, chunk in enumerate(columns(group)):
-        fields, start, found = told(chunk), len(body), chunks.get(leaf) or pages_of(data, leaf)
+        fields, start = metadata_of(chunk), len(body)
         drop(chunk, 4, 5, 6, 7)
         drop(fields, 9, 11, 14, 15)
-        for header, content in found:
-            number = 11 if get(header, 1) == 2 else 9
+        for header, content in chunks.get(leaf) or pages_of(data, leaf):
+            number = 11 if get(header, 1) == 2 else 9  # the place of the dictionary page, or of the first data page
             if all(known != number for known, _, _ in fields):
                 put(fields, number, I64, len(body))
-            body += written(header) + content
+            body += serialize(header) + content
         put(fields, 6, I64, len(body) - start)
         put(fields, 7, I64, len(body) - start)
         if leaf in chunks:
-            _said_nothing(fields, chunks[leaf])
+            _drop_claims(fields, chunks[leaf])
     put(group, 6, I64, len(body) - 4)
-    return joined(body, footer)
+    return join_footer(body, footer)
 
 
-def _said_nothing(fields: Struct, made: Sequence[Page]) -> None:
-    heads: list[Any] = [get(header, 5 if get(header, 1) == 0 else 8) for header, _ in made if get(header, 1) != 2]
-    named = {get(each, 2) for each in heads if len(each) < 6}
+def _drop_claims(fields: Struct, new_pages: Sequence[Page]) -> None:
+    """Remove statistics, and set encodings, codec and number of values to those of the new pages."""
+    heads: list[Any] = [get(header, 5 if get(header, 1) == 0 else 8) for header, _ in new_pages if get(header, 1) != 2]
+    encodings = {get(each, 2) for each in heads if len(each) < 6}  # of pages of version 1; version 2 has more fields
     drop(fields, 12, 13, 16)
-    put(fields, 2, LIST, (I32, sorted({PLAIN, RLE, *named})))
+    put(fields, 2, LIST, (I32, sorted({PLAIN, RLE, *encodings})))
     put(fields, 4, I32, 0)
     put(fields, 5, I64, sum(get(each, 1) for each in heads))

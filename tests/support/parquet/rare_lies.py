@@ -1,4 +1,7 @@
-"""More files with one lie each: of what is seldom written, and of what types say of their values."""
+"""More Parquet files with one false claim (a lie): claims that writers seldom make, and annotations of types.
+
+`edit.py` lists the ids of the fields.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +23,16 @@ from tests.support.parquet.edit import (
     Struct,
     columns,
     drop,
-    edited,
+    edit_footer,
     get,
     groups,
-    joined,
+    join_footer,
+    metadata_of,
     pages,
     put,
-    split,
+    serialize,
+    split_footer,
     statistics,
-    told,
-    written,
 )
 from tests.support.parquet.lies import (
     BLOOM,
@@ -46,23 +49,23 @@ from tests.support.parquet.lies import (
     TOWN,
     UNVERIFIED,
     Lie,
-    chunked,
+    chunk_lie,
+    empty_filter_lie,
     field,
     file,
-    filter_emptied,
-    filter_header,
-    filter_place,
-    headed,
-    indexed,
-    listed,
+    filter_header_lie,
+    filter_range,
+    header_lie,
+    index_lie,
+    set_element,
 )
-from tests.support.parquet.pages import longs, nested, page, page_v2, rebuilt, run
+from tests.support.parquet.pages import long_page, longs, page, page_v2, rebuild, run
 
 AMBIGUOUS: Final = "parquet_ambiguous"
 
 
 def column_file(name: str, number: int, values: Any, **options: Any) -> bytes:
-    """A file of one column and one row group."""
+    """A file with one column, whose field id is `number`, and one row group."""
     schema = pa.schema([field(name, values.type, number)])
     given: dict[str, Any] = {"row_group_size": 1_000, "write_page_index": False, "store_schema": False, **options}
     return file(pa.Table.from_arrays([values], schema=schema), **given)
@@ -72,52 +75,61 @@ TEXT_V1: Final = column_file("town", 2, pa.array(["é1", "é2"] * 10), use_dicti
 TEXT_INDEX: Final = column_file("town", 2, pa.array(["é1", "é2"] * 10), write_page_index=True)
 
 
-def text_end(number: int, value: bytes) -> Lie:
-    """An end of text which holds byte by byte, and is no text."""
+def text_bound_lie(number: int, value: bytes) -> Lie:
+    """A least or greatest text that is right as bytes, but is not UTF-8. `number` is its field in the statistics."""
 
     def change(footer: Struct) -> None:
         drop(statistics(footer, 0), 1, 2, 7, 8)
         put(statistics(footer, 0), number, BINARY, value)
 
-    return Lie(STATISTICS, edited(TEXT_V1, change), TEXT_V1, "town")
+    return Lie(STATISTICS, edit_footer(TEXT_V1, change), TEXT_V1, "town")
 
 
-def page_text(page: Struct) -> None:
+def set_invalid_least_text(page: Struct) -> None:
+    """Set the least value in a page's statistics to bytes that are not UTF-8."""
     drop(get(page, 5), 1, 2, 7, 8)
     put(get(page, 5), 6, BINARY, b"\xc3")
 
 
-def counted(change: Callable[[list[Struct]], Any]) -> Lie:
-    """Other counts of the encodings of pages."""
-    return chunked(lambda fields: change(get(fields, 13)[1]), ENCODINGS, 0, "town", MIXED)
+def page_counts_lie(change: Callable[[list[Struct]], Any]) -> Lie:
+    """Change the page counts by encoding of the file with two encodings.
+
+    An entry has the fields 1 page type, 2 encoding, 3 number of pages.
+    """
+    return chunk_lie(lambda fields: change(get(fields, 13)[1]), ENCODINGS, 0, "town", MIXED)
 
 
-def plain_pages(stats: list[Struct]) -> Struct:
+def plain_page_count(stats: list[Struct]) -> Struct:
+    """The entry for PLAIN data pages."""
     return next(each for each in stats if get(each, 1) == 0 and get(each, 2) == 0)
 
 
-def in_two(stats: list[Struct]) -> None:
-    first = plain_pages(stats)
+def split_count(stats: list[Struct]) -> None:
+    """Count the PLAIN data pages in two entries."""
+    first = plain_page_count(stats)
     stats.append([[1, I32, 0], [2, I32, 0], [3, I32, 1]])
     put(first, 3, I32, get(first, 3) - 1)
 
 
-def negative(stats: list[Struct]) -> None:
+def add_negative_count(stats: list[Struct]) -> None:
+    """Count -1 pages of another encoding."""
     stats.append([[1, I32, 0], [2, I32, 5], [3, I32, -1]])
 
 
-def none_of_it(stats: list[Struct]) -> None:
+def add_zero_count(stats: list[Struct]) -> None:
+    """Count no pages of another encoding."""
     stats.append([[1, I32, 0], [2, I32, 5], [3, I32, 0]])
 
 
-def floors(kind: Any, values: list[int | None]) -> bytes:
-    inside = pa.struct([field("floor", kind, 10)])
-    made = pa.array([{"floor": each} for each in values], inside)
-    return column_file("place", 9, made, write_statistics=False)
+def floor_file(kind: Any, values: list[int | None]) -> bytes:
+    """A file with the column `place.floor`, without statistics."""
+    place = pa.struct([field("floor", kind, 10)])
+    places = pa.array([{"floor": each} for each in values], place)
+    return column_file("place", 9, places, write_statistics=False)
 
 
-def annotated(data: bytes, logical: Struct, converted: int | None, element: int = 2) -> bytes:
-    """The same values with another annotation."""
+def annotate(data: bytes, logical: Struct, converted: int | None, element: int = 2) -> bytes:
+    """The file with another annotation of one schema element: the new form (`logical`) and perhaps the old one."""
 
     def change(footer: Struct) -> None:
         each = get(footer, 2)[1][element]
@@ -126,19 +138,18 @@ def annotated(data: bytes, logical: Struct, converted: int | None, element: int 
         if converted is not None:
             put(each, 6, I32, converted)
 
-    return edited(data, change)
+    return edit_footer(data, change)
 
 
-def short(bits: int, converted: int, values: list[int | None], honest: Any) -> Lie:
-    """Numbers beyond those of the annotation: PyArrow and DuckDB cut them, Spark shows them."""
+def narrow_integer_lie(bits: int, converted: int, values: list[int | None], honest: Any) -> Lie:
+    """Numbers beyond the range of the annotated type: PyArrow and DuckDB truncate them, Spark shows them."""
     logical: Struct = [[10, STRUCT, [[1, 3, bits], [2, 1, True]]]]
-    return Lie(
-        AMBIGUOUS, annotated(floors(pa.int32(), values), logical, converted), floors(honest, [1, 2]), "place.floor"
-    )
+    data = annotate(floor_file(pa.int32(), values), logical, converted)
+    return Lie(AMBIGUOUS, data, floor_file(honest, [1, 2]), "place.floor")
 
 
-def digits() -> Lie:
-    """A decimal with more digits than the file says."""
+def precision_lie() -> Lie:
+    """A decimal with more digits than the annotated precision."""
     values = pa.array([10**9, 5]).cast(pa.decimal128(20, 0)).cast(pa.decimal128(20, 2))
     honest = column_file("price", 3, values, write_statistics=False)
 
@@ -147,16 +158,17 @@ def digits() -> Lie:
         put(element, 8, I32, 8)
         put(get(element, 10)[0][2], 2, I32, 8)
 
-    return Lie(AMBIGUOUS, edited(honest, change), honest, "price")
+    return Lie(AMBIGUOUS, edit_footer(honest, change), honest, "price")
 
 
-def nothing_said_of(values: list[int | None]) -> bytes:
-    """A column of the type that has nothing but nulls."""
-    return annotated(floors(pa.int32(), values), [[11, STRUCT, []]], None)
+def unknown_type_file(values: list[int | None]) -> bytes:
+    """A file whose column has the annotation UNKNOWN, a type with only nulls."""
+    return annotate(floor_file(pa.int32(), values), [[11, STRUCT, []]], None)
 
 
-def keyed(key: bytes, value: bytes) -> bytes:
-    return edited(HONEST, lambda footer: get(footer, 5)[1].append([[1, BINARY, key], [2, BINARY, value]]))
+def with_key_value(key: bytes, value: bytes) -> bytes:
+    """The honest file with one more pair of key-value metadata."""
+    return edit_footer(HONEST, lambda footer: get(footer, 5)[1].append([[1, BINARY, key], [2, BINARY, value]]))
 
 
 ZEROS: Final = column_file(
@@ -164,13 +176,14 @@ ZEROS: Final = column_file(
 )
 
 
-def zero(number: int, page: int, value: float) -> Lie:
-    """Java takes -0 in the index for less than 0, and passes over the page."""
-    return indexed(COLUMN_INDEX, 0, "ratio", listed(number, page, struct.pack("<d", value)), ZEROS)
+def zero_bound_lie(number: int, page: int, value: float) -> Lie:
+    """Another zero as a page's least or greatest value. Java orders -0.0 before 0.0, and would skip the page."""
+    return index_lie(COLUMN_INDEX, 0, "ratio", set_element(number, page, struct.pack("<d", value)), ZEROS)
 
 
-def chunk_said(change: Callable[[Struct], None], code: str, name: str, honest: bytes) -> Lie:
-    return Lie(code, edited(honest, lambda footer: change(columns(groups(footer)[0])[0])), honest, name)
+def index_place_lie(change: Callable[[Struct], None], code: str, name: str, honest: bytes) -> Lie:
+    """Change the fields of the first column chunk, which has the places of its page indexes."""
+    return Lie(code, edit_footer(honest, lambda footer: change(columns(groups(footer)[0])[0])), honest, name)
 
 
 TAGS: Final = column_file(
@@ -183,22 +196,26 @@ TAGS: Final = column_file(
 
 
 def second_page_inside_a_row(*, indexed: bool) -> Lie:
-    """With an index, or with a count of rows, a page must begin with a row."""
-    inside = rebuilt(TAGS, {0: [nested([3, 3], [0, 0], 1, 3), nested([3], [1], 4)]})
+    """A second page that begins inside a row. This is allowed only without an offset index and in version 1.
+
+    The pages of version 2 have a count of rows.
+    """
+    inside = rebuild(TAGS, {0: [long_page([3, 3], [0, 0], 1, 3), long_page([3], [1], 4)]})
     if not indexed:
         first = page_v2(2, 2, longs(1, 3), run(2, 3), run(2, 0))
         second = page_v2(1, 0, longs(4), run(1, 3), run(1, 1))
-        return Lie("parquet_rows_lie", rebuilt(TAGS, {0: [first, second]}), TAGS, "tags.list.element")
-    body, footer = split(inside)
+        return Lie("parquet_rows_lie", rebuild(TAGS, {0: [first, second]}), TAGS, "tags.list.element")
+    body, footer = split_footer(inside)
     chunk = columns(groups(footer)[0])[0]
-    at, size = get(told(chunk), 9), get(told(chunk), 7)
+    at, size = get(metadata_of(chunk), 9), get(metadata_of(chunk), 7)
     head, content = pages(inside)[0]
-    long = len(written(head)) + len(content)
-    places = [[[1, I64, at], [2, I32, long], [3, I64, 0]], [[1, I64, at + long], [2, I32, size - long], [3, I64, 2]]]
-    made = written([[1, LIST, (STRUCT, places)]])
+    first_size = len(serialize(head)) + len(content)
+    first_place = [[1, I64, at], [2, I32, first_size], [3, I64, 0]]
+    second_place = [[1, I64, at + first_size], [2, I32, size - first_size], [3, I64, 2]]
+    index = serialize([[1, LIST, (STRUCT, [first_place, second_place])]])
     put(chunk, OFFSET_INDEX, I64, len(body))
-    put(chunk, OFFSET_INDEX + 1, I32, len(made))
-    return Lie(INDEX, joined(body + made, footer), inside, "tags.list.element")
+    put(chunk, OFFSET_INDEX + 1, I32, len(index))
+    return Lie(INDEX, join_footer(body + index, footer), inside, "tags.list.element")
 
 
 FALLING: Final = column_file(
@@ -213,19 +230,22 @@ GREATEST_RISES: Final = column_file(
 )
 
 
-def ordered(honest: bytes, order: int) -> Lie:
-    return indexed(COLUMN_INDEX, 0, "id", lambda found: put(found, 4, I32, order), honest)
+def order_lie(honest: bytes, order: int) -> Lie:
+    """Set the order of the pages (0 none, 1 ascending, 2 descending) in a column index."""
+    return index_lie(COLUMN_INDEX, 0, "id", lambda found: put(found, 4, I32, order), honest)
 
 
 HALF_NULLS: Final = column_file("town", 2, pa.array(["a"] * 10 + [None] * 10), write_page_index=True)
-NULLS: Final = nothing_said_of([None])
+NULLS: Final = unknown_type_file([None])
 
 
-def end_without_an_order() -> Lie:
+def bound_without_order_lie() -> Lie:
+    """A greatest value for the type UNKNOWN, whose values have no order."""
+
     def change(footer: Struct) -> None:
-        put(told(columns(groups(footer)[0])[0]), 12, STRUCT, [[5, BINARY, b"\0" * 4]])
+        put(metadata_of(columns(groups(footer)[0])[0]), 12, STRUCT, [[5, BINARY, b"\0" * 4]])
 
-    return Lie(UNVERIFIED, edited(NULLS, change), NULLS, "place.floor")
+    return Lie(UNVERIFIED, edit_footer(NULLS, change), NULLS, "place.floor")
 
 
 ONE_NULL: Final = column_file("town", 2, pa.array([None, None], pa.string()))
@@ -234,116 +254,127 @@ STORED_TEXT: Final = column_file("town", 2, pa.array(["a", "b"]), use_dictionary
 PLAIN_FILTER: Final = file(use_dictionary=False, bloom_filter_options={"town": {"ndv": 100, "fpp": 0.01}})
 
 
-def distinct(count: int, honest: bytes, code: str) -> Lie:
-    data = edited(honest, lambda footer: put(statistics(footer, 0), 4, I64, count))
+def distinct_count_lie(count: int, honest: bytes, code: str) -> Lie:
+    """Claim a number of distinct values."""
+    data = edit_footer(honest, lambda footer: put(statistics(footer, 0), 4, I64, count))
     return Lie(code, data, honest, "town")
 
 
-def more_values(honest: bytes, name: str, values: bytes) -> Lie:
-    """A page with a value more than its levels say."""
-    return Lie(AMBIGUOUS, rebuilt(honest, {0: [page(2, values, run(2, 1))]}), honest, name)
+def more_values_lie(honest: bytes, name: str, values: bytes) -> Lie:
+    """A page with one value more than its levels say."""
+    return Lie(AMBIGUOUS, rebuild(honest, {0: [page(2, values, run(2, 1))]}), honest, name)
 
 
-def filter_of_flags() -> Lie:
-    """A filter of another column for booleans, without their values."""
-    body, footer = split(FILTERED)
-    at, length = filter_place(footer)
-    fields = told(columns(groups(footer)[0])[FLAG])
+def boolean_filter_lie() -> Lie:
+    """The bloom filter of another column, for a boolean column."""
+    body, footer = split_footer(FILTERED)
+    at, length = filter_range(footer)
+    fields = metadata_of(columns(groups(footer)[0])[FLAG])
     put(fields, 14, I64, len(body))
     put(fields, 15, I32, length)
-    return Lie("parquet_bloom_filter_lies", joined(body + body[at : at + length], footer), FILTERED, "flag")
+    return Lie("parquet_bloom_filter_lies", join_footer(body + body[at : at + length], footer), FILTERED, "flag")
 
 
-def index_longer() -> Lie:
-    """A byte behind the column index that is said to belong to it."""
-    body, footer = split(HONEST)
+def longer_index_lie() -> Lie:
+    """A column index with one byte more, which its length includes."""
+    body, footer = split_footer(HONEST)
     chunk = columns(groups(footer)[0])[ID]
     at, length = get(chunk, COLUMN_INDEX), get(chunk, COLUMN_INDEX + 1)
     put(chunk, COLUMN_INDEX, I64, len(body))
     put(chunk, COLUMN_INDEX + 1, I32, length + 1)
-    return Lie(INDEX, joined(body + body[at : at + length] + b"\0", footer), HONEST, "id")
+    return Lie(INDEX, join_footer(body + body[at : at + length] + b"\0", footer), HONEST, "id")
 
 
-def sorting(numbers: list[int], code: str, name: str) -> Lie:
+def sorting_columns_lie(numbers: list[int], code: str, name: str) -> Lie:
+    """Claim that the first row group is sorted by these leaf columns."""
+
     def change(footer: Struct) -> None:
         each = [[[1, I32, number], [2, 1, False], [3, 1, False]] for number in numbers]
         put(groups(footer)[0], 4, LIST, (STRUCT, each))
 
-    return Lie(code, edited(HONEST, change), HONEST, name)
+    return Lie(code, edit_footer(HONEST, change), HONEST, name)
 
 
-def many_encodings() -> Lie:
-    """Memory goes by the elements of a list, and each has a byte."""
-    made = chunked(lambda fields: put(fields, 2, LIST, (I32, [*get(fields, 2)[1], *[0] * 64])), AMBIGUOUS, ID, "")
-    return Lie(AMBIGUOUS, made.data, made.honest, group=None)
+def many_encodings_lie() -> Lie:
+    """A list of more encodings than exist. An element has one byte in the file, but takes more memory in a reader."""
+    lie = chunk_lie(lambda fields: put(fields, 2, LIST, (I32, [*get(fields, 2)[1], *[0] * 64])), AMBIGUOUS, ID, "")
+    return Lie(AMBIGUOUS, lie.data, lie.honest, group=None)
 
 
-RARE: Final[dict[str, Lie]] = {
-    "a count of values where there is none": distinct(1, ONE_NULL, STATISTICS),
-    "a count of values that go by the dictionary in part": distinct(5, MIXED, UNVERIFIED),
-    "a filter without plain texts": filter_emptied(TOWN, "town", PLAIN_FILTER),
-    "a filter of booleans": filter_of_flags(),
-    "a number more than the levels say": more_values(STORED, "id", longs(1, 2, 3)),
-    "a text more than the levels say": more_values(STORED_TEXT, "town", b"\1\0\0\0a\1\0\0\0b\1\0\0\0c"),
-    "an index that does not fill its bytes": index_longer(),
-    "rows sorted by a column twice": sorting([ID, ID], SORTING, "id"),
-    "rows sorted by a list": sorting([TAG], UNVERIFIED, "tags.list.element"),
-    "rows sorted by no column": sorting([99], SORTING, ""),
-    "more encodings than there are": many_encodings(),
-    "a least text that is no text": text_end(6, b"\xc3"),
-    "a greatest text that is no text": text_end(5, b"\xff"),
-    "an old least text that is no text": text_end(2, b"\xc3"),
-    "a page's least text that is no text": headed(TEXT_V1, 5, page_text, name="town"),
-    "a least text in the index that is no text": indexed(COLUMN_INDEX, 0, "town", listed(2, 0, b"\xc3"), TEXT_INDEX),
-    "a greatest text in the index that is no text": indexed(COLUMN_INDEX, 0, "town", listed(3, 1, b"\xff"), TEXT_INDEX),
-    "pages of another type among the encodings": counted(lambda stats: put(plain_pages(stats), 1, I32, 1)),
-    "an encoding twice": counted(in_two),
-    "an encoding of less than no page": counted(negative),
-    "an encoding of no page": counted(none_of_it),
-    "numbers beyond eight bits": short(8, 15, [1, 300], pa.int8()),
-    "numbers below eight bits": short(8, 15, [-129, 3], pa.int8()),
-    "numbers beyond sixteen bits": short(16, 16, [1, 70_000], pa.int16()),
-    "digits beyond the precision": digits(),
-    "values of the type that has none": Lie(AMBIGUOUS, nothing_said_of([1]), NULLS, "place.floor"),
-    "an end of a type without an order": end_without_an_order(),
-    "times of another calendar": Lie(AMBIGUOUS, keyed(b"org.apache.spark.legacyINT96", b""), HONEST, group=None),
+RARE_LIES: Final[dict[str, Lie]] = {
+    "a count of values where there is none": distinct_count_lie(1, ONE_NULL, STATISTICS),
+    "a count of values that go by the dictionary in part": distinct_count_lie(5, MIXED, UNVERIFIED),
+    "a filter without plain texts": empty_filter_lie(TOWN, "town", PLAIN_FILTER),
+    "a filter of booleans": boolean_filter_lie(),
+    "a number more than the levels say": more_values_lie(STORED, "id", longs(1, 2, 3)),
+    "a text more than the levels say": more_values_lie(STORED_TEXT, "town", b"\1\0\0\0a\1\0\0\0b\1\0\0\0c"),
+    "an index that does not fill its bytes": longer_index_lie(),
+    "rows sorted by a column twice": sorting_columns_lie([ID, ID], SORTING, "id"),
+    "rows sorted by a list": sorting_columns_lie([TAG], UNVERIFIED, "tags.list.element"),
+    "rows sorted by no column": sorting_columns_lie([99], SORTING, ""),
+    "more encodings than there are": many_encodings_lie(),
+    "a least text that is no text": text_bound_lie(6, b"\xc3"),
+    "a greatest text that is no text": text_bound_lie(5, b"\xff"),
+    "an old least text that is no text": text_bound_lie(2, b"\xc3"),
+    "a page's least text that is no text": header_lie(TEXT_V1, 5, set_invalid_least_text, name="town"),
+    "a least text in the index that is no text": index_lie(
+        COLUMN_INDEX, 0, "town", set_element(2, 0, b"\xc3"), TEXT_INDEX
+    ),
+    "a greatest text in the index that is no text": index_lie(
+        COLUMN_INDEX, 0, "town", set_element(3, 1, b"\xff"), TEXT_INDEX
+    ),
+    "pages of another type among the encodings": page_counts_lie(lambda stats: put(plain_page_count(stats), 1, I32, 1)),
+    "an encoding twice": page_counts_lie(split_count),
+    "an encoding of less than no page": page_counts_lie(add_negative_count),
+    "an encoding of no page": page_counts_lie(add_zero_count),
+    "numbers beyond eight bits": narrow_integer_lie(8, 15, [1, 300], pa.int8()),
+    "numbers below eight bits": narrow_integer_lie(8, 15, [-129, 3], pa.int8()),
+    "numbers beyond sixteen bits": narrow_integer_lie(16, 16, [1, 70_000], pa.int16()),
+    "digits beyond the precision": precision_lie(),
+    "values of the type that has none": Lie(AMBIGUOUS, unknown_type_file([1]), NULLS, "place.floor"),
+    "an end of a type without an order": bound_without_order_lie(),
+    "times of another calendar": Lie(
+        AMBIGUOUS, with_key_value(b"org.apache.spark.legacyINT96", b""), HONEST, group=None
+    ),
     "dates of an old Spark": Lie(
         AMBIGUOUS,
-        keyed(b"org.apache.spark.version", b"2.4.8"),
-        keyed(b"org.apache.spark.version", b"4.0.1"),
+        with_key_value(b"org.apache.spark.version", b"2.4.8"),
+        with_key_value(b"org.apache.spark.version", b"4.0.1"),
         group=None,
     ),
     "dates of a Spark that sorts as an old one": Lie(
         AMBIGUOUS,
-        keyed(b"org.apache.spark.version", b"10.0.0"),
-        keyed(b"org.apache.spark.version", b"3.0.0"),
+        with_key_value(b"org.apache.spark.version", b"10.0.0"),
+        with_key_value(b"org.apache.spark.version", b"3.0.0"),
         group=None,
     ),
-    "a least zero above a value": zero(2, 2, 0.0),
-    "a greatest zero below a value": zero(3, 1, -0.0),
-    "an offset index without a length": chunk_said(lambda chunk: drop(chunk, OFFSET_INDEX + 1), INDEX, "id", HONEST),
-    "a column index without an offset": chunk_said(lambda chunk: drop(chunk, COLUMN_INDEX), INDEX, "id", HONEST),
-    "a filter said to be shorter": chunked(lambda fields: put(fields, 15, I32, 40), BLOOM, ID, "id", FILTERED),
-    "a filter without a place": chunked(lambda fields: drop(fields, 14), BLOOM, ID, "id", FILTERED),
+    "a least zero above a value": zero_bound_lie(2, 2, 0.0),
+    "a greatest zero below a value": zero_bound_lie(3, 1, -0.0),
+    "an offset index without a length": index_place_lie(
+        lambda chunk: drop(chunk, OFFSET_INDEX + 1), INDEX, "id", HONEST
+    ),
+    "a column index without an offset": index_place_lie(lambda chunk: drop(chunk, COLUMN_INDEX), INDEX, "id", HONEST),
+    "a filter said to be shorter": chunk_lie(lambda fields: put(fields, 15, I32, 40), BLOOM, ID, "id", FILTERED),
+    "a filter without a place": chunk_lie(lambda fields: drop(fields, 14), BLOOM, ID, "id", FILTERED),
     "a page of version 2 that begins inside a row": second_page_inside_a_row(indexed=False),
     "a page of the index that begins inside a row": second_page_inside_a_row(indexed=True),
-    "a value of a page of nulls": indexed(
+    "a value of a page of nulls": index_lie(
         COLUMN_INDEX,
         0,
         "town",
-        listed(2, 1, b"x"),
+        set_element(2, 1, b"x"),
         column_file("town", 2, pa.array(["a"] * 10 + [None] * 10), write_page_index=True),
     ),
-    "too few least values": indexed(COLUMN_INDEX, ID, "id", lambda found: get(found, 2)[1].pop()),
-    "too few greatest values": indexed(COLUMN_INDEX, ID, "id", lambda found: get(found, 3)[1].pop()),
-    "an order that only the least values have": ordered(LEAST_RISES, 1),
-    "an order that only the greatest values have": ordered(GREATEST_RISES, 1),
-    "an order that nobody knows": ordered(FALLING, 3),
-    "repetition levels of the pages": indexed(
+    "too few least values": index_lie(COLUMN_INDEX, ID, "id", lambda found: get(found, 2)[1].pop()),
+    "too few greatest values": index_lie(COLUMN_INDEX, ID, "id", lambda found: get(found, 3)[1].pop()),
+    "an order that only the least values have": order_lie(LEAST_RISES, 1),
+    "an order that only the greatest values have": order_lie(GREATEST_RISES, 1),
+    "an order that nobody knows": order_lie(FALLING, 3),
+    "repetition levels of the pages": index_lie(
         COLUMN_INDEX, TAG, "tags.list.element", lambda found: put(found, 6, LIST, (I64, [10, 0] * 3))
     ),
-    "numbers of the index in a longer form": indexed(
+    "numbers of the index in a longer form": index_lie(
         COLUMN_INDEX, ID, "id", lambda found: put(found, 4, I32, Raw(b"\x82\x00"))
     ),
-    "numbers of a filter in a longer form": filter_header(lambda header: put(header, 1, I32, Raw(b"\x80\x81\x00"))),
+    "numbers of a filter in a longer form": filter_header_lie(lambda header: put(header, 1, I32, Raw(b"\x80\x81\x00"))),
 }

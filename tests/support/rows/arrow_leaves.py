@@ -1,4 +1,4 @@
-"""Which Arrow types can hold the values of a leaf column exactly, and the bytes of a value in each."""
+"""The Arrow types that can hold given values of a type without children, and the bytes of a value in each."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tests.support.oracles.canonical_values import DecimalValue, FloatBits, Valu
 Raw: TypeAlias = Callable[[Value], bytes]
 
 DAY_MS: Final = 86_400_000
+# Type, size in bytes, signed.
 _INTS: Final = (
     (pa.int8(), 1, True),
     (pa.int16(), 2, True),
@@ -25,18 +26,20 @@ _INTS: Final = (
     (pa.uint16(), 2, False),
 )
 _LONGS: Final = (*_INTS, (pa.int64(), 8, True), (pa.uint32(), 4, False))
+# Constructor of the type, size in bytes, most digits.
 _DECIMALS: Final = ((pa.decimal32, 4, 9), (pa.decimal64, 8, 18), (pa.decimal128, 16, 38), (pa.decimal256, 32, 76))
 _STRINGS: Final = (pa.string(), pa.large_string(), pa.string_view())
 _BINARIES: Final = (pa.binary(), pa.large_binary(), pa.binary_view())
-_SUBSECONDS: Final[tuple[tuple[Any, int], ...]] = (("s", 10**6), ("ms", 10**3))
+# Arrow's units above a microsecond, and their microseconds.
+_COARSE_UNITS: Final[tuple[tuple[Any, int], ...]] = (("s", 10**6), ("ms", 10**3))
 _ZONES: Final = ("UTC", "+02:00", "America/New_York")
-# Bits of the exponent and of the fraction of binary16, binary32 and binary64.
+# By the width of binary16, binary32 and binary64: the bits of the exponent and of the fraction.
 _FLOATS: Final = {16: (5, 10), 32: (8, 23), 64: (11, 52)}
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """An Arrow type and how a value lies in it."""
+    """An Arrow type, and a function that gives the bytes of a value in it."""
 
     type: pa.DataType
     raw: Raw
@@ -45,7 +48,7 @@ class Layout:
 def leaf_layouts(
     kind: PrimitiveType | DecimalType | FixedType | GeoType, mode: Mode, values: Sequence[Value], rnd: Random
 ) -> list[Layout]:
-    """Every layout that holds all of these values; there is always one."""
+    """Every layout that can hold all of these values; there is at least one."""
     match kind:
         case DecimalType():
             return list(_decimal_layouts(kind, mode, [_decimal(value) for value in values], rnd))
@@ -88,6 +91,7 @@ def _utf8(value: Value) -> bytes:
 
 
 def _scaled(value: Value, *, size: int, signed: bool, times: int = 1, divided: int = 1) -> bytes:
+    """The bytes of the integer `value * times / divided`, which must be exact."""
     number, rest = divmod(_int(value) * times, divided)
     assert rest == 0
     return number.to_bytes(size, "little", signed=signed)
@@ -112,13 +116,13 @@ def _integer_layouts(kind: Kind, values: Sequence[int], rnd: Random) -> Iterator
             yield from _date_layouts(1, values)
         case Kind.TIME:
             yield _plain(pa.time64("us"), 8)
-            for unit, divided in _SUBSECONDS:
+            for unit, divided in _COARSE_UNITS:
                 if all(value % divided == 0 for value in values):
                     yield Layout(pa.time32(unit), partial(_scaled, size=4, signed=True, divided=divided))
         case Kind.TIME_NS:
             yield _plain(pa.time64("ns"), 8)
         case Kind.TIMESTAMP | Kind.TIMESTAMPTZ:
-            for unit, divided in (*_SUBSECONDS, ("us", 1)):
+            for unit, divided in (*_COARSE_UNITS, ("us", 1)):
                 if all(value % divided == 0 for value in values):
                     stamp = pa.timestamp(unit, zone if kind is Kind.TIMESTAMPTZ else None)
                     yield Layout(stamp, partial(_scaled, size=8, signed=True, divided=divided))
@@ -134,34 +138,38 @@ def _integer_layouts(kind: Kind, values: Sequence[int], rnd: Random) -> Iterator
 
 
 def _date_layouts(day: int, values: Sequence[int]) -> Iterator[Layout]:
-    """Dates where every value is a whole number of days of this length."""
+    """Arrow's dates, if every value is a whole number of days; `day` is a day in the unit of the values."""
     if all(value % day == 0 and _fits(value // day, 4, signed=True) for value in values):
         yield Layout(pa.date32(), partial(_scaled, size=4, signed=True, divided=day))
         yield Layout(pa.date64(), partial(_scaled, size=8, signed=True, times=DAY_MS, divided=day))
 
 
 def _decimal_layouts(kind: DecimalType, mode: Mode, values: Sequence[DecimalValue], rnd: Random) -> Iterator[Layout]:
-    """In portable mode the source may have any scale at which the values are exact."""
+    """One random scale, and each Arrow type for it. In stored mode the scale is the type's.
+
+    In portable mode it is any scale at which all values are exact.
+    """
     scales = [kind.scale] if mode is Mode.STORED else list(range(DECIMAL_PRECISION_MAX + 1))
-    most = kind.precision if mode is Mode.STORED else DECIMAL_PRECISION_MAX
-    fitting: list[tuple[int, int]] = []
+    digits_max = kind.precision if mode is Mode.STORED else DECIMAL_PRECISION_MAX
+    fitting: list[tuple[int, int]] = []  # least precision, scale
     for scale in scales:
         rescaled = [_rescale(value, scale) for value in values]
         exact = [number for number in rescaled if number is not None]
         needed = max((len(str(abs(number))) for number in exact), default=1)
-        if len(exact) == len(values) and max(needed, scale) <= most:
+        if len(exact) == len(values) and max(needed, scale) <= digits_max:
             fitting.append((max(needed, scale), scale))
-    least, scale = rnd.choice(fitting)
+    precision_min, scale = rnd.choice(fitting)
     for make, size, widest in _DECIMALS:
-        if least <= widest:
-            precision = rnd.randrange(least, min(most, widest) + 1)
+        if precision_min <= widest:
+            precision = rnd.randrange(precision_min, min(digits_max, widest) + 1)
             yield Layout(make(precision, scale), partial(_decimal_bytes, size=size, scale=scale))
-    wide = mode is Mode.PORTABLE or kind.precision >= 20
-    if scale == 0 and wide and all(_fits(_unscaled(value, 0), 8, signed=False) for value in values):
+    allows_uint64 = mode is Mode.PORTABLE or kind.precision >= 20  # its source type is decimal(20, 0)
+    if scale == 0 and allows_uint64 and all(_fits(_unscaled(value, 0), 8, signed=False) for value in values):
         yield Layout(pa.uint64(), lambda value: _unscaled(_decimal(value), 0).to_bytes(8, "little"))
 
 
 def _rescale(value: DecimalValue, scale: int) -> int | None:
+    """The unscaled number at this scale; None if it is not exact."""
     number, rest = divmod(value.unscaled * 10**scale, 10**value.scale)
     return None if rest else number
 
@@ -189,7 +197,7 @@ def _float_bytes(value: Value, *, width: int) -> bytes:
 
 
 def narrowed(value: Value, width: int) -> int | None:
-    """The bits of a float in a narrower format that widens back to it bit by bit, or None where there are none."""
+    """The bits of the same float in a format of `width` bits; None if this format cannot hold it exactly."""
     assert isinstance(value, FloatBits)
     exponent_bits, fraction_bits = _FLOATS[value.width]
     narrow_exponent_bits, narrow_fraction_bits = _FLOATS[width]
@@ -197,16 +205,18 @@ def narrowed(value: Value, width: int) -> int | None:
     sign = value.bits >> (value.width - 1) << (width - 1)
     exponent = value.bits >> fraction_bits & (1 << exponent_bits) - 1
     fraction = value.bits & (1 << fraction_bits) - 1
-    narrow_most = (1 << narrow_exponent_bits) - 1
+    narrow_exponent_max = (1 << narrow_exponent_bits) - 1
     if exponent == (1 << exponent_bits) - 1:  # infinity and NaN
-        return None if fraction & (1 << drop) - 1 else sign | narrow_most << narrow_fraction_bits | fraction >> drop
+        if fraction & (1 << drop) - 1:
+            return None
+        return sign | narrow_exponent_max << narrow_fraction_bits | fraction >> drop
     if drop == 0:
         return value.bits
     unbiased = exponent - ((1 << exponent_bits - 1) - 1)
     narrow_exponent = unbiased + (1 << narrow_exponent_bits - 1) - 1
     if exponent == 0:
         return sign if fraction == 0 else None  # subnormals of the wide format are below the narrow one
-    if narrow_exponent >= narrow_most:
+    if narrow_exponent >= narrow_exponent_max:
         return None
     if narrow_exponent <= 0:  # subnormal in the narrow format: the hidden bit becomes part of the fraction
         fraction |= 1 << fraction_bits

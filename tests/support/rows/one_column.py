@@ -1,4 +1,4 @@
-"""One-column batches under one target type: the shortest way to ask the reference for a cell or a refusal."""
+"""Batches with one column, encoded by the reference engine: its cells for a target type, or its error."""
 
 from __future__ import annotations
 
@@ -16,28 +16,31 @@ from pvdm.model.schema import Schema
 
 CONTENT = ProjectionName.CONTENT
 ARROW: Any = pa
-"""pyarrow without its type stubs, which do not know every layout."""
+"""pyarrow without its type stubs, which lack some layouts."""
 
 
 def plan_for(kind: object, mode: Mode = Mode.STORED, *, required: bool = False) -> Plan:
+    """The plan for a schema with the one column `c` of this type."""
     fields = [{"name": "c", "required": required, "type": kind}]
     schema = Schema.from_json({"fields": fields, "type": "struct"})
     return Plan(schema, (content(schema),), mode)
 
 
 def cells(array: Any, kind: object, mode: Mode = Mode.STORED, *, required: bool = False) -> list[str]:
-    """The one-column rows of an array under a target type, in hex."""
+    """The encoded rows of an array for a target type, in hex. A row has only the cell of column `c`."""
     batch = pa.record_batch([array], names=["c"])
     return [row.hex() for row in ReferenceEngine().encode(plan_for(kind, mode, required=required), CONTENT, batch)]
 
 
 def refusal(array: Any, kind: object, mode: Mode = Mode.STORED, *, required: bool = False) -> InputError:
+    """The error with which the reference refuses the array."""
     with pytest.raises(InputError) as caught:
         cells(array, kind, mode, required=required)
     return caught.value
 
 
 def text_cell(tag: str, text: str) -> str:
+    """The expected cell of a short text, in hex: tag, length, UTF-8."""
     return f"{tag}{len(text.encode()):02x}{text.encode().hex()}"
 
 
@@ -54,7 +57,7 @@ def struct_of(**kinds: object) -> dict[str, object]:
 
 
 def raw(kind: Any, *values: int, code: str = "q") -> Any:
-    """An array over integers that pyarrow would not convert."""
+    """An array of this Arrow type over given integers, for values that `pa.array` would refuse."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(struct.pack(f"={len(values)}{code}", *values))])
 
 
@@ -67,7 +70,7 @@ def run_ends(ends: list[int], values: Any) -> Any:
 
 
 class VariantType(pa.ExtensionType):
-    """The extension type as a reader of Parquet files may register it."""
+    """An extension type with a given name, as a reader of Parquet files may register one for variants."""
 
     def __init__(self, storage: Any, name: str) -> None:
         super().__init__(storage, name)
@@ -81,8 +84,10 @@ class VariantType(pa.ExtensionType):
 
 
 NAMES = b"\x01\x02\x00\x01\x02ba"
+"""Metadata of a variant with the unsorted names `b` and `a`."""
 STORAGE = pa.struct([("metadata", pa.binary()), ("value", pa.binary())])
 
 
 def variants(*values: bytes | None, metadata: bytes = NAMES, storage: Any = STORAGE) -> Any:
+    """An array of variants with these value bytes, all with the same metadata."""
     return pa.array([None if v is None else {"metadata": metadata, "value": v} for v in values], storage)

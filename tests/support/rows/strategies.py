@@ -1,4 +1,4 @@
-"""Hypothesis strategies for canonical rows: schemas, neutral values, and Arrow batches that hold them."""
+"""Hypothesis strategies for canonical rows: schemas, values (`oracles/canonical_values.py`) and Arrow batches."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ _PORTABLE_REFUSED: Final = frozenset({Kind.FLOAT, Kind.DOUBLE})
 _INT32: Final = (-(2**31), 2**31 - 1)
 _INT64: Final = (-(2**63), 2**63 - 1)
 _DAY_US: Final = 86_400_000_000
+# Least and greatest value, and a unit (a day or a second) whose multiples fit coarser Arrow types.
 _INTEGERS: Final = {
     Kind.INT: (*_INT32, 1),
     Kind.LONG: (*_INT64, 1),
@@ -75,6 +76,7 @@ _TEXTS: Final = (
     "a\u0323\u0307", "a\u0307\u0323", "\u1e69", "s\u0307\u0323", "\ufb01", "\ufeff", "\U0001f600", "\u0f73\u0f71",
     "thirteen byte", "é" * 40, "x" * 127, "x" * 128,
 )  # fmt: skip
+# Bit patterns at edges: zeros, subnormals, infinities, NaNs, and values that narrower formats can or cannot hold.
 _FLOATS: Final = {
     32: (0, 0x80000000, 0x3F800000, 0x00000001, 0x33800000, 0x7F7FFFFF, 0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00000,
          0x7F800001, 0x7FA00000, 0xFFFFFFFF, 0x7FC02000, 0x38800000, 0x33000000),
@@ -89,12 +91,12 @@ Row: TypeAlias = Mapping[str, Value]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Rows, the schema and mode they are digested under, and one Arrow batch that holds them."""
+    """Rows, their schema and mode, and one Arrow batch of them."""
 
     schema: Schema
     mode: Mode
     rows: tuple[Row, ...]
-    # Showing the batch could read the garbage in it, so a failing example shows its types instead.
+    # repr of a batch could read its random hidden bytes, so a failing example shows `layout`, its Arrow schema.
     batch: pa.RecordBatch = field(repr=False)
     layout: str
 
@@ -109,7 +111,7 @@ class Case:
 
 @cache
 def names() -> st.SearchStrategy[str]:
-    """Column names; not with U+0000, which Arrow's C data interface cannot carry."""
+    """Column names, without U+0000, which Arrow's C data interface does not allow."""
     return st.sampled_from(_NAMES) | st.text(
         st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=4
     )
@@ -126,7 +128,7 @@ def decimal_types(draw: st.DrawFn, mode: Mode) -> DecimalType:
 
 @cache
 def leaf_types(mode: Mode, *, key: bool = False) -> st.SearchStrategy[Type]:
-    """Types without children; a map key is never `unknown`, which has no value but null."""
+    """Types without children. A map key is never `unknown`, whose only value is null."""
     refused = _PORTABLE_REFUSED if mode is Mode.PORTABLE else frozenset()
     kinds = [kind for kind in Kind if kind not in refused and not (key and kind is Kind.UNKNOWN)]
     primitives = st.sampled_from([PrimitiveType(kind) for kind in (*kinds, Kind.STRING, Kind.VARIANT)])
@@ -143,7 +145,7 @@ def leaf_types(mode: Mode, *, key: bool = False) -> st.SearchStrategy[Type]:
 @cache
 @st.composite
 def types(draw: st.DrawFn, mode: Mode, depth: int = DEPTH_MAX, *, key: bool = False) -> Type:
-    """Types with at most `depth` values inside one another (variants bring their own)."""
+    """Types that nest at most `depth` values; values nested in a variant are not counted."""
     shapes = ("leaf", "list", "struct", "map") if depth > 1 else ("leaf",)
     match draw(st.sampled_from(shapes)):
         case "list":
@@ -175,7 +177,7 @@ def fields(mode: Mode, depth: int, *, min_size: int, max_size: int) -> st.Search
 
 @cache
 def schemas(mode: Mode, depth: int = DEPTH_MAX) -> st.SearchStrategy[Schema]:
-    """Schemas of one to four columns that the mode admits."""
+    """Schemas of one to four columns whose types the mode allows."""
     return fields(mode, depth, min_size=1, max_size=4).map(Schema)
 
 
@@ -184,7 +186,7 @@ def schemas(mode: Mode, depth: int = DEPTH_MAX) -> st.SearchStrategy[Schema]:
 
 @cache
 def integers(kind: Kind) -> st.SearchStrategy[int]:
-    """Numbers of a type, often small or at an edge, often whole days or seconds."""
+    """Numbers of a type, often small, often the least or greatest, often whole days or seconds."""
     low, high, unit = _INTEGERS[kind]
     units = st.integers(max(-3, low), 3).map(lambda count: count * unit)
     small = st.integers(max(-130, low), 130)
@@ -194,7 +196,7 @@ def integers(kind: Kind) -> st.SearchStrategy[int]:
 @cache
 @st.composite
 def decimals(draw: st.DrawFn, precision: int, scale: int) -> DecimalValue:
-    """Decimals of at most `precision` digits, often round or as wide as they may be."""
+    """Decimals of at most `precision` digits, often with zeros at the end or with all digits 9."""
     most = 10**precision - 1
     unscaled = draw(st.one_of(st.integers(-99, 99), st.sampled_from((most, -most)), st.integers(-most, most)))
     if draw(st.booleans()):
@@ -204,7 +206,7 @@ def decimals(draw: st.DrawFn, precision: int, scale: int) -> DecimalValue:
 
 @cache
 def texts(mode: Mode) -> st.SearchStrategy[str]:
-    """Strings; in portable mode of code points that Unicode 14.0.0 assigns, in NFC or not."""
+    """Strings, in NFC or not. In portable mode all code points are assigned in Unicode 14.0.0."""
     anything = st.text(st.characters(codec="utf-8"), max_size=6)
     chosen = st.sampled_from(_TEXTS) | anything | st.text("ae\u0301\u0323\u0307\u0345\u1100\u1161\u11a8", max_size=6)
     return chosen if mode is Mode.STORED else chosen.filter(lambda text: not _UNASSIGNED.search(text))
@@ -212,14 +214,14 @@ def texts(mode: Mode) -> st.SearchStrategy[str]:
 
 @cache
 def float_bits(width: int) -> st.SearchStrategy[FloatBits]:
-    """Every bit pattern, NaN payloads and signed zeros often."""
+    """All bit patterns, with NaNs and zeros of both signs more often."""
     bits = st.sampled_from(_FLOATS[width]) | st.integers(0, 2**width - 1)
     return bits.map(lambda pattern: FloatBits(pattern, width))
 
 
 @cache
 def variants(mode: Mode) -> st.SearchStrategy[VariantValue]:
-    """Variants of every kind that the mode admits, nested or not."""
+    """Variants of every kind that the mode allows, nested or not."""
     return st.recursive(_variant_scalars(mode), lambda inner: _variant_nested(mode, inner), max_leaves=6)
 
 
@@ -254,13 +256,13 @@ def _first(member: tuple[str, VariantValue]) -> str:
 
 @lru_cache(1000)
 def values(slot: Field | Inner, mode: Mode) -> st.SearchStrategy[Value]:
-    """Values of a slot, with nulls where it is optional."""
-    present = _present(slot.type, mode)
-    return present if slot.required else st.none() | present
+    """Values of a column, element, key or map value; null too where it is optional."""
+    not_null = _not_null(slot.type, mode)
+    return not_null if slot.required else st.none() | not_null
 
 
 @lru_cache(1000)
-def _present(kind: Type, mode: Mode) -> st.SearchStrategy[Value]:
+def _not_null(kind: Type, mode: Mode) -> st.SearchStrategy[Value]:
     match kind:
         case PrimitiveType(primitive):
             return _primitives(primitive, mode)
@@ -304,7 +306,7 @@ def rows(schema: Schema, mode: Mode, *, max_size: int = 6) -> st.SearchStrategy[
     return st.lists(one, max_size=max_size)
 
 
-# What two equal values look like.
+# Equality of values.
 
 
 def _nfc(text: str, mode: Mode) -> str:
@@ -312,9 +314,9 @@ def _nfc(text: str, mode: Mode) -> str:
 
 
 def comparable(value: Value, mode: Mode) -> Hashable:
-    """The value with strings as the mode writes them, one NaN, and maps without order.
+    """The value with strings as the mode encodes them, one NaN, and maps without order.
 
-    Two values are equal just where their encodings must be.
+    Two values have equal forms if and only if their encodings must be equal.
     """
     match value:
         case str(text):
@@ -334,7 +336,7 @@ def comparable(value: Value, mode: Mode) -> Hashable:
 
 
 def one_nan(bits: int, width: int) -> int:
-    """The bits of a float with every NaN as the one of its width; inside variants NaNs stay apart."""
+    """The bits of a float, with every NaN replaced by the only one that is encoded. Variants keep their NaNs."""
     infinity, nan = {32: (0x7F800000, 0x7FC00000), 64: (0x7FF0000000000000, 0x7FF8000000000000)}[width]
     return nan if bits & (1 << width - 1) - 1 > infinity else bits
 
@@ -358,7 +360,7 @@ def _comparable_variant(value: VariantValue, mode: Mode) -> Hashable:
 
 @st.composite
 def cases(draw: st.DrawFn, mode: Mode | None = None, *, depth: int = DEPTH_MAX, rows_max: int = 6) -> Case:
-    """Schema, rows and a batch of them in some layout, in the given mode or in either."""
+    """A random schema, rows, and a batch of them in a random layout. Without `mode`, the mode is random too."""
     chosen = draw(st.sampled_from(Mode)) if mode is None else mode
     schema = draw(schemas(chosen, depth))
     found = draw(rows(schema, chosen, max_size=rows_max))
@@ -367,12 +369,12 @@ def cases(draw: st.DrawFn, mode: Mode | None = None, *, depth: int = DEPTH_MAX, 
 
 @st.composite
 def layouts(draw: st.DrawFn, schema: Schema, mode: Mode, found: Sequence[Row]) -> Case:
-    """The same rows in some layout; draw twice to compare two layouts."""
+    """The given rows in a random layout. A test draws twice to compare two layouts."""
     return lay_out(draw, schema, mode, found)
 
 
 def lay_out(draw: st.DrawFn, schema: Schema, mode: Mode, found: Sequence[Row]) -> Case:
-    """One batch of these rows; a failing example shrinks to the plainest layout where that still fails."""
+    """A batch of these rows. A failing example shrinks to the plainest layout, if this one fails too."""
     seed = draw(st.integers(0, 2**32 - 1)) if draw(st.integers(0, 9)) else None
     batch = build_batch(schema, mode, found, seed)
     return Case(schema, mode, tuple(found), batch, str(batch.schema))

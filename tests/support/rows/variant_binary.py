@@ -1,4 +1,4 @@
-"""Writes variants in the Parquet variant encoding, version 1, with its storage choices taken at random."""
+"""Writes variants in Parquet's binary encoding (version 1). Where it allows several forms, the choice is random."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 
 from tests.support.oracles.canonical_values import DecimalValue, FloatBits, VariantKind, VariantValue
 
+# Code of the primitive type, format of its value for `struct`.
 _PRIMITIVES: Final = {
     VariantKind.DATE: (11, "<i"),
     VariantKind.TIMESTAMPTZ: (12, "<q"),
@@ -17,12 +18,13 @@ _PRIMITIVES: Final = {
     VariantKind.TIMESTAMPTZ_NS: (18, "<q"),
     VariantKind.TIMESTAMP_NS: (19, "<q"),
 }
+# Code of the type, size in bytes, most digits.
 _DECIMAL_SIZES: Final = ((8, 4, 9), (9, 8, 18), (10, 16, 38))
-_SHORT_STRING_MAX: Final = 63
+_SHORT_STRING_MAX_BYTES: Final = 63
 
 
 def write_variant(value: VariantValue, rnd: Random) -> tuple[bytes, bytes]:
-    """Metadata and value bytes; which of the equivalent layouts is used is random."""
+    """The bytes of the variant's metadata (its dictionary of names) and of its value."""
     names = set(_names(value))
     names.update(rnd.choice(("", "unused", "~", "é")) for _ in range(rnd.randrange(3)))
     ordered = sorted(names)
@@ -34,6 +36,7 @@ def write_variant(value: VariantValue, rnd: Random) -> tuple[bytes, bytes]:
 
 
 def _names(value: VariantValue) -> Iterator[str]:
+    """The names of all members at every depth."""
     if value.kind is VariantKind.OBJECT:
         for name, member in members(value):
             yield name
@@ -56,6 +59,7 @@ def items(value: VariantValue) -> Sequence[VariantValue]:
 
 
 def _width(largest: int, rnd: Random) -> int:
+    """A number of bytes, at most four, that can hold the largest number."""
     needed = max(1, (largest.bit_length() + 7) // 8)
     return rnd.randrange(needed, 5)
 
@@ -123,12 +127,13 @@ def _decimal(number: DecimalValue, rnd: Random) -> bytes:
 
 
 def _string(text: bytes, rnd: Random) -> bytes:
-    if len(text) <= _SHORT_STRING_MAX and rnd.random() < 0.5:
+    if len(text) <= _SHORT_STRING_MAX_BYTES and rnd.random() < 0.5:
         return bytes([0x01 | len(text) << 2]) + text
     return bytes([16 << 2]) + struct.pack("<I", len(text)) + text
 
 
 def _count(number: int, rnd: Random) -> tuple[bool, bytes]:
+    """Whether a count is written in four bytes in place of one, and its bytes."""
     is_large = number > 255 or rnd.random() > 0.8
     return is_large, number.to_bytes(4 if is_large else 1, "little")
 
@@ -145,7 +150,7 @@ def _object(fields: Sequence[tuple[str, VariantValue]], ids: dict[str, int], rnd
     fields = sorted(fields, key=lambda field: field[0].encode())
     parts = [_value(member, ids, rnd) for _, member in fields]
     order = list(range(len(parts)))
-    rnd.shuffle(order)  # the values of an object may lie in any order
+    rnd.shuffle(order)  # the values of an object may be in any order
     starts = [0] * len(parts)
     size = 0
     for index in order:

@@ -1,4 +1,4 @@
-"""Metadata files: durable before they are named, read only as written, and only in the Steward's own place."""
+"""Metadata files: synced when a write returns, refused if they were changed, and read in the Steward's folder only."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_written_file_is_read_back(files: MetadataFiles) -> None:
     assert (files.read(stored), stored.sha256) == (b"document", hashlib.sha256(b"document").hexdigest())
 
 
-def test_a_name_tells_the_revision_and_is_not_guessed(files: MetadataFiles) -> None:
+def test_a_file_name_has_the_revision_and_is_unique(files: MetadataFiles) -> None:
     one, two = files.write(UUID, 7, b"x"), files.write(UUID, 7, b"x")
     assert one.location != two.location
     assert path_of(one).name.startswith("00007-")
@@ -47,11 +47,11 @@ def test_file_and_every_new_folder_are_synced_before_the_call_returns(
     synced: list[str] = []
     real = os.fsync
 
-    def noting(handle: int) -> None:
+    def record_sync(handle: int) -> None:
         synced.append(Path(f"/proc/self/fd/{handle}").readlink().name)
         real(handle)
 
-    monkeypatch.setattr(os, "fsync", noting)
+    monkeypatch.setattr(os, "fsync", record_sync)
     files.write(UUID, 0, b"x")
     assert [name for name in synced if not name.startswith(".pvdm-new-")] == [tmp_path.name, "deep", "metadata", UUID]
     assert synced[-2].startswith(".pvdm-new-")
@@ -93,7 +93,7 @@ def test_a_link_in_the_stewards_place_is_refused(files: MetadataFiles, tmp_path:
         assert caught.value.reason == "metadata_file_foreign"
 
 
-def test_a_file_that_is_taken_back_is_gone(files: MetadataFiles) -> None:
+def test_a_removed_file_is_gone_and_may_be_removed_again(files: MetadataFiles) -> None:
     stored = files.write(UUID, 0, b"x")
     files.remove(stored)
     files.remove(stored)
@@ -114,7 +114,7 @@ def test_a_named_file_that_was_edited_is_written_again(files: MetadataFiles) -> 
 
 
 def test_a_full_disk_is_unavailable_and_leaves_nothing(files: MetadataFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = path_of(files.write(UUID, 0, b"x"))
+    earlier = path_of(files.write(UUID, 0, b"x"))
 
     def full(_handle: int) -> None:
         raise OSError(28, "No space left on device")
@@ -123,7 +123,7 @@ def test_a_full_disk_is_unavailable_and_leaves_nothing(files: MetadataFiles, mon
     with pytest.raises(UnavailableError) as caught:
         files.write(UUID, 1, b"y")
     assert caught.value.reason == "metadata_files_unavailable"
-    assert list(kept.parent.iterdir()) == [kept]
+    assert list(earlier.parent.iterdir()) == [earlier]
 
 
 @pytest.mark.parametrize("use", ["read", "remove"])

@@ -1,4 +1,4 @@
-"""What lists and manifests name is read once, and kept within a limit."""
+"""The cache of the paths that manifest lists and manifests name: each file is read once, and paths have a limit."""
 
 from __future__ import annotations
 
@@ -10,49 +10,49 @@ from pvdm.catalog.references import NamedFiles
 
 
 class Files:
-    """Lists and manifests by their paths; `read` lists every time that one is read."""
+    """Manifest lists and manifests, with the paths that each one names; `read` lists those that were read."""
 
     def __init__(self, **named: tuple[str, ...]) -> None:
         self.named = named
         self.read: list[str] = []
 
-    def get(self, kept: NamedFiles, path: str) -> tuple[str, ...]:
+    def get(self, cache: NamedFiles, path: str) -> tuple[str, ...]:
         def read() -> Iterator[str]:
             self.read.append(path)
             yield from self.named[path]
 
-        return kept.get(path, read)
+        return cache.get(path, read)
 
 
 def test_a_file_is_read_once() -> None:
-    kept, files = NamedFiles(), Files(a=("x", "y"), b=("z",))
-    assert [files.get(kept, path) for path in "aba"] == [("x", "y"), ("z",), ("x", "y")]
+    cache, files = NamedFiles(), Files(a=("x", "y"), b=("z",))
+    assert [files.get(cache, path) for path in "aba"] == [("x", "y"), ("z",), ("x", "y")]
     assert files.read == ["a", "b"]
 
 
 def test_the_least_recently_used_file_is_read_again() -> None:
-    kept, files = NamedFiles(paths_max=5), Files(a=("x",), b=("y", "z"), c=("w",))
+    cache, files = NamedFiles(paths_max=5), Files(a=("x",), b=("y", "z"), c=("w",))
     for path in "abacab":
-        assert files.get(kept, path) == files.named[path]
+        assert files.get(cache, path) == files.named[path]
     assert files.read == ["a", "b", "c", "b"]
 
 
 def test_a_file_that_names_more_than_the_limit_is_not_kept() -> None:
-    kept, files = NamedFiles(paths_max=1), Files(a=("x", "y"))
-    assert [files.get(kept, "a"), files.get(kept, "a")] == [("x", "y")] * 2
+    cache, files = NamedFiles(paths_max=1), Files(a=("x", "y"))
+    assert [files.get(cache, "a"), files.get(cache, "a")] == [("x", "y")] * 2
     assert files.read == ["a", "a"]
 
 
 def test_a_file_that_could_not_be_read_is_read_again() -> None:
-    kept, files = NamedFiles(), Files()
+    cache, files = NamedFiles(), Files()
     for _ in range(2):
         with pytest.raises(KeyError):
-            files.get(kept, "a")
+            files.get(cache, "a")
     assert files.read == ["a", "a"]
 
 
 def test_files_that_name_nothing_count_too() -> None:
-    kept, files = NamedFiles(paths_max=2), Files(a=(), b=(), c=())
+    cache, files = NamedFiles(paths_max=2), Files(a=(), b=(), c=())
     for path in "abca":
-        assert files.get(kept, path) == ()
+        assert files.get(cache, path) == ()
     assert files.read == ["a", "b", "c", "a"]

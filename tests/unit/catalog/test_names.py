@@ -1,4 +1,4 @@
-"""Names of namespaces and tables: any letters are fine, what could hide or collide is not."""
+"""Names of namespaces and tables: which are accepted, and that different namespaces have different keys."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def test_a_name_that_is_empty_too_long_or_hides_something_is_refused(name: str) 
     assert caught.value.reason == "name_invalid"
 
 
-def test_levels_come_apart_at_the_separator_only() -> None:
+def test_levels_are_split_at_the_separator_only() -> None:
     assert parse_levels(f"a.b{SEPARATOR}c") == ("a.b", "c")
 
 
 @pytest.mark.parametrize("levels", [[], ["x"] * (NAMESPACE_LEVELS_MAX + 1)], ids=["none", "too many"])
-def test_a_namespace_has_some_levels_and_not_too_many(levels: list[str]) -> None:
+def test_a_namespace_with_no_or_too_many_levels_is_refused(levels: list[str]) -> None:
     with pytest.raises(InputError) as caught:
         require_levels(levels)
     assert caught.value.reason == "namespace_invalid"

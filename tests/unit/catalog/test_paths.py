@@ -75,7 +75,7 @@ def test_a_location_that_could_mean_two_places_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["at=10%3A00", "a%20b", "100%", "x%zz", "%7Bid%7D"])
-def test_an_escape_that_a_partition_needs_is_a_letter_like_others(name: str) -> None:
+def test_an_escape_that_a_partition_value_needs_is_kept_as_it_is(name: str) -> None:
     assert parse_location(f"/lake/{name}").parts == ("lake", name)
 
 
@@ -92,13 +92,15 @@ def test_a_place_beside_or_above_a_folder_is_not_under_it(text: str) -> None:
     assert not parse_location(text).is_under(HOME)
 
 
-def test_the_same_path_in_another_bucket_is_not_under_it() -> None:
+def test_the_same_path_in_another_bucket_is_not_under_the_folder() -> None:
     assert not parse_location("s3://b/x/y").is_under(parse_location("s3://a/x"))
 
 
-@pytest.mark.parametrize(("other", "said"), [("/lake", True), ("/lake/sales/orders/x", True), ("/lake/sales/x", False)])
-def test_overlap_is_seen_from_above_and_from_below(other: str, said: bool) -> None:
-    assert HOME.overlaps(parse_location(other)) is said
+@pytest.mark.parametrize(
+    ("other", "overlaps"), [("/lake", True), ("/lake/sales/orders/x", True), ("/lake/sales/x", False)]
+)
+def test_a_location_overlaps_the_folders_above_and_below_it(other: str, overlaps: bool) -> None:
+    assert HOME.overlaps(parse_location(other)) is overlaps
 
 
 def test_a_place_is_written_in_one_way() -> None:
@@ -116,14 +118,14 @@ def test_a_bucket_has_no_local_path() -> None:
     assert caught.value.reason == "location_invalid"
 
 
-def test_a_link_on_the_way_is_found(tmp_path: Path) -> None:
+def test_a_link_below_the_folder_is_found(tmp_path: Path) -> None:
     (tmp_path / "home" / "deep").mkdir(parents=True)
     (tmp_path / "home" / "deep" / "link").symlink_to(tmp_path)
     home = parse_location(str(tmp_path / "home"))
     assert home.child("deep", "link", "x").link_below(home) == tmp_path / "home" / "deep" / "link"
 
 
-def test_a_link_above_the_folder_is_the_operators_own_business(tmp_path: Path) -> None:
+def test_a_folder_that_is_itself_a_link_is_accepted(tmp_path: Path) -> None:
     (tmp_path / "real" / "deep").mkdir(parents=True)
     (tmp_path / "home").symlink_to(tmp_path / "real")
     home = parse_location(str(tmp_path / "home"))
@@ -149,8 +151,8 @@ def test_a_missing_path_is_not_a_link(tmp_path: Path, name: str) -> None:
 def test_a_credential_in_a_location_is_refused_and_not_shown(text: str) -> None:
     with pytest.raises(InputError) as caught:
         parse_location(text)
-    told = str(caught.value.to_json())
-    assert "secret" not in told
-    assert "AKIAKEY" not in told
+    error_text = str(caught.value.to_json())
+    assert "secret" not in error_text
+    assert "AKIAKEY" not in error_text
     assert caught.value.got is not None
     assert "lake/a" in caught.value.got or "host/a" in caught.value.got

@@ -1,4 +1,4 @@
-"""A permit fits one swap of one table to one document, and no code but the gate's makes one."""
+"""A permit allows one commit of one table to one metadata document. Only the package `metadata` creates permits."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pvdm.metadata.gate.target import Permit
 from tests.support.ledger.rows import hex64
 
 SOURCE = Path(__file__).parents[3] / "src" / "pvdm"
-SWAP: dict[str, Any] = {"table_uuid": "t-1", "base_sha256": hex64("base"), "new_sha256": hex64("new")}
+COMMIT: dict[str, Any] = {"table_uuid": "t-1", "base_sha256": hex64("base"), "new_sha256": hex64("new")}
 
 
-def test_a_permit_fits_its_own_swap() -> None:
-    Permit(**SWAP).require(**SWAP)
+def test_a_permit_allows_its_own_commit() -> None:
+    Permit(**COMMIT).require(**COMMIT)
 
 
 @pytest.mark.parametrize(
@@ -27,17 +27,17 @@ def test_a_permit_fits_its_own_swap() -> None:
 )
 def test_a_permit_for_another_table_base_or_document_is_refused(name: str, value: str) -> None:
     with pytest.raises(NotAllowedError) as caught:
-        Permit(**SWAP).require(**{**SWAP, name: value})
+        Permit(**COMMIT).require(**{**COMMIT, name: value})
     assert caught.value.reason == "permit_for_other_commit"
 
 
-def test_a_permit_is_not_changed() -> None:
+def test_a_permit_cannot_be_changed() -> None:
     with pytest.raises(FrozenInstanceError):
-        Permit(**SWAP).table_uuid = "t-2"  # type: ignore[misc]
+        Permit(**COMMIT).table_uuid = "t-2"  # type: ignore[misc]
 
 
-def makers(source: str) -> list[str]:
-    """Every way in which this source could come to a permit of its own making."""
+def find_permit_creations(source: str) -> list[str]:
+    """Every expression of this source that could create a permit."""
     if "Permit" not in source and "import *" not in source:
         return []
     found: list[str] = []
@@ -56,18 +56,18 @@ def makers(source: str) -> list[str]:
             case ast.Attribute(value=ast.Name(id=name)) if name in names:
                 found.append(ast.unparse(node))
             case ast.Call(args=args, keywords=keywords):
-                held = [*args, *(keyword.value for keyword in keywords)]
-                found += [ast.unparse(node) for each in held if isinstance(each, ast.Name) and each.id in names]
+                arguments = [*args, *(keyword.value for keyword in keywords)]
+                found += [ast.unparse(node) for each in arguments if isinstance(each, ast.Name) and each.id in names]
             case ast.Assign(value=ast.Name(id=name)) | ast.ClassDef(bases=[ast.Name(id=name), *_]) if name in names:
                 found.append(ast.unparse(node))
     return found
 
 
-def test_no_permit_is_made_outside_the_gates_room() -> None:
+def test_no_permit_is_created_outside_of_the_metadata_package() -> None:
     made = {
         str(path.relative_to(SOURCE)): found
         for path in sorted(SOURCE.rglob("*.py"))
-        if "metadata" not in path.relative_to(SOURCE).parts[:1] and (found := makers(path.read_text()))
+        if "metadata" not in path.relative_to(SOURCE).parts[:1] and (found := find_permit_creations(path.read_text()))
     }
     assert made == {}
 
@@ -86,9 +86,10 @@ def test_no_permit_is_made_outside_the_gates_room() -> None:
         "from pvdm.metadata.gate.target import *",
     ],
 )
-def test_every_way_to_make_a_permit_is_seen(source: str) -> None:
-    assert makers(source)
+def test_every_way_to_create_a_permit_is_found(source: str) -> None:
+    assert find_permit_creations(source)
 
 
-def test_naming_the_type_makes_no_permit() -> None:
-    assert makers("from pvdm.metadata.gate.target import Permit\ndef f(p: Permit | None = None) -> Permit: ...") == []
+def test_a_type_annotation_creates_no_permit() -> None:
+    source = "from pvdm.metadata.gate.target import Permit\ndef f(p: Permit | None = None) -> Permit: ..."
+    assert find_permit_creations(source) == []

@@ -12,7 +12,7 @@ from tests.support.for_each import for_each
 WAREHOUSE = parse_location("file:///warehouse")
 UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
 DOTTED = namespace_folder(WAREHOUSE, ("a.b",)).parts[-1]
-# Names that look alike once what is no plain letter is taken out, or once they are cut.
+# Namespaces whose folders would be equal if special characters were only replaced, or long names only cut.
 ALIKE: list[Levels] = [
     ("a_b",), ("a.b",), ("a b",), ("a/b",), ("a", "b"), (DOTTED,), ("..",), (".",), ("__",), ("é",), ("è",),
     ("x" * 64,), ("x" * 65,), ("x" * 66,), ("x" * 255,),
@@ -29,7 +29,7 @@ def test_a_plain_name_is_its_own_folder() -> None:
 
 
 @for_each("levels", ALIKE)
-def test_a_table_lies_below_its_namespaces_folder_in_a_place_that_can_be_spelled(levels: Levels) -> None:
+def test_a_table_lies_below_its_namespaces_folder_at_a_valid_location(levels: Levels) -> None:
     place = new_place(WAREHOUSE, levels, "orders/../x", UUID)
     home = namespace_folder(WAREHOUSE, levels)
     assert (place.parts[:-1], parse_location(str(place))) == (home.parts, place)

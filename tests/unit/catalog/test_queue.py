@@ -1,4 +1,4 @@
-"""The queue in front of each table: one commit at a time to one table, others beside it, nothing kept afterwards."""
+"""The queue in front of each table: commits to one table run one after the other, those to other tables do not wait."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ TOWNS = (("sales",), "towns")
 LONG = 20.0
 
 
-def turn_comes(queues: TableQueues, *tables: tuple[tuple[str, ...], str]) -> bool:
-    """Whether another thread gets a turn within a moment."""
+def gets_turn(queues: TableQueues, *tables: tuple[tuple[str, ...], str]) -> bool:
+    """Whether another thread gets a turn at these tables within 0.2 seconds."""
     got = threading.Event()
 
     def work() -> None:
@@ -27,7 +27,7 @@ def turn_comes(queues: TableQueues, *tables: tuple[tuple[str, ...], str]) -> boo
 def test_a_second_commit_to_a_table_waits() -> None:
     queues = TableQueues(seconds=LONG)
     with queues.turn([ORDERS]):
-        assert not turn_comes(queues, ORDERS)
+        assert not gets_turn(queues, ORDERS)
 
 
 def test_a_turn_without_a_wait_yields_true() -> None:
@@ -38,33 +38,33 @@ def test_a_turn_without_a_wait_yields_true() -> None:
 
 def test_a_turn_after_a_wait_yields_false() -> None:
     queues = TableQueues(seconds=0.01)
-    with queues.turn([TOWNS]), queues.turn([TOWNS]) as waited:
-        assert not waited
+    with queues.turn([TOWNS]), queues.turn([TOWNS]) as at_once:
+        assert not at_once
 
 
 def test_another_table_is_not_held_up() -> None:
     queues = TableQueues(seconds=LONG)
     with queues.turn([ORDERS]):
-        assert turn_comes(queues, TOWNS)
+        assert gets_turn(queues, TOWNS)
 
 
 def test_a_commit_to_both_waits_for_either() -> None:
     queues = TableQueues(seconds=LONG)
     with queues.turn([TOWNS]):
-        assert not turn_comes(queues, ORDERS, TOWNS)
+        assert not gets_turn(queues, ORDERS, TOWNS)
 
 
 def test_a_commit_that_waited_too_long_goes_on() -> None:
     queues = TableQueues(seconds=0.01)
     with queues.turn([ORDERS]):
-        assert turn_comes(queues, ORDERS)
+        assert gets_turn(queues, ORDERS)
 
 
 def test_tables_are_taken_in_one_order_however_they_are_named() -> None:
     queues = TableQueues(seconds=LONG)
     with queues.turn([TOWNS]):
-        assert not turn_comes(queues, TOWNS, ORDERS)  # it has orders by now, and waits for towns
-        assert not turn_comes(queues, ORDERS)
+        assert not gets_turn(queues, TOWNS, ORDERS)  # the other thread now has orders, and waits for towns
+        assert not gets_turn(queues, ORDERS)
 
 
 def test_no_queue_is_kept_for_an_idle_table() -> None:

@@ -1,8 +1,7 @@
-"""The rule: whatever an update is called, what `main` of a protected table shows stays as it is."""
+"""The rule for protected tables: no update of any kind changes what `main` shows, or what belongs to others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -35,8 +34,10 @@ SPEC = {"spec-id": 2, "fields": [{"name": "id", "transform": "identity", "source
 ORDER_FIELD = {"transform": "identity", "source-id": 1, "direction": "desc", "null-order": "nulls-first"}
 KEY = {"key-id": "k2", "encrypted-key-metadata": "AAEC"}
 
-# Every update against what main shows; the number is the format version of the table.
-MAIN: dict[str, tuple[int, list[Doc]]] = {
+# The table of these tests: `main` is at snapshot 12 with parent 11, the branch `stage` at 13, the tag `v1` at 11.
+
+# Updates that change what `main` shows. The number is the format version of the table.
+MAIN_CHANGES: dict[str, tuple[int, list[Doc]]] = {
     "a write": (2, to_ref("main", snapshot(14, 4, 12))),
     "a rollback": (2, [set_ref("main", 11)]),
     "a fast forward": (2, [set_ref("main", 13)]),
@@ -83,7 +84,7 @@ MAIN: dict[str, tuple[int, list[Doc]]] = {
     "a later format for format 1": (1, [{"action": "upgrade-format-version", "format-version": 2}]),
     "another UUID": (2, [{"action": "assign-uuid", "uuid": UUID.replace("9", "8")}]),
 }
-STRUCTURE: dict[str, list[Doc]] = {
+STRUCTURE_CHANGES: dict[str, list[Doc]] = {
     "a schema that nothing shows": [{"action": "add-schema", "schema": WIDE}],
     "a schema without new columns": [{"action": "add-schema", "schema": schema(2, column(2, "day", "date"))}],
 }
@@ -93,34 +94,34 @@ def base(version: int = 2) -> TableMetadata:
     return table(version, **{"properties": {"owner": "sales"}, "x-top": [1]})
 
 
-def after(before: TableMetadata, updates: list[Doc]) -> TableMetadata:
+def apply(before: TableMetadata, updates: list[Doc]) -> TableMetadata:
     return apply_updates(before, updates, now_ms=NOW + 20, previous_location=FILE)
 
 
-@for_each("what", MAIN)
-def test_nothing_that_changes_main_passes(what: str) -> None:
-    version, updates = MAIN[what]
+@for_each("what", MAIN_CHANGES)
+def test_an_update_that_changes_main_is_refused(what: str) -> None:
+    version, updates = MAIN_CHANGES[what]
     before = base(version)
     with pytest.raises(NotAllowedError) as caught:
-        rule.require_main_unchanged(before, after(before, updates), "orders")
+        rule.require_main_unchanged(before, apply(before, updates), "orders")
     assert caught.value.reason == ("encryption_keys_gated" if what.startswith("a key") else "main_gated")
 
 
 def test_every_kind_of_update_is_tried_against_a_protected_table() -> None:
-    tried = {update["action"] for _, updates in MAIN.values() for update in updates}
-    tried |= {update["action"] for updates in STRUCTURE.values() for update in updates}
+    tried = {update["action"] for _, updates in MAIN_CHANGES.values() for update in updates}
+    tried |= {update["action"] for updates in STRUCTURE_CHANGES.values() for update in updates}
     assert tried == set(UPDATES)
 
 
-def test_a_replaced_table_does_not_pass() -> None:
+def test_replacing_a_protected_table_is_refused() -> None:
     before = base()
-    replaced = after(before, [*MAIN["main removed"][1], *MAIN["another schema"][1]])
+    replaced = apply(before, [*MAIN_CHANGES["main removed"][1], *MAIN_CHANGES["another schema"][1]])
     with pytest.raises(NotAllowedError, match="current snapshot, ancestry"):
         rule.require_main_unchanged(before, replaced, "orders")
 
 
 @pytest.mark.parametrize("change", [{"x-top": [2]}, {"x-new": None}], ids=["changed", "new"])
-def test_an_unknown_field_counts_as_main(change: Doc) -> None:
+def test_a_changed_unknown_field_is_refused_as_a_change_of_main(change: Doc) -> None:
     before = base()
     with pytest.raises(NotAllowedError, match="field 'x-"):
         rule.require_main_unchanged(before, TableMetadata.from_json(document_of(before) | change), "orders")
@@ -129,7 +130,7 @@ def test_an_unknown_field_counts_as_main(change: Doc) -> None:
 def test_the_error_says_what_is_gated_and_what_to_do() -> None:
     before = base()
     with pytest.raises(NotAllowedError) as caught:
-        rule.require_main_unchanged(before, after(before, MAIN["a rollback"][1]), "orders")
+        rule.require_main_unchanged(before, apply(before, MAIN_CHANGES["a rollback"][1]), "orders")
     assert str(caught.value) == (
         "orders is protected: current snapshot, ancestry and more of main would change;"
         " write to a branch (spark.wap.branch; needs write.wap.enabled=true), then run `pvdm publish`"
@@ -141,21 +142,21 @@ def test_a_change_that_is_not_a_publication_points_to_migrate() -> None:
     before = base()
     with pytest.raises(NotAllowedError, match=r"property 'p' of main would change; propose it with `pvdm migrate`$"):
         rule.require_main_unchanged(
-            before, after(before, [{"action": "set-properties", "updates": {"p": "x"}}]), "orders"
+            before, apply(before, [{"action": "set-properties", "updates": {"p": "x"}}]), "orders"
         )
 
 
 def test_a_changed_encryption_key_has_its_own_error() -> None:
-    before = base(MAIN["a key"][0])
+    before = base(MAIN_CHANGES["a key"][0])
     with pytest.raises(NotAllowedError, match="encryption keys would change; write to its branches without encryption"):
-        rule.require_main_unchanged(before, after(before, MAIN["a key"][1]), "orders")
+        rule.require_main_unchanged(before, apply(before, MAIN_CHANGES["a key"][1]), "orders")
 
 
-def test_a_sentence_about_many_changes_stays_short() -> None:
+def test_the_message_about_many_changes_stays_short() -> None:
     before = base()
     many = [{"action": "set-properties", "updates": {f"p{number}" * 100: "x" * 1_000 for number in range(50)}}]
     with pytest.raises(NotAllowedError, match=r"and more of main would change") as caught:
-        rule.require_main_unchanged(before, after(before, many), "orders")
+        rule.require_main_unchanged(before, apply(before, many), "orders")
     assert len(caught.value.message) < 200
 
 
@@ -174,15 +175,15 @@ def test_a_sentence_about_many_changes_stays_short() -> None:
     ids=["write", "first write", "branch", "tag", "branch removed", "expiry", "statistics", "main as it is"],
 )
 @for_each("version", [1, 2, 3])
-def test_staging_passes(version: int, updates: list[Doc]) -> None:
+def test_an_update_that_does_not_change_main_is_accepted(version: int, updates: list[Doc]) -> None:
     before = base(version)
-    changed = after(before, [fit(version, update) for update in updates])
+    changed = apply(before, [fit_to_format(version, update) for update in updates])
     rule.require_main_unchanged(before, changed, "orders")
     rule.require_structure_unchanged(before, changed, "orders")
 
 
-def fit(version: int, update: Doc) -> Doc:
-    """The update as a table of that format takes it."""
+def fit_to_format(version: int, update: Doc) -> Doc:
+    """Return the update with the snapshot fields of this format version."""
     if "snapshot" not in update or version == 2:
         return update
     if version == 3:
@@ -190,20 +191,20 @@ def fit(version: int, update: Doc) -> Doc:
     return update | {"snapshot": {key: value for key, value in update["snapshot"].items() if key != "sequence-number"}}
 
 
-@pytest.mark.parametrize("what", STRUCTURE)
-def test_structure_that_nothing_shows_yet_does_not_pass(what: str) -> None:
+@pytest.mark.parametrize("what", STRUCTURE_CHANGES)
+def test_a_new_schema_that_no_snapshot_uses_is_refused(what: str) -> None:
     before = base()
-    changed = after(before, STRUCTURE[what])
+    changed = apply(before, STRUCTURE_CHANGES[what])
     rule.require_main_unchanged(before, changed, "orders")
     with pytest.raises(NotAllowedError) as caught:
         rule.require_structure_unchanged(before, changed, "orders")
     assert caught.value.reason == "structure_gated"
 
 
-def test_a_schema_that_is_put_back_otherwise_under_its_id_does_not_pass() -> None:
-    before = after(base(), STRUCTURE["a schema without new columns"])
+def test_replacing_a_schema_under_its_id_is_refused() -> None:
+    before = apply(base(), STRUCTURE_CHANGES["a schema without new columns"])
     other = schema(2, column(2, "day", "date"), column(3, "place", "string"))
-    changed = after(
+    changed = apply(
         before, [{"action": "remove-schemas", "schema-ids": [2]}, {"action": "add-schema", "schema": other}]
     )
     assert [each.schema_id for each in changed.schemas] == [each.schema_id for each in before.schemas]
@@ -213,7 +214,7 @@ def test_a_schema_that_is_put_back_otherwise_under_its_id_does_not_pass() -> Non
 
 
 @pytest.mark.parametrize("key", ["last-column-id", "last-partition-id"])
-def test_a_counter_that_runs_ahead_does_not_pass(key: str) -> None:
+def test_a_changed_counter_of_column_or_partition_ids_is_refused(key: str) -> None:
     before = base()
     changed = TableMetadata.from_json(document_of(before) | {key: 2**31 - 1})
     with pytest.raises(NotAllowedError) as caught:
@@ -221,9 +222,9 @@ def test_a_counter_that_runs_ahead_does_not_pass(key: str) -> None:
     assert caught.value.reason == "structure_gated"
 
 
-def refs(updates: list[Doc], role: Role, own_branch: str | None = None) -> None:
+def check_refs(updates: list[Doc], role: Role, own_branch: str | None = None) -> None:
     before = base()
-    rule.require_refs_allowed(before, after(before, updates), grant(role), own_branch)
+    rule.require_refs_allowed(before, apply(before, updates), grant(role), own_branch)
 
 
 TAG = [set_ref("v2", 12, "tag")]
@@ -235,8 +236,8 @@ TAG = [set_ref("v2", 12, "tag")]
     [TAG, [set_ref("v1", 12, "tag")], [{"action": "remove-snapshot-ref", "ref-name": "v1"}]],
     ids=["set", "moved", "removed"],
 )
-def test_a_tag_into_mains_ancestry_needs_a_publishing_role(role: Role, updates: list[Doc]) -> None:
-    refs(updates, role)
+def test_a_publishing_role_may_change_tags_in_mains_ancestry(role: Role, updates: list[Doc]) -> None:
+    check_refs(updates, role)
 
 
 @for_each("role", [Role.PRODUCER, Role.CONSUMER, Role.AUDITOR, Role.ATTESTOR, Role.STEWARD])
@@ -253,9 +254,9 @@ def test_a_tag_into_mains_ancestry_needs_a_publishing_role(role: Role, updates: 
     ],
     ids=["set", "moved", "removed", "unknown word", "retention", "made a branch", "made of a branch"],
 )
-def test_a_tag_is_not_for_others(role: Role, updates: list[Doc]) -> None:
+def test_a_change_of_a_tag_by_another_role_is_refused(role: Role, updates: list[Doc]) -> None:
     with pytest.raises(NotAllowedError) as caught:
-        refs(updates, role)
+        check_refs(updates, role)
     assert caught.value.reason == "tag_not_allowed"
 
 
@@ -272,7 +273,7 @@ def test_a_tag_is_not_for_others(role: Role, updates: list[Doc]) -> None:
 @pytest.mark.parametrize("role", [Role.PUBLISHER, Role.OPERATOR])
 def test_a_tag_outside_mains_ancestry_is_refused_for_every_role(role: Role, updates: list[Doc]) -> None:
     with pytest.raises(NotAllowedError) as caught:
-        refs(updates, role)
+        check_refs(updates, role)
     assert caught.value.reason == "tag_outside_main"
 
 
@@ -287,38 +288,38 @@ BRANCHES: dict[str, list[Doc]] = {
 
 @for_each("role", [Role.PRODUCER, Role.OPERATOR, Role.STEWARD])
 @for_each("what", BRANCHES)
-def test_a_branch_is_for_those_who_stage(role: Role, what: str) -> None:
-    refs(BRANCHES[what], role)
+def test_a_staging_role_may_change_branches(role: Role, what: str) -> None:
+    check_refs(BRANCHES[what], role)
 
 
 @for_each("role", [Role.PUBLISHER, Role.CONSUMER, Role.AUDITOR, Role.ATTESTOR])
 @for_each("what", BRANCHES)
-def test_a_branch_is_not_for_others(role: Role, what: str) -> None:
+def test_a_change_of_a_branch_by_another_role_is_refused(role: Role, what: str) -> None:
     with pytest.raises(NotAllowedError) as caught:
-        refs(BRANCHES[what], role)
+        check_refs(BRANCHES[what], role)
     assert caught.value.reason == "branch_not_allowed"
 
 
 def test_a_publisher_cannot_turn_a_branch_into_a_tag() -> None:
-    before = after(base(), [set_ref("fresh", 12)])
-    changed = after(before, [set_ref("fresh", 12, "tag")])
+    before = apply(base(), [set_ref("fresh", 12)])
+    changed = apply(before, [set_ref("fresh", 12, "tag")])
     with pytest.raises(NotAllowedError) as caught:
         rule.require_refs_allowed(before, changed, grant(Role.PUBLISHER), None)
     assert caught.value.reason == "branch_not_allowed"
 
 
 @pytest.mark.parametrize("what", BRANCHES)
-def test_a_token_for_one_attempt_moves_no_other_branch(what: str) -> None:
+def test_a_token_for_one_attempt_may_not_change_another_branch(what: str) -> None:
     with pytest.raises(NotAllowedError) as caught:
-        refs(BRANCHES[what], Role.PRODUCER, "pvdm-mine")
+        check_refs(BRANCHES[what], Role.PRODUCER, "pvdm-mine")
     assert caught.value.reason == "branch_of_other_attempt"
 
 
-def test_a_token_for_one_attempt_moves_its_own_branch() -> None:
-    refs(to_ref("pvdm-mine", snapshot(14, 4, 12)), Role.PRODUCER, "pvdm-mine")
+def test_a_token_for_one_attempt_may_write_to_its_own_branch() -> None:
+    check_refs(to_ref("pvdm-mine", snapshot(14, 4, 12)), Role.PRODUCER, "pvdm-mine")
 
 
-LOOSE: dict[str, list[Doc]] = {
+UNREACHED: dict[str, list[Doc]] = {
     "without a ref": [{"action": "add-snapshot", "snapshot": snapshot(14, 4, 12)}],
     "whose branch is removed again": [
         *to_ref("fresh", snapshot(14, 4, 12)),
@@ -331,27 +332,27 @@ LOOSE: dict[str, list[Doc]] = {
 }
 
 
-@pytest.mark.parametrize("what", LOOSE)
-def test_a_new_snapshot_that_no_branch_holds_does_not_pass(what: str) -> None:
+@pytest.mark.parametrize("what", UNREACHED)
+def test_a_new_snapshot_that_is_on_no_branch_is_refused(what: str) -> None:
     before = base()
     with pytest.raises(NotAllowedError) as caught:
-        rule.require_snapshots_on_branches(before, after(before, LOOSE[what]), "orders")
+        rule.require_snapshots_on_branches(before, apply(before, UNREACHED[what]), "orders")
     assert caught.value.reason == "snapshot_without_branch"
 
 
 def test_a_snapshot_that_lost_its_branch_earlier_blocks_no_commit() -> None:
-    before = after(base(), BRANCHES["removed"])
-    rule.require_snapshots_on_branches(before, after(before, to_ref("fresh", snapshot(14, 4, 12))), "orders")
+    before = apply(base(), BRANCHES["removed"])
+    rule.require_snapshots_on_branches(before, apply(before, to_ref("fresh", snapshot(14, 4, 12))), "orders")
 
 
-def own(
+def check_own_snapshots(
     updates: list[Doc], role: Role, own_branch: str | None, before: TableMetadata | None = None
-) -> Callable[[], None]:
-    start = before or after(base(), to_ref("pvdm-mine", snapshot(14, 4, 12)))
-    return lambda: rule.require_own_snapshots(start, after(start, updates), grant(role), own_branch, "orders")
+) -> None:
+    start = before or apply(base(), to_ref("pvdm-mine", snapshot(14, 4, 12)))
+    rule.require_own_snapshots(start, apply(start, updates), grant(role), own_branch, "orders")
 
 
-TOUCHES: dict[str, list[Doc]] = {
+CHANGES_OF_OTHERS: dict[str, list[Doc]] = {
     "another's snapshot removed": [{"action": "remove-snapshots", "snapshot-ids": [13]}],
     "another's snapshot replaced": [
         {"action": "remove-snapshots", "snapshot-ids": [13]},
@@ -363,20 +364,20 @@ TOUCHES: dict[str, list[Doc]] = {
 }
 
 
-@pytest.mark.parametrize("what", TOUCHES)
+@pytest.mark.parametrize("what", CHANGES_OF_OTHERS)
 @pytest.mark.parametrize(("role", "branch"), [(Role.PRODUCER, "pvdm-mine"), (Role.PUBLISHER, None)])
-def test_a_snapshot_is_touched_by_its_own_attempt_only(what: str, role: Role, branch: str | None) -> None:
+def test_a_change_of_a_snapshot_that_is_not_ones_own_is_refused(what: str, role: Role, branch: str | None) -> None:
     with pytest.raises(NotAllowedError) as caught:
-        own(TOUCHES[what], role, branch)()
+        check_own_snapshots(CHANGES_OF_OTHERS[what], role, branch)
     assert caught.value.reason == "snapshot_not_own"
 
 
-def test_a_snapshot_in_the_middle_of_a_branch_is_not_removed() -> None:
-    before = after(base(), to_ref("stage", snapshot(14, 4, 13)))
+def test_removing_a_snapshot_in_the_middle_of_a_branch_is_refused() -> None:
+    before = apply(base(), to_ref("stage", snapshot(14, 4, 13)))
     middle = [{"action": "remove-snapshots", "snapshot-ids": [13]}]
-    rule.require_refs_allowed(before, after(before, middle), grant(), "pvdm-mine")
+    rule.require_refs_allowed(before, apply(before, middle), grant(), "pvdm-mine")
     with pytest.raises(NotAllowedError) as caught:
-        own(middle, Role.PRODUCER, "pvdm-mine", before)()
+        check_own_snapshots(middle, Role.PRODUCER, "pvdm-mine", before)
     assert caught.value.reason == "snapshot_not_own"
 
 
@@ -389,28 +390,28 @@ def test_a_snapshot_in_the_middle_of_a_branch_is_not_removed() -> None:
     ],
     ids=["write", "remove", "statistics"],
 )
-def test_an_attempt_does_as_it_likes_on_its_own_branch(updates: list[Doc]) -> None:
-    own(updates, Role.PRODUCER, "pvdm-mine")()
+def test_an_attempt_may_change_the_snapshots_of_its_own_branch(updates: list[Doc]) -> None:
+    check_own_snapshots(updates, Role.PRODUCER, "pvdm-mine")
 
 
 @for_each("role", [Role.PRODUCER, Role.OPERATOR, Role.STEWARD])
-@for_each("what", TOUCHES)
-def test_who_stages_for_the_domain_touches_what_is_staged(role: Role, what: str) -> None:
-    own(TOUCHES[what], role, None)()
+@for_each("what", CHANGES_OF_OTHERS)
+def test_a_staging_role_without_an_attempt_may_change_every_snapshot(role: Role, what: str) -> None:
+    check_own_snapshots(CHANGES_OF_OTHERS[what], role, None)
 
 
 def test_a_publishers_tag_touches_no_snapshot() -> None:
-    own(TAG, Role.PUBLISHER, None)()
+    check_own_snapshots(TAG, Role.PUBLISHER, None)
 
 
-def test_equal_numbers_in_another_spelling_of_the_document_are_no_new_snapshot() -> None:
+def test_a_document_that_is_parsed_again_has_no_new_snapshot() -> None:
     before = base()
     assert rule.added_snapshots(before, TableMetadata.parse(before.to_bytes())) == []
 
 
-def test_the_changes_of_refs_are_complete() -> None:
+def test_ref_changes_lists_every_changed_ref_with_its_type() -> None:
     before = base()
-    changed: Any = after(before, [*TAG, {"action": "remove-snapshot-ref", "ref-name": "stage"}])
+    changed: Any = apply(before, [*TAG, {"action": "remove-snapshot-ref", "ref-name": "stage"}])
     kinds = {
         change.name: [kind for kind in RefType if change.has_type(kind)] for change in rule.ref_changes(before, changed)
     }

@@ -1,4 +1,4 @@
-"""The rule to the last byte: history that a log or a tag names is not rewritten, and nothing shown is spelled anew."""
+"""The rule for protected tables: no update replaces old snapshots under their ids, or writes `main` in other bytes."""
 
 from __future__ import annotations
 
@@ -18,55 +18,54 @@ from tests.support.catalog.core import grant, set_ref, to_ref
 from tests.support.lake.metadata import FILE, NOW, Doc, document, snapshot, statistics, table
 
 
-def after(before: TableMetadata, updates: list[Doc]) -> TableMetadata:
+def apply(before: TableMetadata, updates: list[Doc]) -> TableMetadata:
     return apply_updates(before, updates, now_ms=NOW + 20, previous_location=FILE)
 
 
-def remove(*snapshot_ids: int) -> Doc:
+def remove_snapshots(*snapshot_ids: int) -> Doc:
     return {"action": "remove-snapshots", "snapshot-ids": list(snapshot_ids)}
 
 
-def rolled_back(*, gone: bool = False) -> TableMetadata:
-    """Main once showed 13, went back to 12, and its log still says so; the snapshot itself may be gone."""
-    log = document()["snapshot-log"]
-    more: Doc = {"snapshot-log": [*log, {"snapshot-id": 13, "timestamp-ms": NOW + 3}, log[1]]}
-    more["snapshot-log"][3] = {"snapshot-id": 12, "timestamp-ms": NOW + 4}
+def table_rolled_back(*, gone: bool = False) -> TableMetadata:
+    """A table whose `main` went to 13 and back to 12, as its snapshot log says. If `gone`, snapshot 13 was removed."""
+    rollback = [{"snapshot-id": 13, "timestamp-ms": NOW + 3}, {"snapshot-id": 12, "timestamp-ms": NOW + 4}]
+    more: Doc = {"snapshot-log": [*document()["snapshot-log"], *rollback]}
     if gone:
         more["snapshots"] = document()["snapshots"][:2]
         more["refs"] = {"main": document()["refs"]["main"]}
     return table(**more)
 
 
-def test_a_snapshot_that_main_showed_once_is_not_replaced_under_its_id() -> None:
-    before = rolled_back()
-    forged = after(before, [remove(13), *to_ref("stage", snapshot(13, 4, 12))])
+def test_replacing_a_snapshot_that_main_once_showed_is_refused() -> None:
+    before = table_rolled_back()
+    forged = apply(before, [remove_snapshots(13), *to_ref("stage", snapshot(13, 4, 12))])
     assert forged.snapshot_log == before.snapshot_log
     with pytest.raises(NotAllowedError, match="snapshot 13 of main would change"):
         rule.require_main_unchanged(before, forged, "orders")
 
 
-def test_a_snapshot_that_main_showed_once_and_is_gone_does_not_come_back_as_another() -> None:
-    before = rolled_back(gone=True)
+def test_adding_another_snapshot_under_an_id_that_main_once_showed_is_refused() -> None:
+    before = table_rolled_back(gone=True)
     with pytest.raises(NotAllowedError, match="snapshot 13 of main would change"):
-        rule.require_main_unchanged(before, after(before, to_ref("stage", snapshot(13, 4, 12))), "orders")
+        rule.require_main_unchanged(before, apply(before, to_ref("stage", snapshot(13, 4, 12))), "orders")
 
 
-def test_what_the_log_names_is_a_fact_of_main() -> None:
-    facts = MainState.of(rolled_back(gone=True)).facts
+def test_the_state_of_main_has_the_snapshots_of_its_log() -> None:
+    facts = MainState.of(table_rolled_back(gone=True)).facts
     assert facts["snapshot 13"] == "gone"
-    assert MainState.of(rolled_back()).facts["snapshot 13"].startswith("{")
+    assert MainState.of(table_rolled_back()).facts["snapshot 13"].startswith("{")
 
 
-def tagged() -> TableMetadata:
-    """A tag from before the table was protected, to what main never led to."""
+def table_with_old_tag() -> TableMetadata:
+    """A table with a tag, from before its protection, to a snapshot that is not in the history of `main`."""
     return table(refs=document()["refs"] | {"old": {"snapshot-id": 13, "type": "tag"}})
 
 
 @pytest.mark.parametrize("role", [Role.PRODUCER, Role.OPERATOR])
-def test_what_an_old_tag_shows_is_not_replaced_under_its_id(role: Role) -> None:
-    before = tagged()
-    forged = [remove(13), *to_ref("stage", snapshot(13, 4, 12)), set_ref("old", 13, "tag")]
-    changed = after(before, forged)
+def test_replacing_the_snapshot_of_an_old_tag_is_refused(role: Role) -> None:
+    before = table_with_old_tag()
+    forged = [remove_snapshots(13), *to_ref("stage", snapshot(13, 4, 12)), set_ref("old", 13, "tag")]
+    changed = apply(before, forged)
     assert changed.refs["old"] == before.refs["old"]
     with pytest.raises(NotAllowedError) as caught:
         rule.require_tagged_unchanged(before, changed)
@@ -75,16 +74,17 @@ def test_what_an_old_tag_shows_is_not_replaced_under_its_id(role: Role) -> None:
         rule.require_refs_allowed(before, changed, grant(role), None)
 
 
-def test_an_old_tag_is_removed_with_its_snapshot() -> None:
-    before = tagged()
-    rule.require_refs_allowed(before, after(before, [remove(13)]), grant(Role.OPERATOR), None)
+def test_an_operator_may_remove_an_old_tag_with_its_snapshot() -> None:
+    before = table_with_old_tag()
+    rule.require_refs_allowed(before, apply(before, [remove_snapshots(13)]), grant(Role.OPERATOR), None)
 
 
 def old_statistics(*snapshot_ids: int) -> Doc:
     return {"statistics": [statistics(each) for each in snapshot_ids]}
 
 
-AGAIN: dict[str, tuple[TableMetadata, list[Doc]]] = {
+# Tables, and updates after which `main` has the same content in other bytes.
+SAME_CONTENT: dict[str, tuple[TableMetadata, list[Doc]]] = {
     "properties in another order": (
         table(properties={"a": "1", "b": "2"}),
         [
@@ -109,7 +109,7 @@ AGAIN: dict[str, tuple[TableMetadata, list[Doc]]] = {
     ),
     "an ancestor of format 1 put back": (
         table(1, refs={"main": document()["refs"]["main"]}, statistics=[], **{"partition-statistics": []}),
-        [remove(11), {"action": "add-snapshot", "snapshot": document(1)["snapshots"][0]}],
+        [remove_snapshots(11), {"action": "add-snapshot", "snapshot": document(1)["snapshots"][0]}],
     ),
     "tags in another order": (
         table(refs=document()["refs"] | {"v2": {"snapshot-id": 12, "type": "tag"}}),
@@ -121,10 +121,10 @@ AGAIN: dict[str, tuple[TableMetadata, list[Doc]]] = {
 }
 
 
-@pytest.mark.parametrize("what", AGAIN)
-def test_what_main_shows_is_not_spelled_in_another_way(what: str) -> None:
-    before, updates = AGAIN[what]
-    changed = after(before, updates)
+@pytest.mark.parametrize("what", SAME_CONTENT)
+def test_writing_what_main_shows_in_other_bytes_is_refused(what: str) -> None:
+    before, updates = SAME_CONTENT[what]
+    changed = apply(before, updates)
     assert MainState.of(changed) == MainState.of(before)
     assert published_view(changed).to_bytes() != published_view(before).to_bytes()
     with pytest.raises(NotAllowedError) as caught:
@@ -132,16 +132,17 @@ def test_what_main_shows_is_not_spelled_in_another_way(what: str) -> None:
     assert caught.value.reason == "main_gated"
 
 
-def test_a_new_tag_changes_nothing_else_that_is_shown() -> None:
+def test_a_new_tag_is_accepted_only_if_the_other_bytes_stay() -> None:
     before = table(properties={"a": "1", "b": "2"})
     tag = set_ref("v2", 12, "tag")
-    rule.require_main_unchanged(before, after(before, [tag]), "orders")
+    rule.require_main_unchanged(before, apply(before, [tag]), "orders")
+    reordered = SAME_CONTENT["properties in another order"][1]
     with pytest.raises(NotAllowedError, match="the bytes of what main shows would change"):
-        rule.require_main_unchanged(before, after(before, [tag, *AGAIN["properties in another order"][1]]), "orders")
+        rule.require_main_unchanged(before, apply(before, [tag, *reordered]), "orders")
 
 
-def crowd(count: int, branches: int) -> TableMetadata:
-    """A long main, every snapshot of it, and many branches at its head."""
+def table_with_many_branches(count: int, branches: int) -> TableMetadata:
+    """A table whose `main` has `count` snapshots in its history, with many branches at its head."""
     snapshots = [snapshot(each, each, each - 1 if each > 1 else None) for each in range(1, count + 1)]
     refs = {name: {"snapshot-id": count, "type": "branch"} for name in ("main", *map(str, range(branches)))}
     more: Any = {"current-snapshot-id": count, "last-sequence-number": count, "last-updated-ms": NOW + count}
@@ -150,8 +151,8 @@ def crowd(count: int, branches: int) -> TableMetadata:
 
 @pytest.mark.parametrize("check", ["on branches", "own", "whole"])
 def test_many_branches_on_a_long_history_cost_one_walk(check: str) -> None:
-    before = crowd(4_000, 1_000)
-    changed = after(before, to_ref("mine", snapshot(9_000, 4_001)))
+    before = table_with_many_branches(4_000, 1_000)
+    changed = apply(before, to_ref("mine", snapshot(9_000, 4_001)))
     start = time.process_time()
     match check:
         case "on branches":
@@ -159,5 +160,6 @@ def test_many_branches_on_a_long_history_cost_one_walk(check: str) -> None:
         case "own":
             rule.require_own_snapshots(before, changed, grant(), "mine", "orders")
         case _:
+            # The other way round, so that a snapshot is removed: else the check walks no history.
             rule.require_branches_whole(changed, before, "orders")
     assert time.process_time() - start < 0.15, "4,000,000 steps instead of 4,000"

@@ -1,4 +1,4 @@
-"""Parsed documents are kept as far as their bytes allow, and parsed again beyond that."""
+"""The cache of parsed metadata documents: it keeps up to a limit in bytes, and other documents are parsed again."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tests.support.catalog.core import Core, core_in
 
 @pytest.fixture
 def core(tmp_path: Path, migrated_file: Path) -> Iterator[Core]:
-    with core_in(tmp_path, migrated_file) as made:
-        yield made
+    with core_in(tmp_path, migrated_file) as core:
+        yield core
 
 
-def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of all documents that are parsed from now on."""
+def record_parsing(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list to which the size of every document is added that is parsed from now on."""
     sizes: list[int] = []
-    really = TableMetadata.parse
+    parse_document = TableMetadata.parse
 
     def parse(data: bytes) -> TableMetadata:
         sizes.append(len(data))
-        return really(data)
+        return parse_document(data)
 
     monkeypatch.setattr(TableMetadata, "parse", parse)
     return sizes
@@ -36,7 +36,7 @@ def test_the_least_recently_used_document_is_parsed_again_above_the_limit(
 ) -> None:
     size = max(len(core.table(name, shown=False).metadata.to_bytes()) for name in ("one", "two", "three"))
     monkeypatch.setattr(state, "DOCUMENTS_KEPT_MAX_BYTES", 2 * size)
-    fresh, sizes = core.fresh(), parsed(monkeypatch)
+    fresh, sizes = core.fresh(), record_parsing(monkeypatch)
     for name in ("one", "two", "one", "three", "one"):
         fresh.get(name)
     assert len(sizes) == 3
@@ -49,17 +49,17 @@ def test_a_document_that_is_larger_than_all_that_may_be_kept_is_served_and_not_k
 ) -> None:
     core.table("one", shown=False)
     monkeypatch.setattr(state, "DOCUMENTS_KEPT_MAX_BYTES", 10)
-    fresh, sizes = core.fresh(), parsed(monkeypatch)
+    fresh, sizes = core.fresh(), record_parsing(monkeypatch)
     assert fresh.get("one") == fresh.get("one")
     assert len(sizes) == 2
 
 
 def test_a_document_that_is_kept_again_counts_once(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = core.table("one", shown=False)
-    size = len(made.metadata.to_bytes())
+    table = core.table("one", shown=False)
+    size = len(table.metadata.to_bytes())
     monkeypatch.setattr(state, "DOCUMENTS_KEPT_MAX_BYTES", size)
-    fresh, sizes = core.fresh(), parsed(monkeypatch)
+    fresh, sizes = core.fresh(), record_parsing(monkeypatch)
     for _ in range(3):
-        fresh.states.keep(made.row.pointer.sha256, made.metadata)
+        fresh.states.keep(table.row.pointer.sha256, table.metadata)
     fresh.get("one")
     assert sizes == []

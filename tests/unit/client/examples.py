@@ -1,4 +1,4 @@
-"""A client for tests that does not wait long, and answers of each kind."""
+"""A client for tests with short time-outs, and examples of the Steward's answers."""
 
 from __future__ import annotations
 
@@ -79,5 +79,5 @@ ATTEMPT: Json = {
 
 
 def client(url: str, **options: Any) -> StewardClient:
-    """Ready to fail soon."""
+    """A client with short time-outs and few retries."""
     return StewardClient(url, **{"token": TOKEN, "time_outs": SHORT, "retries": QUICK, **options})

@@ -1,4 +1,4 @@
-"""A scripted peer on a loopback port: each request meets the next behaviour, however bad, and is remembered."""
+"""A fake server on a loopback port: it answers each request by the next behaviour of a script, and records it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True)
 class Request:
-    """One request as it came."""
+    """One request as it was received."""
 
     method: str
     target: str
@@ -27,15 +27,15 @@ Behaviour: TypeAlias = Callable[[socket.socket, Request], None]
 
 
 class Peer:
-    """Answers by its script; the last behaviour answers everything that comes after it."""
+    """Answers the first request by the first behaviour of the script, and so on; the last one answers all further."""
 
     def __init__(self, *script: Behaviour, context: ssl.SSLContext | None = None) -> None:
         self._script = list(script)
         self._context = context
-        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", 0))
         self._stopped = False
         self.requests: list[Request] = []
-        self.port: int = self._listening.getsockname()[1]
+        self.port: int = self._listener.getsockname()[1]
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
@@ -54,17 +54,17 @@ class Peer:
         with socket.create_connection(("127.0.0.1", self.port)):
             pass
         self._thread.join(10)
-        self._listening.close()
+        self._listener.close()
 
     def _serve(self) -> None:
         while True:
-            connection, _ = self._listening.accept()
+            connection, _ = self._listener.accept()
             if self._stopped:
                 connection.close()
                 return
-            threading.Thread(target=self._meet, args=(connection,), daemon=True).start()
+            threading.Thread(target=self._handle, args=(connection,), daemon=True).start()
 
-    def _meet(self, connection: socket.socket) -> None:
+    def _handle(self, connection: socket.socket) -> None:
         try:
             if self._context is not None:
                 connection = self._context.wrap_socket(connection, server_side=True)
@@ -95,14 +95,14 @@ def _read(connection: socket.socket) -> Request | None:
 
 
 def raw(data: bytes) -> Behaviour:
-    """These bytes, then the end."""
+    """Send these bytes and close."""
     return lambda connection, _: connection.sendall(data)
 
 
 def answer(
     value: object = None, *, status: int = 200, headers: Mapping[str, str] | None = None, body: bytes | None = None
 ) -> Behaviour:
-    """A whole answer; JSON unless a body is given."""
+    """Send a whole HTTP response with this value as JSON, or with this body."""
     content = json.dumps(value).encode() if body is None else body
     lines = {"content-type": "application/json", "content-length": str(len(content)), "connection": "close"}
     lines |= dict(headers or {})
@@ -111,7 +111,7 @@ def answer(
 
 
 def error(status: int, kind: str, code: str = "some_code", **more: object) -> Behaviour:
-    """An error envelope."""
+    """Send an error in the form of the Steward."""
     fields: dict[str, object] = {
         "code": code,
         "reason": code,
@@ -129,16 +129,16 @@ def error(status: int, kind: str, code: str = "some_code", **more: object) -> Be
 
 
 def drop(connection: socket.socket, request: Request) -> None:
-    """Close without a word."""
+    """Close without an answer."""
 
 
 def silence(seconds: float) -> Behaviour:
-    """Keep the connection and say nothing."""
+    """Keep the connection open without an answer."""
     return lambda _, __: time.sleep(seconds)
 
 
 def trickle(data: bytes, *, every_seconds: float) -> Behaviour:
-    """One byte at a time."""
+    """Send one byte at a time."""
 
     def behave(connection: socket.socket, request: Request) -> None:
         for byte in data:
@@ -149,7 +149,7 @@ def trickle(data: bytes, *, every_seconds: float) -> Behaviour:
 
 
 def endless(connection: socket.socket, request: Request) -> None:
-    """A body without end."""
+    """Send a body that never ends."""
     connection.sendall(b"HTTP/1.1 200 Said\r\ncontent-type: application/json\r\n\r\n")
     while True:
         connection.sendall(b" " * 65_536)

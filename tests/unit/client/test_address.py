@@ -1,4 +1,4 @@
-"""Where the client sends a token and where not: addresses, certificates, parts of paths, settings."""
+"""What the client accepts before it sends a token: addresses, certificates, ids in paths, and settings."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from tests.unit.client.peer import Peer, answer
 
 
 @pytest.mark.parametrize("url", ["https://steward.example", "http://127.0.0.1:1", "http://[::1]:1", "http://localhost"])
-def test_an_address_that_keeps_the_token_safe_is_taken(url: str) -> None:
+def test_an_https_or_loopback_address_is_accepted(url: str) -> None:
     assert StewardClient(url, "pvdm_x").url.startswith(url)
 
 
 @pytest.mark.parametrize(
     "url", ["http://steward.example", "http://10.0.0.1", "http://127.0.0.1.example", "http://0.0.0.0", "http://[::]"]
 )
-def test_a_token_does_not_travel_in_the_clear(url: str) -> None:
+def test_a_plain_http_address_is_refused(url: str) -> None:
     with pytest.raises(NotAllowedError) as caught:
         StewardClient(url, "pvdm_x")
     assert caught.value.reason == "steward_address_insecure"
 
 
-def test_who_insists_may_send_it_in_the_clear() -> None:
+def test_a_plain_http_address_is_accepted_with_insecure() -> None:
     assert StewardClient("http://steward.example", "pvdm_x", insecure=True).url == "http://steward.example"
 
 
@@ -53,7 +53,7 @@ def test_who_insists_may_send_it_in_the_clear() -> None:
         None,
     ],
 )
-def test_an_address_that_is_none_is_refused(url: Any) -> None:
+def test_an_invalid_address_is_refused(url: Any) -> None:
     with pytest.raises(InputError) as caught:
         StewardClient(url, "pvdm_x")
     assert caught.value.reason == "steward_address_invalid"
@@ -81,14 +81,14 @@ def test_a_tile_that_would_lead_to_another_path_is_refused(path: str) -> None:
 
 
 @pytest.mark.parametrize("number", [-1, 2**63, True, 1.5, "1"])
-def test_a_number_that_is_none_is_refused(number: Any) -> None:
+def test_an_epoch_that_is_not_a_number_in_range_is_refused(number: Any) -> None:
     with pytest.raises(InputError) as caught:
         client("http://127.0.0.1:1").revoke_epoch(number, "r")
     assert caught.value.reason == "identifier_invalid"
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1001, True, None])
-def test_a_page_of_another_size_is_refused(limit: Any) -> None:
+def test_a_page_size_out_of_range_is_refused(limit: Any) -> None:
     with pytest.raises(InputError) as caught:
         client("http://127.0.0.1:1").events(limit=limit)
     assert caught.value.reason == "page_size_invalid"
@@ -96,7 +96,7 @@ def test_a_page_of_another_size_is_refused(limit: Any) -> None:
 
 @for_each("value", [0, -1, 86_401, float("nan"), float("inf"), True, "5", None])
 @for_each("name", ["connect_seconds", "read_seconds", "total_seconds", "long_seconds"])
-def test_a_time_out_that_would_never_or_at_once_end_is_refused(name: str, value: Any) -> None:
+def test_a_time_out_out_of_range_is_refused(name: str, value: Any) -> None:
     with pytest.raises(InputError) as caught:
         TimeOuts(**{name: value})
     assert caught.value.reason == "client_setting_invalid"
@@ -106,25 +106,25 @@ def test_a_time_out_that_would_never_or_at_once_end_is_refused(name: str, value:
     "options",
     [{"tries": 0}, {"tries": 101}, {"tries": 1.5}, {"tries": True}, {"total_seconds": 0}, {"first_wait_seconds": -1}],
 )
-def test_retries_without_bounds_are_refused(options: dict[str, Any]) -> None:
+def test_retries_out_of_range_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
         Retries(**options)
     assert caught.value.reason == "client_setting_invalid"
 
 
 @pytest.mark.parametrize("size", [0, -1, 134_217_729, 1.0, True])
-def test_an_answer_size_without_bounds_is_refused(size: Any) -> None:
+def test_an_answer_size_out_of_range_is_refused(size: Any) -> None:
     with pytest.raises(InputError) as caught:
         client("http://127.0.0.1:1", answer_max_bytes=size)
     assert caught.value.reason == "client_setting_invalid"
 
 
-def certificate(tmp_path: Path) -> tuple[Path, ssl.SSLContext]:
-    """A certificate for 127.0.0.1 that vouches for itself, and the server's side of it."""
+def create_certificate(tmp_path: Path) -> tuple[Path, ssl.SSLContext]:
+    """A self-signed certificate for 127.0.0.1, and the server's TLS context that uses it."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "steward")])
     now = datetime.now(UTC)
-    made = (
+    signed = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -137,29 +137,29 @@ def certificate(tmp_path: Path) -> tuple[Path, ssl.SSLContext]:
         .sign(key, SHA256())
     )
     ca, private = tmp_path / "ca.pem", tmp_path / "key.pem"
-    ca.write_bytes(made.public_bytes(Encoding.PEM))
+    ca.write_bytes(signed.public_bytes(Encoding.PEM))
     private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(ca, private)
     return ca, context
 
 
-def test_a_steward_is_known_by_the_certificates_of_a_file(tmp_path: Path) -> None:
-    ca, context = certificate(tmp_path)
+def test_a_steward_with_a_certificate_of_the_given_file_is_accepted(tmp_path: Path) -> None:
+    ca, context = create_certificate(tmp_path)
     with Peer(answer(INFO), context=context) as peer, client(peer.url, ca_file=ca) as steward:
         assert steward.info().notary == "notary-1"
 
 
-def test_another_client_for_the_same_steward_knows_the_same_certificates(tmp_path: Path) -> None:
-    ca, context = certificate(tmp_path)
+def test_a_client_with_another_token_uses_the_same_certificates(tmp_path: Path) -> None:
+    ca, context = create_certificate(tmp_path)
     with Peer(answer(INFO), context=context) as peer, client(peer.url, ca_file=ca) as steward:
         with steward.with_token("pvdm_other") as other:
             other.info()
         assert peer.requests[0].headers["authorization"] == "Bearer pvdm_other"
 
 
-def test_a_steward_that_nobody_vouches_for_is_not_sent_the_token(tmp_path: Path) -> None:
-    _, context = certificate(tmp_path)
+def test_the_token_is_not_sent_to_a_steward_with_an_unknown_certificate(tmp_path: Path) -> None:
+    _, context = create_certificate(tmp_path)
     with Peer(answer(INFO), context=context) as peer:
         with client(peer.url) as steward, pytest.raises(UnavailableError) as caught:
             steward.info()
@@ -168,7 +168,7 @@ def test_a_steward_that_nobody_vouches_for_is_not_sent_the_token(tmp_path: Path)
 
 
 @pytest.mark.parametrize("content", [None, "no certificate"])
-def test_a_file_of_certificates_that_is_none_is_refused(tmp_path: Path, content: str | None) -> None:
+def test_a_missing_or_invalid_file_of_certificates_is_refused(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "ca.pem"
     if content is not None:
         path.write_text(content)

@@ -1,4 +1,4 @@
-"""Every answer is judged field by field: what is missing or of another type is refused, what is new is passed over."""
+"""The client checks every field of an answer: missing fields and other types are refused, new fields are ignored."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ CONTEXT: Json = {
     "intent_root": HASH,
     "staged_root": HASH,
 }
-PAIR: Json = {"row_hash": HASH, "commitment": "ef" * 32}
+KEY_PAIR: Json = {"row_hash": HASH, "commitment": "ef" * 32}
 OVERRIDE: Json = {
     "override_id": HASH,
     "operator": "ruth",
@@ -127,7 +127,7 @@ EVENT |= {"old": None, "new": {"a": 1}}
 
 
 def read_as(model: type[BaseModel]) -> Callable[[object], object]:
-    """The client's reading of the model."""
+    """A function that reads an answer as this model."""
     return lambda value: read_response(model, value)
 
 
@@ -150,18 +150,18 @@ ANSWERS: dict[str, tuple[Callable[[object], object], Json]] = {
     "attempt token": (read_as(IssuedToken), {"identity": IDENTITY}),
     "exchange": (read_exchanged, EXCHANGED),
     "proof": (read_as(ProofView), PROOF),
-    "opened": (read_as(OpenedProof), {"context": CONTEXT, "keys": {"content": PAIR}}),
+    "opened": (read_as(OpenedProof), {"context": CONTEXT, "keys": {"content": KEY_PAIR}}),
     "override": (read_as(OverrideView), OVERRIDE),
     "challenge": (
         read_as(Challenge),
-        {"nonce": ID, "epoch": "1", "expires_at": TIME, "keys": {"identity": PAIR, "content": PAIR}},
+        {"nonce": ID, "epoch": "1", "expires_at": TIME, "keys": {"identity": KEY_PAIR, "content": KEY_PAIR}},
     ),
     "attestation": (read_as(AttestationView), ATTESTATION),
     "event": (read_as(Event), EVENT),
     "clock": (read_as(ClockConfirmed), {"at": TIME, "confirmed": True}),
     "hashes": (read_as(ConsistencyView), {"hashes": [HASH]}),
 }
-# Where null or absence is an answer too, or the value is not judged by this client.
+# Fields that may be null or missing, or whose values the client does not check.
 LOOSE = {
     "workload": {"parameters.date"},
     "detail": {"parameters.date"},
@@ -175,39 +175,39 @@ LOOSE = {
 }
 
 
-def places(value: object, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Every place in the document below its top."""
+def paths_in(value: object, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The path of every value in the document: the keys and positions that lead to it."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in pairs:
         yield (*at, key)
-        yield from places(inner, (*at, key))
+        yield from paths_in(inner, (*at, key))
 
 
-def put(value: Json, at: tuple[str | int, ...], new: object) -> Json:
-    """The document with another value at the place."""
-    made: Any = copy.deepcopy(value)
-    inner = made
+def replace_at(value: Json, at: tuple[str | int, ...], new: object) -> Json:
+    """A copy of the document with another value at this path."""
+    changed: Any = copy.deepcopy(value)
+    inner = changed
     for key in at[:-1]:
         inner = inner[key]
     inner[at[-1]] = new
-    return dict(made)
+    return dict(changed)
 
 
-def without(value: Json, at: tuple[str | int, ...]) -> Json:
-    """The document without the key at the place."""
-    made: Any = copy.deepcopy(value)
-    inner = made
+def remove_at(value: Json, at: tuple[str | int, ...]) -> Json:
+    """A copy of the document without the key at this path."""
+    changed: Any = copy.deepcopy(value)
+    inner = changed
     for key in at[:-1]:
         inner = inner[key]
     del inner[at[-1]]
-    return dict(made)
+    return dict(changed)
 
 
 def is_loose(name: str, at: tuple[str | int, ...]) -> bool:
     return ".".join(map(str, at)) in LOOSE.get(name, set())
 
 
-def refused(read: Callable[[object], object], value: object) -> bool:
+def is_refused(read: Callable[[object], object], value: object) -> bool:
     try:
         read(value)
     except UnavailableError as error:
@@ -222,84 +222,84 @@ def test_a_whole_answer_is_read(name: str) -> None:
 
 
 @for_each("name", ANSWERS)
-def test_what_a_newer_steward_adds_is_passed_over(name: str) -> None:
+def test_a_field_that_a_newer_steward_adds_is_ignored(name: str) -> None:
     read, good = ANSWERS[name]
     more: Any = {**good, "new_field": {"deep": [1.5, None]}}
-    for at in list(places(good)):
+    for at in list(paths_in(good)):
         inner: Any = good
         for key in at:
             inner = inner[key]
         if isinstance(inner, dict) and at[-1] not in {"key_ids", "fingerprints", "new", "details", "parameters"}:
-            more = put(more, (*at, "new_field"), None)
+            more = replace_at(more, (*at, "new_field"), None)
     read(more)
 
 
 @for_each("name", ANSWERS)
-def test_every_field_must_be_there(name: str) -> None:
+def test_an_answer_without_one_of_its_fields_is_refused(name: str) -> None:
     read, good = ANSWERS[name]
     passed = [
         at
-        for at in places(good)
-        if not isinstance(at[-1], int) and not is_loose(name, at) and not refused(read, without(good, at))
+        for at in paths_in(good)
+        if not isinstance(at[-1], int) and not is_loose(name, at) and not is_refused(read, remove_at(good, at))
     ]
     assert passed == []
 
 
 @for_each("wrong", [1.5, -1, True, "¡", [[]], {"x": [1.5]}], ids=repr)
 @for_each("name", ANSWERS)
-def test_every_field_must_be_of_its_type(name: str, wrong: object) -> None:
+def test_a_field_of_another_type_is_refused(name: str, wrong: object) -> None:
     read, good = ANSWERS[name]
     passed = []
-    for at in places(good):
+    for at in paths_in(good):
         inner: Any = good
         for key in at:
             inner = inner[key]
         same = type(inner) is type(wrong) and type(inner) not in {int, list}
         if not same and not any(is_loose(name, at[:end]) for end in range(1, len(at) + 1)):
-            passed += [] if refused(read, put(good, at, wrong)) else [at]
+            passed += [] if is_refused(read, replace_at(good, at, wrong)) else [at]
     assert passed == []
 
 
 @for_each("top", [None, [], "x", 7, 1.5, True], ids=repr)
 @for_each("name", ANSWERS)
-def test_an_answer_must_be_an_object(name: str, top: object) -> None:
-    assert refused(ANSWERS[name][0], top)
+def test_an_answer_that_is_no_object_is_refused(name: str, top: object) -> None:
+    assert is_refused(ANSWERS[name][0], top)
 
 
 @pytest.mark.parametrize("text", ["", "01", "-1", "1.0", " 1", "9223372036854775808", "1" * 30, "²", "1\n"])
-def test_a_64_bit_number_has_one_spelling(text: str) -> None:
-    assert refused(read_as(StewardInfo), INFO | {"log_size": text})
+def test_a_64_bit_number_in_another_form_than_plain_digits_is_refused(text: str) -> None:
+    assert is_refused(read_as(StewardInfo), INFO | {"log_size": text})
 
 
 @pytest.mark.parametrize("text", ["", "AB" * 32, "ab" * 31, "zz" * 32, "ab" * 33, " " + "ab" * 31 + "a"])
-def test_a_hash_has_one_spelling(text: str) -> None:
-    assert refused(read_as(ProofView), PROOF | {"proof_id": text})
+def test_a_hash_in_another_form_than_64_lower_case_digits_is_refused(text: str) -> None:
+    assert is_refused(read_as(ProofView), PROOF | {"proof_id": text})
 
 
 @pytest.mark.parametrize(
     ("name", "field"),
     [("proof", "verdict"), ("workload", "state"), ("attempt", "state"), ("override", "state"), ("identity", "role")],
 )
-def test_a_word_that_this_client_does_not_know_is_refused(name: str, field: str) -> None:
+def test_an_unknown_value_of_a_verdict_state_or_role_is_refused(name: str, field: str) -> None:
     read, good = ANSWERS[name]
-    assert refused(read, good | {field: "NEW"})
+    assert is_refused(read, good | {field: "NEW"})
 
 
-def test_values_are_what_the_answer_said() -> None:
+def test_numbers_and_classes_are_read_as_typed_values() -> None:
     proof = read_response(ProofView, PROOF)
     assert (proof.rows_intent, proof.rows_staged, proof.classes) == (6, None, (FailureClass.MISSING,))
     assert read_response(WorkloadView, WORKLOAD).source_snapshot_id == 2**63 - 1
 
 
-def test_keys_come_as_secrets_of_their_epoch() -> None:
-    opened = read_response(OpenedProof, {"context": CONTEXT, "keys": {"content": PAIR}})
+def test_keys_are_read_as_secrets_of_their_epoch() -> None:
+    opened = read_response(OpenedProof, {"context": CONTEXT, "keys": {"content": KEY_PAIR}})
     pair = opened.keys[ProjectionName.CONTENT]
     assert (pair.row_hash.reveal().hex(), pair.commitment.reveal().hex()) == (HASH, "ef" * 32)
     assert HASH not in repr(opened.keys)
     assert pair.row_hash.epoch == 1
 
 
-def test_an_envelope_comes_back_in_the_spelling_that_was_signed() -> None:
+def test_an_envelope_is_returned_as_canonical_json() -> None:
     envelope = {"signatures": [{"sig": "s", "keyid": "k"}], "payloadType": "t", "payload": "p"}
     chain = read_response(TrustRootChain, {"version": 1, "sha256": HASH, "chain": [envelope]}).chain
     assert chain == (b'{"payload":"p","payloadType":"t","signatures":[{"keyid":"k","sig":"s"}]}',)
@@ -319,7 +319,7 @@ def test_an_envelope_comes_back_in_the_spelling_that_was_signed() -> None:
         ),
     ],
 )
-def test_no_token_is_told_with_its_reason(value: Json, kind: type[PvdmError], reason: str) -> None:
+def test_a_refused_token_exchange_is_read_as_its_error(value: Json, kind: type[PvdmError], reason: str) -> None:
     found = read_exchanged(value)
     assert isinstance(found, kind)
     assert (found.reason, "\x1b" in str(found)) == (reason, False)

@@ -1,4 +1,4 @@
-"""Calls for which the Steward works long before it answers: they are waited for, and not sent again."""
+"""Calls that take the Steward long: the client waits for the answer, and does not send the call again."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ CALLS: dict[str, Callable[[StewardClient], tuple[OrphanView, ...]]] = {
 }
 
 
-def after(gate: threading.Event, behaviour: Behaviour) -> Behaviour:
-    """The behaviour, once the gate is open."""
+def wait_for(opened: threading.Event, behaviour: Behaviour) -> Behaviour:
+    """The behaviour, but only after the event is set."""
 
-    def behave(*words: object) -> None:
-        assert gate.wait(20)
-        behaviour(*words)  # type: ignore[arg-type]
+    def behave(*arguments: object) -> None:
+        assert opened.wait(20)
+        behaviour(*arguments)  # type: ignore[arg-type]
 
     return behave
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_slow_answer_is_waited_for_and_asked_for_once(call: str) -> None:
-    """The answer comes long after other calls would have been sent again."""
-    gate = threading.Event()
-    with Peer(after(gate, GOOD), answer(status=500)) as peer, client(peer.url, time_outs=IMPATIENT) as steward:
-        timer = threading.Timer(1.0, gate.set)
+def test_the_client_waits_for_a_slow_answer_and_sends_the_call_once(call: str) -> None:
+    """The answer comes after one second: other calls would have been sent again long before."""
+    opened = threading.Event()
+    with Peer(wait_for(opened, GOOD), answer(status=500)) as peer, client(peer.url, time_outs=IMPATIENT) as steward:
+        timer = threading.Timer(1.0, opened.set)
         timer.start()
         assert CALLS[call](steward) == ()
         assert len(peer.requests) == 1
@@ -44,7 +44,7 @@ def test_a_slow_answer_is_waited_for_and_asked_for_once(call: str) -> None:
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("lost", [drop, silence(3), raw(b"HTTP/1.1 200"), answer(status=504)])
-def test_what_was_sent_is_not_sent_again_when_its_answer_is_lost(lost: Behaviour, call: str) -> None:
+def test_a_long_call_is_not_sent_again_when_its_answer_is_lost(lost: Behaviour, call: str) -> None:
     limits = TimeOuts(long_seconds=0.3)
     with Peer(lost, GOOD) as peer, client(peer.url, time_outs=limits) as steward:
         with pytest.raises(UnavailableError) as caught:
@@ -54,7 +54,7 @@ def test_what_was_sent_is_not_sent_again_when_its_answer_is_lost(lost: Behaviour
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_what_the_steward_put_off_is_sent_again(call: str) -> None:
+def test_a_long_call_is_sent_again_after_the_steward_was_unavailable(call: str) -> None:
     with Peer(error(503, "unavailable"), GOOD) as peer, client(peer.url) as steward:
         assert CALLS[call](steward) == ()
         assert len(peer.requests) == 2

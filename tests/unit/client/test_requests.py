@@ -16,18 +16,18 @@ from tests.unit.client.peer import Peer, error
 UUID = "0188c1f0-1111-7222-8333-944445555666"
 SIGNED = {"payload": "eA==", "payloadType": "t", "signatures": [{"keyid": HASH, "sig": "AAAA"}]}
 ENVELOPE = json.dumps(SIGNED).encode()
-ASKED: dict[str, object] = {"workload_id": "w", "table": "sales.orders", "parameters": {"day": "2026-11-14"}}
+WORKLOAD: dict[str, object] = {"workload_id": "w", "table": "sales.orders", "parameters": {"day": "2026-11-14"}}
 
 CALLS: dict[str, tuple[Callable[[StewardClient], object], dict[str, object]]] = {
     "a reason": (lambda steward: steward.confirm_clock("r"), {"reason": "r"}),
-    "a workload": (lambda steward: steward.open_workload("w", "sales.orders", {"day": "2026-11-14"}), ASKED),
+    "a workload": (lambda steward: steward.open_workload("w", "sales.orders", {"day": "2026-11-14"}), WORKLOAD),
     "a branch": (
         lambda steward: steward.publish_branch("w", "sales.orders", "b", {"day": "2026-11-14"}),
-        {**ASKED, "branch": "b"},
+        {**WORKLOAD, "branch": "b"},
     ),
     "a branch with a reason": (
         lambda steward: steward.publish_branch("w", "sales.orders", "b", {"day": "2026-11-14"}, "repaired"),
-        {**ASKED, "branch": "b", "reason": "repaired"},
+        {**WORKLOAD, "branch": "b", "reason": "repaired"},
     ),
     "no fields": (lambda steward: steward.staged(ID), {}),
     "orphans": (lambda steward: steward.remove_orphans("sales.orders"), {"table": "sales.orders"}),
@@ -67,7 +67,7 @@ def test_a_request_has_exactly_these_fields(name: str) -> None:
     assert json.loads(peer.requests[0].body) == fields
 
 
-WRONG: dict[str, tuple[Callable[[StewardClient], object], str]] = {
+INVALID_CALLS: dict[str, tuple[Callable[[StewardClient], object], str]] = {
     "an empty reason": (lambda steward: steward.confirm_clock(""), "reason"),
     "a long reason": (lambda steward: steward.abandon_workload("w", "r" * 257), "reason"),
     "a table's name with a newline": (lambda steward: steward.open_workload("w", "a\nb", {}), "table"),
@@ -81,9 +81,9 @@ WRONG: dict[str, tuple[Callable[[StewardClient], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_a_request_that_cannot_be_accepted_is_not_sent(name: str) -> None:
-    call, place = WRONG[name]
+@pytest.mark.parametrize("name", INVALID_CALLS)
+def test_an_invalid_request_is_not_sent(name: str) -> None:
+    call, place = INVALID_CALLS[name]
     with Peer(error(404, "input")) as peer, client(peer.url) as steward:
         with pytest.raises(InputError) as caught:
             call(steward)
@@ -91,7 +91,7 @@ def test_a_request_that_cannot_be_accepted_is_not_sent(name: str) -> None:
         assert peer.requests == []
 
 
-def test_the_error_does_not_show_the_value() -> None:
+def test_the_error_of_an_invalid_request_does_not_show_the_value() -> None:
     with client("http://127.0.0.1:1") as steward, pytest.raises(InputError) as caught:
         steward.confirm_clock("secret\nword")
     assert "secret" not in str(caught.value)

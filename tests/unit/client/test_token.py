@@ -1,4 +1,4 @@
-"""The caller's token: its form, its file, its renewal, and that it shows itself nowhere."""
+"""The caller's token: its form, its file, its renewal, and that no text, error or log shows it."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ SECRET = TOKEN.encode()
 PACKAGE = Path(pvdm.__file__).parent
 
 
-def frames_of_ours(tb: TracebackType | None) -> str:
-    """The locals of every frame of the package; the test's own frames hold what it searches for."""
+def locals_of_package_frames(tb: TracebackType | None) -> str:
+    """The locals of every frame of the package. The test's own frames are left out: they hold the token."""
     found = []
     while tb is not None:
         if Path(tb.tb_frame.f_code.co_filename).is_relative_to(PACKAGE):
@@ -42,19 +42,20 @@ def frames_of_ours(tb: TracebackType | None) -> str:
     return "\n".join(found)
 
 
-def everything_about(error: BaseException | None) -> str:
+def text_of_error(error: BaseException | None) -> str:
     found = []
     while error is not None:
-        found += [repr(error), str(error), repr(error.args), repr(vars(error)), frames_of_ours(error.__traceback__)]
+        found += [repr(error), str(error), repr(error.args), repr(vars(error))]
+        found += [locals_of_package_frames(error.__traceback__)]
         found += [json.dumps(error.to_json())] if isinstance(error, PvdmError) else []
         error = error.__cause__ or error.__context__
     return "\n".join(found)
 
 
-def test_a_token_that_is_planted_in_a_frame_of_ours_is_found() -> None:
+def test_a_token_in_the_text_of_an_error_is_found() -> None:
     with pytest.raises(UnavailableError) as caught:
         read_response(Identity, TOKEN)
-    planted = everything_about(caught.value).replace("an object", TOKEN)
+    planted = text_of_error(caught.value).replace("an object", TOKEN)
     assert traces(SECRET, planted) != []
 
 
@@ -63,7 +64,7 @@ def test_a_token_that_is_planted_in_a_frame_of_ours_is_found() -> None:
     [repr, str, ascii, pprint.pformat, lambda token: repr(TokenSource(lambda: token, renewable=False))],
     ids=["repr", "str", "ascii", "pprint", "source"],
 )
-def test_a_token_does_not_show(show: Callable[[object], str]) -> None:
+def test_no_text_form_of_a_token_shows_it(show: Callable[[object], str]) -> None:
     assert traces(SECRET, show(AccessToken(TOKEN))) == []
 
 
@@ -80,7 +81,7 @@ def test_a_token_does_not_show(show: Callable[[object], str]) -> None:
     ],
     ids=["eq", "hash", "pickle", "copy", "deepcopy", "format", "json"],
 )
-def test_a_token_is_not_compared_pickled_copied_or_formatted(leak: Callable[[object], object]) -> None:
+def test_comparing_pickling_copying_or_formatting_a_token_is_refused(leak: Callable[[object], object]) -> None:
     with pytest.raises(TypeError):
         leak(AccessToken(TOKEN))
 
@@ -92,32 +93,32 @@ def test_a_text_that_is_no_bearer_token_is_refused(text: str) -> None:
     assert caught.value.reason == "token_malformed"
 
 
-def test_the_longest_token_is_taken() -> None:
+def test_the_longest_token_is_accepted() -> None:
     assert AccessToken("a" * TOKEN_MAX_CHARACTERS).text == "a" * TOKEN_MAX_CHARACTERS
 
 
-BAD = f"{TOKEN}\n{TOKEN}"
+MALFORMED = f"{TOKEN}\n{TOKEN}"
 
 
 @pytest.mark.parametrize(
     "work",
     [
-        lambda: AccessToken(BAD),
-        lambda: StewardClient("http://127.0.0.1:1", BAD),
+        lambda: AccessToken(MALFORMED),
+        lambda: StewardClient("http://127.0.0.1:1", MALFORMED),
         lambda: StewardClient("ftp://nowhere", TOKEN),
         lambda: StewardClient("http://127.0.0.1:1", TOKEN, token_file=Path("token")),
-        lambda: StewardClient("http://127.0.0.1:1").with_token(BAD),
-        lambda: StewardClient("http://127.0.0.1:1", lambda: BAD).info(),
-        lambda: StewardClient("http://127.0.0.1:1").exchange("id", BAD),
+        lambda: StewardClient("http://127.0.0.1:1").with_token(MALFORMED),
+        lambda: StewardClient("http://127.0.0.1:1", lambda: MALFORMED).info(),
+        lambda: StewardClient("http://127.0.0.1:1").exchange("id", MALFORMED),
         lambda: pvdm.Steward.connect("ftp://nowhere", TOKEN),
-        lambda: pvdm.Steward.connect("http://127.0.0.1:1", BAD),
+        lambda: pvdm.Steward.connect("http://127.0.0.1:1", MALFORMED),
     ],
     ids=["token", "client", "address", "twice", "with_token", "callable", "exchange", "door", "door's token"],
 )
-def test_no_frame_of_ours_holds_the_text_when_it_is_refused(work: Callable[[], object]) -> None:
+def test_no_frame_of_the_package_holds_a_refused_token(work: Callable[[], object]) -> None:
     with pytest.raises(PvdmError) as caught:
         work()
-    assert traces(SECRET, everything_about(caught.value)) == []
+    assert traces(SECRET, text_of_error(caught.value)) == []
 
 
 KEY = "c7" * 32
@@ -137,12 +138,12 @@ KEY = "c7" * 32
     ],
     ids=["lost", "lost change", "lost exchange", "unreadable", "refused", "bad token", "bad attempt identity", "keys"],
 )
-def test_no_frame_of_ours_holds_the_token_when_a_call_fails(
+def test_no_frame_of_the_package_holds_the_token_when_a_call_fails(
     behaviour: Behaviour, work: Callable[[StewardClient], object]
 ) -> None:
     with Peer(behaviour) as peer, client(peer.url) as steward, pytest.raises(PvdmError) as caught:
         work(steward)
-    text = everything_about(caught.value)
+    text = text_of_error(caught.value)
     text += "".join(traceback.format_exception(caught.value))
     assert traces(SECRET, text) == []
     assert KEY not in text
@@ -156,8 +157,8 @@ def test_the_libraries_below_log_no_token() -> None:
     root.addHandler(handler)
     root.setLevel(logging.DEBUG)
     try:
-        given = answer({"access_token": TOKEN, "token_type": "bearer", "issued_token_type": "t", "expires_in": 1})
-        with Peer(given) as peer, client(peer.url) as steward:
+        exchanged = answer({"access_token": TOKEN, "token_type": "bearer", "issued_token_type": "t", "expires_in": 1})
+        with Peer(exchanged) as peer, client(peer.url) as steward:
             steward.exchange("id", TOKEN)
     finally:
         root.setLevel(level)
@@ -166,7 +167,7 @@ def test_the_libraries_below_log_no_token() -> None:
     assert traces(SECRET, stream.getvalue()) == []
 
 
-def token_file(tmp_path: Path, content: str = f"{TOKEN}\n", mode: int = 0o600) -> Path:
+def write_token_file(tmp_path: Path, content: str = f"{TOKEN}\n", mode: int = 0o600) -> Path:
     path = tmp_path / "token"
     path.write_text(content)
     path.chmod(mode)
@@ -174,19 +175,19 @@ def token_file(tmp_path: Path, content: str = f"{TOKEN}\n", mode: int = 0o600) -
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o400])
-def test_a_token_file_for_its_owner_alone_is_read(tmp_path: Path, mode: int) -> None:
-    assert read_token(token_file(tmp_path, mode=mode)).text == TOKEN
+def test_a_token_file_that_only_its_owner_can_read_is_accepted(tmp_path: Path, mode: int) -> None:
+    assert read_token(write_token_file(tmp_path, mode=mode)).text == TOKEN
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o601, 0o666])
-def test_a_token_file_that_others_may_touch_is_refused(tmp_path: Path, mode: int) -> None:
+def test_a_token_file_that_others_can_read_or_write_is_refused(tmp_path: Path, mode: int) -> None:
     with pytest.raises(NotAllowedError) as caught:
-        read_token(token_file(tmp_path, mode=mode))
+        read_token(write_token_file(tmp_path, mode=mode))
     assert caught.value.reason == "token_file_mode"
 
 
 def test_a_token_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = token_file(tmp_path)
+    path = write_token_file(tmp_path)
     if os.geteuid() == 0:
         os.chown(path, 54_320, -1)
     monkeypatch.setattr(os, "geteuid", lambda: 54_321)
@@ -210,12 +211,12 @@ def test_a_token_file_that_is_no_plain_file_is_refused(tmp_path: Path, kind: str
 @pytest.mark.parametrize("content", ["", "two words", "a\nb\n", "a" * (TOKEN_MAX_CHARACTERS + 1)])
 def test_a_token_file_that_holds_no_token_is_refused(tmp_path: Path, content: str) -> None:
     with pytest.raises(InputError) as caught:
-        read_token(token_file(tmp_path, content))
+        read_token(write_token_file(tmp_path, content))
     assert caught.value.reason == "token_malformed"
 
 
 def test_a_rotated_token_file_is_read_again(tmp_path: Path) -> None:
-    path = token_file(tmp_path, "pvdm_old")
+    path = write_token_file(tmp_path, "pvdm_old")
     with Peer(error(401, "not_allowed", "token_expired"), answer(INFO)) as peer:
         with client(peer.url, token=None, token_file=path) as steward:
             path.chmod(0o600)
@@ -225,12 +226,12 @@ def test_a_rotated_token_file_is_read_again(tmp_path: Path) -> None:
         assert [request.headers["authorization"][-3:] for request in peer.requests] == ["old", "new"]
 
 
-def test_threads_that_are_refused_at_once_ask_for_one_new_token() -> None:
-    given: list[int] = []
+def test_threads_that_are_refused_at_the_same_time_read_one_new_token() -> None:
+    calls: list[int] = []
 
     def give() -> AccessToken:
-        given.append(1)
-        return AccessToken(f"pvdm_{len(given)}")
+        calls.append(1)
+        return AccessToken(f"pvdm_{len(calls)}")
 
     source = TokenSource(give, renewable=True)
     _, number = source.current()
@@ -239,10 +240,10 @@ def test_threads_that_are_refused_at_once_ask_for_one_new_token() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(given) == 2
+    assert len(calls) == 2
 
 
-def test_a_token_is_given_once() -> None:
+def test_a_token_and_a_token_file_together_are_refused() -> None:
     with pytest.raises(InputError) as caught:
         StewardClient("http://127.0.0.1:1", "a", token_file=Path("b"))
     assert caught.value.reason == "token_given_twice"

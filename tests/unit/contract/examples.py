@@ -1,4 +1,4 @@
-"""Contracts for tests: a small good one, and the same with something else in one place."""
+"""Contracts for tests: a small valid one, and functions that change it in some places."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SMALL: dict[str, Any] = {
 
 
 class _Gone:
-    """A mark with one name in every process: tests are named by it."""
+    """A mark with the same `repr` in every process: the ids of parametrized tests contain it."""
 
     def __repr__(self) -> str:
         return "gone"
@@ -30,30 +30,32 @@ class _Gone:
 GONE = _Gone()
 
 
-def changed(*changes: tuple[str, Any]) -> dict[str, Any]:
-    """The small contract with values put in at dotted paths; GONE takes a key away."""
-    made = copy.deepcopy(SMALL)
+def document_with(*changes: tuple[str, Any]) -> dict[str, Any]:
+    """The small contract with other values at paths like `boundary/where`; GONE removes the key."""
+    document = copy.deepcopy(SMALL)
     for path, value in changes:
         *above, last = path.split("/")
-        place = made
+        place = document
         for key in above:
             place = place.setdefault(key, {})
         if value is GONE:
             del place[last]
         else:
             place[last] = copy.deepcopy(value)
-    return made
+    return document
 
 
-def written(document: Any) -> bytes:
+def to_yaml(document: Any) -> bytes:
     return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True)).encode()
 
 
-def read(*changes: tuple[str, Any]) -> DataProductContract:
-    return parse_contract(written(changed(*changes)), "c.yaml")
+def contract_with(*changes: tuple[str, Any]) -> DataProductContract:
+    """The parsed contract of `document_with`."""
+    return parse_contract(to_yaml(document_with(*changes)), "c.yaml")
 
 
-def refused(data: bytes | str) -> InputError:
+def refusal_of(data: bytes | str) -> InputError:
+    """The error with which this contract is refused."""
     with pytest.raises(InputError) as caught:
         parse_contract(data.encode() if isinstance(data, str) else data, "c.yaml")
     return caught.value

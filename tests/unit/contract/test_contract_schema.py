@@ -1,4 +1,4 @@
-"""The published schema is the code's, the reference is the schema's, and schema and reader agree on every form."""
+"""The published JSON schema and the reference page match the code; schema and parser accept and refuse the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from pvdm.errors import InputError
 from pvdm.model.contract import parse_contract
 from tests.support.for_each import for_each
-from tests.unit.contract.examples import GONE, SMALL, changed, refused, written
+from tests.unit.contract.examples import GONE, SMALL, document_with, refusal_of, to_yaml
 from tools.make_contract_reference import PAGE, SCHEMA, json_schema, page_text, schema_text
 
 ROOT = Path(__file__).parents[3]
@@ -52,7 +52,7 @@ GOOD: list[tuple[str, Any]] = [
     ("limits", {"chunks": 1, "files": 1, "rows": 1, "size": "1"}),
     ("limits/size", "10TiB"),
 ]
-FORM: list[tuple[str, Any, str]] = [
+WRONG_FORMS: list[tuple[str, Any, str]] = [
     ("apiVersion", "pvdm/v2", "pvdm/v1"),
     ("apiVersion", GONE, "a value"),
     ("kind", "Mesh", "DataProduct"),
@@ -158,54 +158,54 @@ FORM: list[tuple[str, Any, str]] = [
 ]
 
 
-def reads(document: Any) -> bool:
+def is_accepted(document: Any) -> bool:
     try:
-        parse_contract(written(document))
+        parse_contract(to_yaml(document))
     except InputError:
         return False
     return True
 
 
-def with_what_it_needs(path: str, value: Any) -> Any:
-    """Beside some values another key must fit: the schema does not know, the reader does."""
-    made = changed((path, value))
+def fitting_document(path: str, value: Any) -> Any:
+    """The small contract with this value, and with the other keys changed so that the parser accepts it."""
+    document = document_with((path, value))
     if path == "boundary/source" and value.get("files"):
-        made["boundary"]["source"].pop("table", None)
+        document["boundary"]["source"].pop("table", None)
     if path == "boundary/claim" and value:
-        made["boundary"]["where"] = f"{value['column']} = 1"
-    return made
+        document["boundary"]["where"] = f"{value['column']} = 1"
+    return document
 
 
 @for_each(("path", "value"), GOOD, ids=str)
 def test_schema_and_reader_accept_each_key(path: str, value: Any) -> None:
-    made = with_what_it_needs(path, value)
-    assert VALIDATOR.is_valid(made)
-    assert reads(made)
+    document = fitting_document(path, value)
+    assert VALIDATOR.is_valid(document)
+    assert is_accepted(document)
 
 
-@for_each(("path", "value", "expected"), FORM, ids=lambda part: str(part)[:40])
+@for_each(("path", "value", "expected"), WRONG_FORMS, ids=lambda part: str(part)[:40])
 def test_schema_and_reader_refuse_each_wrong_form(path: str, value: Any, expected: str) -> None:
-    made = changed((path, value))
-    error = refused(written(made))
+    document = document_with((path, value))
+    error = refusal_of(to_yaml(document))
     assert error.reason == "contract_invalid"
     assert (error.expected or "").startswith(expected)
-    # A number beyond 64 bits is text to the reader; YAML has no such number here.
-    assert not VALIDATOR.is_valid(yaml.safe_load(written(made)))
+    # The parser reads a number of more than 19 digits as text, and the schema finds it too large.
+    assert not VALIDATOR.is_valid(yaml.safe_load(to_yaml(document)))
 
 
 @pytest.mark.parametrize("value", [None, [], "text", 5])
 def test_a_document_that_is_no_mapping_is_refused(value: Any) -> None:
-    error = refused(written(value))
+    error = refusal_of(to_yaml(value))
     assert (error.expected, error.details["line"]) == ("a mapping", 1)
     assert not VALIDATOR.is_valid(value)
 
 
-def test_the_small_contract_is_good() -> None:
+def test_the_small_contract_is_accepted() -> None:
     assert VALIDATOR.is_valid(SMALL)
-    assert reads(SMALL)
+    assert is_accepted(SMALL)
 
 
-def test_the_example_is_good_and_shows_every_key() -> None:
+def test_the_example_is_accepted_and_has_every_key() -> None:
     document = yaml.safe_load(EXAMPLE.read_bytes())
     assert VALIDATOR.is_valid(json.loads(json.dumps(document, default=str)))
     parse_contract(EXAMPLE.read_bytes(), str(EXAMPLE)).bind({"date": "2026-11-14"})
@@ -221,7 +221,7 @@ def test_the_published_schema_is_that_of_the_code() -> None:
     Draft202012Validator.check_schema(json_schema())
 
 
-def test_the_reference_is_written_from_the_schema() -> None:
+def test_the_reference_page_is_generated_from_the_schema() -> None:
     assert PAGE.read_text("utf-8") == page_text()
 
 

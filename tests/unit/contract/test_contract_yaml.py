@@ -1,4 +1,4 @@
-"""A contract's YAML: only plain values, each with its place; everything else YAML can do is refused where it stands."""
+"""The YAML of contracts: plain values, each with its line and column. All other YAML is refused with its position."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pvdm.errors import InputError
 from pvdm.model.contract.parser import CONTRACT_SIZE_MAX_BYTES
 from pvdm.model.contract.positions import YAML_DEPTH_MAX, YAML_NODES_MAX, Position, parse_yaml
 from tests.support.for_each import for_each
-from tests.unit.contract.examples import SMALL, refused, written
+from tests.unit.contract.examples import SMALL, refusal_of, to_yaml
 
 
-def unreadable(data: bytes | str) -> InputError:
+def yaml_error(data: bytes | str) -> InputError:
     with pytest.raises(InputError) as caught:
         parse_yaml(data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data, "c.yaml")
     return caught.value
@@ -54,14 +54,14 @@ def test_only_null_booleans_and_whole_numbers_are_more_than_text(text: str, valu
     assert parse_yaml(f"a: {text}".encode(), "c.yaml").value == {"a": value}
 
 
-def test_every_key_and_value_has_its_place() -> None:
-    placed = parse_yaml(b"# comment\na:\n  b: [x, {c: y}]\n'd': 5\n", "c.yaml")
-    assert placed.position(("a", "b", 0)) == Position(3, 7)
-    assert placed.position(("a", "b", 1, "c")) == Position(3, 14)
-    assert placed.key_position(("a", "b", 1, "c")) == Position(3, 11)
-    assert placed.key_position(("d",)) == Position(4, 1)
-    assert placed.position(("d",)) == Position(4, 6)
-    assert placed.position(("a", "missing")) == Position(3, 3)
+def test_every_key_and_value_has_its_line_and_column() -> None:
+    document = parse_yaml(b"# comment\na:\n  b: [x, {c: y}]\n'd': 5\n", "c.yaml")
+    assert document.position(("a", "b", 0)) == Position(3, 7)
+    assert document.position(("a", "b", 1, "c")) == Position(3, 14)
+    assert document.key_position(("a", "b", 1, "c")) == Position(3, 11)
+    assert document.key_position(("d",)) == Position(4, 1)
+    assert document.position(("d",)) == Position(4, 6)
+    assert document.position(("a", "missing")) == Position(3, 3)
 
 
 @for_each(
@@ -98,8 +98,8 @@ def test_every_key_and_value_has_its_place() -> None:
         (b"\xff\xfea\x00", "1:1", "UTF-8"),
     ],
 )
-def test_what_is_no_plain_yaml_is_refused_where_it_stands(data: bytes | str, place: str, expected: str) -> None:
-    error = unreadable(data)
+def test_yaml_beyond_plain_values_is_refused_with_its_position(data: bytes | str, place: str, expected: str) -> None:
+    error = yaml_error(data)
     assert error.reason == "contract_unreadable"
     assert error.message == f"c.yaml:{place}: the contract cannot be read"
     assert f"{error.details['line']}:{error.details['column']}" == place
@@ -112,27 +112,27 @@ def test_a_byte_order_mark_is_no_part_of_the_first_key() -> None:
 
 
 def test_depth_has_a_limit() -> None:
-    fitting = YAML_DEPTH_MAX
-    parse_yaml(b"[" * fitting + b"1" + b"]" * fitting, "c.yaml")
-    error = unreadable(b"[" * (fitting + 1) + b"1" + b"]" * (fitting + 1))
+    depth = YAML_DEPTH_MAX
+    parse_yaml(b"[" * depth + b"1" + b"]" * depth, "c.yaml")
+    error = yaml_error(b"[" * (depth + 1) + b"1" + b"]" * (depth + 1))
     assert error.expected == f"at most {YAML_DEPTH_MAX} levels"
-    assert unreadable(b"[" * 200_000).expected == f"at most {YAML_DEPTH_MAX} levels"
-    assert unreadable(b"a: " + b"{a: " * 60_000).expected == f"at most {YAML_DEPTH_MAX} levels"
+    assert yaml_error(b"[" * 200_000).expected == f"at most {YAML_DEPTH_MAX} levels"
+    assert yaml_error(b"a: " + b"{a: " * 60_000).expected == f"at most {YAML_DEPTH_MAX} levels"
 
 
 def test_the_number_of_values_has_a_limit() -> None:
     parse_yaml(b"[" + b"1," * (YAML_NODES_MAX - 1) + b"]", "c.yaml")
-    error = unreadable(b"[" + b"1," * YAML_NODES_MAX + b"]")
+    error = yaml_error(b"[" + b"1," * YAML_NODES_MAX + b"]")
     assert error.expected == f"at most {YAML_NODES_MAX} keys and values"
 
 
 def test_the_size_has_a_limit() -> None:
-    small = written(SMALL)
-    error = refused(small + b"#" * (CONTRACT_SIZE_MAX_BYTES - len(small) + 1))
+    small = to_yaml(SMALL)
+    error = refusal_of(small + b"#" * (CONTRACT_SIZE_MAX_BYTES - len(small) + 1))
     assert (error.reason, error.details["file"]) == ("contract_too_large", "c.yaml")
 
 
-def test_what_is_shown_of_the_file_steers_no_terminal() -> None:
-    error = refused('"\\e[31mred": 1\n' + written(SMALL).decode())
+def test_an_error_shows_no_control_characters_of_the_file() -> None:
+    error = refusal_of('"\\e[31mred": 1\n' + to_yaml(SMALL).decode())
     assert "\x1b" not in str(error)
     assert (error.got or "").isascii()

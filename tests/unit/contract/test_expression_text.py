@@ -1,4 +1,4 @@
-"""The grammar of filters: every form, and every refusal with the character at which it stands."""
+"""The grammar of filters: every form that is read, and every refusal with the character where it happens."""
 
 from __future__ import annotations
 
@@ -143,13 +143,13 @@ def test_each_refusal_says_where_and_what_was_expected(text: str, character: int
     assert (refused.value.expected or "").startswith(expected)
 
 
-def test_a_column_whose_name_has_a_dot_is_hinted_at() -> None:
+def test_a_dotted_column_is_refused_with_a_hint_to_backquotes() -> None:
     with pytest.raises(InputError) as refused:
         parse_expression("a.b = 1")
     assert "backquotes" in (refused.value.hint or "")
 
 
-def test_what_is_shown_of_the_text_is_short_and_printable() -> None:
+def test_an_error_shows_a_short_printable_part_of_the_text() -> None:
     with pytest.raises(InputError) as refused:
         parse_expression("a = \x1b" + "x" * 500)
     assert (refused.value.got or "").isascii()
@@ -188,7 +188,7 @@ def test_columns_and_parameters_are_named_once_and_sorted() -> None:
 
 
 @pytest.mark.parametrize("kind", [And, Or])
-def test_one_part_alone_is_not_joined(kind: type[And] | type[Or]) -> None:
+def test_joining_a_single_part_is_an_assertion_error(kind: type[And] | type[Or]) -> None:
     with pytest.raises(AssertionError):
         kind((ONE,))
 
@@ -213,12 +213,12 @@ predicates = st.one_of(
 )
 
 
-def joined(parts: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
+def join(parts: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
     several = st.lists(parts, min_size=2, max_size=3).map(tuple)
     return st.builds(Not, parts) | st.builds(And, several) | st.builds(Or, several)
 
 
-expressions: st.SearchStrategy[Expression] = st.recursive(st.just(Always()) | predicates, joined, max_leaves=8)
+expressions: st.SearchStrategy[Expression] = st.recursive(st.just(Always()) | predicates, join, max_leaves=8)
 
 
 @pytest.mark.property
@@ -247,6 +247,6 @@ def test_a_keyword_is_a_column_only_in_backquotes(word: str) -> None:
         parse_expression(f"{word} is null")
 
 
-def test_printing_nests_no_deeper_than_what_was_read() -> None:
+def test_the_text_of_the_deepest_filter_can_be_read_again() -> None:
     deep = "not " * EXPRESSION_DEPTH_MAX + "a = 1"
     assert parse_expression(str(parse_expression(deep))) == parse_expression(deep)

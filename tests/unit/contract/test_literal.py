@@ -1,4 +1,4 @@
-"""Literals by type: what each text stands for, at the ends of its type, and what is refused."""
+"""Literals of each type: the value of a text, the one spelling of a value, the limits of a type, and refused texts."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ NIL = "00000000-0000-0000-0000-000000000000"
         ("fixed(2)", "00ff", b"\x00\xff", "00ff"),
     ],
 )
-def test_each_type_reads_its_texts_and_has_one_spelling(
+def test_a_literal_of_each_type_is_read_and_has_one_spelling(
     kind: str, text: str, value: LiteralValue, spelling: str
 ) -> None:
     found = parse_literal(text, type_from_json(kind))
@@ -131,7 +131,7 @@ def test_a_text_that_is_not_of_the_type_is_refused_with_the_form(kind: str, text
     assert (refused.value.got or "").isascii()
 
 
-def test_every_simple_type_has_good_and_refused_texts() -> None:
+def test_every_simple_type_has_refused_texts() -> None:
     assert REFUSED.keys() >= {kind.value for kind in Kind}
 
 
@@ -152,7 +152,7 @@ def test_a_nested_type_has_no_literals() -> None:
         ("time", 86_400_000_000),
     ],
 )
-def test_a_value_without_a_text_has_no_spelling(kind: str, value: LiteralValue) -> None:
+def test_a_value_out_of_range_has_no_spelling(kind: str, value: LiteralValue) -> None:
     assert literal_text(value, type_from_json(kind)) is None
 
 
@@ -161,7 +161,7 @@ KINDS: list[Type] = [type_from_json(kind) for kind in REFUSED if kind not in ("v
 
 @pytest.mark.property
 @given(st.sampled_from(KINDS), st.text(alphabet="0123456789-+.:eETZ true", max_size=30))
-def test_whatever_is_read_is_read_again_from_its_spelling(kind: Type, text: str) -> None:
+def test_a_literal_is_read_again_from_its_spelling(kind: Type, text: str) -> None:
     try:
         value = parse_literal(text, kind)
     except InputError:
@@ -174,7 +174,7 @@ def test_whatever_is_read_is_read_again_from_its_spelling(kind: Type, text: str)
 
 @pytest.mark.property
 @given(st.floats(allow_nan=False, allow_infinity=False), st.sampled_from(["float", "double"]))
-def test_every_float_survives_its_spelling(value: float, kind: str) -> None:
+def test_a_float_is_read_again_from_its_spelling(value: float, kind: str) -> None:
     wanted = type_from_json(kind)
     try:
         once = parse_literal(repr(value), wanted)

@@ -1,4 +1,4 @@
-"""What a key is bound to is judged field by field, and the worked example of spec/keys.md holds."""
+"""The context that a key is derived from: each field is checked, and the worked example of spec/keys.md is right."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ FIELDS = [
 ]
 
 
-def worked(name: str) -> str:
+def spec_value(name: str) -> str:
+    """The hex value of this name in the worked example of spec/keys.md."""
     found = re.search(rf"^    {name} +([0-9a-f ]+)$", SPEC, re.MULTILINE)
     assert found is not None, name
     return found[1].replace(" ", "")
@@ -120,7 +121,7 @@ def test_a_source_has_no_key_for_the_purpose_of_an_attempt() -> None:
     assert caught.value.reason == "context_invalid"
 
 
-def test_a_context_comes_back_from_its_document() -> None:
+def test_a_context_is_read_back_from_its_document() -> None:
     assert AttemptContext.parse(attempt().to_json()) == attempt()
 
 
@@ -138,12 +139,12 @@ def test_a_document_that_is_not_a_context_is_refused(change: dict[str, object]) 
 
 def test_the_worked_example_has_the_message_of_the_code() -> None:
     message = attempt().message(Purpose.ROW_HASH, ProjectionName.CONTENT)
-    assert message.hex() == worked("message")
+    assert message.hex() == spec_value("message")
 
 
 def test_the_worked_example_joins_the_fields_as_the_specification_says() -> None:
-    fields = "".join(worked(name.replace("_", " ")) for name in FIELDS)
-    assert hashlib.sha256(bytes.fromhex(fields)).hexdigest() + "01" == worked("message")
+    fields = "".join(spec_value(name.replace("_", " ")) for name in FIELDS)
+    assert hashlib.sha256(bytes.fromhex(fields)).hexdigest() + "01" == spec_value("message")
 
 
 @pytest.mark.parametrize(
@@ -152,9 +153,9 @@ def test_the_worked_example_joins_the_fields_as_the_specification_says() -> None
 def test_the_worked_example_has_the_keys_of_the_code(name: str, purpose: Purpose) -> None:
     root = ROOT if purpose is Purpose.ROW_HASH else ROOT[::-1]
     key = hmac.digest(root, attempt().message(purpose, ProjectionName.CONTENT), hashlib.sha256)
-    assert key.hex() == worked(name)
+    assert key.hex() == spec_value(name)
 
 
 def test_the_worked_example_of_a_source_has_the_key_of_the_code() -> None:
     message = source().message(Purpose.SOURCE_ROW_HASH, ProjectionName.CONTENT)
-    assert hmac.digest(ROOT, message, hashlib.sha256).hex() == worked("source key")
+    assert hmac.digest(ROOT, message, hashlib.sha256).hex() == spec_value("source key")

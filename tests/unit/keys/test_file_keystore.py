@@ -1,4 +1,4 @@
-"""The keystore file: for its owner only, whole or refused, sealed where a passphrase is given."""
+"""The keystore file: only its owner may read it, damage is refused, and a passphrase seals (encrypts) it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "keys.json"
 
 
-def derived(path: Path, word: str | None = None) -> bytes:
+def derive_key(path: Path, word: str | None = None) -> bytes:
     service = open_file_keys(path, None if word is None else Passphrase(word))
     return service.row_hash_key(attempt(), ProjectionName.CONTENT).reveal()
 
 
-def code_of_opening(path: Path, word: str | None = None) -> str:
+def reason_of_opening(path: Path, word: str | None = None) -> str:
     with pytest.raises(PvdmError) as caught:
         open_file_keys(path, None if word is None else Passphrase(word))
     return caught.value.reason
@@ -50,14 +50,14 @@ def test_a_new_keystore_has_mode_0600_whatever_the_umask_is(path: Path) -> None:
 @pytest.mark.parametrize("word", [None, WORD], ids=["open", "sealed"])
 def test_keys_are_the_same_after_the_keystore_is_opened_again(path: Path, word: str | None) -> None:
     first = keystore(path, word).row_hash_key(attempt(), ProjectionName.CONTENT).reveal()
-    assert derived(path, word) == first
+    assert derive_key(path, word) == first
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644, 0o620, 0o400, 0o700, 0o4600])
-def test_another_mode_is_refused(path: Path, mode: int) -> None:
+def test_a_keystore_with_another_mode_is_refused(path: Path, mode: int) -> None:
     keystore(path)
     path.chmod(mode)
-    assert code_of_opening(path) == "key_file_mode"
+    assert reason_of_opening(path) == "key_file_mode"
 
 
 def test_a_mode_that_changes_while_the_keystore_is_open_is_refused(path: Path) -> None:
@@ -72,32 +72,32 @@ def test_a_symbolic_link_is_refused(path: Path, tmp_path: Path) -> None:
     keystore(path)
     link = tmp_path / "link"
     link.symlink_to(path)
-    assert code_of_opening(link) == "key_file_kind"
+    assert reason_of_opening(link) == "key_file_kind"
 
 
 def test_a_folder_in_place_of_the_file_is_refused(path: Path) -> None:
     path.mkdir(mode=0o700)
-    assert code_of_opening(path) == "key_file_kind"
+    assert reason_of_opening(path) == "key_file_kind"
 
 
-def test_another_owner_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_keystore_of_another_owner_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keystore(path)
     someone_else = os.geteuid() + 1
     monkeypatch.setattr(os, "geteuid", lambda: someone_else)
-    assert code_of_opening(path) == "key_file_owner"
+    assert reason_of_opening(path) == "key_file_owner"
 
 
-def test_a_missing_keystore_is_not_made_up(path: Path) -> None:
-    assert (code_of_opening(path), path.exists()) == ("key_file_missing", False)
+def test_a_missing_keystore_is_refused_and_not_created(path: Path) -> None:
+    assert (reason_of_opening(path), path.exists()) == ("key_file_missing", False)
 
 
 @pytest.mark.parametrize("word", [None, WORD], ids=["open", "sealed"])
-@pytest.mark.parametrize("kept", [0.0, 0.1, 0.5, 0.9, 0.999])
-def test_a_truncated_keystore_is_refused(path: Path, word: str | None, kept: float) -> None:
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 0.999])
+def test_a_truncated_keystore_is_refused(path: Path, word: str | None, share: float) -> None:
     keystore(path, word)
     content = path.read_bytes()
-    path.write_bytes(content[: int(len(content) * kept)])
-    assert code_of_opening(path, word) == "keystore_damaged"
+    path.write_bytes(content[: int(len(content) * share)])
+    assert reason_of_opening(path, word) == "keystore_damaged"
 
 
 @pytest.mark.parametrize("word", [None, WORD], ids=["open", "sealed"])
@@ -110,17 +110,17 @@ def test_a_changed_digit_of_the_body_is_refused(path: Path, word: str | None, pl
     flipped = "0" if body[index] != "0" else "1"
     document["body"] = body[:index] + flipped + body[index + 1 :]
     path.write_text(json.dumps(document, separators=(",", ":"), sort_keys=True))
-    assert code_of_opening(path, word) == "keystore_damaged"
+    assert reason_of_opening(path, word) == "keystore_damaged"
 
 
 def test_bytes_after_the_end_are_refused(path: Path) -> None:
     keystore(path)
     path.write_bytes(path.read_bytes() + b"\n")
-    assert code_of_opening(path) == "keystore_damaged"
+    assert reason_of_opening(path) == "keystore_damaged"
 
 
-def test_a_book_that_was_changed_with_its_check_but_without_the_keys_is_refused(path: Path) -> None:
-    """Public halves are computed again from the private ones, so a book from another keystore does not fit."""
+def test_a_keystore_with_the_book_of_another_one_is_refused(path: Path) -> None:
+    """The checksum fits, but the public keys of the book do not belong to the private ones."""
     keystore(path)
     other = path.with_name("other.json")
     keystore(other)
@@ -130,23 +130,23 @@ def test_a_book_that_was_changed_with_its_check_but_without_the_keys_is_refused(
     mine["body"] = json.dumps(body, separators=(",", ":"), sort_keys=True).encode().hex()
     mine["check"] = _checksum(Secret(bytes.fromhex(mine["body"])))
     path.write_text(json.dumps(mine, separators=(",", ":"), sort_keys=True))
-    assert code_of_opening(path) == "keystore_damaged"
+    assert reason_of_opening(path) == "keystore_damaged"
 
 
-def test_a_wrong_passphrase_is_told_apart_from_damage(path: Path) -> None:
+def test_a_wrong_passphrase_has_another_error_than_damage(path: Path) -> None:
     keystore(path, WORD)
-    assert code_of_opening(path, WORD + "r") == "passphrase_wrong"
+    assert reason_of_opening(path, WORD + "r") == "passphrase_wrong"
 
 
-def test_a_missing_passphrase_is_asked_for(path: Path) -> None:
+def test_a_missing_passphrase_is_refused(path: Path) -> None:
     keystore(path, WORD)
-    assert code_of_opening(path) == "passphrase_missing"
+    assert reason_of_opening(path) == "passphrase_missing"
 
 
 def test_a_passphrase_for_an_open_keystore_is_refused(path: Path) -> None:
-    """Else an open file put in place of a sealed one would be used in silence."""
+    """Else an open file that replaced a sealed one would be used unnoticed."""
     keystore(path)
-    assert code_of_opening(path, WORD) == "keystore_not_sealed"
+    assert reason_of_opening(path, WORD) == "keystore_not_sealed"
 
 
 def test_an_open_file_put_in_place_of_a_sealed_one_in_use_is_refused(path: Path) -> None:
@@ -164,11 +164,11 @@ def test_a_changed_seal_is_refused(path: Path, change: dict[str, object]) -> Non
     document = json.loads(path.read_text())
     document["seal"] |= change
     path.write_text(json.dumps(document, separators=(",", ":"), sort_keys=True))
-    assert code_of_opening(path, WORD) == "passphrase_wrong"
+    assert reason_of_opening(path, WORD) == "passphrase_wrong"
 
 
 @pytest.mark.parametrize(
-    ("change", "code"),
+    ("change", "reason"),
     [
         ({"cost_log2": 13}, "scrypt_cost"),
         ({"cost_log2": 40}, "scrypt_cost"),
@@ -178,12 +178,12 @@ def test_a_changed_seal_is_refused(path: Path, change: dict[str, object]) -> Non
     ],
     ids=str,
 )
-def test_a_seal_of_another_kind_is_refused(path: Path, change: dict[str, object], code: str) -> None:
+def test_a_seal_of_another_kind_is_refused(path: Path, change: dict[str, object], reason: str) -> None:
     keystore(path, WORD)
     document = json.loads(path.read_text())
     document["seal"] |= change
     path.write_text(json.dumps(document, separators=(",", ":"), sort_keys=True))
-    assert code_of_opening(path, WORD) == code
+    assert reason_of_opening(path, WORD) == reason
 
 
 def test_a_sealed_keystore_shows_no_key(path: Path) -> None:
@@ -195,7 +195,7 @@ def test_a_sealed_keystore_shows_no_key(path: Path) -> None:
 
 
 def test_the_search_finds_every_key_of_an_open_keystore(path: Path) -> None:
-    """So that finding none in a sealed one means something: the body is the hex of a document that holds hex."""
+    """This shows that the search of the previous test can find keys. The body is the hex of a document with hex."""
     store = keystore(path)._home
     assert isinstance(store, FileKeystore)
     body = bytes.fromhex(json.loads(path.read_text())["body"])
@@ -209,27 +209,27 @@ def test_a_keystore_is_never_overwritten_by_a_new_one(path: Path) -> None:
     assert (caught.value.reason, open_file_keys(path).public_key(KeyRole.SIGNING, 1)) == ("key_file_exists", before)
 
 
-def test_of_many_that_create_one_keystore_at_once_exactly_one_does(path: Path) -> None:
+def test_of_many_threads_that_create_one_keystore_one_succeeds(path: Path) -> None:
     barrier = threading.Barrier(8)
-    codes: list[str] = []
+    outcomes: list[str] = []
 
     def create() -> None:
         barrier.wait()
         try:
             FileKeystore.create(path)
-            codes.append("created")
+            outcomes.append("created")
         except PvdmError as error:
-            codes.append(error.reason)
+            outcomes.append(error.reason)
 
     threads = [threading.Thread(target=create) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(codes) == ["created"] + ["key_file_exists"] * 7
+    assert sorted(outcomes) == ["created"] + ["key_file_exists"] * 7
 
 
-def test_epochs_that_many_create_at_once_are_all_there(path: Path) -> None:
+def test_epochs_that_several_threads_create_are_all_in_the_book(path: Path) -> None:
     create_file_keys(path)
     numbers: list[int] = []
 
@@ -244,7 +244,7 @@ def test_epochs_that_many_create_at_once_are_all_there(path: Path) -> None:
     assert (sorted(numbers), [epoch.number for epoch in open_file_keys(path).book().epochs]) == ([*range(1, 7)],) * 2
 
 
-def test_a_revocation_by_another_process_counts_at_once(path: Path) -> None:
+def test_a_revocation_by_another_service_takes_effect_at_once(path: Path) -> None:
     service = keystore(path)
     open_file_keys(path).revoke_epoch(1, "leaked")
     with pytest.raises(NotAllowedError) as caught:
@@ -252,7 +252,7 @@ def test_a_revocation_by_another_process_counts_at_once(path: Path) -> None:
     assert caught.value.reason == "epoch_revoked"
 
 
-def test_an_old_copy_put_back_is_refused(path: Path) -> None:
+def test_an_old_copy_that_is_put_back_is_refused(path: Path) -> None:
     service = keystore(path)
     old = path.with_name("old")
     shutil.copy2(path, old)
@@ -264,7 +264,7 @@ def test_an_old_copy_put_back_is_refused(path: Path) -> None:
     assert caught.value.reason == "keystore_rolled_back"
 
 
-def test_a_closed_keystore_gives_nothing(path: Path) -> None:
+def test_a_closed_keystore_derives_no_keys(path: Path) -> None:
     service = keystore(path)
     service.close()
     with pytest.raises(UnavailableError) as caught:
@@ -275,7 +275,7 @@ def test_a_closed_keystore_gives_nothing(path: Path) -> None:
 def test_a_keystore_that_is_too_large_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keystore(path)
     monkeypatch.setattr("pvdm.trust.keys.file.KEYSTORE_SIZE_MAX_BYTES", 100)
-    assert code_of_opening(path) == "key_file_too_large"
+    assert reason_of_opening(path) == "key_file_too_large"
 
 
 @pytest.mark.parametrize("word", ["", "x" * 1025])
@@ -285,7 +285,7 @@ def test_an_empty_or_huge_passphrase_is_refused(word: str) -> None:
     assert caught.value.reason == "passphrase_invalid"
 
 
-def test_the_four_keys_of_an_epoch_are_four_keys(path: Path) -> None:
+def test_the_four_keys_of_an_epoch_are_different(path: Path) -> None:
     store = FileKeystore.create(path)
     entries = [store.make(role) for role in KeyRole]
     assert len({store._pending[entry.reference].reveal() for entry in entries}) == 4

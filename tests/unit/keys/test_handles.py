@@ -1,4 +1,4 @@
-"""Handles open one job's digest keys, after the freeze, before the end, once a worker; each refusal has its code."""
+"""A worker redeems a handle once for the digest keys of one job, between the job's freeze and its end."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def handles(keys: KeyService, registry: HandleRegistry) -> Handles:
     return Handles(keys, registry)
 
 
-def frozen(handles: Handles, job: str = "job-1", *, redemptions: int = 3) -> str:
+def issue_and_freeze(handles: Handles, job: str = "job-1", *, redemptions: int = 3) -> str:
     handle = handles.issue(job, redemptions=redemptions)
     handles.freeze(job, attempt())
     return handle
 
 
-def code(handles: Handles, handle: str, *, job: str = "job-1", worker: str = "worker-1") -> str:
+def reason_of(handles: Handles, handle: str, *, job: str = "job-1", worker: str = "worker-1") -> str:
     with pytest.raises(PvdmError) as caught:
         handles.redeem(handle, job_id=job, worker=worker)
     return caught.value.reason
@@ -61,19 +61,19 @@ def test_a_handle_is_128_random_bits_as_hex(handles: Handles) -> None:
 
 
 def test_a_redeemed_handle_gives_the_digest_keys_of_the_attempt(handles: Handles, keys: KeyService) -> None:
-    given = handles.redeem(frozen(handles), job_id="job-1", worker="worker-1")
+    redeemed = handles.redeem(issue_and_freeze(handles), job_id="job-1", worker="worker-1")
     wanted = {name: keys.row_hash_key(attempt(), name).reveal() for name in ProjectionName}
-    assert {name: key.reveal() for name, key in given.items()} == wanted
+    assert {name: key.reveal() for name, key in redeemed.items()} == wanted
 
 
-def test_nothing_is_given_before_the_freeze(handles: Handles) -> None:
-    assert code(handles, handles.issue("job-1", redemptions=1)) == "handle_not_frozen"
+def test_redeeming_before_the_freeze_is_refused(handles: Handles) -> None:
+    assert reason_of(handles, handles.issue("job-1", redemptions=1)) == "handle_not_frozen"
 
 
-def test_nothing_is_given_after_the_end(handles: Handles) -> None:
-    handle = frozen(handles)
+def test_redeeming_after_the_end_is_refused(handles: Handles) -> None:
+    handle = issue_and_freeze(handles)
     handles.end("job-1")
-    assert code(handles, handle) == "handle_ended"
+    assert reason_of(handles, handle) == "handle_ended"
 
 
 def test_a_job_that_ended_before_its_freeze_cannot_be_frozen(handles: Handles) -> None:
@@ -84,56 +84,56 @@ def test_a_job_that_ended_before_its_freeze_cannot_be_frozen(handles: Handles) -
     assert caught.value.reason == "handle_ended"
 
 
-def test_a_job_is_frozen_once(handles: Handles) -> None:
-    frozen(handles)
+def test_freezing_a_job_twice_is_refused(handles: Handles) -> None:
+    issue_and_freeze(handles)
     with pytest.raises(NotAllowedError) as caught:
         handles.freeze("job-1", attempt(nonce="f" * 32))
     assert caught.value.reason == "handle_frozen_already"
 
 
-def test_a_worker_redeems_once(handles: Handles) -> None:
-    handle = frozen(handles)
+def test_a_second_redemption_by_one_worker_is_refused(handles: Handles) -> None:
+    handle = issue_and_freeze(handles)
     handles.redeem(handle, job_id="job-1", worker="worker-1")
-    assert code(handles, handle) == "handle_redeemed"
+    assert reason_of(handles, handle) == "handle_redeemed"
 
 
-def test_a_task_that_is_run_again_redeems_as_another_worker(handles: Handles) -> None:
-    handle = frozen(handles)
+def test_a_repeated_task_gets_the_same_keys_as_another_worker(handles: Handles) -> None:
+    handle = issue_and_freeze(handles)
     first = handles.redeem(handle, job_id="job-1", worker="worker-1")
     again = handles.redeem(handle, job_id="job-1", worker="worker-1.again")
     assert {name: key.reveal() for name, key in first.items()} == {name: key.reveal() for name, key in again.items()}
 
 
-def test_redemptions_are_capped(handles: Handles) -> None:
-    handle = frozen(handles, redemptions=2)
+def test_redemptions_above_the_limit_are_refused(handles: Handles) -> None:
+    handle = issue_and_freeze(handles, redemptions=2)
     for worker in ("a", "b"):
         handles.redeem(handle, job_id="job-1", worker=worker)
-    assert code(handles, handle, worker="c") == "handle_exhausted"
+    assert reason_of(handles, handle, worker="c") == "handle_exhausted"
 
 
-def test_a_handle_opens_its_own_job_only(handles: Handles) -> None:
-    handle = frozen(handles)
-    frozen(handles, "job-2")
-    assert code(handles, handle, job="job-2") == "handle_wrong_job"
+def test_a_handle_for_another_job_is_refused(handles: Handles) -> None:
+    handle = issue_and_freeze(handles)
+    issue_and_freeze(handles, "job-2")
+    assert reason_of(handles, handle, job="job-2") == "handle_wrong_job"
 
 
-def test_a_handle_that_was_never_issued_is_unknown(handles: Handles) -> None:
-    frozen(handles)
-    assert code(handles, "0" * 32) == "handle_unknown"
+def test_a_handle_that_was_never_issued_is_refused(handles: Handles) -> None:
+    issue_and_freeze(handles)
+    assert reason_of(handles, "0" * 32) == "handle_unknown"
 
 
 @pytest.mark.parametrize("handle", ["", "0" * 31, "0" * 33, "A" * 32, "0" * 32 + "\n", 7])
-def test_what_is_not_a_handle_is_malformed(handles: Handles, handle: str) -> None:
-    assert code(handles, handle) == "handle_malformed"
+def test_a_malformed_handle_is_refused(handles: Handles, handle: str) -> None:
+    assert reason_of(handles, handle) == "handle_malformed"
 
 
 @pytest.mark.parametrize("worker", ["", "a" * 129, "a b", "a\n"])
-def test_a_worker_without_a_proper_name_is_refused(handles: Handles, worker: str) -> None:
-    assert code(handles, frozen(handles), worker=worker) == "handle_name"
+def test_an_invalid_name_of_a_worker_is_refused(handles: Handles, worker: str) -> None:
+    assert reason_of(handles, issue_and_freeze(handles), worker=worker) == "handle_name"
 
 
-def test_a_job_has_one_handle(handles: Handles) -> None:
-    frozen(handles)
+def test_a_second_handle_for_a_job_is_refused(handles: Handles) -> None:
+    issue_and_freeze(handles)
     with pytest.raises(NotAllowedError) as caught:
         handles.issue("job-1", redemptions=1)
     assert caught.value.reason == "handle_job_taken"
@@ -147,55 +147,55 @@ def test_a_number_of_redemptions_out_of_range_is_refused(handles: Handles, redem
 
 
 @pytest.mark.parametrize("step", ["freeze", "end"])
-def test_a_job_that_has_no_handle_is_unknown(handles: Handles, step: str) -> None:
+def test_freezing_or_ending_a_job_without_a_handle_is_refused(handles: Handles, step: str) -> None:
     with pytest.raises(NotAllowedError) as caught:
         handles.freeze("job-9", attempt()) if step == "freeze" else handles.end("job-9")
     assert caught.value.reason == "handle_unknown"
 
 
 def test_ending_twice_is_no_error(handles: Handles) -> None:
-    frozen(handles)
+    issue_and_freeze(handles)
     handles.end("job-1")
     handles.end("job-1")
 
 
-def test_the_registry_does_not_hold_the_handle(handles: Handles, registry: HandleRegistry) -> None:
-    handle = frozen(handles)
+def test_the_registry_does_not_store_the_handle_itself(handles: Handles, registry: HandleRegistry) -> None:
+    handle = issue_and_freeze(handles)
     assert handle not in repr(registry.find_job("job-1"))
 
 
-def test_an_end_between_look_and_record_wins(handles: Handles) -> None:
-    """The keys are derived already, but nothing is handed out."""
-    handle = frozen(handles)
+def test_an_end_before_the_redemption_is_recorded_refuses_it(handles: Handles) -> None:
+    """The keys are derived already, but they are not returned."""
+    handle = issue_and_freeze(handles)
     with fault.armed("keys.handle.before_record", fault.Call(lambda: handles.end("job-1"))):
-        assert code(handles, handle) == "handle_ended"
+        assert reason_of(handles, handle) == "handle_ended"
 
 
-def test_of_many_redemptions_under_one_name_at_once_one_wins(handles: Handles) -> None:
-    handle = frozen(handles, redemptions=16)
+def test_of_many_concurrent_redemptions_by_one_worker_one_succeeds(handles: Handles) -> None:
+    handle = issue_and_freeze(handles, redemptions=16)
     barrier = threading.Barrier(8)
-    codes: list[str] = []
+    outcomes: list[str] = []
 
     def redeem() -> None:
         barrier.wait()
         try:
             handles.redeem(handle, job_id="job-1", worker="worker-1")
-            codes.append("given")
+            outcomes.append("given")
         except PvdmError as error:
-            codes.append(error.reason)
+            outcomes.append(error.reason)
 
     threads = [threading.Thread(target=redeem) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(codes) == ["given"] + ["handle_redeemed"] * 7
+    assert sorted(outcomes) == ["given"] + ["handle_redeemed"] * 7
 
 
-def test_a_key_home_that_is_away_costs_the_worker_nothing(tmp_path: Path, registry: HandleRegistry) -> None:
+def test_a_worker_can_redeem_again_after_the_key_home_was_unavailable(tmp_path: Path, registry: HandleRegistry) -> None:
     path = tmp_path / "keys"
     handles = Handles(keystore(path), registry)
-    handle = frozen(handles)
+    handle = issue_and_freeze(handles)
     path.rename(path.with_name("away"))
     with pytest.raises(UnavailableError):
         handles.redeem(handle, job_id="job-1", worker="worker-1")
@@ -203,12 +203,12 @@ def test_a_key_home_that_is_away_costs_the_worker_nothing(tmp_path: Path, regist
     assert len(handles.redeem(handle, job_id="job-1", worker="worker-1")) == 2
 
 
-def test_a_revoked_epoch_opens_nothing(tmp_path: Path, registry: HandleRegistry) -> None:
+def test_redeeming_a_handle_of_a_revoked_epoch_is_refused(tmp_path: Path, registry: HandleRegistry) -> None:
     service = keystore(tmp_path / "keys")
     handles = Handles(service, registry)
-    handle = frozen(handles)
+    handle = issue_and_freeze(handles)
     service.revoke_epoch(1, "leaked")
-    assert code(handles, handle) == "epoch_revoked"
+    assert reason_of(handles, handle) == "epoch_revoked"
 
 
 def test_a_step_that_raises_changes_nothing_in_the_registry(registry: HandleRegistry) -> None:

@@ -71,11 +71,13 @@ def test_a_public_file_that_others_may_write_is_refused(path: Path) -> None:
     assert caught.value.reason == "key_file_mode"
 
 
-@pytest.mark.parametrize(("made", "given"), [(WORD, None), (WORD, Passphrase("another")), (None, WORD)])
-def test_a_wrong_passphrase_is_refused(path: Path, made: Passphrase | None, given: Passphrase | None) -> None:
-    create_key_pair(path, passphrase=made)
+@pytest.mark.parametrize(("created_with", "opened_with"), [(WORD, None), (WORD, Passphrase("another")), (None, WORD)])
+def test_a_wrong_passphrase_is_refused(
+    path: Path, created_with: Passphrase | None, opened_with: Passphrase | None
+) -> None:
+    create_key_pair(path, passphrase=created_with)
     with pytest.raises(InputError) as caught:
-        open_key_pair(path, given)
+        open_key_pair(path, opened_with)
     assert caught.value.reason == "private_key_malformed"
 
 
@@ -96,7 +98,7 @@ def test_the_key_id_is_the_hash_of_the_der(path: Path) -> None:
     assert public.key_id == hashlib.sha256(public.der).hexdigest()
 
 
-def spoiled(kind: str) -> bytes:
+def other_public_key(kind: str) -> bytes:
     der, form = Encoding.DER, PublicFormat.SubjectPublicKeyInfo
     p256 = ec.generate_private_key(ec.SECP256R1()).public_key()
     match kind:
@@ -118,7 +120,7 @@ def spoiled(kind: str) -> bytes:
 @pytest.mark.parametrize("kind", ["rsa", "p384", "compressed", "trailing", "long", "text"])
 def test_a_public_key_of_another_kind_or_spelling_is_refused(kind: str) -> None:
     with pytest.raises(PvdmError) as caught:
-        PublicKey.from_der(spoiled(kind))
+        PublicKey.from_der(other_public_key(kind))
     assert caught.value.reason == "public_key_malformed"
 
 

@@ -1,4 +1,4 @@
-"""The search for secrets finds one that is there, in every spelling, before it is trusted to find none."""
+"""The search for secrets that other tests use finds a planted secret in every spelling."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SECRET = bytes(range(200, 232))
     ],
     ids=lambda value: str(value)[:24],
 )
-def test_a_planted_secret_is_found(haystack: bytes | str) -> None:
+def test_a_secret_in_any_spelling_is_found(haystack: bytes | str) -> None:
     assert traces(SECRET, haystack) != []
 
 
@@ -42,12 +42,12 @@ def test_another_secret_is_not_found() -> None:
     assert traces(SECRET, bytes(range(32)).hex() + base64.b64encode(bytes(64)).decode()) == []
 
 
-def test_a_secret_planted_in_a_file_is_found(tmp_path: Path) -> None:
+def test_a_secret_in_a_file_is_found(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_text(f"debug: {SECRET.hex()}")
     assert traces_in_files(SECRET, [tmp_path]) == [f"{tmp_path / 'log.txt'}: hex"]
 
 
-def test_a_secret_planted_in_the_name_of_a_file_is_found(tmp_path: Path) -> None:
+def test_a_secret_in_the_name_of_a_file_is_found(tmp_path: Path) -> None:
     (tmp_path / SECRET.hex()).touch()
     assert len(traces_in_files(SECRET, [tmp_path])) == 1
 

@@ -1,4 +1,4 @@
-"""No secret shows in what Python prints, pickles, copies, raises, traces or logs; a planted one is found first."""
+"""No output of Python shows a secret: text, pickles, copies, errors, tracebacks, logs. Plain bytes are found there."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class Holder:
     secret: Secret
 
 
-def printed(thing: object) -> str:
+def print_to_text(thing: object) -> str:
     return "\n".join([repr(thing), str(thing), f"{thing!r}", f"{thing!s}", ascii(thing), pprint.pformat(thing)])
 
 
-def logged(thing: object) -> str:
+def log_to_text(thing: object) -> str:
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     logger = logging.Logger("test", logging.DEBUG)
@@ -61,7 +61,7 @@ def logged(thing: object) -> str:
     return stream.getvalue()
 
 
-def raised(thing: object) -> str:
+def raise_to_text(thing: object) -> str:
     try:
         raise RuntimeError(thing)
     except RuntimeError as error:
@@ -71,8 +71,8 @@ def raised(thing: object) -> str:
 PACKAGE = Path(pvdm.__file__).parent
 
 
-def frames_of_ours(tb: TracebackType | None) -> str:
-    """The locals of every frame of the package; the test's own frames hold what it searches for."""
+def locals_of_package_frames(tb: TracebackType | None) -> str:
+    """The locals of every frame of the package. The test's own frames are left out: they hold the secret."""
     found = []
     while tb is not None:
         if Path(tb.tb_frame.f_code.co_filename).is_relative_to(PACKAGE):
@@ -81,30 +81,31 @@ def frames_of_ours(tb: TracebackType | None) -> str:
     return "\n".join(found)
 
 
-def everything_about(error: BaseException | None) -> str:
-    """The error, its frames' locals, and the same of every error behind it."""
+def text_of_error(error: BaseException | None) -> str:
+    """The texts of the error, the locals of its frames, and the same of every error that caused it."""
     found = []
     while error is not None:
-        found += [repr(error), str(error), repr(error.args), repr(vars(error)), frames_of_ours(error.__traceback__)]
+        found += [repr(error), str(error), repr(error.args), repr(vars(error))]
+        found += [locals_of_package_frames(error.__traceback__)]
         found += [json.dumps(error.to_json())] if isinstance(error, PvdmError) else []
         error = error.__cause__ or error.__context__
     return "\n".join(found)
 
 
-@pytest.mark.parametrize("show", [printed, logged, raised], ids=lambda show: show.__name__)
-def test_a_planted_secret_is_found_in_every_place_that_is_searched(show: Callable[[object], str]) -> None:
+@pytest.mark.parametrize("show", [print_to_text, log_to_text, raise_to_text], ids=lambda show: show.__name__)
+def test_plain_bytes_are_found_in_every_text_that_is_searched(show: Callable[[object], str]) -> None:
     assert traces(MATERIAL, show(MATERIAL)) != []
 
 
-def test_a_secret_planted_in_the_locals_of_a_frame_is_found() -> None:
+def test_plain_bytes_in_the_locals_of_a_frame_are_found() -> None:
     with pytest.raises(InputError) as caught:
         canonical_json.parse(MATERIAL, size_max_bytes=1)
-    assert traces(MATERIAL, everything_about(caught.value)) != []
+    assert traces(MATERIAL, text_of_error(caught.value)) != []
 
 
 @pytest.mark.parametrize("make", SECRETS, ids=lambda make: type(make()).__name__)
-@pytest.mark.parametrize("show", [printed, logged, raised], ids=lambda show: show.__name__)
-def test_a_secret_does_not_show(make: Callable[[], Secret], show: Callable[[object], str]) -> None:
+@pytest.mark.parametrize("show", [print_to_text, log_to_text, raise_to_text], ids=lambda show: show.__name__)
+def test_no_text_shows_a_secret(make: Callable[[], Secret], show: Callable[[object], str]) -> None:
     secret = make()
     assert [*traces(MATERIAL, show(secret)), *traces(MATERIAL, show(Holder(secret)))] == []
 
@@ -153,29 +154,31 @@ def test_a_secret_does_not_show(make: Callable[[], Secret], show: Callable[[obje
         "json",
     ],
 )
-def test_a_secret_refuses_every_way_to_leak(make: Callable[[], Secret], leak: Callable[[Secret], object]) -> None:
+def test_an_operation_that_could_leak_a_secret_is_refused(
+    make: Callable[[], Secret], leak: Callable[[Secret], object]
+) -> None:
     with pytest.raises(TypeError) as caught:
         leak(make())
-    assert traces(MATERIAL, everything_about(caught.value)) == []
+    assert traces(MATERIAL, text_of_error(caught.value)) == []
 
 
 @pytest.mark.parametrize("kind", [DigestKey, CommitmentKey])
 def test_a_key_of_the_wrong_length_does_not_show_in_the_error(kind: type[DigestKey | CommitmentKey]) -> None:
     with pytest.raises(InputError) as caught:
         kind(MATERIAL[:31], epoch=1)
-    assert traces(MATERIAL[:31], everything_about(caught.value)) == []
+    assert traces(MATERIAL[:31], text_of_error(caught.value)) == []
 
 
 def test_a_passphrase_that_is_too_long_does_not_show_in_the_error() -> None:
     with pytest.raises(InputError) as caught:
         Passphrase(WORD * 60)
-    assert traces(WORD.encode(), everything_about(caught.value)) == []
+    assert traces(WORD.encode(), text_of_error(caught.value)) == []
 
 
-def test_the_keys_of_an_attempt_do_not_show(tmp_path: Path) -> None:
+def test_no_text_shows_the_keys_of_an_attempt(tmp_path: Path) -> None:
     keys = release_keys(keystore(tmp_path / "keys"), attempt(), ended=True)
     secrets = [key.reveal() for _, key in (*keys.row_hash, *keys.commitment)]
-    shown = printed(keys) + logged(keys) + raised(keys)
+    shown = print_to_text(keys) + log_to_text(keys) + raise_to_text(keys)
     assert [name for secret in secrets for name in traces(secret, shown)] == []
 
 
@@ -201,7 +204,7 @@ def test_a_write_that_fails_shows_no_key(tmp_path: Path, point: str, word: str |
     full = fault.armed(point, fault.Raise(OSError(28, "No space left on device")))
     with full, pytest.raises((PvdmError, OSError)) as caught:
         service.create_epoch("fails")
-    shown = everything_about(caught.value)
+    shown = text_of_error(caught.value)
     # A keystore file is hex of a document that holds hex: search for both.
     found = [
         name for secret in secrets_of(service) for name in traces(secret, shown) + traces(secret.hex().encode(), shown)
@@ -215,7 +218,7 @@ def test_a_damaged_keystore_shows_no_key(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-3] + b'0"}')
     with pytest.raises(PvdmError) as caught:
         open_file_keys(path)
-    shown = everything_about(caught.value)
+    shown = text_of_error(caught.value)
     assert [name for secret in secrets for name in traces(secret, shown) + traces(secret.hex().encode(), shown)] == []
 
 
@@ -224,7 +227,7 @@ def test_a_wrong_passphrase_shows_neither_the_right_nor_the_wrong_one(tmp_path: 
     wrong = "wrong horse battery staple"
     with pytest.raises(PvdmError) as caught:
         open_file_keys(tmp_path / "keys", Passphrase(wrong))
-    shown = everything_about(caught.value)
+    shown = text_of_error(caught.value)
     assert traces(WORD.encode(), shown) + traces(wrong.encode(), shown) == []
 
 
@@ -233,24 +236,24 @@ class _ShortHome(FileKeystore):
         return super().mac(entry, message)[:31]
 
 
-def test_a_home_that_gives_too_few_bytes_is_refused_without_showing_them(tmp_path: Path) -> None:
+def test_a_key_home_that_returns_too_few_bytes_is_refused_without_showing_them(tmp_path: Path) -> None:
     service = keystore(tmp_path / "keys")
     whole = service.row_hash_key(attempt(), ProjectionName.CONTENT).reveal()
     short = _ShortHome.open(tmp_path / "keys")
     with pytest.raises(PvdmError) as caught:
         KeyService(short, short).row_hash_key(attempt(), ProjectionName.CONTENT)
-    assert (caught.value.reason, traces(whole[:31], everything_about(caught.value))) == ("key_home_inconsistent", [])
+    assert (caught.value.reason, traces(whole[:31], text_of_error(caught.value))) == ("key_home_inconsistent", [])
 
 
-def test_an_operators_key_does_not_show(tmp_path: Path) -> None:
+def test_no_text_shows_an_operators_key(tmp_path: Path) -> None:
     create_key_pair(tmp_path / "glass.pem")
     key = open_key_pair(tmp_path / "glass.pem")
     seed = key._private.private_bytes_raw()  # type: ignore[union-attr]
-    assert traces(seed, printed(key) + logged(key) + raised(key)) == []
+    assert traces(seed, print_to_text(key) + log_to_text(key) + raise_to_text(key)) == []
 
 
 @pytest.mark.parametrize("leak", [pickle.dumps, copy.deepcopy, dataclasses.asdict], ids=lambda leak: leak.__name__)
-def test_an_operators_key_is_not_copied(tmp_path: Path, leak: Callable[[object], object]) -> None:
+def test_an_operators_key_cannot_be_copied(tmp_path: Path, leak: Callable[[object], object]) -> None:
     create_key_pair(tmp_path / "glass.pem")
     with pytest.raises(TypeError):
         leak(open_key_pair(tmp_path / "glass.pem"))
@@ -258,5 +261,5 @@ def test_an_operators_key_is_not_copied(tmp_path: Path, leak: Callable[[object],
 
 def test_the_service_shows_no_key(tmp_path: Path) -> None:
     service = keystore(tmp_path / "keys")
-    shown = printed(service) + printed(service.signer(KeyRole.SIGNING, 1)) + printed(service.book())
+    shown = print_to_text(service) + print_to_text(service.signer(KeyRole.SIGNING, 1)) + print_to_text(service.book())
     assert [name for secret in secrets_of(service) for name in traces(secret, shown)] == []

@@ -1,4 +1,4 @@
-"""What the key service allows in which state of an epoch, whatever the home."""
+"""The key service: what it allows in each state of an epoch, and how it treats faulty key homes and epoch books."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def service(tmp_path: Path) -> KeyService:
     return keystore(tmp_path / "keys")
 
 
-def rotated(service: KeyService) -> None:
+def rotate(service: KeyService) -> None:
     service.create_epoch("rotation")
     service.activate_epoch(2, "rotation")
 
 
-def test_rotation_gives_both_changes_in_order(service: KeyService) -> None:
+def test_a_rotation_returns_both_changes_in_order(service: KeyService) -> None:
     service.create_epoch("rotation")
     changes = [(change.epoch, change.before, change.after) for change in service.activate_epoch(2, "rotation")]
     assert changes == [
@@ -49,26 +49,26 @@ def test_a_change_names_the_public_keys_of_its_epoch(service: KeyService) -> Non
     }
 
 
-def test_a_workload_stays_on_its_epoch_through_a_rotation(service: KeyService) -> None:
+def test_a_workload_stays_on_its_epoch_after_a_rotation(service: KeyService) -> None:
     opened = service.epoch_for(None)
-    rotated(service)
+    rotate(service)
     assert (service.epoch_for(opened), service.epoch_for(None)) == (1, 2)
 
 
 def test_a_retired_epoch_derives_the_same_keys_as_before(service: KeyService) -> None:
     before = service.row_hash_key(attempt(), CONTENT).reveal()
-    rotated(service)
+    rotate(service)
     assert service.row_hash_key(attempt(), CONTENT).reveal() == before
 
 
 def test_another_epoch_derives_other_keys(service: KeyService) -> None:
-    rotated(service)
+    rotate(service)
     one, two = (service.row_hash_key(attempt(epoch), CONTENT).reveal() for epoch in (1, 2))
     assert one != two
 
 
 def test_a_retired_epoch_still_signs_for_its_workloads(service: KeyService) -> None:
-    rotated(service)
+    rotate(service)
     signer = service.signer(KeyRole.SIGNING, 1)
     signer.public.verify(signer.sign(b"data"), b"data")
 
@@ -88,7 +88,7 @@ def test_a_retired_epoch_still_signs_for_its_workloads(service: KeyService) -> N
     ids=["row-hash", "commitment", "source-row-hash", "source-commitment", "signing", "log", "epoch_for", "release"],
 )
 @pytest.mark.parametrize("state", ["REVOKED", "CREATED"])
-def test_an_epoch_that_is_revoked_or_was_never_active_is_not_used(tmp_path: Path, use: object, state: str) -> None:
+def test_using_an_epoch_that_is_revoked_or_was_never_active_is_refused(tmp_path: Path, use: object, state: str) -> None:
     service = create_file_keys(tmp_path / "keys")
     service.create_epoch("first")
     if state == "REVOKED":
@@ -113,7 +113,7 @@ def test_public_keys_of_a_revoked_epoch_can_still_be_read(service: KeyService) -
     assert service.public_key(KeyRole.SIGNING, 1) == before
 
 
-def test_no_new_workload_opens_when_no_epoch_is_active(service: KeyService) -> None:
+def test_a_new_workload_without_an_active_epoch_is_refused(service: KeyService) -> None:
     service.retire_epoch(1, "pause")
     with pytest.raises(NotAllowedError) as caught:
         service.epoch_for(None)
@@ -133,12 +133,12 @@ def test_a_change_without_a_proper_reason_is_refused(service: KeyService, reason
     assert caught.value.reason == "epoch_reason"
 
 
-def test_a_new_epoch_is_above_the_highest_that_the_log_has_seen(service: KeyService) -> None:
+def test_a_new_epoch_is_above_the_highest_one_of_the_log(service: KeyService) -> None:
     (change,) = service.create_epoch("restored from a backup", above=7)
     assert change.epoch == 8
 
 
-def test_a_root_has_no_public_half(service: KeyService) -> None:
+def test_the_public_key_of_a_root_key_is_refused(service: KeyService) -> None:
     with pytest.raises(InputError) as caught:
         service.public_key(KeyRole.ROW_HASH, 1)
     assert caught.value.reason == "key_role"
@@ -149,13 +149,13 @@ def test_row_hash_and_commitment_keys_differ_for_one_attempt(service: KeyService
     assert one.reveal() != two.reveal()
 
 
-def test_the_keys_of_an_ended_attempt_are_released(service: KeyService) -> None:
+def test_the_row_hash_keys_of_an_ended_attempt_are_released(service: KeyService) -> None:
     released = release_keys(service, attempt(), ended=True)
     wanted = [service.row_hash_key(attempt(), name).reveal() for name in ProjectionName]
     assert [key.reveal() for _, key in released.row_hash] == wanted
 
 
-def test_release_gives_the_commitment_keys_too(service: KeyService) -> None:
+def test_the_commitment_keys_of_an_ended_attempt_are_released(service: KeyService) -> None:
     released = release_keys(service, attempt(), ended=True)
     wanted = [service.commitment_key(attempt(), name).reveal() for name in ProjectionName]
     assert [key.reveal() for _, key in released.commitment] == wanted
@@ -173,7 +173,7 @@ class _BusyStore(FileKeystore):
         return book.revision < 0
 
 
-def test_a_book_that_others_keep_changing_is_given_up_without_harm(tmp_path: Path) -> None:
+def test_a_book_that_others_keep_changing_is_an_error_that_leaves_no_keys(tmp_path: Path) -> None:
     keystore(tmp_path / "keys")
     busy = _BusyStore.open(tmp_path / "keys")
     with pytest.raises(UnavailableError) as caught:
@@ -186,7 +186,7 @@ class _OtherSigner(FileKeystore):
         return super().sign(entry, data + b"!")
 
 
-def test_a_home_that_signs_other_bytes_is_found_out(tmp_path: Path) -> None:
+def test_a_key_home_that_signs_other_bytes_is_refused(tmp_path: Path) -> None:
     keystore(tmp_path / "keys")
     home = _OtherSigner.open(tmp_path / "keys")
     with pytest.raises(UnavailableError) as caught:
@@ -201,7 +201,7 @@ class _FailingHome(FileKeystore):
         return super().make(role)
 
 
-def test_keys_of_an_epoch_that_could_not_be_finished_are_dropped(tmp_path: Path) -> None:
+def test_keys_of_an_epoch_that_could_not_be_created_are_dropped(tmp_path: Path) -> None:
     keystore(tmp_path / "keys")
     home = _FailingHome.open(tmp_path / "keys")
     with pytest.raises(UnavailableError, match="went away"):
@@ -209,33 +209,33 @@ def test_keys_of_an_epoch_that_could_not_be_finished_are_dropped(tmp_path: Path)
     assert home._pending == {}
 
 
-def book_code(path: Path) -> str:
+def reason_of_loading(path: Path) -> str:
     with pytest.raises(PvdmError) as caught:
         FileEpochStore(path).load()
     return caught.value.reason
 
 
-def test_a_missing_book_is_not_an_empty_one(tmp_path: Path) -> None:
-    assert book_code(tmp_path / "book") == "key_file_missing"
+def test_a_missing_book_is_refused(tmp_path: Path) -> None:
+    assert reason_of_loading(tmp_path / "book") == "key_file_missing"
 
 
-@pytest.mark.parametrize("kept", [0, 10, -1])
-def test_a_truncated_book_is_refused(tmp_path: Path, kept: int) -> None:
+@pytest.mark.parametrize("length", [0, 10, -1])
+def test_a_truncated_book_is_refused(tmp_path: Path, length: int) -> None:
     path = tmp_path / "book"
     FileEpochStore.create(path)
-    path.write_bytes(path.read_bytes()[:kept])
-    assert book_code(path) == "epoch_book_damaged"
+    path.write_bytes(path.read_bytes()[:length])
+    assert reason_of_loading(path) == "epoch_book_damaged"
 
 
 def test_a_book_with_two_active_epochs_is_refused(service: KeyService, tmp_path: Path) -> None:
-    rotated(service)
+    rotate(service)
     path = tmp_path / "book"
     FileEpochStore.create(path)
     path.write_bytes(service.book().to_bytes().replace(b'"RETIRED"', b'"ACTIVE"'))
-    assert book_code(path) == "epoch_book_damaged"
+    assert reason_of_loading(path) == "epoch_book_damaged"
 
 
-def test_an_old_book_put_back_is_refused(service: KeyService, tmp_path: Path) -> None:
+def test_an_old_book_that_is_put_back_is_refused(service: KeyService, tmp_path: Path) -> None:
     path = tmp_path / "book"
     store = FileEpochStore.create(path)
     old = path.read_bytes()

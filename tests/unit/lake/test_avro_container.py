@@ -1,4 +1,4 @@
-"""Avro files: what is written is read again, by us and by others, and every lie has its own refusal."""
+"""Avro files: pvdm and other libraries read what pvdm writes, and every invalid file is refused with its own reason."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCHEMA = json.dumps(record("int", "string", ["null", "long"], {"type": "array", 
 RECORDS = [(1, "a", None, ()), (-7, "ß𝄞", 2**63 - 1, (b"", b"\x00\xff"))]
 
 
-def test_what_is_written_is_read_again() -> None:
+def test_a_written_file_is_read_back() -> None:
     found = read_avro(write_avro(SCHEMA, [("k", b"\xff")], RECORDS))
     assert (found.records, found.schema_text, extra_of(found)) == (tuple(RECORDS), SCHEMA, (("k", b"\xff"),))
 
@@ -58,7 +58,7 @@ def test_many_records_are_written_in_blocks_of_bounded_size() -> None:
     assert (data.count(SYNC), read_avro(data).records) == (5, tuple(rows))
 
 
-def test_items_in_blocks_with_their_size_are_read() -> None:
+def test_array_blocks_with_and_without_their_size_are_read() -> None:
     items = encode_long(-2) + encode_long(2) + b"\x02\x04" + encode_long(1) + b"\x06" + b"\x00"
     assert read_avro(container(record({"type": "array", "items": "int"}), (1, items))).records == (((1, 2, 3),),)
 
@@ -79,7 +79,7 @@ def test_a_deflate_block_may_end_in_part_of_its_checksum() -> None:
     assert read_avro(container(record("int"), (1, stored), codec="deflate")).records == ((1,),)
 
 
-def test_a_name_may_be_used_again() -> None:
+def test_a_named_type_may_be_used_again() -> None:
     fixed = {"type": "fixed", "name": "two", "size": 2}
     assert read_avro(container(record(fixed, "two"), (1, b"abcd"))).records == ((b"ab", b"cd"),)
 
@@ -121,7 +121,7 @@ TREE = {"type": "record", "name": "r", "fields": [{"name": "next", "type": ["nul
 
 
 def doubling(levels: int) -> dict[str, Any]:
-    """Each record holds the one before twice: a small schema whose values are without number."""
+    """A small schema with very many values: each record contains the one before twice."""
     inner: Any = {"type": "record", "name": "e0", "fields": []}
     for at in range(1, levels):
         fields = [{"name": "a", "type": inner}, {"name": "b", "type": f"e{at - 1}"}]
@@ -130,7 +130,7 @@ def doubling(levels: int) -> dict[str, Any]:
 
 
 @for_each(
-    ("code", "data"),
+    ("reason", "data"),
     [
         ("avro_magic_missing", b""),
         ("avro_magic_missing", b"PAR1"),
@@ -218,13 +218,13 @@ def doubling(levels: int) -> dict[str, Any]:
         ("avro_number_invalid", container(record(PAIRS), (1, encode_long(1) + encode_long(2**31) + b"\x02"))),
     ],
 )
-def test_a_lie_is_refused_with_its_code(code: str, data: bytes) -> None:
-    with refused(code):
+def test_an_invalid_file_is_refused(reason: str, data: bytes) -> None:
+    with refused(reason):
         read_avro(data)
 
 
 @pytest.mark.parametrize(
-    ("code", "limits"),
+    ("reason", "limits"),
     [
         ("avro_file_too_large", AvroLimits(file_size_max_bytes=100)),
         ("avro_header_too_large", AvroLimits(header_size_max_bytes=20)),
@@ -234,10 +234,10 @@ def test_a_lie_is_refused_with_its_code(code: str, data: bytes) -> None:
         ("avro_content_too_large", AvroLimits(content_size_max_bytes=1)),
     ],
 )
-def test_what_is_over_a_limit_is_refused(code: str, limits: AvroLimits) -> None:
+def test_a_file_above_a_limit_is_refused(reason: str, limits: AvroLimits) -> None:
     data = container(record("int"), (1, b"\x02"), (1, b"\x04"))
     assert len(read_avro(data).records) == 2
-    with refused(code):
+    with refused(reason):
         read_avro(data, limits)
 
 
@@ -273,17 +273,17 @@ def test_two_fields_with_one_id_are_refused() -> None:
         (record("int"), (1, 2)),
     ],
 )
-def test_a_value_of_another_type_is_not_written(kind: Any, value: Any) -> None:
+def test_writing_a_value_of_another_type_is_refused(kind: Any, value: Any) -> None:
     outer = {"type": "record", "name": "outer", "fields": [{"name": "f", "type": kind}]}
     with refused("avro_value_invalid"):
         write_avro(json.dumps(outer), [], [(value,)])
 
 
-def test_a_marker_of_another_size_is_not_written() -> None:
+def test_writing_a_marker_of_another_size_is_refused() -> None:
     with refused("avro_marker_invalid"):
         write_avro(SCHEMA, [], RECORDS, sync=b"short")
 
 
-def test_a_header_key_is_not_written_twice() -> None:
+def test_writing_a_header_key_twice_is_refused() -> None:
     with refused("avro_header_key_repeated"):
         write_avro(SCHEMA, [("avro.codec", b"null")], RECORDS)

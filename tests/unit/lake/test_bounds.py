@@ -1,4 +1,4 @@
-"""Bounds: cut as Iceberg cuts them, compared exactly, absent where nothing true can be said."""
+"""Bounds of columns: cut as Iceberg cuts them, compared exactly, and left out if no value is a valid bound."""
 
 from __future__ import annotations
 
@@ -40,24 +40,24 @@ def test_text_that_fits_is_its_own_bound(text: str) -> None:
     assert (lower_bound(STRING, text), upper_bound(STRING, text)) == (text.encode(), text.encode())
 
 
-def test_a_code_point_that_cannot_be_incremented_gives_the_one_before_a_turn() -> None:
+def test_the_code_point_before_one_that_cannot_be_incremented_is_incremented() -> None:
     assert upper_bound(STRING, "a" * 14 + "b" + LAST + "rest") == b"a" * 14 + b"c"
 
 
-def test_no_upper_bound_is_said_where_every_code_point_is_the_last() -> None:
+def test_text_that_cannot_be_incremented_has_no_upper_bound() -> None:
     assert upper_bound(STRING, LAST * 17) is None
 
 
-def test_an_increment_steps_over_surrogates() -> None:
+def test_an_increment_skips_surrogates() -> None:
     assert upper_bound(STRING, "a" * 15 + "\ud7ff" + "z") == ("a" * 15 + "\ue000").encode()
 
 
-def test_bytes_are_cut_and_incremented_likewise() -> None:
+def test_bytes_are_cut_and_incremented_like_text() -> None:
     value = bytes(14) + b"\x05\xff\xff"
     assert (lower_bound(BINARY, value), upper_bound(BINARY, value)) == (bytes(14) + b"\x05\xff", bytes(14) + b"\x06")
 
 
-def test_no_upper_bound_is_said_where_every_byte_is_the_last() -> None:
+def test_bytes_that_cannot_be_incremented_have_no_upper_bound() -> None:
     assert upper_bound(BINARY, b"\xff" * 17) is None
 
 
@@ -70,7 +70,7 @@ def test_a_fixed_value_is_never_cut() -> None:
     ("mode", "bounds"),
     [("none", (None, None)), ("counts", (None, None)), ("full", (b"abcd", b"abcd")), ("truncate(2)", (b"ab", b"ac"))],
 )
-def test_the_metrics_mode_decides(mode: str, bounds: tuple[bytes | None, bytes | None]) -> None:
+def test_the_metrics_mode_decides_about_bounds(mode: str, bounds: tuple[bytes | None, bytes | None]) -> None:
     found = MetricsMode.parse(mode)
     assert (lower_bound(STRING, "abcd", found), upper_bound(STRING, "abcd", found)) == bounds
 
@@ -108,25 +108,25 @@ def test_values_are_compared_exactly(kind: Type, less: Any, more: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [VARIANT, GEOMETRY, PrimitiveType(Kind.UNKNOWN), StructType(())])
-def test_values_without_an_order_are_not_compared(kind: Type) -> None:
+def test_comparing_values_without_an_order_is_refused(kind: Type) -> None:
     with refused("bound_type_unordered"):
         compare(kind, b"", b"")
 
 
 @pytest.mark.parametrize("kind", [DOUBLE, PrimitiveType(Kind.FLOAT)])
-def test_nan_is_no_bound(kind: Type) -> None:
+def test_nan_as_a_bound_is_refused(kind: Type) -> None:
     for make in (lower_bound, upper_bound):
         with refused("bound_is_nan"):
             make(kind, math.nan)
 
 
-def test_nan_bytes_are_no_bound() -> None:
+def test_the_bytes_of_nan_as_a_bound_are_refused() -> None:
     with refused("bound_is_nan"):
         decode_bound(DOUBLE, bytes.fromhex("000000000000f87f"))
 
 
 @pytest.mark.parametrize("make", [lower_bound, upper_bound])
-def test_a_geometry_has_no_bound(make: Callable[[Type, bytes], bytes | None]) -> None:
+def test_a_bound_of_a_geometry_is_refused(make: Callable[[Type, bytes], bytes | None]) -> None:
     with refused("bound_type_unordered"):
         make(GEOMETRY, b"")
 
@@ -141,9 +141,9 @@ def test_a_geometry_has_no_bound(make: Callable[[Type, bytes], bytes | None]) ->
         ("b", None, b"a", False),
     ],
 )
-def test_bounds_hold_or_do_not(value: str, lower: bytes | None, upper: bytes | None, holds: bool) -> None:
+def test_a_value_lies_within_its_bounds(value: str, lower: bytes | None, upper: bytes | None, holds: bool) -> None:
     assert lies_within(STRING, value, lower, upper) is holds
 
 
-def test_a_positive_zero_below_a_negative_one_does_not_hold() -> None:
+def test_a_lower_bound_of_positive_zero_excludes_negative_zero() -> None:
     assert not lies_within(DOUBLE, -0.0, encode_value(DOUBLE, 0.0), None)

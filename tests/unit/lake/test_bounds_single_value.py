@@ -1,4 +1,4 @@
-"""Single values as bytes: the examples of Appendix D, both ways, and what is not a value of its type."""
+"""Single values as bytes, as in Appendix D of Iceberg's specification: conversion both ways, and refused values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.lake.manifests import refused
 BOOLEAN, INT, LONG, FLOAT, DOUBLE = (
     PrimitiveType(kind) for kind in (Kind.BOOLEAN, Kind.INT, Kind.LONG, Kind.FLOAT, Kind.DOUBLE)
 )
-DATE, TIME, STAMP, STAMP_NS = (
+DATE, TIME, TIMESTAMP, TIMESTAMP_NS = (
     PrimitiveType(kind) for kind in (Kind.DATE, Kind.TIME, Kind.TIMESTAMP, Kind.TIMESTAMP_NS)
 )
 STRING, BINARY, UUID_TYPE = (PrimitiveType(kind) for kind in (Kind.STRING, Kind.BINARY, Kind.UUID))
@@ -36,8 +36,8 @@ A_UUID = UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7")
         (DOUBLE, -1.5, "000000000000f8bf"),
         (DATE, 17_486, "4e440000"),
         (TIME, 81_068_000_000, "008307e012000000"),
-        (STAMP, -1, "ffffffffffffffff"),
-        (STAMP_NS, 1, "0100000000000000"),
+        (TIMESTAMP, -1, "ffffffffffffffff"),
+        (TIMESTAMP_NS, 1, "0100000000000000"),
         (STRING, "ice", "696365"),
         (STRING, "", ""),
         (UUID_TYPE, A_UUID, "f79c3e09677c4bbda4793f349cb785e7"),
@@ -51,15 +51,15 @@ A_UUID = UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7")
         (GeoType("OGC:CRS84"), b"\x01\x02", "0102"),
     ],
 )
-def test_a_value_and_its_bytes_are_the_same_both_ways(kind: Type, value: Any, data: str) -> None:
+def test_a_value_is_converted_to_and_from_its_bytes(kind: Type, value: Any, data: str) -> None:
     assert (encode_value(kind, value).hex(), decode_value(kind, bytes.fromhex(data))) == (data, value)
 
 
-def test_any_byte_but_zero_is_true() -> None:
+def test_any_byte_except_zero_is_read_as_true() -> None:
     assert decode_value(BOOLEAN, b"\x7f") is True
 
 
-def test_a_decimal_of_a_megabyte_is_refused_and_not_shown() -> None:
+def test_a_decimal_of_a_megabyte_is_refused() -> None:
     with refused("single_value_invalid"):
         from_unscaled(DecimalType(9, 2), 1 << 8_000_000)
 
@@ -77,18 +77,18 @@ def test_a_decimal_with_fewer_digits_is_written_at_the_types_scale() -> None:
     [
         (LONG, "ffffffff", -1),
         (DOUBLE, "0000c03f", 1.5),
-        (STAMP, "01000000", 86_400_000_000),
-        (STAMP_NS, "ffffffff", -86_400_000_000_000),
+        (TIMESTAMP, "01000000", 86_400_000_000),
+        (TIMESTAMP_NS, "ffffffff", -86_400_000_000_000),
         (LONG, "0100000000000000", 1),
     ],
 )
-def test_a_promoted_column_reads_the_bytes_of_its_old_type(kind: Type, data: str, value: Any) -> None:
+def test_a_widened_column_reads_the_bytes_of_its_old_type(kind: Type, data: str, value: Any) -> None:
     assert decode_promoted(kind, bytes.fromhex(data)) == value
 
 
 def test_a_date_that_a_timestamp_cannot_hold_is_refused() -> None:
     with refused("single_value_invalid"):
-        decode_promoted(STAMP_NS, bytes.fromhex("ffffff7f"))
+        decode_promoted(TIMESTAMP_NS, bytes.fromhex("ffffff7f"))
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_bytes_of_another_length_are_refused(kind: Type, data: str) -> None:
         (DecimalType(2, 0), "64"),
     ],
 )
-def test_bytes_that_are_no_value_are_refused(kind: Type, data: str) -> None:
+def test_bytes_that_are_no_value_of_the_type_are_refused(kind: Type, data: str) -> None:
     with refused("single_value_invalid"):
         decode_value(kind, bytes.fromhex(data))
 
@@ -150,7 +150,7 @@ def test_bytes_that_are_no_value_are_refused(kind: Type, data: str) -> None:
         (INT, None),
     ],
 )
-def test_what_is_no_value_of_the_type_is_not_written(kind: Type, value: Any) -> None:
+def test_encoding_a_value_of_another_type_is_refused(kind: Type, value: Any) -> None:
     with refused("single_value_invalid"):
         encode_value(kind, value)
 
@@ -166,6 +166,6 @@ def test_a_type_without_serialization_is_refused(kind: Type) -> None:
         decode_value(kind, b"")
 
 
-def test_bytes_without_end_are_refused() -> None:
+def test_bytes_above_the_limit_are_refused() -> None:
     with refused("single_value_too_large"):
         decode_value(BINARY, bytes(17_000_000))

@@ -1,4 +1,4 @@
-"""The trust store for Spark's Java: the given authorities beside the system's, and the caller's options above ours."""
+"""The trust store for Spark's Java: its certificate authorities, and the Java options that name it."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from tests.support.servers.certificates import Authority
 
 
 @pytest.mark.filterwarnings("ignore::cryptography.utils.CryptographyDeprecationWarning")
-def test_the_store_holds_the_given_authority_and_the_systems(tmp_path: Path) -> None:
+def test_the_store_has_the_given_authority_and_those_of_the_system(tmp_path: Path) -> None:
     authority = Authority.create(tmp_path)
     found = pkcs12.load_pkcs12(trust_store(authority.certificate), b"changeit").additional_certs
-    held = {each.certificate.public_bytes(Encoding.DER) for each in found}
-    given = ssl.PEM_cert_to_DER_cert(authority.certificate.read_text())
-    assert given in held
+    stored = {each.certificate.public_bytes(Encoding.DER) for each in found}
+    own = ssl.PEM_cert_to_DER_cert(authority.certificate.read_text())
+    assert own in stored
     system = set(ssl.create_default_context().get_ca_certs(binary_form=True))
-    assert held == {given, *system}
+    assert stored == {own, *system}
 
 
-def test_driver_and_executors_get_the_store_and_options_of_the_caller_stay_last(tmp_path: Path) -> None:
+def test_driver_and_executors_get_the_store_before_options_of_the_caller(tmp_path: Path) -> None:
     authority = Authority.create(tmp_path)
-    given = {"spark.driver.defaultJavaOptions": "-Dmine=1", "spark.files": "/a/file"}
-    found = with_trust_store(given, authority.certificate)
+    own = {"spark.driver.defaultJavaOptions": "-Dmine=1", "spark.files": "/a/file"}
+    found = with_trust_store(own, authority.certificate)
     driver = found["spark.driver.defaultJavaOptions"].split()
     assert driver[-1] == "-Dmine=1"
     (store,) = [each.partition("=")[2] for each in driver if each.startswith("-Djavax.net.ssl.trustStore=")]

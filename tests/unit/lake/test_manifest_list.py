@@ -1,4 +1,4 @@
-"""Manifest lists: read by field id, written as Java writes them, with sequence numbers and row ids assigned."""
+"""Manifest lists: fields are found by id, sequence numbers and row ids are assigned, and false values are refused."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def list_header(version: int = 2, **changes: Any) -> ListHeader:
     return replace(base, **changes)
 
 
-def deletes(**changes: Any) -> ManifestFile:
+def delete_manifest(**changes: Any) -> ManifestFile:
     return listed("s3://lake/d.avro", content=ManifestContent.DELETES, **changes)
 
 
-LIST = write_manifest_list(list_header(), [listed(partitions=(SUMMARY,), key_metadata=b"k"), deletes()]).data
+LIST = write_manifest_list(list_header(), [listed(partitions=(SUMMARY,), key_metadata=b"k"), delete_manifest()]).data
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -40,7 +40,7 @@ def test_a_list_is_read_as_it_was_written(version: int) -> None:
     if version == 1:
         manifests = [replace(each, sequence_number=0, min_sequence_number=0) for each in manifests]
     else:
-        manifests.append(deletes())
+        manifests.append(delete_manifest())
     written = write_manifest_list(list_header(version), manifests)
     found = read_manifest_list(written.data)
     assert (found.manifests, found.header) == (written.manifests, list_header(version))
@@ -55,7 +55,7 @@ def test_equal_input_gives_equal_bytes() -> None:
     assert write_manifest_list(list_header(), [listed()]).data == write_manifest_list(list_header(), [listed()]).data
 
 
-def test_unassigned_sequence_numbers_become_those_of_the_commit() -> None:
+def test_missing_sequence_numbers_become_those_of_the_commit() -> None:
     fresh = listed(sequence_number=None, min_sequence_number=None)
     (found,) = read_manifest_list(write_manifest_list(list_header(), [fresh]).data).manifests
     assert (found.sequence_number, found.min_sequence_number) == (4, 4)
@@ -65,7 +65,7 @@ def test_row_ids_are_assigned_to_data_manifests_without_one_and_leave_room_for_e
     manifests = [
         listed("a", added_rows_count=5, existing_rows_count=7),
         listed("b", first_row_id=3),
-        deletes(first_row_id=99),
+        delete_manifest(first_row_id=99),
         listed("c", added_rows_count=2),
     ]
     written = write_manifest_list(list_header(3), manifests)
@@ -73,12 +73,12 @@ def test_row_ids_are_assigned_to_data_manifests_without_one_and_leave_room_for_e
     assert written.next_row_id == 1_014
 
 
-def test_lists_before_format_3_assign_no_row_ids() -> None:
+def test_a_list_before_format_3_assigns_no_row_ids() -> None:
     assert write_manifest_list(list_header(2), [listed()]).next_row_id is None
 
 
 @pytest.mark.parametrize(
-    ("code", "header", "manifest"),
+    ("reason", "header", "manifest"),
     [
         ("manifest_list_write_format", list_header(format_version=4), listed()),
         ("manifest_list_write_snapshot_missing", list_header(snapshot_id=None), listed()),
@@ -87,34 +87,35 @@ def test_lists_before_format_3_assign_no_row_ids() -> None:
         ("manifest_list_write_row_id", list_header(3, first_row_id=None), listed()),
         ("manifest_list_write_row_id", list_header(2, first_row_id=0), listed()),
         ("manifest_list_write_row_id_refused", list_header(2), listed(first_row_id=3)),
-        ("manifest_list_write_deletes_in_v1", list_header(1), deletes()),
+        ("manifest_list_write_deletes_in_v1", list_header(1), delete_manifest()),
         ("manifest_list_write_count_missing", list_header(), listed(added_rows_count=None)),
         ("manifest_list_write_sequence_missing", list_header(), listed(sequence_number=None, added_snapshot_id=1)),
         ("manifest_list_write_sequence_ahead", list_header(), listed(sequence_number=5)),
         ("manifest_list_write_row_ids_overflow", list_header(3, first_row_id=2**63 - 1), listed()),
     ],
 )
-def test_what_no_list_may_say_is_not_written(code: str, header: ListHeader, manifest: ManifestFile) -> None:
-    with refused(code):
+def test_writing_an_invalid_list_is_refused(reason: str, header: ListHeader, manifest: ManifestFile) -> None:
+    with refused(reason):
         write_manifest_list(header, [manifest])
 
 
-def test_a_manifest_is_not_listed_twice() -> None:
+def test_writing_a_manifest_twice_into_a_list_is_refused() -> None:
     with refused("manifest_list_write_path_repeated"):
         write_manifest_list(list_header(), [listed(), listed()])
 
 
-def with_unknown(schema: Any) -> Any:
+def add_unknown_field(schema: Any) -> Any:
     for at, field in enumerate(schema["fields"]):
         field["name"] = f"other_{at}"
     schema["fields"].append({"name": "later", "type": ["string", "null"]})
     return schema
 
 
-def test_fields_are_found_by_id_and_unknown_ones_survive() -> None:
-    data = edit_avro(
-        LIST, schema=with_unknown, records=lambda found: [(*raw, "kept") for raw in found], meta={"x": b"\xff"}
-    )
+def test_fields_are_found_by_id_and_unknown_fields_are_kept() -> None:
+    def add_value(records: tuple[Any, ...]) -> list[Any]:
+        return [(*raw, "kept") for raw in records]
+
+    data = edit_avro(LIST, schema=add_unknown_field, records=add_value, meta={"x": b"\xff"})
     found = read_manifest_list(data)
     again = read_manifest_list(write_again(found.file))
     assert found.manifests == read_manifest_list(LIST).manifests
@@ -122,7 +123,7 @@ def test_fields_are_found_by_id_and_unknown_ones_survive() -> None:
     assert again.file.records[0][-1] == "kept"
 
 
-def test_a_silent_header_leaves_the_version_to_the_table_or_the_schema() -> None:
+def test_a_missing_format_version_is_taken_from_the_table_or_the_schema() -> None:
     data = edit_avro(LIST, meta={"format-version": None})
     versions = (
         read_manifest_list(data).header.format_version,
@@ -132,7 +133,7 @@ def test_a_silent_header_leaves_the_version_to_the_table_or_the_schema() -> None
 
 
 @pytest.mark.parametrize(
-    ("code", "meta"),
+    ("reason", "meta"),
     [
         ("manifest_format_unsupported", {"format-version": b"4"}),
         ("manifest_header_invalid", {"snapshot-id": b"x"}),
@@ -145,8 +146,8 @@ def test_a_silent_header_leaves_the_version_to_the_table_or_the_schema() -> None
         ("manifest_list_deletes_in_v1", {"format-version": b"1"}),
     ],
 )
-def test_a_header_that_lies_is_refused_with_its_code(code: str, meta: dict[str, bytes | None]) -> None:
-    with refused(code):
+def test_a_false_header_value_is_refused(reason: str, meta: dict[str, bytes | None]) -> None:
+    with refused(reason):
         read_manifest_list(edit_avro(LIST, meta=meta))
 
 
@@ -164,7 +165,7 @@ def with_value(field_id: int, value: Any) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("code", "field_id", "value"),
+    ("reason", "field_id", "value"),
     [
         ("manifest_list_number_negative", 501, -1),
         ("manifest_list_number_negative", 515, -1),
@@ -175,8 +176,8 @@ def with_value(field_id: int, value: Any) -> bytes:
         ("manifest_list_content_unknown", 517, 2),
     ],
 )
-def test_a_record_that_lies_is_refused_with_its_code(code: str, field_id: int, value: Any) -> None:
-    with refused(code):
+def test_a_false_value_of_a_record_is_refused(reason: str, field_id: int, value: Any) -> None:
+    with refused(reason):
         read_manifest_list(with_value(field_id, value))
 
 
@@ -201,19 +202,19 @@ def test_null_in_a_required_field_is_refused() -> None:
         read_manifest_list(edit_avro(LIST, schema=optional, records=lambda found: [(found[0][0], None, *found[0][2:])]))
 
 
-@pytest.mark.parametrize("how", ["absent", "null"])
-def test_a_summary_says_whether_there_is_null(how: str) -> None:
-    def spoiled(schema: Any) -> Any:
+@pytest.mark.parametrize("kind", ["absent", "null"])
+def test_a_summary_without_contains_null_is_refused(kind: str) -> None:
+    def change_schema(schema: Any) -> Any:
         field = schema["fields"][13]["type"][1]["items"]["fields"][0]
-        field.update({"field-id": 9_999} if how == "absent" else {"type": ["null", "boolean"]})
+        field.update({"field-id": 9_999} if kind == "absent" else {"type": ["null", "boolean"]})
         return schema
 
-    def null(found: tuple[Any, ...]) -> list[Any]:
+    def set_null(found: tuple[Any, ...]) -> list[Any]:
         raw = found[0]
         return [(*raw[:13], ((None, *raw[13][0][1:]),), *raw[14:])]
 
     with refused("manifest_list_field_missing"):
-        read_manifest_list(edit_avro(LIST, schema=spoiled, records=None if how == "absent" else null))
+        read_manifest_list(edit_avro(LIST, schema=change_schema, records=None if kind == "absent" else set_null))
 
 
 def test_a_known_field_with_another_type_is_refused() -> None:

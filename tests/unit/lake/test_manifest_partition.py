@@ -1,4 +1,4 @@
-"""Partition specs, the result types of every transform on every source type, and applying them."""
+"""Partition specs: how they are read, the result type of every transform on every source type, and its values."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ TYPES: dict[str, Type] = {
     "list": ListType(Inner(INT)),
     "map": MapType(Inner(INT, required=True), Inner(INT)),
 }
-STAMPS = {"timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"}
+TIMESTAMPS = {"timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"}
 PRIMITIVE = set(TYPES) - {"variant", "geometry", "geography", "struct", "list", "map"}
 SOURCES = {
     "identity": PRIMITIVE,
-    "bucket[16]": STAMPS | {"int", "long", "decimal", "date", "time", "string", "uuid", "fixed", "binary"},
+    "bucket[16]": TIMESTAMPS | {"int", "long", "decimal", "date", "time", "string", "uuid", "fixed", "binary"},
     "truncate[4]": {"int", "long", "decimal", "string", "binary"},
-    "year": STAMPS | {"date"},
-    "month": STAMPS | {"date"},
-    "day": STAMPS | {"date"},
-    "hour": STAMPS,
+    "year": TIMESTAMPS | {"date"},
+    "month": TIMESTAMPS | {"date"},
+    "day": TIMESTAMPS | {"date"},
+    "hour": TIMESTAMPS,
     "void": set(TYPES),
 }
 RESULTS = {"bucket[16]": INT, "year": INT, "month": INT, "day": DATE, "hour": INT}
@@ -57,7 +57,7 @@ RESULTS = {"bucket[16]": INT, "year": INT, "month": INT, "day": DATE, "hour": IN
 
 @for_each("source", TYPES)
 @for_each("transform", SOURCES)
-def test_a_transform_gives_its_type_on_its_sources_and_is_refused_on_others(transform: str, source: str) -> None:
+def test_a_transform_has_its_result_type_or_is_refused_for_each_source_type(transform: str, source: str) -> None:
     if source in SOURCES[transform]:
         assert Transform.parse(transform).result_type(TYPES[source]) == RESULTS.get(transform, TYPES[source])
     else:
@@ -68,7 +68,7 @@ def test_a_transform_gives_its_type_on_its_sources_and_is_refused_on_others(tran
 @pytest.mark.parametrize(
     ("transform", "result"), [("bucket[16]", INT), ("day", DATE), ("identity", None), ("void", None)]
 )
-def test_a_dropped_source_leaves_only_fixed_result_types(transform: str, result: Type | None) -> None:
+def test_the_result_type_without_a_source_is_known_only_if_it_is_fixed(transform: str, result: Type | None) -> None:
     assert Transform.parse(transform).result_type(None) == result
 
 
@@ -98,12 +98,12 @@ def test_the_case_of_a_known_transform_does_not_matter() -> None:
         '[{"name":"a","transform":"void","source-id":1},{"name":"a","transform":"day","source-id":1}]',
     ],
 )
-def test_a_spec_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_spec_is_refused(text: str) -> None:
     with refused("partition_spec_invalid"):
         PartitionSpec.from_text(0, text)
 
 
-def test_a_spec_that_names_half_a_character_is_refused() -> None:
+def test_a_lone_surrogate_in_a_spec_is_refused() -> None:
     with refused("lake_json_text_invalid"):
         PartitionSpec.from_text(0, '[{"name":"\\ud800","transform":"void","source-id":1}]')
 
@@ -149,7 +149,7 @@ STAMP = 1_510_871_468_000_000
         ("binary", b"\x00\x01\x02\x03", -188_683_207),
     ],
 )
-def test_the_hashes_of_appendix_b_come_out(source: str, value: Any, expected: int) -> None:
+def test_bucket_hashes_equal_those_of_icebergs_appendix_b(source: str, value: Any, expected: int) -> None:
     assert bucket_hash(TYPES[source], value) == expected % 2**32
 
 
@@ -188,7 +188,7 @@ def test_a_transform_is_applied_as_the_specification_says(
     assert apply_transform(Transform.parse(transform), TYPES[source], value) == expected
 
 
-def test_an_unknown_transform_is_not_applied() -> None:
+def test_applying_an_unknown_transform_is_refused() -> None:
     with refused("partition_transform_unknown"):
         apply_transform(Transform.parse("zorder[2]"), INT, 1)
 
@@ -219,7 +219,7 @@ def test_a_result_outside_its_type_is_refused(transform: str, source: str, value
         ("geography(srid:4326, karney)", GeoType("srid:4326", "karney")),
     ],
 )
-def test_a_type_and_its_name_are_the_same_both_ways(text: str, kind: Type) -> None:
+def test_a_type_is_converted_from_and_to_its_name(text: str, kind: Type) -> None:
     assert (type_from_iceberg(text), type_to_iceberg(kind)) == (kind, text)
 
 
@@ -235,18 +235,18 @@ def test_a_type_and_its_name_are_the_same_both_ways(text: str, kind: Type) -> No
         '{"type":"struct","schema-id":"3","fields":[]}',
     ],
 )
-def test_a_schema_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_schema_is_refused(text: str) -> None:
     with refused("iceberg_schema_invalid"):
         schema_from_text(text)
 
 
 @pytest.mark.parametrize("name", ["decimal(39, 2)", "time_ns", "geography(x, flat)", "a word"])
-def test_a_type_that_iceberg_does_not_have_is_refused_as_in_the_metadata_document(name: str) -> None:
+def test_a_type_that_iceberg_does_not_have_is_refused(name: str) -> None:
     with refused("iceberg_type_unknown"):
         type_from_iceberg(name)
 
 
-def test_a_schema_that_nests_without_end_is_refused() -> None:
+def test_a_schema_that_nests_too_deeply_is_refused() -> None:
     inner: Any = "int"
     for at in range(80):
         inner = {"type": "list", "element-id": at + 2, "element-required": False, "element": inner}
@@ -255,7 +255,7 @@ def test_a_schema_that_nests_without_end_is_refused() -> None:
         schema_from_text(json.dumps({"type": "struct", "fields": fields}))
 
 
-def test_a_nested_type_has_no_name() -> None:
+def test_converting_a_nested_type_to_a_name_is_refused() -> None:
     with refused("iceberg_schema_invalid"):
         type_to_iceberg(TYPES["struct"])
 
@@ -267,18 +267,18 @@ def test_a_decimal_takes_the_fewest_bytes_that_hold_its_precision(precision: int
 
 def test_a_named_avro_type_is_written_once_and_then_by_name() -> None:
     defined: set[str] = set()
-    written = [avro_value_type(FixedType(4), defined) for _ in range(2)]
-    assert written == [{"type": "fixed", "name": "fixed_4", "size": 4}, "fixed_4"]
+    avro = [avro_value_type(FixedType(4), defined) for _ in range(2)]
+    assert avro == [{"type": "fixed", "name": "fixed_4", "size": 4}, "fixed_4"]
 
 
 @pytest.mark.parametrize("source", ["geometry", "variant", "struct"])
-def test_a_type_without_partition_values_has_no_avro_type(source: str) -> None:
+def test_an_avro_type_for_a_type_without_partition_values_is_refused(source: str) -> None:
     with refused("partition_type_mismatch"):
         avro_value_type(TYPES[source], set())
 
 
 @pytest.mark.parametrize(
-    ("name", "written"),
+    ("name", "avro"),
     [
         ("day", "day"),
         ("a-b", "a_x2Db"),
@@ -288,5 +288,5 @@ def test_a_type_without_partition_values_has_no_avro_type(source: str) -> None:
         ("😎", "_xD83D_xDE0E"),
     ],
 )
-def test_a_name_that_avro_forbids_is_changed_as_java_changes_it(name: str, written: str) -> None:
-    assert avro_name(name) == written
+def test_a_name_that_avro_forbids_is_changed_as_java_changes_it(name: str, avro: str) -> None:
+    assert avro_name(name) == avro

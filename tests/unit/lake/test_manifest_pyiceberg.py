@@ -1,4 +1,4 @@
-"""PyIceberg as an independent writer and reader of formats 1 and 2: both directions, all partition types."""
+"""Manifests that PyIceberg writes are read, and PyIceberg reads ours: formats 1 and 2, all types of partitions."""
 
 from __future__ import annotations
 
@@ -128,14 +128,14 @@ class Example:
                         status=theirs.ManifestEntryStatus.ADDED, data_file=self.their_file(value, at)
                     )
                 )
-        told = writer.to_manifest_file()
+        list_entry = writer.to_manifest_file()
         listing = self.path("theirs-list.avro")
         number = 4 if self.version == 2 else 0
         with theirs.write_manifest_list(
             self.version, self.io.new_output(listing), 55, None, number, codec
         ) as list_writer:
-            list_writer.add_manifests([told])
-        return listing, told
+            list_writer.add_manifests([list_entry])
+        return listing, list_entry
 
 
 @pytest.fixture(params=[1, 2])
@@ -144,7 +144,7 @@ def version(request: pytest.FixtureRequest) -> Version:
 
 
 @pytest.mark.parametrize(("kind", "transform", "values"), COLUMNS)
-def test_what_pyiceberg_writes_we_read(
+def test_a_manifest_of_pyiceberg_is_read(
     kind: str, transform: str, values: list[Any], version: Version, tmp_path: Path
 ) -> None:
     example = Example(kind, transform, version, tmp_path)
@@ -169,7 +169,7 @@ def test_what_pyiceberg_writes_we_read(
 
 
 @pytest.mark.parametrize(("kind", "transform", "values"), COLUMNS)
-def test_what_we_write_pyiceberg_reads(
+def test_pyiceberg_reads_our_manifests(
     kind: str, transform: str, values: list[Any], version: Version, tmp_path: Path
 ) -> None:
     example = Example(kind, transform, version, tmp_path)
@@ -190,7 +190,7 @@ def test_what_we_write_pyiceberg_reads(
         expected = example.their_file(values[at], at)
         assert (each.status, each.snapshot_id) == (theirs.ManifestEntryStatus.ADDED, 55)
         assert each.sequence_number == (4 if version == 2 else 0)
-        for name in NAMES:
+        for name in FILE_FACTS:
             assert getattr(each.data_file, name) == getattr(expected, name), name
 
 
@@ -213,7 +213,7 @@ def test_a_manifest_of_format_3_is_read_by_pyiceberg_too(tmp_path: Path) -> None
     assert [(each.sequence_number, each.data_file.partition[0]) for each in found] == [(4, 20_000), (2, None)]
 
 
-NAMES = (
+FILE_FACTS = (
     "file_path",
     "file_format",
     "record_count",
@@ -226,7 +226,7 @@ NAMES = (
     "upper_bounds",
     "split_offsets",
 )
-TOLD = (
+LISTED_FACTS = (
     "manifest_length",
     "partition_spec_id",
     "added_snapshot_id",
@@ -240,18 +240,19 @@ TOLD = (
 
 
 @pytest.mark.parametrize(("kind", "transform", "values"), COLUMNS)
-def test_both_libraries_say_the_same_of_a_manifest(
+def test_both_libraries_list_the_same_facts_of_a_manifest(
     kind: str, transform: str, values: list[Any], tmp_path: Path
 ) -> None:
     example = Example(kind, transform, 2, tmp_path)
-    _, told = example.they_write(values)
+    _, list_entry = example.they_write(values)
     entries = [
         ManifestEntry(status=EntryStatus.ADDED, data_file=example.our_file(value, at), snapshot_id=55)
         for at, value in enumerate(values)
     ]
     ours = write_manifest(example.header, entries).list_entry("x", 55)
-    assert [getattr(ours, name) for name in TOLD[1:]] == [getattr(told, name) for name in TOLD[1:]]
-    (summary,), (expected,) = ours.partitions or (), told.partitions or []
-    # Readers order uuids in different ways: of these we say no ends.
+    names = LISTED_FACTS[1:]
+    assert [getattr(ours, name) for name in names] == [getattr(list_entry, name) for name in names]
+    (summary,), (expected,) = ours.partitions or (), list_entry.partitions or []
+    # Readers order uuids in different ways, so our summary has no bounds for them.
     ends = (None, None) if kind == "uuid" else (expected.lower_bound, expected.upper_bound)
     assert (summary.contains_null, summary.lower_bound, summary.upper_bound) == (expected.contains_null, *ends)

@@ -1,4 +1,4 @@
-"""Reading manifests: by field id, without loss, with inheritance, and with every lie refused by its code."""
+"""Reading manifests: fields are found by id, unknown ones kept, numbers inherited, and false values refused."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ def file_fields(schema: Any) -> Any:
     return schema["fields"][FILE_AT]["type"]["fields"]
 
 
-def renamed(schema: Any) -> Any:
+def rename_fields(schema: Any) -> Any:
     for at, field in enumerate([*schema["fields"], *file_fields(schema)]):
         field["name"] = f"other_{at}"
     return schema
 
 
-def with_unknown(schema: Any) -> Any:
+def add_unknown_fields(schema: Any) -> Any:
     schema["fields"].append({"name": "later", "type": ["null", "string"], "field-id": 99})
     file_fields(schema).append({"name": "no_id", "type": {"type": "map", "values": "double"}})
     return schema
 
 
-def unknown_values(records: tuple[Any, ...]) -> list[Any]:
+def add_unknown_values(records: tuple[Any, ...]) -> list[Any]:
     return [(*raw[:FILE_AT], (*raw[FILE_AT], (("k", 1.5),)), "kept") for raw in records]
 
 
-def spoiled_file(field_id: int, value: Any) -> Callable[[tuple[Any, ...]], list[Any]]:
-    """The first record with another value in a field of its data file."""
+def change_file_field(field_id: int, value: Any) -> Callable[[tuple[Any, ...]], list[Any]]:
+    """A function that returns the first record with another value in a field of its data file."""
     at = [134, 100, 101, 102, 103, 104, 108, 109, 110, 137, 125, 128, 131, 132, 135, 140, 143].index(field_id)
 
     def change(records: tuple[Any, ...]) -> list[Any]:
@@ -67,11 +67,12 @@ def spoiled_file(field_id: int, value: Any) -> Callable[[tuple[Any, ...]], list[
 
 
 def test_fields_are_found_by_id_whatever_their_names_are() -> None:
-    assert read_manifest(edit_avro(MANIFEST, schema=renamed)).entries == read_manifest(MANIFEST).entries
+    assert read_manifest(edit_avro(MANIFEST, schema=rename_fields)).entries == read_manifest(MANIFEST).entries
 
 
 def test_unknown_fields_and_header_values_survive_a_round_trip() -> None:
-    data = edit_avro(MANIFEST, schema=with_unknown, records=unknown_values, meta={"x": b"\xff", "iceberg.schema": None})
+    meta = {"x": b"\xff", "iceberg.schema": None}
+    data = edit_avro(MANIFEST, schema=add_unknown_fields, records=add_unknown_values, meta=meta)
     found = read_manifest(data)
     again = read_manifest(write_again(found.file))
     assert again.file.records == found.file.records
@@ -79,13 +80,13 @@ def test_unknown_fields_and_header_values_survive_a_round_trip() -> None:
     assert again.file.records[0][-1] == "kept"
 
 
-def test_statistics_can_be_hashed_and_pickled() -> None:
+def test_a_data_file_can_be_hashed_and_pickled() -> None:
     first = read_manifest(MANIFEST).entries[0].data_file
     assert pickle.loads(pickle.dumps(first)) == first
     assert hash(first) == hash(data_file())
 
 
-def test_the_types_of_partition_fields_are_told() -> None:
+def test_the_types_of_partition_fields_are_read() -> None:
     assert {key: str(kind) for key, kind in read_manifest(MANIFEST).partition_types.items()} == {1000: "date"}
 
 
@@ -97,20 +98,20 @@ def test_a_day_may_be_stored_as_an_int() -> None:
     assert read_manifest(edit_avro(MANIFEST, schema=plain)).entries == read_manifest(MANIFEST).entries
 
 
-def test_an_unknown_transform_is_read_with_the_type_that_the_file_tells() -> None:
+def test_a_partition_of_an_unknown_transform_has_the_type_in_the_file() -> None:
     spec = b'[{"name":"day","transform":"fiscal[4]","source-id":2,"field-id":1000}]'
     found = read_manifest(edit_avro(MANIFEST, meta={"partition-spec": spec}))
     assert str(found.partition_types[1000]) == "date"
 
 
-def test_the_header_may_be_silent_where_the_table_tells() -> None:
+def test_missing_header_values_are_taken_from_the_table() -> None:
     keys = ("schema", "schema-id", "partition-spec", "partition-spec-id", "format-version", "content")
     found = read_manifest(edit_avro(MANIFEST, meta=dict.fromkeys(keys)), defaults=header())
     assert found.entries == read_manifest(MANIFEST).entries
 
 
 @pytest.mark.parametrize("key", ["schema", "partition-spec", "partition-spec-id", "content"])
-def test_a_silent_header_is_refused_where_nobody_else_tells(key: str) -> None:
+def test_a_missing_header_value_without_a_default_is_refused(key: str) -> None:
     with refused("manifest_header_missing"):
         read_manifest(edit_avro(MANIFEST, meta={key: None}))
 
@@ -127,7 +128,7 @@ AS_TEXT = b'{"type":"struct","fields":[{"id":2,"name":"d","required":false,"type
 
 
 @for_each(
-    ("code", "meta"),
+    ("reason", "meta"),
     [
         ("manifest_format_unsupported", {"format-version": b"4"}),
         ("manifest_format_unsupported", {"format-version": b"0"}),
@@ -151,13 +152,13 @@ AS_TEXT = b'{"type":"struct","fields":[{"id":2,"name":"d","required":false,"type
         ("partition_void_not_null", {"partition-spec": b'[{"name":"d","transform":"void","source-id":2}]'}),
     ],
 )
-def test_a_header_that_lies_is_refused_with_its_code(code: str, meta: dict[str, bytes | None]) -> None:
-    with refused(code):
+def test_a_false_header_value_is_refused(reason: str, meta: dict[str, bytes | None]) -> None:
+    with refused(reason):
         read_manifest(edit_avro(MANIFEST, meta=meta))
 
 
 @pytest.mark.parametrize(
-    ("code", "field_id", "value"),
+    ("reason", "field_id", "value"),
     [
         ("manifest_code_unknown", 134, 3),
         ("manifest_content_conflict", 134, 1),
@@ -172,35 +173,35 @@ def test_a_header_that_lies_is_refused_with_its_code(code: str, meta: dict[str, 
         ("manifest_equality_id_invalid", 135, (0,)),
     ],
 )
-def test_an_entry_that_lies_is_refused_with_its_code(code: str, field_id: int, value: Any) -> None:
-    with refused(code):
-        read_manifest(edit_avro(MANIFEST, records=spoiled_file(field_id, value)))
+def test_a_false_value_of_a_data_file_is_refused(reason: str, field_id: int, value: Any) -> None:
+    with refused(reason):
+        read_manifest(edit_avro(MANIFEST, records=change_file_field(field_id, value)))
 
 
 @pytest.mark.parametrize(
-    ("code", "at", "value"),
+    ("reason", "at", "value"),
     [
         ("manifest_code_unknown", 0, 3),
         ("manifest_number_negative", 2, -1),
         ("manifest_number_negative", 3, -1),
     ],
 )
-def test_an_entrys_own_numbers_are_checked(code: str, at: int, value: int) -> None:
-    with refused(code):
+def test_a_false_number_of_an_entry_is_refused(reason: str, at: int, value: int) -> None:
+    with refused(reason):
         read_manifest(edit_avro(MANIFEST, records=lambda records: [(*records[0][:at], value, *records[0][at + 1 :])]))
 
 
-def test_an_equality_delete_file_names_its_fields() -> None:
+def test_an_equality_delete_file_without_field_ids_is_refused() -> None:
     with refused("manifest_equality_ids_missing"):
-        read_manifest(edit_avro(DELETES, records=spoiled_file(134, int(FileContent.EQUALITY_DELETES))))
+        read_manifest(edit_avro(DELETES, records=change_file_field(134, int(FileContent.EQUALITY_DELETES))))
 
 
-def test_a_deletion_vector_says_where_it_is() -> None:
+def test_a_deletion_vector_without_its_position_is_refused() -> None:
     with refused("manifest_deletion_vector_incomplete"):
-        read_manifest(edit_avro(DELETES, records=spoiled_file(101, "PUFFIN")))
+        read_manifest(edit_avro(DELETES, records=change_file_field(101, "PUFFIN")))
 
 
-def test_a_content_offset_has_a_size() -> None:
+def test_a_content_offset_without_a_size_is_refused() -> None:
     vector = delete_file(content_offset=4)
     with refused("manifest_content_size_missing"):
         read_manifest(write_manifest(header(3, content=ManifestContent.DELETES), [entry(file=vector)]).data)
@@ -236,7 +237,7 @@ def test_null_in_a_required_field_is_refused() -> None:
         return schema
 
     with refused("manifest_field_missing"):
-        read_manifest(edit_avro(MANIFEST, schema=optional, records=spoiled_file(103, None)))
+        read_manifest(edit_avro(MANIFEST, schema=optional, records=change_file_field(103, None)))
 
 
 def test_a_partition_tuple_that_is_null_is_refused() -> None:
@@ -245,7 +246,7 @@ def test_a_partition_tuple_that_is_null_is_refused() -> None:
         return schema
 
     with refused("manifest_field_missing"):
-        read_manifest(edit_avro(MANIFEST, schema=optional, records=spoiled_file(102, None)))
+        read_manifest(edit_avro(MANIFEST, schema=optional, records=change_file_field(102, None)))
 
 
 def test_a_partition_value_that_is_a_list_is_refused() -> None:
@@ -322,11 +323,11 @@ def test_an_existing_entry_without_its_numbers_is_refused(missing: str) -> None:
         inherit(read_manifest(data), listed())
 
 
-def row_ids(found: Manifest, told: ManifestFile) -> list[int | None]:
-    return [each.data_file.first_row_id for each in inherit(found, told)]
+def row_ids(found: Manifest, list_entry: ManifestFile) -> list[int | None]:
+    return [each.data_file.first_row_id for each in inherit(found, list_entry)]
 
 
-def test_row_ids_go_to_live_files_without_one_in_order() -> None:
+def test_live_files_without_row_ids_get_them_in_order() -> None:
     found = manifest(
         entry(file=data_file("a", record_count=3)),
         kept(data_file("b", first_row_id=7)),
@@ -337,7 +338,7 @@ def test_row_ids_go_to_live_files_without_one_in_order() -> None:
     assert row_ids(found, listed(first_row_id=1_000)) == [1_000, 7, None, 1_003, 1_008]
 
 
-def test_no_file_has_a_row_id_where_the_list_gives_none() -> None:
+def test_no_file_has_a_row_id_if_the_list_gives_none() -> None:
     assert row_ids(manifest(kept(data_file(first_row_id=7)), entry()), listed()) == [None, None]
 
 
@@ -346,26 +347,27 @@ def test_a_delete_file_never_has_a_row_id() -> None:
     assert row_ids(found, listed(first_row_id=9, content=ManifestContent.DELETES)) == [None]
 
 
-def test_row_ids_do_not_leave_64_bits() -> None:
+def test_row_ids_beyond_64_bits_are_refused() -> None:
     with refused("manifest_row_ids_overflow"):
         inherit(manifest(entry()), listed(first_row_id=2**63 - 5))
 
 
-def told() -> ManifestFile:
+def correct_list_entry() -> ManifestFile:
+    """The entry of MANIFEST in a manifest list."""
     return replace(write_manifest(header(), [entry(), kept()]).list_entry("s3://lake/m.avro", 55), sequence_number=4)
 
 
-def test_a_list_that_tells_the_truth_is_accepted() -> None:
-    check_listed(read_manifest(MANIFEST), told(), size=len(MANIFEST))
+def test_a_correct_list_entry_is_accepted() -> None:
+    check_listed(read_manifest(MANIFEST), correct_list_entry(), size=len(MANIFEST))
 
 
-def test_a_null_count_claims_nothing() -> None:
-    silent = replace(told(), added_files_count=None, added_rows_count=None)
+def test_a_list_entry_without_counts_is_accepted() -> None:
+    silent = replace(correct_list_entry(), added_files_count=None, added_rows_count=None)
     check_listed(read_manifest(MANIFEST), silent, size=len(MANIFEST))
 
 
 @pytest.mark.parametrize(
-    ("code", "changes"),
+    ("reason", "changes"),
     [
         ("manifest_listed_length_lies", {"manifest_length": 1}),
         ("manifest_listed_spec_lies", {"partition_spec_id": 8}),
@@ -377,9 +379,9 @@ def test_a_null_count_claims_nothing() -> None:
         ("manifest_sequence_ahead", {"sequence_number": 1}),
     ],
 )
-def test_a_list_that_lies_of_its_manifest_is_refused(code: str, changes: dict[str, Any]) -> None:
-    with refused(code):
-        check_listed(read_manifest(MANIFEST), replace(told(), **changes), size=len(MANIFEST))
+def test_a_false_list_entry_is_refused(reason: str, changes: dict[str, Any]) -> None:
+    with refused(reason):
+        check_listed(read_manifest(MANIFEST), replace(correct_list_entry(), **changes), size=len(MANIFEST))
 
 
 def test_the_text_of_the_schema_is_kept() -> None:

@@ -1,4 +1,4 @@
-"""Writing manifests: what Java would write, what the list says of it, and what no manifest may say."""
+"""Writing manifests: the same schemas as Java writes, correct list entries, and entries that are refused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sha(text: str) -> str:
     ("version", "avro", "iceberg"),
     [(1, "33cca0b2d9b584d8", "feba0abc913aa291"), (2, "d48a53a00ea68386", "206c34ae8d0b0cec")],
 )
-def test_the_schemas_of_a_manifest_are_javas_byte_by_byte(version: int, avro: str, iceberg: str) -> None:
+def test_the_schemas_of_a_manifest_equal_those_of_java(version: int, avro: str, iceberg: str) -> None:
     """The hashes are those of `avro.schema` and `iceberg.schema` in unpartitioned manifests that Spark wrote."""
     fields = entry_fields(version, UNPARTITIONED, ())
     assert (sha(avro_text(fields, "manifest_entry")), sha(iceberg_text(fields))) == (avro, iceberg)
@@ -46,23 +46,18 @@ def test_the_schemas_of_a_manifest_are_javas_byte_by_byte(version: int, avro: st
         (3, "c777c2610375b244", "79a540ad1b523016"),
     ],
 )
-def test_the_schemas_of_a_list_are_javas_byte_by_byte(version: int, avro: str, iceberg: str) -> None:
+def test_the_schemas_of_a_manifest_list_equal_those_of_java(version: int, avro: str, iceberg: str) -> None:
     """The hashes are those of `avro.schema` and `iceberg.schema` in manifest lists that Java wrote."""
     fields = list_fields(version)
     assert (sha(avro_text(fields, "manifest_file")), sha(iceberg_text(fields))) == (avro, iceberg)
 
 
 def test_format_3_adds_its_fields_at_the_end_of_format_2() -> None:
-    ids = [
-        [
-            field["field-id"]
-            for field in json.loads(avro_text(entry_fields(version, UNPARTITIONED, ()), "m"))["fields"][4]["type"][
-                "fields"
-            ]
-        ]
-        for version in (2, 3)
-    ]
-    assert ids[1] == [*ids[0][:-1], 142, 143, 144, 145]
+    def data_file_ids(version: int) -> list[int]:
+        schema = json.loads(avro_text(entry_fields(version, UNPARTITIONED, ()), "m"))
+        return [field["field-id"] for field in schema["fields"][4]["type"]["fields"]]
+
+    assert data_file_ids(3) == [*data_file_ids(2)[:-1], 142, 143, 144, 145]
 
 
 def entries_of(version: int) -> list[ManifestEntry]:
@@ -116,13 +111,14 @@ def test_a_given_marker_is_written() -> None:
     assert read_manifest(write_manifest(header(), [entry()], sync=SYNC).data).file.sync == SYNC
 
 
-def test_the_list_gets_true_facts() -> None:
+def test_the_list_entry_of_a_written_manifest_is_correct() -> None:
     file = data_file(record_count=5)
     written = write_manifest(header(), [entry(), kept(file), kept(file, status=EntryStatus.DELETED, sequence_number=1)])
-    told = replace(written.list_entry("s3://lake/m.avro", 55), sequence_number=9)
-    check_listed(read_manifest(written.data), told, size=len(written.data))
-    counts = (told.added_files_count, told.added_rows_count, told.existing_rows_count, told.deleted_rows_count)
-    assert (counts, told.min_sequence_number) == ((1, 10, 5, 5), 2)
+    list_entry = replace(written.list_entry("s3://lake/m.avro", 55), sequence_number=9)
+    check_listed(read_manifest(written.data), list_entry, size=len(written.data))
+    files_and_rows = (list_entry.added_files_count, list_entry.added_rows_count)
+    other_rows = (list_entry.existing_rows_count, list_entry.deleted_rows_count)
+    assert (*files_and_rows, *other_rows, list_entry.min_sequence_number) == (1, 10, 5, 5, 2)
 
 
 EVERY: dict[str, list[Any]] = {
@@ -158,7 +154,7 @@ def one_column(kind: str, transform: str) -> ManifestHeader:
 
 
 @for_each("kind", EVERY)
-def test_partition_values_of_every_type_come_back(kind: str) -> None:
+def test_partition_values_of_every_type_are_read_back(kind: str) -> None:
     values = [*EVERY[kind], None]
     entries = [entry(file=data_file(partition=IdMap([(1000, value)]))) for value in values]
     found = read_manifest(write_manifest(one_column(kind, "identity"), entries).data)
@@ -167,14 +163,14 @@ def test_partition_values_of_every_type_come_back(kind: str) -> None:
 
 @pytest.mark.parametrize("transform", ["bucket[8]", "year", "month", "day", "hour"])
 @pytest.mark.parametrize("kind", ["timestamp", "timestamptz_ns"])
-def test_partition_values_of_time_transforms_come_back(kind: str, transform: str) -> None:
+def test_partition_values_of_bucket_and_time_transforms_are_read_back(kind: str, transform: str) -> None:
     file = data_file(partition=IdMap([(1000, 7)]))
     found = read_manifest(write_manifest(one_column(kind, transform), [entry(file=file)]).data)
     assert found.entries[0].data_file.partition[1000] == 7
 
 
 @pytest.mark.parametrize("kind", ["string", "decimal(9, 2)", "geometry"])
-def test_a_void_transform_holds_null_on_every_source(kind: str) -> None:
+def test_a_void_transform_has_null_as_its_value(kind: str) -> None:
     if kind == "geometry":
         with refused("partition_type_mismatch"):
             write_manifest(one_column(kind, "void"), [])
@@ -184,7 +180,7 @@ def test_a_void_transform_holds_null_on_every_source(kind: str) -> None:
     assert found.entries[0].data_file.partition[1000] is None
 
 
-def test_a_summary_has_the_exact_range_of_what_is_neither_null_nor_nan() -> None:
+def test_a_summary_has_the_exact_range_without_null_and_nan() -> None:
     values = [None, math.nan, 0.0, -0.0]
     entries = [entry(file=data_file(partition=IdMap([(1000, value)]))) for value in values]
     low, high = bytes.fromhex("0000000000000080"), bytes(8)
@@ -192,7 +188,7 @@ def test_a_summary_has_the_exact_range_of_what_is_neither_null_nor_nan() -> None
     assert write_manifest(one_column("double", "identity"), entries).partitions == (expected,)
 
 
-def test_a_summary_of_nothing_but_null_has_no_range() -> None:
+def test_a_summary_of_nulls_only_has_no_range() -> None:
     file = data_file(partition=IdMap([(1000, None)]))
     expected = FieldSummary(contains_null=True, contains_nan=False)
     assert write_manifest(one_column("string", "identity"), [entry(file=file)]).partitions == (expected,)
@@ -226,13 +222,13 @@ def test_a_removed_entry_names_the_snapshot_that_removes_it() -> None:
 
 
 def test_a_row_id_of_a_delete_file_is_not_written() -> None:
-    spoiled = delete_file(first_row_id=3)
-    written = write_manifest(header(3, content=ManifestContent.DELETES), [entry(file=spoiled)])
+    false_entry = delete_file(first_row_id=3)
+    written = write_manifest(header(3, content=ManifestContent.DELETES), [entry(file=false_entry)])
     assert read_manifest(written.data).entries[0].data_file.first_row_id is None
 
 
 @pytest.mark.parametrize(
-    ("code", "version", "spoiled"),
+    ("reason", "version", "false_entry"),
     [
         ("manifest_write_content_conflict", 2, entry(file=delete_file())),
         ("manifest_write_format_1", 1, entry(snapshot_id=None)),
@@ -248,28 +244,28 @@ def test_a_row_id_of_a_delete_file_is_not_written() -> None:
         ("avro_value_invalid", 2, entry(file=data_file(record_count=2**63))),
     ],
 )
-def test_what_no_manifest_may_say_is_not_written(code: str, version: int, spoiled: ManifestEntry) -> None:
-    with refused(code):
-        write_manifest(header(version), [spoiled])
+def test_writing_an_invalid_entry_is_refused(reason: str, version: int, false_entry: ManifestEntry) -> None:
+    with refused(reason):
+        write_manifest(header(version), [false_entry])
 
 
-def test_a_value_for_a_void_transform_is_not_written() -> None:
+def test_writing_a_value_for_a_void_transform_is_refused() -> None:
     with refused("manifest_write_void_not_null"):
         write_manifest(one_column("string", "void"), [entry(file=data_file(partition=IdMap([(1000, "x")])))])
 
 
-def test_an_unknown_transform_is_not_written() -> None:
+def test_writing_an_unknown_transform_is_refused() -> None:
     with refused("manifest_transform_unknown"):
         write_manifest(one_column("string", "zorder[2]"), [])
 
 
-def test_a_delete_manifest_is_not_written_in_format_1() -> None:
+def test_writing_a_delete_manifest_in_format_1_is_refused() -> None:
     with refused("manifest_write_format_1"):
         write_manifest(header(1, content=ManifestContent.DELETES), [entry(file=delete_file())])
 
 
 def test_a_partition_field_may_have_any_name() -> None:
-    """Arrow, which ends a name at U+0000, reads no manifest."""
+    """Names with U+0000 are safe here: Arrow, which ends a name there, does not read manifests."""
     head = header()
     (field,) = head.spec.fields
     spec = replace(head.spec, fields=(replace(field, name="day\0of order"),))

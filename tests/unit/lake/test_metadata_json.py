@@ -1,4 +1,4 @@
-"""Lossless JSON and its refusals."""
+"""JSON that is written as it was read, and JSON that is refused."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ def test_odd_numbers_do_not_change_how_text_is_written() -> None:
     assert dump_json(parse_json(data)) == data
 
 
-def test_keys_are_sorted_only_to_compare() -> None:
+def test_keys_are_sorted_only_for_comparison() -> None:
     assert (comparison_text({"b": 1, "a": Number("1.0")}), dump_json({"b": 1, "a": 2})) == (
         '{"a":1.0,"b":1}',
         b'{"b":1,"a":2}',
     )
 
 
-def test_true_and_one_are_not_the_same() -> None:
+def test_true_and_one_are_compared_as_different() -> None:
     assert comparison_text(True) != comparison_text(1)
 
 
 @for_each(
-    ("data", "code"),
+    ("data", "reason"),
     [
         (b'{"a":1,"b":2,"a":3}', "lake_json_key_duplicate"),
         (b'{"a":{"b":1,"b":1}}', "lake_json_key_duplicate"),
@@ -78,10 +78,10 @@ def test_true_and_one_are_not_the_same() -> None:
         (b"[" * 100_000, "lake_json_too_deep"),
     ],
 )
-def test_what_is_not_one_plain_value_is_refused(data: bytes, code: str) -> None:
+def test_invalid_or_ambiguous_json_is_refused(data: bytes, reason: str) -> None:
     with pytest.raises(InputError) as caught:
         parse_json(data)
-    assert caught.value.reason == code
+    assert caught.value.reason == reason
 
 
 def test_a_surrogate_pair_is_one_character() -> None:
@@ -93,7 +93,7 @@ def test_brackets_in_text_are_not_depth() -> None:
     assert parse_json(f'["{text}"]'.encode()) == ["[" * 1_000 + '"' + "{" * 1_000]
 
 
-def test_the_greatest_depth_is_accepted() -> None:
+def test_the_largest_depth_is_accepted() -> None:
     assert parse_json(b"[" * JSON_DEPTH_MAX + b"]" * JSON_DEPTH_MAX)
 
 
@@ -103,10 +103,10 @@ def test_a_document_above_the_limit_is_refused() -> None:
     assert caught.value.reason == "lake_json_too_large"
 
 
-@pytest.mark.parametrize("beside", [1, Number("1.0")])
-def test_a_value_that_json_has_not_is_refused(beside: Json) -> None:
+@pytest.mark.parametrize("other", [1, Number("1.0")])
+def test_writing_a_value_that_json_does_not_have_is_refused(other: Json) -> None:
     with pytest.raises(InputError) as caught:
-        dump_json({"x": beside, "a": b"bytes"})
+        dump_json({"x": other, "a": b"bytes"})
     assert caught.value.reason == "lake_json_malformed"
 
 
@@ -114,7 +114,7 @@ def test_gzip_is_decompressed() -> None:
     assert decompress_gzip(gzip.compress(b"{}")) == b"{}"
 
 
-def test_plain_bytes_are_left_alone() -> None:
+def test_plain_bytes_are_returned_as_they_are() -> None:
     assert decompress_gzip(b'{"a":1}') == b'{"a":1}'
 
 
@@ -135,11 +135,11 @@ def test_broken_gzip_is_refused(data: bytes) -> None:
     assert caught.value.reason == "lake_gzip_malformed"
 
 
-def test_a_bomb_is_refused_before_it_fills_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gzip_that_decompresses_above_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError) as caught:
         decompress_gzip(gzip.compress(b" " * 10_000_000), size_max_bytes=1_000)
     assert caught.value.reason == "lake_json_too_large"
 
 
-def test_metadata_files_of_this_size_are_read() -> None:
+def test_the_limit_of_metadata_files_is_128_mib() -> None:
     assert json_document.METADATA_SIZE_MAX_BYTES == 128 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""What `main` shows, as one value: which commits change it and how that is said."""
+"""`MainState`, all that `main` shows as one value: which updates change it, and which facts then differ."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def _sentence(name: str, before: str | None, after: str | None) -> str:
     return f"{name} was {before} and is gone" if after is None else f"{name} was {before} and is now {after}"
 
 
-def add(given: Doc) -> Doc:
-    return {"action": "add-snapshot", "snapshot": given}
+def add(fields: Doc) -> Doc:
+    return {"action": "add-snapshot", "snapshot": fields}
 
 
 def set_ref(name: str, snapshot_id: int, kind: str = "branch", /, **more: object) -> Doc:
@@ -67,7 +67,7 @@ NEW_SCHEMA: Doc = {
     ],
 )
 @pytest.mark.parametrize("version", [2])
-def test_work_beside_main_does_not_change_what_it_shows(updates: list[Doc], version: int) -> None:
+def test_an_update_that_main_does_not_show_makes_no_difference(updates: list[Doc], version: int) -> None:
     assert differences(*updates, version=version) == ()
 
 
@@ -101,9 +101,9 @@ CHANGES: list[tuple[list[Doc], str]] = [
 ]
 
 
-@for_each(("updates", "said"), CHANGES)
-def test_a_change_of_what_main_shows_is_said(updates: list[Doc], said: str) -> None:
-    assert [each for each in differences(*updates) if each.startswith(said)]
+@for_each(("updates", "sentence"), CHANGES)
+def test_a_change_of_what_main_shows_is_a_difference(updates: list[Doc], sentence: str) -> None:
+    assert [each for each in differences(*updates) if each.startswith(sentence)]
 
 
 def test_equal_states_are_equal_and_hash_alike() -> None:
@@ -111,7 +111,7 @@ def test_equal_states_are_equal_and_hash_alike() -> None:
     assert (one == other, hash(one) == hash(other), one == MainState.of(table(3))) == (True, True, False)
 
 
-def test_an_old_document_shows_the_same_after_its_first_commit_completed_it() -> None:
+def test_completing_an_old_document_makes_no_difference() -> None:
     old = document(1)
     for key in ("schemas", "current-schema-id", "partition-specs", "default-spec-id", "last-partition-id", "refs"):
         del old[key]

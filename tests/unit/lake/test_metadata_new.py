@@ -1,4 +1,4 @@
-"""New tables, registered tables."""
+"""Metadata of new tables, and of tables that are registered from a file."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ def create(**more: object) -> TableMetadata:
     return new_table(create_request(**more), location=f"{LOCATION}/", table_uuid=UUID, now_ms=NOW)
 
 
-def refusal(**more: object) -> str:
+def reason_of(**more: object) -> str:
     with pytest.raises(InputError) as caught:
         create(**more)
     return caught.value.reason
 
 
-def ids(metadata: TableMetadata) -> dict[str, int]:
+def column_ids(metadata: TableMetadata) -> dict[str, int]:
     return {field.name: field.field_id for field in metadata.current_schema.fields.values()}
 
 
 def test_columns_get_fresh_ids_level_by_level() -> None:
-    assert ids(create()) == {
+    assert column_ids(create()) == {
         "id": 1,
         "day": 2,
         "place": 3,
@@ -68,7 +68,7 @@ def test_partitions_sort_order_and_identifiers_follow_their_columns() -> None:
     ) == ([(2, 1000, "day"), (1, 1001, "id_bucket")], [6], [1, 6])
 
 
-def test_reserved_properties_steer_and_are_not_kept() -> None:
+def test_reserved_properties_are_applied_and_not_stored() -> None:
     found = create(properties={"format-version": "3", "uuid": "x", "owner": "me"})
     assert (found.format_version, dict(found.properties)) == (
         3,
@@ -76,7 +76,7 @@ def test_reserved_properties_steer_and_are_not_kept() -> None:
     )
 
 
-def test_a_default_of_new_tables_gives_way_to_what_is_asked_for() -> None:
+def test_a_requested_property_replaces_the_default_of_new_tables() -> None:
     found = create(properties={"write.parquet.compression-codec": "snappy"})
     assert found.properties["write.parquet.compression-codec"] == "snappy"
 
@@ -92,7 +92,7 @@ def test_a_table_without_spec_and_order_is_unpartitioned_and_unsorted() -> None:
     )
 
 
-def test_a_format_1_table_names_schema_and_spec_the_old_way() -> None:
+def test_a_format_1_table_also_has_its_schema_in_the_old_field() -> None:
     found = create(properties={"format-version": "1"})
     assert (found.raw["schema"], "last-sequence-number" in found.raw) == (found.current_schema.raw, False)
 
@@ -115,7 +115,7 @@ def test_unknown_fields_of_a_request_are_kept() -> None:
     ) == (1, 2, 50, 3, 4)
 
 
-def test_a_request_is_not_changed() -> None:
+def test_creating_a_table_does_not_change_the_request() -> None:
     request = create_request()
     before = copy.deepcopy(request)
     new_table(request, location=LOCATION, table_uuid=UUID, now_ms=NOW)
@@ -123,7 +123,7 @@ def test_a_request_is_not_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("properties", "code"),
+    ("properties", "reason"),
     [
         ({"format-version": "4"}, "format_version_unsupported"),
         ({"format-version": "two"}, "property_not_integer"),
@@ -135,21 +135,21 @@ def test_a_request_is_not_changed() -> None:
         ({"owner": 3}, "lake_value_invalid"),
     ],
 )
-def test_properties_that_would_break_the_table_are_refused(properties: Doc, code: str) -> None:
-    assert refusal(properties=properties) == code
+def test_properties_that_would_break_the_table_are_refused(properties: Doc, reason: str) -> None:
+    assert reason_of(properties=properties) == reason
 
 
-def test_an_encrypted_table_is_of_format_3() -> None:
+def test_an_encrypted_table_is_accepted_in_format_3() -> None:
     assert create(properties={"encryption.key-id": "k", "format-version": "3"}).format_version == 3
 
 
-def test_metrics_of_a_nested_column_are_named_in_full() -> None:
+def test_metrics_of_a_nested_column_are_set_by_its_full_name() -> None:
     properties = {"write.metadata.metrics.column.facts.value.n": "full"}
     assert create(properties=properties).properties.items() >= properties.items()
 
 
 @pytest.mark.parametrize(
-    ("part", "value", "code"),
+    ("part", "value", "reason"),
     [
         ("schema", None, "lake_field_missing"),
         ("schema", schema(0, column(1, "v", "variant")), "schema_type_version"),
@@ -163,26 +163,26 @@ def test_metrics_of_a_nested_column_are_named_in_full() -> None:
         ),
     ],
 )
-def test_a_request_that_makes_no_valid_table_is_refused(part: str, value: object, code: str) -> None:
+def test_a_request_for_an_invalid_table_is_refused(part: str, value: object, reason: str) -> None:
     request = create_request()
     if part == "schema":
         del request["partition-spec"], request["write-order"]
     with pytest.raises(InputError) as caught:
         new_table(request | {part: value}, location=LOCATION, table_uuid=UUID, now_ms=NOW)
-    assert caught.value.reason == code
+    assert caught.value.reason == reason
 
 
-def test_a_new_table_needs_a_uuid() -> None:
+def test_a_new_table_without_a_valid_uuid_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         new_table(create_request(), location=LOCATION, table_uuid="x", now_ms=NOW)
     assert caught.value.reason == "table_uuid_invalid"
 
 
-def test_a_registered_file_is_the_table_it_says_it_is() -> None:
+def test_a_registered_file_is_read_as_its_table() -> None:
     assert read_registered_table(json.dumps(document()).encode()) == table()
 
 
-def test_a_file_that_does_not_say_which_table_it_is_cannot_be_registered() -> None:
+def test_registering_a_file_without_a_table_uuid_is_refused() -> None:
     old = document(1)
     del old["table-uuid"]
     with pytest.raises(InputError) as caught:

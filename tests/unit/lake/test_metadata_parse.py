@@ -1,4 +1,4 @@
-"""The metadata document: what it says, what it keeps, what it refuses."""
+"""Reading metadata documents: their values, unknown fields that are kept, and documents that are refused."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ VERSIONS = pytest.mark.parametrize("version", [1, 2, 3])
 
 
 @VERSIONS
-def test_a_document_comes_back_as_it_was(version: int) -> None:
+def test_a_document_is_written_as_it_was_read(version: int) -> None:
     data = json.dumps(document(version)).encode()
     assert json.loads(TableMetadata.parse(data).to_bytes()) == json.loads(data)
 
 
 @VERSIONS
-def test_bytes_are_stable(version: int) -> None:
+def test_a_written_document_is_written_again_in_the_same_bytes(version: int) -> None:
     data = table(version).to_bytes()
     assert TableMetadata.parse(data).to_bytes() == data
 
@@ -37,7 +37,7 @@ def test_gzip_is_read(version: int) -> None:
     assert TableMetadata.parse(gzip.compress(metadata.to_bytes())) == metadata
 
 
-def test_a_document_that_could_not_be_read_again_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writing_a_document_above_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     large = table(properties={"a": "b" * 10_000})
     monkeypatch.setattr("pvdm.lake.format.json_document.require_size.__defaults__", (1_000,))
     with pytest.raises(InputError) as caught:
@@ -45,11 +45,11 @@ def test_a_document_that_could_not_be_read_again_is_not_written(monkeypatch: pyt
     assert caught.value.reason == "lake_json_too_large"
 
 
-def test_gzip_is_never_the_default() -> None:
+def test_a_document_is_written_without_gzip() -> None:
     assert table().to_bytes().startswith(b"{")
 
 
-def test_the_facts_of_a_document_are_read() -> None:
+def test_the_single_values_of_a_document_are_read() -> None:
     found = table(3)
     assert (
         found.format_version,
@@ -69,7 +69,7 @@ def test_the_facts_of_a_document_are_read() -> None:
     ) == (3, UUID, LOCATION, 3, 4, NOW + 10, 4, 1, 1, 1000, 3, {"owner": "orders"}, 12, 9)
 
 
-def test_lists_of_a_document_are_read() -> None:
+def test_the_lists_of_a_document_are_read() -> None:
     found = table(3)
     assert (
         [each.schema_id for each in found.schemas],
@@ -126,13 +126,13 @@ def test_ancestry_ends_where_a_parent_has_expired() -> None:
     assert [each.snapshot_id for each in found.ancestry(12)] == [12]
 
 
-def test_ancestry_that_runs_in_a_circle_ends() -> None:
+def test_ancestry_in_a_cycle_ends() -> None:
     found = table(snapshots=[snapshot(11, 1, 12), snapshot(12, 2, 11)], refs={})
     assert [each.snapshot_id for each in found.ancestry(12)] == [12, 11]
 
 
 @pytest.mark.parametrize("written", [True, False])
-def test_main_is_there_when_it_is_not_written_down(written: bool) -> None:
+def test_main_is_known_without_an_entry_in_refs(written: bool) -> None:
     doc = document() | {"refs": {}}
     if not written:
         del doc["refs"]
@@ -148,16 +148,16 @@ NULLS = [
 
 
 @for_each("path", NULLS)
-def test_a_null_that_icebergs_own_reader_stumbles_over_is_refused(path: str) -> None:
+def test_a_null_that_icebergs_own_reader_cannot_read_is_refused(path: str) -> None:
     doc = copy.deepcopy(document(3))
-    put(path, None)(doc)
+    change_at(path, None)(doc)
     with pytest.raises(InputError) as caught:
         TableMetadata.from_json(doc)
     assert caught.value.reason == ("schema_default_invalid" if "default" in path else "lake_value_invalid")
 
 
 @pytest.mark.parametrize("key", ["schemas", "partition-specs", "sort-orders"])
-def test_a_null_list_is_not_a_missing_one_in_format_1(key: str) -> None:
+def test_a_null_list_is_refused_in_format_1(key: str) -> None:
     with pytest.raises(InputError) as caught:
         table(1, **{key: None})
     assert caught.value.reason == "lake_value_invalid"
@@ -166,12 +166,12 @@ def test_a_null_list_is_not_a_missing_one_in_format_1(key: str) -> None:
 @pytest.mark.parametrize("path", ["current-snapshot-id", "snapshot-log", "metadata-log", "snapshots/0/schema-id"])
 def test_a_null_that_means_none_is_accepted(path: str) -> None:
     doc = document() | {"refs": {}}
-    put(path, None)(doc)
+    change_at(path, None)(doc)
     assert TableMetadata.from_json(doc).format_version == 2
 
 
 @pytest.mark.parametrize("none", [-1, None])
-def test_a_table_without_snapshot_shows_nothing(none: object) -> None:
+def test_a_table_without_snapshots_has_no_current_one(none: object) -> None:
     found = table(**{"current-snapshot-id": none, "refs": {}, "snapshots": [], "snapshot-log": []})
     assert (found.current_snapshot, dict(found.refs)) == (None, {})
 
@@ -197,11 +197,11 @@ def test_an_old_format_1_document_has_one_schema_one_spec_no_order() -> None:
     ("text", "location"),
     [("s3://bucket/x//", "s3://bucket/x"), ("s3:////", "s3://"), ("s3://", "s3://"), ("s3:/", "s3:"), ("a:b//", "a:b")],
 )
-def test_a_trailing_slash_is_no_part_of_a_location(text: str, location: str) -> None:
+def test_slashes_at_the_end_of_a_location_are_removed(text: str, location: str) -> None:
     assert table(location=text).location == location
 
 
-def test_documents_are_equal_by_value_not_by_spelling() -> None:
+def test_documents_with_keys_in_another_order_are_equal() -> None:
     reordered = dict(reversed(list(document().items())))
     assert TableMetadata.from_json(reordered) == table()
 
@@ -213,7 +213,9 @@ def test_documents_that_differ_in_an_unknown_field_are_not_equal() -> None:
 Change = Callable[[Doc], object]
 
 
-def put(path: str, value: object) -> Change:
+def change_at(path: str, value: object) -> Change:
+    """A function that sets the value at a path like `refs/main/type`, or removes it if the value is `...`."""
+
     def change(doc: Doc) -> None:
         *steps, last = path.split("/")
         holder: Any = doc
@@ -312,15 +314,15 @@ REFUSED: list[tuple[int, str, object, str]] = [
 ]
 
 
-@for_each(("version", "path", "value", "code"), REFUSED)
+@for_each(("version", "path", "value", "reason"), REFUSED)
 def test_a_document_that_contradicts_itself_or_the_format_is_refused(
-    version: int, path: str, value: object, code: str
+    version: int, path: str, value: object, reason: str
 ) -> None:
     doc = copy.deepcopy(document(version))
-    put(path, value)(doc)
+    change_at(path, value)(doc)
     with pytest.raises(InputError) as caught:
         TableMetadata.from_json(doc)
-    assert caught.value.reason == code
+    assert caught.value.reason == reason
     assert str(caught.value.details["place"]).startswith("$")
 
 
@@ -355,7 +357,7 @@ def partition(name: str, **more: object) -> Doc:
 
 
 @pytest.mark.parametrize(
-    ("fields", "code"),
+    ("fields", "reason"),
     [
         ([partition("day", **{"field-id": 1000}), partition("x")], "spec_field_ids_mixed"),
         ([partition("day", **{"field-id": 1000}), partition("x", **{"field-id": 1000})], "spec_field_id_duplicate"),
@@ -366,11 +368,11 @@ def partition(name: str, **more: object) -> Doc:
         ),
     ],
 )
-def test_a_spec_that_cannot_be_read_one_way_is_refused(fields: list[Doc], code: str) -> None:
+def test_an_ambiguous_spec_is_refused(fields: list[Doc], reason: str) -> None:
     specs = [{"spec-id": 0, "fields": []}, {"spec-id": 1, "fields": fields}]
     with pytest.raises(InputError) as caught:
         table(**{"partition-specs": specs})
-    assert caught.value.reason == code
+    assert caught.value.reason == reason
 
 
 def test_a_partition_inside_a_list_is_refused() -> None:
@@ -385,19 +387,19 @@ def test_a_partition_inside_a_list_is_refused() -> None:
     assert caught.value.reason == "spec_source_invalid"
 
 
-def test_a_spec_that_is_not_the_default_may_have_lost_its_column() -> None:
+def test_a_spec_that_is_not_the_default_may_have_a_dropped_column() -> None:
     specs = [*document()["partition-specs"], {"spec-id": 2, "fields": [partition("x", **{"source-id": 77})]}]
     assert table(**{"partition-specs": specs, "last-partition-id": 1001}).specs[2].fields[0].source_id == 77
 
 
-def test_an_unknown_transform_is_kept_and_borne() -> None:
+def test_an_unknown_transform_is_kept() -> None:
     specs = copy.deepcopy(document()["partition-specs"])
     specs[1]["fields"][0]["transform"] = "Geohash[3]"
     assert table(**{"partition-specs": specs}).default_spec.fields[0].transform == "Geohash[3]"
 
 
-@pytest.mark.parametrize(("spelled", "read"), [("Bucket[016]", "bucket[16]"), ("IDENTITY", "identity")])
-def test_a_transform_is_read_in_any_case(spelled: str, read: str) -> None:
+@pytest.mark.parametrize(("text", "transform"), [("Bucket[016]", "bucket[16]"), ("IDENTITY", "identity")])
+def test_a_transform_is_read_in_any_case(text: str, transform: str) -> None:
     specs = copy.deepcopy(document()["partition-specs"])
-    specs[1]["fields"][0]["transform"] = spelled
-    assert table(**{"partition-specs": specs}).default_spec.fields[0].transform == read
+    specs[1]["fields"][0]["transform"] = text
+    assert table(**{"partition-specs": specs}).default_spec.fields[0].transform == transform

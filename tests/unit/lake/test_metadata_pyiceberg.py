@@ -19,7 +19,7 @@ from pvdm.lake.format.table.new_table import new_table
 from tests.support.lake.metadata import FILE, LOCATION, NOW, UUID, Doc, create_request
 
 
-def written(version: str) -> PyMetadata:
+def new_metadata_of_pyiceberg(version: str) -> PyMetadata:
     places = ListType(7, StructType(NestedField(8, "town", StringType())), element_required=True)
     schema = Schema(
         NestedField(5, "id", LongType(), required=True, doc="key"),
@@ -37,14 +37,14 @@ def written(version: str) -> PyMetadata:
 
 
 @pytest.mark.parametrize("version", ["1", "2"])
-def test_a_document_that_pyiceberg_wrote_comes_back_as_it_was(version: str) -> None:
-    data = written(version).model_dump_json().encode()
+def test_a_document_of_pyiceberg_is_written_as_it_was_read(version: str) -> None:
+    data = new_metadata_of_pyiceberg(version).model_dump_json().encode()
     assert json.loads(TableMetadata.parse(data).to_bytes()) == json.loads(data)
 
 
 @pytest.mark.parametrize("version", ["1", "2"])
-def test_a_new_table_has_the_ids_that_pyiceberg_gives(version: str) -> None:
-    theirs = json.loads(written(version).model_dump_json())
+def test_a_new_table_has_the_same_column_ids_as_in_pyiceberg(version: str) -> None:
+    theirs = json.loads(new_metadata_of_pyiceberg(version).model_dump_json())
     request: Doc = {
         "schema": {
             "type": "struct",
@@ -93,7 +93,7 @@ def test_pyiceberg_reads_a_new_table(version: str) -> None:
 
 
 def test_pyiceberg_reads_a_table_after_a_commit() -> None:
-    base = TableMetadata.parse(written("2").model_dump_json().encode())
+    base = TableMetadata.parse(new_metadata_of_pyiceberg("2").model_dump_json().encode())
     update: Doc = {"action": "set-properties", "updates": {"a": "b"}}
     found = apply_updates(base, [update], now_ms=base.last_updated_ms, previous_location=FILE)
     assert TableMetadataUtil.parse_raw(found.to_bytes().decode()).properties == {"owner": "x", "a": "b"}

@@ -1,4 +1,4 @@
-"""Schemas in Iceberg's JSON: their rules, their sameness, and pvdm's own form of them."""
+"""Schemas in Iceberg's JSON: what is refused, when two are equal, and their conversion to pvdm's own model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TYPES = [
 ]  # fmt: skip
 
 
-def read(*fields: Doc, **more: object) -> TableSchema:
+def schema_with(*fields: Doc, **more: object) -> TableSchema:
     return parse_schema(Node(schema(0, *fields, **more), "$"))
 
 
@@ -35,49 +35,49 @@ def struct_of(*fields: Doc) -> Doc:
     return {"type": "struct", "fields": list(fields)}
 
 
-def refusal(*fields: Doc, **more: object) -> str:
+def reason_of(*fields: Doc, **more: object) -> str:
     with pytest.raises(InputError) as caught:
-        read(*fields, **more)
+        schema_with(*fields, **more)
     return caught.value.reason
 
 
 @for_each("name", TYPES)
-def test_every_type_goes_to_the_model_and_back(name: str) -> None:
-    found = read(column(1, "c", name))
+def test_every_type_is_converted_to_the_model_and_back(name: str) -> None:
+    found = schema_with(column(1, "c", name))
     assert to_iceberg(to_model(found))["fields"] == [column(1, "c", name)]
 
 
-def test_nested_types_go_to_the_model_and_back() -> None:
+def test_nested_types_are_converted_to_the_model_and_back() -> None:
     fields = [
         column(1, "l", list_of("int", required=False)),
         column(2, "m", map_of("string", struct_of(column(3, "x", list_of("date", 93)))), required=True),
     ]
-    found = read(*fields)
+    found = schema_with(*fields)
     assert to_iceberg(to_model(found)) == {"type": "struct", "schema-id": 0, "fields": fields}
 
 
-def test_the_model_has_ids_names_and_requiredness() -> None:
-    found = read(column(1, "m", map_of("string", struct_of(column(3, "x", list_of("date", 93))))))
+def test_the_model_has_ids_names_and_required_flags() -> None:
+    found = schema_with(column(1, "m", map_of("string", struct_of(column(3, "x", list_of("date", 93))))))
     inner = StructType((Field("x", ListType(Inner(PrimitiveType(Kind.DATE), True, 93)), False, 3),))
     key = Inner(PrimitiveType(Kind.STRING), True, 91)
     assert to_model(found) == Schema((Field("m", MapType(key, Inner(inner, False, 92)), False, 1),))
 
 
 @pytest.mark.parametrize(
-    ("model", "code"),
+    ("model", "reason"),
     [
         (Schema((Field("t", PrimitiveType(Kind.TIME_NS), False, 1),)), "schema_not_iceberg"),
         (Schema((Field("t", PrimitiveType(Kind.INT)),)), "schema_ids_missing"),
     ],
 )
-def test_a_model_that_iceberg_has_no_form_for_is_refused(model: Schema, code: str) -> None:
+def test_a_model_that_iceberg_cannot_express_is_refused(model: Schema, reason: str) -> None:
     with pytest.raises(InputError) as caught:
         to_iceberg(model)
-    assert caught.value.reason == code
+    assert caught.value.reason == reason
 
 
 @pytest.mark.parametrize(
-    ("spelled", "meant"),
+    ("text", "type_name"),
     [
         ("LONG", "long"),
         ("decimal( 9 ,2 )", "decimal(9, 2)"),
@@ -89,8 +89,8 @@ def test_a_model_that_iceberg_has_no_form_for_is_refused(model: Schema, code: st
         ("geography(a)b)", "geography(a)b, spherical)"),
     ],
 )
-def test_a_type_is_read_in_any_spelling_of_iceberg(spelled: str, meant: str) -> None:
-    assert str(read(column(1, "c", spelled)).fields[1].type) == meant
+def test_a_type_is_read_in_any_spelling_of_iceberg(text: str, type_name: str) -> None:
+    assert str(schema_with(column(1, "c", text)).fields[1].type) == type_name
 
 
 @for_each(
@@ -113,11 +113,11 @@ def test_a_type_is_read_in_any_spelling_of_iceberg(spelled: str, meant: str) -> 
     ],
 )
 def test_an_unknown_type_is_refused_by_name(name: str) -> None:
-    assert refusal(column(1, "c", name)) == "iceberg_type_unknown"
+    assert reason_of(column(1, "c", name)) == "iceberg_type_unknown"
 
 
 @pytest.mark.parametrize(
-    ("fields", "code"),
+    ("fields", "reason"),
     [
         ([column(1, "a"), column(1, "b")], "schema_field_id_duplicate"),
         ([column(1, "a"), column(2, "l", list_of("int", 1))], "schema_field_id_duplicate"),
@@ -134,8 +134,8 @@ def test_an_unknown_type_is_refused_by_name(name: str) -> None:
         ([column(1, "a", required="yes")], "lake_value_invalid"),
     ],
 )
-def test_a_schema_that_can_be_read_in_two_ways_is_refused(fields: list[Doc], code: str) -> None:
-    assert refusal(*fields) == code
+def test_a_schema_that_can_be_read_in_two_ways_is_refused(fields: list[Doc], reason: str) -> None:
+    assert reason_of(*fields) == reason
 
 
 def test_a_schema_that_is_no_struct_is_refused() -> None:
@@ -148,7 +148,7 @@ def test_a_schema_that_nests_too_deeply_is_refused() -> None:
     kind: Json = "int"
     for level in range(SCHEMA_NESTING_MAX):
         kind = list_of(kind, 100 + level)
-    assert refusal(column(1, "a", kind)) == "schema_too_deep"
+    assert reason_of(column(1, "a", kind)) == "schema_too_deep"
 
 
 @pytest.mark.parametrize(
@@ -164,24 +164,25 @@ def test_a_schema_that_nests_too_deeply_is_refused() -> None:
     ],
 )
 def test_a_field_that_cannot_identify_rows_is_refused(fields: list[Doc]) -> None:
-    assert refusal(*fields, **{"identifier-field-ids": [1]}) == "schema_identifier_invalid"
+    assert reason_of(*fields, **{"identifier-field-ids": [1]}) == "schema_identifier_invalid"
 
 
 def test_a_required_field_in_required_structs_identifies_rows() -> None:
     inner = struct_of(column(1, "a", required=True))
-    assert read(column(2, "s", inner, required=True), **{"identifier-field-ids": [1]}).identifier_field_ids == {1}
+    found = schema_with(column(2, "s", inner, required=True), **{"identifier-field-ids": [1]})
+    assert found.identifier_field_ids == {1}
 
 
 @pytest.mark.parametrize("name", ["timestamp_ns", "timestamptz_ns", "unknown", "variant", "geometry", "geography"])
 def test_a_type_of_format_3_is_refused_before_it(name: str) -> None:
     with pytest.raises(InputError) as caught:
-        judge_version(read(column(1, "c", name)), 2)
+        judge_version(schema_with(column(1, "c", name)), 2)
     assert caught.value.reason == "schema_type_version"
 
 
 def test_an_initial_default_is_refused_before_format_3() -> None:
     with pytest.raises(InputError) as caught:
-        judge_version(read(column(1, "c", "int", **{"initial-default": 1})), 2)
+        judge_version(schema_with(column(1, "c", "int", **{"initial-default": 1})), 2)
     assert caught.value.reason == "schema_default_version"
 
 
@@ -208,32 +209,32 @@ BAD_DEFAULTS: list[tuple[object, Json]] = [
 
 @for_each(("kind", "value"), GOOD_DEFAULTS)
 def test_a_default_in_the_form_of_its_type_is_accepted(kind: str, value: Json) -> None:
-    found = read(column(1, "c", kind, **{"initial-default": value, "write-default": value}))
+    found = schema_with(column(1, "c", kind, **{"initial-default": value, "write-default": value}))
     assert found.fields[1].initial_default is not None
 
 
 @for_each("key", ["initial-default", "write-default"])
 @for_each(("kind", "value"), BAD_DEFAULTS)
 def test_a_default_of_another_form_is_refused(kind: object, value: Json, key: str) -> None:
-    assert refusal(column(1, "c", kind, **{key: value})) == "schema_default_invalid"
+    assert reason_of(column(1, "c", kind, **{key: value})) == "schema_default_invalid"
 
 
-def test_a_full_name_may_be_long_and_no_longer() -> None:
+def test_a_full_name_above_the_limit_is_refused() -> None:
     inner = column(2, "x" * 23)
-    assert read(column(1, "a" * 1_000, struct_of(inner))).fields[2].name.endswith("a.xxxxxxxxxxxxxxxxxxxxxxx")
-    assert refusal(column(1, "a" * 1_001, struct_of(inner))) == "schema_name_too_long"
+    assert schema_with(column(1, "a" * 1_000, struct_of(inner))).fields[2].name.endswith("a.xxxxxxxxxxxxxxxxxxxxxxx")
+    assert reason_of(column(1, "a" * 1_001, struct_of(inner))) == "schema_name_too_long"
 
 
-def test_full_and_short_names_find_a_field() -> None:
-    found = read(
+def test_a_field_is_found_by_its_full_and_short_name() -> None:
+    found = schema_with(
         column(1, "l", list_of(struct_of(column(2, "x")))), column(3, "m", map_of("int", struct_of(column(4, "y"))))
     )
     names = ("l.element.x", "l.x", "m.value.y", "m.y", "m.key", "l.element")
     assert [getattr(found.find(name), "field_id", None) for name in names] == [2, 2, 4, 4, 91, 90]
 
 
-def test_a_short_name_never_hides_a_real_one() -> None:
-    found = read(column(1, "l", list_of(struct_of(column(2, "x")))), column(3, "l.x"))
+def test_a_real_name_is_preferred_to_an_equal_short_name() -> None:
+    found = schema_with(column(1, "l", list_of(struct_of(column(2, "x")))), column(3, "l.x"))
     assert getattr(found.find("l.x"), "field_id", None) == 3
 
 
@@ -271,20 +272,21 @@ OTHER: list[tuple[Doc, Doc]] = [
 
 
 @pytest.mark.parametrize(("left", "right"), SAME)
-def test_schemas_that_mean_the_same_are_the_same(left: Doc, right: Doc) -> None:
-    assert read(left).meaning == read(right).meaning
+def test_schemas_with_the_same_meaning_are_equal(left: Doc, right: Doc) -> None:
+    assert schema_with(left).meaning == schema_with(right).meaning
 
 
 @pytest.mark.parametrize(("left", "right"), OTHER)
-def test_schemas_that_differ_in_anything_are_not_the_same(left: Doc, right: Doc) -> None:
-    assert read(left).meaning != read(right).meaning
+def test_schemas_with_any_difference_are_not_equal(left: Doc, right: Doc) -> None:
+    assert schema_with(left).meaning != schema_with(right).meaning
 
 
-def test_identifier_fields_are_a_set_and_part_of_the_schema() -> None:
+def test_identifier_fields_count_without_their_order() -> None:
     fields = [column(1, "a", required=True), column(2, "b", required=True)]
-    one, other = read(*fields, **{"identifier-field-ids": [2, 1]}), read(*fields, **{"identifier-field-ids": [1, 2]})
-    assert (one.meaning == other.meaning, one.meaning == read(*fields).meaning) == (True, False)
+    one = schema_with(*fields, **{"identifier-field-ids": [2, 1]})
+    other = schema_with(*fields, **{"identifier-field-ids": [1, 2]})
+    assert (one.meaning == other.meaning, one.meaning == schema_with(*fields).meaning) == (True, False)
 
 
-def test_an_unknown_field_that_looks_like_a_type_is_left_alone() -> None:
-    assert read(column(1, "c", key="no type")).meaning == read(column(1, "c", key="no type")).meaning
+def test_a_column_with_an_unknown_field_named_key_is_read() -> None:
+    assert schema_with(column(1, "c", key="no type")).meaning == schema_with(column(1, "c", key="no type")).meaning

@@ -1,4 +1,4 @@
-"""Reading and changing metadata takes work and memory in proportion to the input, whatever the input is."""
+"""Reading and changing metadata takes time and memory in proportion to the input, also for hostile input."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from pvdm.lake.format.view import ViewMetadata, apply_view_updates
 from tests.support.catalog.views import document as view_document
 from tests.support.lake.metadata import FILE, NOW, Doc, column, partition_statistics, schema, snapshot, table
 
-# Four times the input may take eight times as long, for caches and the memory manager; twice squared is sixteen.
-TIMES = 4
-LONGER = 8
-FLOOR_SECONDS = 0.004
+# Four times the input may take eight times as long, because of caches and memory. Quadratic work takes sixteen times.
+SIZE_FACTOR = 4
+TIME_FACTOR_MAX = 8
+FLOOR_SECONDS = 0.004  # shorter times are too inexact to compare
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """The least of five tries on this thread's clock."""
+    """The processor time of this thread for the work: the smallest of five tries."""
     found = []
     for _ in range(5):
         gc.disable()
@@ -54,7 +54,7 @@ def peak_bytes(work: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-def spelled(value: object) -> bytes:
+def to_json(value: object) -> bytes:
     return json.dumps(value).encode()
 
 
@@ -93,7 +93,7 @@ def schemas(count: int) -> Callable[[], object]:
 
 
 def specs(count: int) -> Callable[[], object]:
-    """They differ in what Iceberg does not know: that is the dearest to compare."""
+    """The specs differ in an unknown field only: these take longest to compare."""
     fields = [
         {"name": f"p{each}", "transform": f"bucket[{each + 1}]", "source-id": 1, "field-id": 2_000 + each}
         for each in range(8)
@@ -123,13 +123,13 @@ def statistics(count: int) -> Callable[[], object]:
 
 
 def snapshots(count: int) -> Callable[[], object]:
-    """Every snapshot has a branch, and goes alone."""
+    """Every snapshot has a branch, and is removed by an update of its own."""
     listed = [snapshot(each, 3) for each in range(100, 100 + count)]
     refs = {f"b{each['snapshot-id']}": {"snapshot-id": each["snapshot-id"], "type": "branch"} for each in listed}
     gone: list[Doc] = [{"action": "remove-snapshots", "snapshot-ids": [each["snapshot-id"]]} for each in listed]
-    held = table()
-    kept = {name: ref.raw for name, ref in held.refs.items()}
-    return commit(gone, snapshots=[*(each.raw for each in held.snapshots), *listed], refs={**kept, **refs})
+    base = table()
+    base_refs = {name: ref.raw for name, ref in base.refs.items()}
+    return commit(gone, snapshots=[*(each.raw for each in base.snapshots), *listed], refs={**base_refs, **refs})
 
 
 def view_schemas(count: int) -> Callable[[], object]:
@@ -139,9 +139,9 @@ def view_schemas(count: int) -> Callable[[], object]:
 
 
 def view_ids(count: int) -> Callable[[], object]:
-    made = view_document()
+    document = view_document()
     many = [schema(each, column(1, f"c{each}")) for each in range(100, 100 + count)]
-    return lambda: ViewMetadata.from_json({**made, "schemas": [*made["schemas"], *many]})
+    return lambda: ViewMetadata.from_json({**document, "schemas": [*document["schemas"], *many]})
 
 
 WORK: dict[str, tuple[Callable[[int], Callable[[], object]], int]] = {
@@ -166,7 +166,7 @@ WORK: dict[str, tuple[Callable[[int], Callable[[], object]], int]] = {
 def test_four_times_as_much_takes_no_more_than_eight_times_as_long(what: str) -> None:
     make, count = WORK[what]
     small = max(seconds(make(count)), FLOOR_SECONDS)
-    assert seconds(make(TIMES * count)) <= LONGER * small
+    assert seconds(make(SIZE_FACTOR * count)) <= TIME_FACTOR_MAX * small
 
 
 @pytest.mark.parametrize(
@@ -184,11 +184,11 @@ def test_a_default_of_many_bytes_takes_memory_in_proportion() -> None:
 
 
 @pytest.mark.parametrize("size", range(1, 14))
-def test_where_a_document_is_cut_for_counting_does_not_matter(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_depth_is_counted_the_same_for_every_size_of_pieces(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_document, "_PIECE_BYTES", size)
     text = ("[" * 200 + '"\\') * 4
     deep = b'{"a\\\\":' * 257 + b'"\\\\"' + b"}" * 257
-    assert parse_json(spelled([text, "\\", text])) == [text, "\\", text]
+    assert parse_json(to_json([text, "\\", text])) == [text, "\\", text]
     with pytest.raises(InputError) as caught:
         parse_json(deep)
     assert caught.value.reason == "lake_json_too_deep"
@@ -200,7 +200,7 @@ def test_brackets_in_a_string_without_an_end_are_not_depth() -> None:
     assert caught.value.reason == "lake_json_malformed"
 
 
-def test_a_document_of_too_many_values_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_document_with_too_many_values_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_document, "JSON_VALUES_MAX", 4)
     assert parse_json(b'[1,2,3,"a,[]{},"]')
     with pytest.raises(InputError) as caught:
@@ -209,24 +209,24 @@ def test_a_document_of_too_many_values_is_refused_before_it_is_made(monkeypatch:
 
 
 @pytest.mark.parametrize("number", ["1" * 1_001, "-" + "1" * 1_000, "0." + "1" * 999])
-def test_a_number_that_icebergs_own_reader_does_not_take_is_refused(number: str) -> None:
+def test_a_number_of_more_than_1000_characters_is_refused(number: str) -> None:
     assert parse_json(f"[{number[:-1]}]".encode())
     with pytest.raises(InputError) as caught:
         parse_json(f"[{number}]".encode())
     assert caught.value.reason == "lake_json_number_invalid"
 
 
-def test_a_commit_parses_no_ref_again_that_it_does_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_parses_only_the_refs_that_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     refs = {f"attempt-{each}": {"snapshot-id": 1, "type": "branch"} for each in range(32)}
     refs["main"] = {"snapshot-id": 1, "type": "branch"}
     base = table(2, **{"snapshots": [snapshot(1, 1)], "refs": refs, "current-snapshot-id": 1, "snapshot-log": []})
     parsed = list[str]()
 
-    def note(node: Node) -> SnapshotRef:
+    def record_parsing(node: Node) -> SnapshotRef:
         parsed.append(node.place)
         return parse_ref(node)
 
-    monkeypatch.setattr(metadata, "parse_ref", note)
+    monkeypatch.setattr(metadata, "parse_ref", record_parsing)
     updates: list[Doc] = [
         {"action": "set-snapshot-ref", "ref-name": "attempt-7", "type": "tag", "snapshot-id": 1},
         {"action": "remove-snapshot-ref", "ref-name": "attempt-8"},

@@ -41,7 +41,7 @@ def test_only_the_first_hundred_columns_of_a_wide_table_have_metrics() -> None:
     assert {at for at, mode in found.items() if mode == NONE} == set(range(101, 111))
 
 
-def kept(limit: int, *fields: Doc) -> set[int]:
+def columns_with_bounds(limit: int, *fields: Doc) -> set[int]:
     table = metadata(*fields, properties={"write.metadata.metrics.max-inferred-column-defaults": str(limit)})
     return {at for at, mode in metrics_modes(table).items() if mode == TRUNCATE_16}
 
@@ -49,22 +49,22 @@ def kept(limit: int, *fields: Doc) -> set[int]:
 @pytest.mark.parametrize(
     ("limit", "found"), [(1, {1}), (2, {1, 2}), (3, {1, 2, 4}), (4, {1, 2, 4, 5}), (5, {1, 2, 3, 4, 5})]
 )
-def test_columns_of_a_struct_come_after_those_beside_it(limit: int, found: set[int]) -> None:
-    assert kept(limit, column(1, "a"), column(3, "s", STRUCT), column(2, "b")) == found
+def test_fields_of_a_struct_count_after_the_columns_beside_it(limit: int, found: set[int]) -> None:
+    assert columns_with_bounds(limit, column(1, "a"), column(3, "s", STRUCT), column(2, "b")) == found
 
 
 @pytest.mark.parametrize(("limit", "found"), [(1, {2}), (2, {2, 7}), (3, {2, 7, 9}), (4, {2, 6, 7, 8, 9, 10})])
 def test_elements_keys_and_values_count_and_their_lists_and_maps_do_not(limit: int, found: set[int]) -> None:
-    assert kept(limit, column(6, "l", LIST), column(8, "m", MAP), column(2, "b")) == found
+    assert columns_with_bounds(limit, column(6, "l", LIST), column(8, "m", MAP), column(2, "b")) == found
 
 
 @pytest.mark.parametrize("text", ["-1", "many", "", "²"])
-def test_a_limit_that_is_no_number_is_passed_over(text: str) -> None:
+def test_a_limit_that_is_no_number_is_ignored(text: str) -> None:
     table = metadata(*WIDE, properties={"write.metadata.metrics.max-inferred-column-defaults": text})
     assert sum(mode == TRUNCATE_16 for mode in metrics_modes(table).values()) == 100
 
 
-def test_a_declared_default_is_that_of_every_column_of_a_wide_table() -> None:
+def test_a_declared_default_applies_to_every_column_of_a_wide_table() -> None:
     assert set(modes(*WIDE, write_metadata_metrics_default="counts").values()) == {COUNTS}
 
 
@@ -82,7 +82,7 @@ def test_a_column_has_its_own_mode_by_its_full_name() -> None:
     assert metrics_modes(table) == {1: NONE, 3: COUNTS, 4: FULL, 5: COUNTS}
 
 
-def test_a_mode_that_nobody_knows_is_passed_over() -> None:
+def test_an_unknown_mode_is_ignored() -> None:
     table = metadata(
         column(1, "a"),
         column(2, "b"),
@@ -109,6 +109,6 @@ def test_a_sorted_column_beyond_the_limit_has_bounds() -> None:
     assert modes(*WIDE, sorted_by=(105, "identity"))[105] == TRUNCATE_16
 
 
-def test_a_columns_own_mode_stands_above_the_sort_order() -> None:
+def test_a_columns_own_mode_overrides_the_sort_order() -> None:
     found = modes(column(1, "a"), sorted_by=(1, "identity"), write_metadata_metrics_column_a="none")
     assert found == {1: NONE}

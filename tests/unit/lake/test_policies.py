@@ -1,4 +1,4 @@
-"""Policy documents of an object store, judged by moto's reading of them: what a session may do, what a seal denies."""
+"""Policies of an object store, as moto evaluates them: what a session may do, and which writes a seal denies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOW = 1_800_000_000
 
 
 def permits(policy: str, action: str, key: str) -> bool:
-    """Whether the document allows it, by moto's own evaluation."""
+    """Whether the policy without its conditions allows the action, as moto evaluates it."""
     access = pytest.importorskip("moto.iam.access_control")
     document = json.loads(policy)
     for each in document["Statement"]:
@@ -58,21 +58,21 @@ def denies(policy: str, action: str, key: str) -> bool:
         ("s3:BypassGovernanceRetention", "lake/warehouse/sales/orders/pvdm/aa/data/x", False),
     ],
 )
-def test_a_session_may_do_what_its_places_say_and_no_more(action: str, key: str, allowed: bool) -> None:
+def test_a_session_may_write_its_prefix_and_read_its_table_only(action: str, key: str, allowed: bool) -> None:
     assert permits(session_policy(ROLE, write=[PREFIX], read=[TABLE]), action, key) is allowed
 
 
-def test_a_reading_session_writes_nowhere() -> None:
+def test_a_session_for_reading_cannot_write() -> None:
     policy = session_policy(ROLE, write=[], read=[TABLE])
     assert not permits(policy, "s3:PutObject", "lake/warehouse/sales/orders/data/x")
 
 
-def test_stars_in_a_key_mean_themselves() -> None:
+def test_a_star_in_a_key_is_escaped() -> None:
     policy = session_policy(ROLE, write=[parse_location("s3://lake/a*b")], read=[])
     assert '"arn:aws:s3:::lake/a${*}b/*"' in policy
 
 
-def test_listing_is_for_the_places_one_writes() -> None:
+def test_a_session_may_list_only_the_prefix_that_it_writes() -> None:
     (listing,) = [
         each
         for each in json.loads(session_policy(ROLE, write=[PREFIX], read=[TABLE]))["Statement"]
@@ -81,11 +81,11 @@ def test_listing_is_for_the_places_one_writes() -> None:
     assert listing["Condition"] == {"StringLike": {"s3:prefix": ["warehouse/sales/orders/pvdm/aa/*"]}}
 
 
-def test_who_only_reads_cannot_list_what_is_staged() -> None:
+def test_a_session_for_reading_cannot_list() -> None:
     assert not permits(session_policy(ROLE, write=[], read=[TABLE]), "s3:ListBucket", "lake")
 
 
-def test_a_policy_that_no_session_takes_is_refused() -> None:
+def test_a_session_policy_that_is_too_long_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         session_policy(ROLE, write=[parse_location(f"s3://lake/{'x' * 1_000}")], read=[TABLE])
     assert caught.value.reason == "session_policy_too_long"
@@ -100,13 +100,13 @@ def test_a_seal_denies_every_way_to_change_a_file_below_the_prefix_and_nothing_b
     assert json.loads(policy)["Statement"][0]["Principal"] == {"AWS": ROLE.arn}
 
 
-def test_completing_an_upload_in_parts_is_putting_an_object() -> None:
-    """AWS asks for s3:PutObject when an upload is completed."""
+def test_a_seal_denies_the_actions_of_an_upload_in_parts() -> None:
+    """AWS requires s3:PutObject to complete such an upload."""
     actions = {"s3:PutObject", "s3:AbortMultipartUpload", "s3:DeleteObject", "s3:DeleteObjectVersion"}
     assert actions <= set(DENIED_ACTIONS)
 
 
-def test_statements_of_others_are_kept_as_they_are() -> None:
+def test_a_seal_keeps_the_other_statements_of_the_policy() -> None:
     own = {"Sid": "Own", "Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::l/*"}
     policy = policy_with_seal(
         json.dumps({"Version": "2012-10-17", "Id": "x", "Statement": own}), ROLE, PREFIX, until=NOW, now=0
@@ -115,7 +115,7 @@ def test_statements_of_others_are_kept_as_they_are() -> None:
     assert (found["Id"], found["Statement"][0]) == ("x", own)
 
 
-def test_seals_of_one_step_share_a_statement_and_ended_ones_go() -> None:
+def test_seals_of_one_step_share_a_statement_and_ended_seals_are_removed() -> None:
     first = policy_with_seal(None, ROLE, PREFIX, until=NOW + 1, now=NOW)
     second = policy_with_seal(first, ROLE, NEIGHBOUR, until=NOW + 2, now=NOW)
     assert len(json.loads(second)["Statement"]) == 1
@@ -138,20 +138,20 @@ def test_seals_of_one_step_share_a_statement_and_ended_ones_go() -> None:
     ],
     ids=["allow", "role", "actions", "resource", "ended", "no seal"],
 )
-def test_what_is_no_seal_on_the_prefix_is_not_taken_for_one(change: dict[str, object]) -> None:
+def test_a_statement_that_differs_from_a_seal_of_the_prefix_is_no_seal(change: dict[str, object]) -> None:
     document = json.loads(policy_with_seal(None, ROLE, PREFIX, until=NOW, now=0))
     assert is_sealed(json.dumps(document), ROLE, PREFIX, until=NOW)
     document["Statement"][0] |= change
     assert not is_sealed(json.dumps(document), ROLE, PREFIX, until=NOW)
 
 
-def test_a_store_may_spell_a_list_of_one_as_the_one() -> None:
+def test_a_seal_with_its_only_resource_as_a_plain_text_is_a_seal() -> None:
     document = json.loads(policy_with_seal(None, ROLE, PREFIX, until=NOW, now=0))
     document["Statement"][0]["Resource"] = document["Statement"][0]["Resource"][0]
     assert is_sealed(json.dumps(document), ROLE, PREFIX, until=NOW)
 
 
-def test_a_policy_without_room_refuses_another_seal() -> None:
+def test_a_seal_that_does_not_fit_into_the_policy_is_refused() -> None:
     policies = [""]
 
     def fill() -> None:
@@ -169,7 +169,7 @@ def test_a_policy_without_room_refuses_another_seal() -> None:
 @pytest.mark.parametrize(
     "roles", [("arn:aws:iam::1:role/x", ROLE.arn), (ROLE.arn, ROLE.arn), ("*", ROLE.arn)], ids=["form", "one", "any"]
 )
-def test_roles_that_cannot_be_told_apart_are_refused(roles: tuple[str, str]) -> None:
+def test_invalid_or_equal_roles_are_refused(roles: tuple[str, str]) -> None:
     with pytest.raises(InputError) as caught:
         VendingSettings(*roles)
     assert caught.value.reason == "s3_settings"
@@ -178,7 +178,7 @@ def test_roles_that_cannot_be_told_apart_are_refused(roles: tuple[str, str]) -> 
 @pytest.mark.parametrize(
     "endpoint", ["http://host:9000/path", "http://host?a=b", "http://me:secret@host", "ftp://host"]
 )
-def test_an_endpoint_is_a_host_and_no_more(endpoint: str) -> None:
+def test_an_endpoint_with_more_than_a_host_is_refused(endpoint: str) -> None:
     with pytest.raises(InputError) as caught:
         S3Settings("eu-central-1", endpoint)
     assert caught.value.reason == "s3_settings"

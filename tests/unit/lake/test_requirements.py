@@ -8,7 +8,7 @@ from pvdm.errors import ConflictError, InputError
 from pvdm.lake.format.table.commit_request import REQUIREMENTS, check_requirements, is_create
 from tests.support.lake.metadata import UUID, Doc, table
 
-HOLD: list[Doc] = [
+FULFILLED: list[Doc] = [
     {"type": "assert-table-uuid", "uuid": UUID},
     {"type": "assert-table-uuid", "uuid": UUID.upper()},
     {"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 12},
@@ -20,7 +20,7 @@ HOLD: list[Doc] = [
     {"type": "assert-default-spec-id", "default-spec-id": 1},
     {"type": "assert-default-sort-order-id", "default-sort-order-id": 3},
 ]
-FAIL: list[tuple[Doc, str]] = [
+NOT_FULFILLED: list[tuple[Doc, str]] = [
     ({"type": "assert-create"}, "requirement_table_exists"),
     ({"type": "assert-table-uuid", "uuid": "00000000-0000-0000-0000-000000000000"}, "requirement_uuid"),
     ({"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 11}, "requirement_ref_moved"),
@@ -35,27 +35,27 @@ FAIL: list[tuple[Doc, str]] = [
 
 
 def test_every_requirement_of_the_specification_is_known() -> None:
-    assert {str(each["type"]) for each in HOLD} | {"assert-create"} == REQUIREMENTS
+    assert {str(each["type"]) for each in FULFILLED} | {"assert-create"} == REQUIREMENTS
 
 
-@pytest.mark.parametrize("requirement", HOLD)
-def test_a_requirement_that_holds_lets_the_commit_pass(requirement: Doc) -> None:
+@pytest.mark.parametrize("requirement", FULFILLED)
+def test_a_fulfilled_requirement_is_accepted(requirement: Doc) -> None:
     check_requirements(table(), [requirement])
 
 
-@pytest.mark.parametrize(("requirement", "code"), FAIL)
-def test_a_requirement_that_does_not_hold_is_a_conflict(requirement: Doc, code: str) -> None:
+@pytest.mark.parametrize(("requirement", "reason"), NOT_FULFILLED)
+def test_a_requirement_that_is_not_fulfilled_is_a_conflict(requirement: Doc, reason: str) -> None:
     with pytest.raises(ConflictError) as caught:
-        check_requirements(table(), [HOLD[0], requirement])
-    assert (caught.value.reason, caught.value.details["place"]) == (code, "$.requirements[1]")
+        check_requirements(table(), [FULFILLED[0], requirement])
+    assert (caught.value.reason, caught.value.details["place"]) == (reason, "$.requirements[1]")
 
 
-def test_a_table_that_is_not_there_can_be_created() -> None:
+def test_a_missing_table_can_be_created() -> None:
     check_requirements(None, [{"type": "assert-create"}])
 
 
-@pytest.mark.parametrize("requirement", HOLD)
-def test_nothing_holds_of_a_table_that_is_not_there(requirement: Doc) -> None:
+@pytest.mark.parametrize("requirement", FULFILLED)
+def test_a_requirement_about_a_missing_table_is_a_conflict(requirement: Doc) -> None:
     with pytest.raises(ConflictError) as caught:
         check_requirements(None, [requirement])
     assert caught.value.reason == "requirement_table_missing"
@@ -70,12 +70,12 @@ def test_an_unknown_requirement_is_refused_by_name(kind: str) -> None:
 
 def test_an_unknown_requirement_is_refused_even_after_one_that_fails() -> None:
     with pytest.raises(InputError) as caught:
-        check_requirements(table(), [FAIL[0][0], {"type": "assert-nothing"}])
+        check_requirements(table(), [NOT_FULFILLED[0][0], {"type": "assert-nothing"}])
     assert caught.value.reason == "requirement_unknown"
 
 
 @pytest.mark.parametrize(
-    ("requirement", "code"),
+    ("requirement", "reason"),
     [
         ({"type": "assert-table-uuid"}, "lake_field_missing"),
         ({"type": "assert-current-schema-id", "current-schema-id": "1"}, "lake_value_invalid"),
@@ -83,28 +83,28 @@ def test_an_unknown_requirement_is_refused_even_after_one_that_fails() -> None:
         ([], "lake_value_invalid"),
     ],
 )
-def test_a_requirement_of_another_form_is_refused(requirement: Doc, code: str) -> None:
+def test_a_requirement_of_another_form_is_refused(requirement: Doc, reason: str) -> None:
     with pytest.raises(InputError) as caught:
         check_requirements(table(), [requirement])
-    assert caught.value.reason == code
+    assert caught.value.reason == reason
 
 
 def test_too_many_requirements_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pvdm.lake.format.table.commit_request.REQUIREMENTS_MAX", 1)
     with pytest.raises(InputError) as caught:
-        check_requirements(table(), HOLD)
+        check_requirements(table(), FULFILLED)
     assert caught.value.reason == "requirements_too_many"
 
 
-def test_main_that_is_not_written_down_is_asserted_all_the_same() -> None:
+def test_main_can_be_asserted_without_an_entry_in_refs() -> None:
     check_requirements(table(refs={}), [{"type": "assert-ref-snapshot-id", "ref": "main", "snapshot-id": 12}])
 
 
-def test_a_commit_that_asserts_create_makes_a_table() -> None:
-    assert (is_create([{"type": "assert-create"}]), is_create(HOLD), is_create([])) == (True, False, False)
+def test_a_commit_that_asserts_create_creates_a_table() -> None:
+    assert (is_create([{"type": "assert-create"}]), is_create(FULFILLED), is_create([])) == (True, False, False)
 
 
-def test_a_commit_that_makes_a_table_requires_nothing_else() -> None:
+def test_assert_create_beside_other_requirements_is_refused() -> None:
     with pytest.raises(InputError) as caught:
-        is_create([{"type": "assert-create"}, HOLD[0]])
+        is_create([{"type": "assert-create"}, FULFILLED[0]])
     assert caught.value.reason == "requirements_mixed"

@@ -1,4 +1,4 @@
-"""Small files of a source that stand for very many rows: they are read no further than they are listed."""
+"""Small files of a source with very many rows: reading ends at the listed number of rows or bytes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from pvdm.lake.read.entries import listed_manifests, read_listed
 from pvdm.verify.fetch import Files
 from tests.support.lake.metadata import column, schema
 from tests.support.lake.scans import NAME, Lake
-from tests.support.parquet.edit import I64, groups, joined, put, split, varint
-from tests.support.parquet.pages import RLE_DICTIONARY, Page, dictionary, longs, page, rebuilt, run
+from tests.support.parquet.edit import I64, groups, join_footer, put, split_footer, varint
+from tests.support.parquet.pages import RLE_DICTIONARY, Page, dictionary_page, longs, page, rebuild, run
 from tests.support.verify.staged import parquet
 
 pytestmark = pytest.mark.usefixtures("kernel")
@@ -37,36 +37,36 @@ def numbers(*values: int) -> pa.Table:
     return pa.table({"id": pa.array(values)}, schema=pa.schema([pa.field("id", pa.int64(), metadata={NAME: "1"})]))
 
 
-def repeated(value: bytes) -> list[Page]:
-    """One value in a hundred thousand million rows."""
+def pages_of_one_value(value: bytes) -> list[Page]:
+    """The pages of a column with this value in all of PAGES * PAGE_ROWS (100 billion) rows."""
     runs = page(PAGE_ROWS, b"\0" + varint(PAGE_ROWS << 1), run(PAGE_ROWS, 1), encoding=RLE_DICTIONARY)
-    return [dictionary(1, value), *[runs] * PAGES]
+    return [dictionary_page(1, value), *[runs] * PAGES]
 
 
-def swollen(table: pa.Table, values: Sequence[bytes]) -> bytes:
-    """The table's only row so many times."""
+def file_of_one_repeated_row(table: pa.Table, values: Sequence[bytes]) -> bytes:
+    """A Parquet file that repeats the table's only row as often; `values` has its value for each column."""
     honest = parquet(table, store_schema=False, use_dictionary=False, compression="none")
-    body, footer = split(rebuilt(honest, {at: repeated(value) for at, value in enumerate(values)}))
-    for told in (footer, groups(footer)[0]):
-        put(told, 3, I64, PAGES * PAGE_ROWS)
-    return joined(body, footer)
+    body, footer = split_footer(rebuild(honest, {at: pages_of_one_value(value) for at, value in enumerate(values)}))
+    for place in (footer, groups(footer)[0]):
+        put(place, 3, I64, PAGES * PAGE_ROWS)
+    return join_footer(body, footer)
 
 
-def put_file(lake: Lake, data: bytes, content: FileContent, sequence: int) -> None:
+def add_file(lake: Lake, data: bytes, content: FileContent, sequence: int) -> None:
     path = lake.folder / f"large-{sequence}.parquet"
     path.write_bytes(data)
     lake.entry(f"file://{path}", len(data), 2, content, sequence, 0, None)
 
 
-def refused_for_its_rows(lake: Lake) -> None:
+def require_refused_row_count(lake: Lake) -> None:
     with pytest.RaisesExc(VerificationError, check=lambda error: error.reason == "record_count_lies"):
         lake.rows()
 
 
 def test_a_data_file_of_more_rows_than_are_listed_is_not_read_to_its_end(tmp_path: Path) -> None:
     lake = lake_at(tmp_path)
-    put_file(lake, swollen(numbers(7), [longs(7)]), FileContent.DATA, 1)
-    refused_for_its_rows(lake)
+    add_file(lake, file_of_one_repeated_row(numbers(7), [longs(7)]), FileContent.DATA, 1)
+    require_refused_row_count(lake)
 
 
 def test_a_position_delete_file_of_more_rows_than_are_listed_is_not_read_to_its_end(tmp_path: Path) -> None:
@@ -75,11 +75,11 @@ def test_a_position_delete_file_of_more_rows_than_are_listed_is_not_read_to_its_
     columns: list[Any] = [pa.array([location]), pa.array([1])]
     places = pa.Table.from_arrays(columns, schema=pa.schema([PATH, PLACE]))
     path = struct.pack("<I", len(location)) + location.encode()
-    put_file(lake, swollen(places, [path, longs(1)]), FileContent.POSITION_DELETES, 2)
-    refused_for_its_rows(lake)
+    add_file(lake, file_of_one_repeated_row(places, [path, longs(1)]), FileContent.POSITION_DELETES, 2)
+    require_refused_row_count(lake)
 
 
-def test_a_position_delete_file_may_have_the_rows_beside_their_places(tmp_path: Path) -> None:
+def test_a_position_delete_file_may_also_have_the_deleted_rows(tmp_path: Path) -> None:
     lake = lake_at(tmp_path)
     location = lake.data(numbers(0, 1, 2))
     row = pa.struct([pa.field("id", pa.int64(), metadata={NAME: "1"})])
@@ -90,19 +90,19 @@ def test_a_position_delete_file_may_have_the_rows_beside_their_places(tmp_path: 
     assert [each["id"] for each in lake.rows()] == [0, 2]
 
 
-class Asked:
-    """Reads files, and keeps how many bytes it was asked for at most."""
+class LimitRecorder:
+    """Reads files, and records the limit in bytes of each call."""
 
     def __init__(self) -> None:
-        self.most: list[int] = []
+        self.limits: list[int] = []
 
     def read(self, location: str, *, max_bytes: int) -> bytes:
-        self.most.append(max_bytes)
+        self.limits.append(max_bytes)
         return Files().read(location, max_bytes=max_bytes)
 
 
-def test_a_manifest_is_read_no_further_than_one_may_be_long(tmp_path: Path) -> None:
-    """However long its list says that it is: the file may be as long as that, and take no place on a disk."""
+def test_a_manifest_is_read_only_up_to_the_maximum_size(tmp_path: Path) -> None:
+    """The manifest list says that it is longer. A sparse file can be so long without using space on a disk."""
     lake = lake_at(tmp_path)
     lake.data(numbers(1))
     metadata = lake.metadata()
@@ -112,7 +112,7 @@ def test_a_manifest_is_read_no_further_than_one_may_be_long(tmp_path: Path) -> N
     path = Path(listed.manifest_path.removeprefix("file://"))
     with path.open("r+b") as file:
         file.truncate(10 * MANIFEST_MAX_BYTES)
-    reader = Asked()
+    reader = LimitRecorder()
     longer = type(listed)(
         manifest_path=listed.manifest_path,
         manifest_length=10 * MANIFEST_MAX_BYTES,
@@ -121,4 +121,4 @@ def test_a_manifest_is_read_no_further_than_one_may_be_long(tmp_path: Path) -> N
     )
     with pytest.RaisesExc((InputError, VerificationError), check=lambda error: error.reason == "file_too_large"):
         read_listed(metadata, longer, reader)
-    assert reader.most == [MANIFEST_MAX_BYTES]
+    assert reader.limits == [MANIFEST_MAX_BYTES]

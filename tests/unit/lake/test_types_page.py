@@ -1,4 +1,4 @@
-"""docs/types.md says of PyIceberg, DuckDB and our own reader what they make of a column of each type."""
+"""docs/types.md says correctly whether PyIceberg, DuckDB and pvdm read a column of each type."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ SAMPLES: dict[str, tuple[Type, Sequence[Any]]] = {
 }
 
 
-def claimed() -> dict[str, tuple[str, ...]]:
-    """For each type what Spark, PyIceberg, DuckDB and pvdm are said to do."""
+def cells_of_page() -> dict[str, tuple[str, ...]]:
+    """For each type the cells of the page: what Spark, PyIceberg, DuckDB and pvdm do."""
     return {
         name: tuple(row["cells"].split(" | "))
         for row in ROW.finditer(PAGE)
@@ -77,41 +77,41 @@ def claimed() -> dict[str, tuple[str, ...]]:
 
 
 def test_the_page_has_every_type() -> None:
-    assert claimed().keys() == SAMPLES.keys()
+    assert cells_of_page().keys() == SAMPLES.keys()
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_the_page_says_who_reads_a_type(tmp_path: Path, name: str) -> None:
+def test_the_page_says_which_readers_read_a_type(tmp_path: Path, name: str) -> None:
     lake = table_with(tmp_path, *SAMPLES[name])
     path = tmp_path / "v1.metadata.json"
     path.write_bytes(lake.metadata().to_bytes())
     duck = duckdb_connection()
     found = {
-        "PyIceberg": rows_of(lambda: StaticTable.from_metadata(str(path)).scan().to_arrow()),
-        "DuckDB": rows_of(
+        "PyIceberg": outcome_of(lambda: StaticTable.from_metadata(str(path)).scan().to_arrow()),
+        "DuckDB": outcome_of(
             lambda: duck.execute(f"select id, c::varchar as c from iceberg_scan('{path}')").to_arrow_table()
         ),
-        "pvdm": rows_of(lambda: ours(lake)),
+        "pvdm": outcome_of(lambda: read_with_pvdm(lake)),
     }
     duck.close()
-    assert tuple(found.values()) == claimed()[name][1:], name
+    assert tuple(found.values()) == cells_of_page()[name][1:], name
 
 
 INNER = Inner(StructType((Field("a", INT, field_id=9),)), False, 4)
 
 
 @pytest.mark.parametrize("kind", [ListType(INNER), MapType(Inner(INT, True, 3), INNER)], ids=["list", "map"])
-def test_pyiceberg_shows_null_as_empty_where_structs_are_inside_and_pvdm_does_not(tmp_path: Path, kind: Type) -> None:
-    """As the page says; once it does not any more, the page need not."""
+def test_pyiceberg_reads_null_collections_of_structs_as_empty_and_pvdm_as_null(tmp_path: Path, kind: Type) -> None:
+    """The page says so. If this test fails, the sentence of the page is out of date."""
     lake = table_with(tmp_path, kind, [[], None])
     path = tmp_path / "v1.metadata.json"
     path.write_bytes(lake.metadata().to_bytes())
-    assert ours(lake).column("c").to_pylist() == [[], None]
+    assert read_with_pvdm(lake).column("c").to_pylist() == [[], None]
     assert StaticTable.from_metadata(str(path)).scan().to_arrow().column("c").to_pylist() == [[], []]
 
 
-def rows_of(read: Any) -> str:
-    """Whether the two rows come out; what the engine says of a refusal is its own."""
+def outcome_of(read: Any) -> str:
+    """`reads` if the engine returns both rows, `refuses` if it raises any error."""
     try:
         found = read()
     except Exception:
@@ -120,7 +120,7 @@ def rows_of(read: Any) -> str:
     return "reads"
 
 
-def ours(lake: Lake) -> pa.Table:
+def read_with_pvdm(lake: Lake) -> pa.Table:
     scan = lake.scan()
     return pa.Table.from_batches(
         [batch for file in scan.files for batch in scan_batches(scan, file, fetch, read_batches)]
@@ -128,7 +128,7 @@ def ours(lake: Lake) -> pa.Table:
 
 
 def table_with(folder: Path, kind: Type, values: Sequence[Any]) -> Lake:
-    """Two rows with a column of this type; geometries are written by DuckDB, with Parquet's own annotation."""
+    """A table of two rows with a column of this type. DuckDB writes geometries, with Parquet's own annotation."""
     columns = Schema((Field("id", PrimitiveType(Kind.LONG), field_id=1), Field("c", kind, field_id=2)))
     lake = Lake(folder, (dict(to_iceberg(columns)),), version=3)
     if isinstance(kind, GeoType):

@@ -1,4 +1,4 @@
-"""A REST upstream that turns on the Steward: it runs nothing, gets no credential elsewhere, and holds nobody up."""
+"""A hostile REST upstream: it can run no code, send the credential nowhere else, and block the Steward only briefly."""
 
 from __future__ import annotations
 
@@ -25,25 +25,26 @@ from pvdm.model.secret import Secret
 from tests.support.catalog.core import NOW_MS, request
 from tests.support.lake.metadata import document_of
 
-SOON = 3
-"""Seconds after which a test gives up an upstream: no honest answer takes as long, however busy the machine is."""
+TIMEOUT_SECONDS = 3
+"""The time-out of the upstreams: an honest answer comes sooner, also on a busy machine."""
 PLACE = TableIdentifier(("sales",), "orders")
 TABLE = new_table(request(2), location="/lake/t", table_uuid="9f1c6f0e-7d0b-4a67-9a3e-2d6d0f3d9a11", now_ms=NOW_MS)
 LOADED = {"metadata-location": "/lake/t/metadata/0.metadata.json", "metadata": document_of(TABLE)}
 
 
 @dataclass
-class Hostile:
-    """Answers each path with a document, whole or byte by byte."""
+class HostileServer:
+    """What the server answers to each path; `seen` lists the path and credential of each request."""
 
     config: dict[str, Any] = field(default_factory=dict)
     dripping: str = "nothing"
+    """Which part of an answer is sent byte by byte: `head`, `body` or `nothing`."""
     pages: int | None = 0
-    """How many pages a list has; None: no end of them."""
+    """How many pages a list has; None: it never ends."""
     slow_seconds: float = 0
     """How long each page takes."""
-    sent_to: str | None = None
-    """Where everything but the configuration is redirected to."""
+    redirect_to: str | None = None
+    """Where all requests except those for the configuration are redirected to."""
     seen: list[tuple[str, str | None]] = field(default_factory=list)
     url: str = ""
 
@@ -63,10 +64,10 @@ class Hostile:
 
 
 @contextlib.contextmanager
-def hostile() -> Iterator[Hostile]:
-    found, stop = Hostile(), threading.Event()
+def run_hostile_server() -> Iterator[HostileServer]:
+    found, stop = HostileServer(), threading.Event()
 
-    class Door(BaseHTTPRequestHandler):
+    class Handler(BaseHTTPRequestHandler):
         def log_message(self, *_: Any) -> None:
             pass
 
@@ -74,9 +75,9 @@ def hostile() -> Iterator[Hostile]:
             found.seen.append((self.path, self.headers.get("Authorization")))
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
             data = found.answer(self.path)
-            if found.sent_to is not None and "/config" not in self.path:
+            if found.redirect_to is not None and "/config" not in self.path:
                 self.send_response(307)
-                self.send_header("Location", found.sent_to)
+                self.send_header("Location", found.redirect_to)
             else:
                 self.send_response(200)
             if found.dripping == "head" and "/config" not in self.path:
@@ -91,7 +92,7 @@ def hostile() -> Iterator[Hostile]:
             self.do_GET()
 
         def do_CONNECT(self) -> None:
-            """A tunnel that is never finished."""
+            """Never finish opening a tunnel."""
             self.drip(b"x" * 1_000)
 
         def drip(self, data: bytes) -> None:
@@ -102,7 +103,7 @@ def hostile() -> Iterator[Hostile]:
                     if stop.wait(0.1):
                         return
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Door)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     found.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -117,147 +118,151 @@ def hostile() -> Iterator[Hostile]:
 
 
 @contextlib.contextmanager
-def asked(there: Hostile, *, seconds: int = 30, **more: Any) -> Iterator[RestUpstream]:
-    upstream = RestUpstream("prod", RestSettings(there.url, timeout_seconds=seconds, **more))
+def upstream_at(server: HostileServer, *, seconds: int = 30, **more: Any) -> Iterator[RestUpstream]:
+    upstream = RestUpstream("prod", RestSettings(server.url, timeout_seconds=seconds, **more))
     try:
         yield upstream
     finally:
         upstream.close()
 
 
-def test_nothing_that_an_upstream_names_is_run_by_the_steward(tmp_path: Path) -> None:
+def test_code_that_an_upstream_names_is_not_run(tmp_path: Path) -> None:
     mark = tmp_path / "ran"
-    with hostile() as there, asked(there) as upstream:
+    with run_hostile_server() as server, upstream_at(server) as upstream:
         run = {"type": "custom", "impl": "subprocess.Popen", "custom": {"args": ["touch", str(mark)]}}
-        there.config = {"auth": run}
+        server.config = {"auth": run}
         assert upstream.load(PLACE).metadata_location == LOADED["metadata-location"]
     time.sleep(0.2)
     assert not mark.exists()
 
 
-def test_the_stewards_credential_goes_nowhere_else() -> None:
+def test_the_stewards_credential_is_not_sent_to_another_server() -> None:
     secrets: tuple[dict[str, Any], ...] = ({"token": Secret(b"s3cret")}, {"credential": Secret(b"id:s3cret")})
-    with hostile() as other:
-        for given in secrets:
+    with run_hostile_server() as other:
+        for options in secrets:
             for key in ("uri", "oauth2-server-uri"):
-                with hostile() as there, asked(there, **given) as upstream:
-                    there.config = {key: f"{other.url}/v1/oauth/tokens"}
+                with run_hostile_server() as server, upstream_at(server, **options) as upstream:
+                    server.config = {key: f"{other.url}/v1/oauth/tokens"}
                     if key == "uri":
                         with pytest.raises(VerificationError) as caught:
                             upstream.load(PLACE)
                         assert caught.value.reason == "upstream_elsewhere"
                     else:
                         assert upstream.load(PLACE).metadata_location == LOADED["metadata-location"]
-                    asked_for = {path for path, _ in there.seen if "oauth" in path}
-                    assert asked_for == ({"/v1/oauth/tokens"} if "credential" in given else set())
+                    token_requests = {path for path, _ in server.seen if "oauth" in path}
+                    assert token_requests == ({"/v1/oauth/tokens"} if "credential" in options else set())
         assert other.seen == []
 
 
-def test_its_own_prefix_is_an_upstreams_to_say() -> None:
-    with hostile() as there, asked(there, token=Secret(b"s3cret")) as upstream:
-        there.config = {"prefix": "main", "uri": f"{there.url}/", "token": "another", "header.Authorization": "x"}
+def test_an_upstream_may_set_its_prefix_but_not_the_credential() -> None:
+    with run_hostile_server() as server, upstream_at(server, token=Secret(b"s3cret")) as upstream:
+        server.config = {"prefix": "main", "uri": f"{server.url}/", "token": "another", "header.Authorization": "x"}
         upstream.load(PLACE)
-        assert there.seen[-1] == ("/v1/main/namespaces/sales/tables/orders?snapshots=all", "Bearer s3cret")
+        assert server.seen[-1] == ("/v1/main/namespaces/sales/tables/orders?snapshots=all", "Bearer s3cret")
 
 
 @pytest.mark.parametrize("part", ["head", "body"])
-def test_an_answer_that_never_ends_is_given_up_in_time(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_never_ends_is_ended_by_the_time_out(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(circuit_breaker, "OPEN_SECONDS", 0)
     commit = CommitRequest(UpstreamState("", TABLE), [{"type": "assert-table-uuid", "uuid": str(TABLE.table_uuid)}], [])
-    with hostile() as there, asked(there, seconds=SOON) as upstream:
-        there.dripping = part
+    with run_hostile_server() as server, upstream_at(server, seconds=TIMEOUT_SECONDS) as upstream:
+        server.dripping = part
         for work, kind in (
             (lambda: upstream.load(PLACE), UnavailableError),
             (lambda: upstream.names(PLACE.levels), UnavailableError),
             (lambda: upstream.commit(PLACE, commit), StateUnknownError),
         ):
-            began = time.monotonic()
+            start = time.monotonic()
             with pytest.raises(PvdmError) as caught:
                 work()
             assert isinstance(caught.value, kind), caught.value
-            assert time.monotonic() - began < 20
+            assert time.monotonic() - start < 20
 
 
-def test_a_list_without_an_end_is_given_up_in_time() -> None:
-    with hostile() as there, asked(there, seconds=SOON) as upstream:
-        there.pages = 3
+def test_a_list_without_an_end_is_ended_by_the_time_out() -> None:
+    with run_hostile_server() as server, upstream_at(server, seconds=TIMEOUT_SECONDS) as upstream:
+        server.pages = 3
         assert upstream.names(PLACE.levels) == ["t1", "t2", "t3"]
-        there.pages = None
-        began = time.monotonic()
+        server.pages = None
+        start = time.monotonic()
         with pytest.raises(UnavailableError):
             upstream.names(PLACE.levels)
-        assert time.monotonic() - began < 20
-        there.slow_seconds = 0.4
+        assert time.monotonic() - start < 20
+        server.slow_seconds = 0.4
         with pytest.raises(UnavailableError):
             upstream.names(PLACE.levels)
-        assert upstream.load(PLACE).metadata_location  # who has no time left has not met a silent server
+        assert upstream.load(PLACE).metadata_location  # a call that ran out of time does not open the circuit breaker
 
 
 @pytest.mark.parametrize("part", ["head", "body"])
-def test_an_answer_that_never_ends_is_given_up_behind_a_proxy_too(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with hostile() as there:
-        monkeypatch.setenv("http_proxy", there.url)
+def test_an_answer_that_never_ends_is_ended_behind_a_proxy_too(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with run_hostile_server() as server:
+        monkeypatch.setenv("http_proxy", server.url)
         monkeypatch.setenv("no_proxy", "")
-        upstream = RestUpstream("prod", RestSettings(f"http://{part}.example", timeout_seconds=SOON))
+        upstream = RestUpstream("prod", RestSettings(f"http://{part}.example", timeout_seconds=TIMEOUT_SECONDS))
         assert upstream.load(PLACE).metadata_location == LOADED["metadata-location"]
-        there.dripping = part
-        began = time.monotonic()
+        server.dripping = part
+        start = time.monotonic()
         with pytest.raises(UnavailableError):
             upstream.load(PLACE)
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - start < 20
         upstream.close()
 
 
 @pytest.mark.parametrize("part", ["head", "body"])
-def test_nobody_waits_for_an_upstream_that_was_silent_just_now(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with hostile() as there, asked(there, seconds=SOON) as upstream:
+def test_an_upstream_that_was_just_silent_is_not_asked_again(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with run_hostile_server() as server, upstream_at(server, seconds=TIMEOUT_SECONDS) as upstream:
         upstream.load(PLACE)
-        there.dripping = part
+        server.dripping = part
         with pytest.raises(UnavailableError):
             upstream.load(PLACE)
-        count = len(there.seen)
+        count = len(server.seen)
         with pytest.raises(UnavailableError):
             upstream.load(PLACE)
-        assert len(there.seen) == count
-        there.dripping = "nothing"
-        again = upstream.reconnect()
-        assert again.load(PLACE).metadata_location == LOADED["metadata-location"]  # it is asked whatever others found
+        assert len(server.seen) == count
+        server.dripping = "nothing"
+        again = upstream.reconnect()  # ignores the circuit breaker, and closes it by an answer
+        assert again.load(PLACE).metadata_location == LOADED["metadata-location"]
         again.close()
-        assert upstream.load(PLACE).metadata_location == LOADED["metadata-location"]  # and tells them
-        there.dripping = part
+        assert upstream.load(PLACE).metadata_location == LOADED["metadata-location"]
+        server.dripping = part
         with pytest.raises(UnavailableError):
             upstream.load(PLACE)
-        there.dripping = "nothing"
+        server.dripping = "nothing"
         monkeypatch.setattr(circuit_breaker, "OPEN_SECONDS", 0)
         assert upstream.load(PLACE).metadata_location == LOADED["metadata-location"]
 
 
-def test_a_proxy_that_never_finishes_its_tunnel_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    with hostile() as there:
-        monkeypatch.setenv("https_proxy", there.url)
+def test_a_proxy_that_never_opens_its_tunnel_is_ended_by_the_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    with run_hostile_server() as server:
+        monkeypatch.setenv("https_proxy", server.url)
         monkeypatch.setenv("no_proxy", "")
-        upstream = RestUpstream("prod", RestSettings("https://tunnel.example", timeout_seconds=SOON))
-        began = time.monotonic()
+        upstream = RestUpstream("prod", RestSettings("https://tunnel.example", timeout_seconds=TIMEOUT_SECONDS))
+        start = time.monotonic()
         with pytest.raises(UnavailableError):
             upstream.load(PLACE)
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - start < 20
 
 
-def test_a_commit_without_an_answer_keeps_nobody_from_looking_what_came_of_it() -> None:
+def test_the_table_can_be_loaded_after_a_commit_without_an_answer() -> None:
     commit = CommitRequest(UpstreamState("", TABLE), [{"type": "assert-table-uuid", "uuid": str(TABLE.table_uuid)}], [])
-    with hostile() as there, asked(there, seconds=SOON) as upstream:
+    with run_hostile_server() as server, upstream_at(server, seconds=TIMEOUT_SECONDS) as upstream:
         upstream.load(PLACE)
-        there.dripping = "body"
+        server.dripping = "body"
         with pytest.raises(StateUnknownError):
             upstream.commit(PLACE, commit)
-        there.dripping = "nothing"
+        server.dripping = "nothing"
         assert upstream.load(PLACE).metadata_location
 
 
-def test_no_redirect_is_followed_with_a_credential_or_a_commit() -> None:
+def test_no_redirect_of_a_load_or_commit_is_followed() -> None:
     commit = CommitRequest(UpstreamState("", TABLE), [{"type": "assert-table-uuid", "uuid": str(TABLE.table_uuid)}], [])
-    with hostile() as other, hostile() as there, asked(there, token=Secret(b"s3cret")) as upstream:
-        there.sent_to = f"{other.url}/v1/namespaces/sales/tables/orders"
+    with (
+        run_hostile_server() as other,
+        run_hostile_server() as server,
+        upstream_at(server, token=Secret(b"s3cret")) as upstream,
+    ):
+        server.redirect_to = f"{other.url}/v1/namespaces/sales/tables/orders"
         with pytest.raises(UnavailableError):
             upstream.load(PLACE)
         with pytest.raises(StateUnknownError):
@@ -265,8 +270,8 @@ def test_no_redirect_is_followed_with_a_credential_or_a_commit() -> None:
         assert other.seen == []
 
 
-def test_an_answer_is_read_as_far_as_it_may_be_long() -> None:
-    with hostile() as there, requests.Session() as session:
-        there.config = {"long": "x" * 8_000_000}
+def test_an_answer_is_read_up_to_its_limit() -> None:
+    with run_hostile_server() as server, requests.Session() as session:
+        server.config = {"long": "x" * 8_000_000}
         limit_session(session, seconds=5, max_bytes=1_000_000, breaker=circuit_breaker.CircuitBreaker())
-        assert 1_000_000 < len(session.get(f"{there.url}/v1/config").content) < 4_000_000
+        assert 1_000_000 < len(session.get(f"{server.url}/v1/config").content) < 4_000_000

@@ -1,4 +1,4 @@
-"""Commits in PyIceberg's types: whatever these would lose is refused by name, and nothing is sent."""
+"""Commits as objects of PyIceberg: a field or update that PyIceberg would lose is refused by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SNAPSHOT: Doc = {
 }
 
 
-def test_what_the_gate_sends_passes_whole_of_format_3_too() -> None:
+def test_a_commit_of_the_gate_is_converted_whole() -> None:
     requirements: list[Doc] = [
         {"type": "assert-table-uuid", "uuid": "0b6c1d8e-52b1-4c55-8a1f-6a1c0a7d4e22"},
         {"type": "assert-ref-snapshot-id", "ref": "pvdm-fence-1", "snapshot-id": None},
@@ -43,13 +43,13 @@ def test_what_the_gate_sends_passes_whole_of_format_3_too() -> None:
         {"action": "remove-snapshot-ref", "ref-name": "pvdm_1"},
         {"action": "remove-snapshots", "snapshot-ids": [5]},
     ]
-    made = as_models(requirements, updates)
-    assert [len(each) for each in made] == [4, 4]
-    assert '"first-row-id":4' in made[1][0].model_dump_json()
-    assert '"snapshot-id":null' in made[0][1].model_dump_json()
+    models = as_models(requirements, updates)
+    assert [len(each) for each in models] == [4, 4]
+    assert '"first-row-id":4' in models[1][0].model_dump_json()
+    assert '"snapshot-id":null' in models[0][1].model_dump_json()
 
 
-def test_what_spark_sends_for_a_table_that_is_not_protected_passes_too() -> None:
+def test_a_commit_of_spark_is_converted_whole() -> None:
     schema: Doc = {
         "type": "struct",
         "schema-id": 1,
@@ -65,7 +65,7 @@ def test_what_spark_sends_for_a_table_that_is_not_protected_passes_too() -> None
         ],
     }
     spec: Doc = {"spec-id": 1, "fields": [{"source-id": 1, "field-id": 1000, "name": "b", "transform": "bucket[4]"}]}
-    _, made = as_models(
+    _, models = as_models(
         [{"type": "assert-last-assigned-field-id", "last-assigned-field-id": 3}],
         [
             {"action": "add-schema", "schema": schema, "last-column-id": 4},
@@ -76,7 +76,7 @@ def test_what_spark_sends_for_a_table_that_is_not_protected_passes_too() -> None
             {"action": "remove-properties", "removals": ["c"]},
         ],
     )
-    assert len(made) == 6
+    assert len(models) == 6
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_what_spark_sends_for_a_table_that_is_not_protected_passes_too() -> None
     ],
     ids=["encryption", "a field of tomorrow", "a time that is made up", "an update of tomorrow"],
 )
-def test_what_would_be_lost_is_refused_by_name(update: Doc, lost: str) -> None:
+def test_a_field_or_update_that_would_be_lost_is_refused_by_name(update: Doc, lost: str) -> None:
     with pytest.raises(InputError) as caught:
         as_models([], [update])
     assert caught.value.reason == "upstream_commit_lossy"

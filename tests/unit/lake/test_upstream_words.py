@@ -1,4 +1,4 @@
-"""What is said of an upstream that does not answer: its name, and the kind of failure; never its address."""
+"""Errors about an upstream show its name and the kind of failure, never its address."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pvdm.lake.upstream.rest import RestSettings, RestUpstream
 PLACE = TableIdentifier(("sales",), "orders")
 
 
-def test_an_upstream_that_is_down_is_told_by_its_name_and_not_by_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_an_unreachable_upstream_has_its_name_and_not_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
     address = "http://127.0.0.1:9"
@@ -28,11 +28,13 @@ def test_an_upstream_that_is_down_is_told_by_its_name_and_not_by_its_address(mon
         assert caught.value.got in ("ConnectionError", "EndpointConnectionError")
 
 
-def test_words_of_an_upstream_are_told_on_one_line_with_their_quotes_as_they_are() -> None:
+def test_a_message_of_an_upstream_is_escaped_to_one_line_and_keeps_its_quotes() -> None:
     found = rejected("prod", PLACE, 'it\'s "so"\n\x1b[31m\u202e')
     assert found.got == 'it\'s "so" \\x1b[31m\\u202e'
 
 
-@pytest.mark.parametrize("made", [lambda why: unknown("prod", PLACE, why), lambda why: unavailable("prod", "it", why)])
-def test_of_an_exception_only_its_kind_is_told(made: object) -> None:
-    assert made(OSError("http://secret.internal")).got == "OSError"  # type: ignore[operator]
+@pytest.mark.parametrize(
+    "error_for", [lambda why: unknown("prod", PLACE, why), lambda why: unavailable("prod", "it", why)]
+)
+def test_only_the_class_of_an_exception_is_shown(error_for: object) -> None:
+    assert error_for(OSError("http://secret.internal")).got == "OSError"  # type: ignore[operator]

@@ -1,4 +1,4 @@
-"""The vault: a name has one content for ever, nothing half written stays, nothing outside is touched."""
+"""The vault: a file is never overwritten, unfinished files are not listed, and files outside are refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_file_lies_in_the_folder_of_its_table_and_kind(vault: Vault, tmp_path:
     assert parse_location(location).is_under(vault.root)
 
 
-def test_the_same_bytes_again_change_nothing(vault: Vault) -> None:
+def test_writing_the_same_bytes_again_changes_nothing(vault: Vault) -> None:
     location = vault.write(UUID, VaultKind.METADATA, "m.avro", b"data")
     before = parse_location(location).local.stat().st_ino
     assert vault.write(UUID, VaultKind.METADATA, "m.avro", b"data") == location
@@ -45,7 +45,7 @@ def test_the_same_bytes_again_change_nothing(vault: Vault) -> None:
 
 
 @pytest.mark.parametrize("other", [b"other", b"dat", b"data and more"])
-def test_a_name_is_never_given_to_other_bytes(vault: Vault, other: bytes) -> None:
+def test_writing_other_bytes_under_a_used_name_is_refused(vault: Vault, other: bytes) -> None:
     location = vault.write(UUID, VaultKind.METADATA, "m.avro", b"data")
     with pytest.raises(VerificationError) as caught:
         vault.write(UUID, VaultKind.METADATA, "m.avro", other)
@@ -53,19 +53,19 @@ def test_a_name_is_never_given_to_other_bytes(vault: Vault, other: bytes) -> Non
     assert parse_location(location).local.read_bytes() == b"data"
 
 
-def test_nothing_unfinished_stays_behind(vault: Vault) -> None:
+def test_a_write_leaves_no_other_file(vault: Vault) -> None:
     location = vault.write(UUID, VaultKind.METADATA, "m.avro", b"data")
     vault.write(UUID, VaultKind.METADATA, "m.avro", b"data")
     assert [path.name for path in parse_location(location).local.parent.iterdir()] == ["m.avro"]
 
 
-def test_a_file_that_was_never_finished_has_no_name(vault: Vault, tmp_path: Path) -> None:
+def test_an_interrupted_copy_is_not_listed_as_finished(vault: Vault, tmp_path: Path) -> None:
     with fault.armed("lake.vault.after_temp", fault.Raise(KeyboardInterrupt())), pytest.raises(KeyboardInterrupt):
         vault.copy_in(UUID, ATTEMPT, 0, b"data", sha(b"data"))
     assert vault.finished(UUID, VaultKind.DATA, ATTEMPT) == []
 
 
-def test_bytes_that_were_changed_on_disk_are_not_given_out(vault: Vault) -> None:
+def test_reading_a_changed_file_is_refused(vault: Vault) -> None:
     location = vault.write(UUID, VaultKind.METADATA, "m.avro", b"data")
     parse_location(location).local.write_bytes(b"date")
     with pytest.raises(VerificationError) as caught:
@@ -73,21 +73,21 @@ def test_bytes_that_were_changed_on_disk_are_not_given_out(vault: Vault) -> None
     assert caught.value.reason == "vault_file_changed"
 
 
-def test_a_file_that_is_gone_is_told(vault: Vault) -> None:
+def test_reading_a_missing_file_is_refused(vault: Vault) -> None:
     with pytest.raises(VerificationError) as caught:
         vault.read(vault.location(UUID, VaultKind.METADATA, "m.avro"), sha256=sha(b""), max_bytes=10)
     assert caught.value.reason == "vault_file_missing"
 
 
-def test_what_lies_elsewhere_is_neither_read_nor_removed(vault: Vault, tmp_path: Path) -> None:
+def test_reading_or_removing_a_file_outside_is_refused(vault: Vault, tmp_path: Path) -> None:
     outside = tmp_path / "file"
     outside.write_bytes(b"data")
-    for act in (
+    for call in (
         lambda: vault.read(f"file://{outside}", sha256=sha(b"data"), max_bytes=10),
         lambda: vault.remove(str(outside)),
     ):
         with pytest.raises(VerificationError) as caught:
-            act()
+            call()
         assert caught.value.reason == "vault_file_foreign"
     assert outside.exists()
 
@@ -111,23 +111,23 @@ def test_a_name_that_could_lead_elsewhere_is_refused(vault: Vault, name: str) ->
     assert caught.value.reason == "vault_name_invalid"
 
 
-def test_only_a_tables_uuid_names_its_folder(vault: Vault) -> None:
+def test_a_folder_that_is_no_table_uuid_is_refused(vault: Vault) -> None:
     with pytest.raises(InputError):
         vault.location("..", VaultKind.DATA, "a")
 
 
-def test_equal_bytes_at_two_places_have_two_copies(vault: Vault) -> None:
+def test_equal_bytes_of_two_files_have_two_copies(vault: Vault) -> None:
     first, second = (vault.copy_in(UUID, ATTEMPT, at, b"data", sha(b"data")) for at in range(2))
     assert first != second
     assert vault.finished(UUID, VaultKind.DATA, ATTEMPT) == [first, second]
 
 
-def test_quarantine_keeps_bytes_under_their_own_hash(vault: Vault) -> None:
+def test_a_quarantined_file_is_named_by_its_hash(vault: Vault) -> None:
     location = vault.quarantine(UUID, ATTEMPT, b"data")
     assert location.endswith(f"/quarantine/{ATTEMPT}/{sha(b'data')}")
 
 
-def test_with_its_last_file_an_attempts_folder_goes(vault: Vault) -> None:
+def test_removing_the_last_file_of_an_attempt_removes_its_folder(vault: Vault) -> None:
     first, second = (vault.copy_in(UUID, ATTEMPT, at, b"data", sha(b"data")) for at in range(2))
     vault.remove(first)
     vault.remove(first)
@@ -137,14 +137,14 @@ def test_with_its_last_file_an_attempts_folder_goes(vault: Vault) -> None:
     assert vault.copy_in(UUID, ATTEMPT, 0, b"data", sha(b"data")) == first
 
 
-def test_a_disk_that_refuses_is_unavailable(vault: Vault, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_unavailable(vault: Vault, tmp_path: Path) -> None:
     (tmp_path / "vault").write_text("a file where the folder should be")
     with pytest.raises(UnavailableError) as caught:
         vault.write(UUID, VaultKind.METADATA, "m.avro", b"data")
     assert caught.value.reason == "vault_unavailable"
 
 
-def test_a_file_and_its_folder_are_synced_before_it_is_told(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_and_folder_are_synced_before_the_write_returns(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     real = os.fsync
 

@@ -1,4 +1,4 @@
-"""The view document: read without loss, refused where Iceberg's own reader would stumble or readers would differ."""
+"""Reading view documents: they are written as they were read, and invalid ones are refused."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.support.catalog.views import SCHEMA, Doc, document, query, version
 from tests.support.lake.metadata import LOCATION, NOW, UUID
 
 
-def parsed(made: Doc) -> ViewMetadata:
-    return ViewMetadata.parse(dump_json(made))
+def parse(doc: Doc) -> ViewMetadata:
+    return ViewMetadata.parse(dump_json(doc))
 
 
-def test_a_document_comes_back_byte_for_byte() -> None:
+def test_a_document_is_written_as_it_was_read() -> None:
     data = dump_json(document())
     assert ViewMetadata.parse(data).to_bytes() == data
 
@@ -30,38 +30,38 @@ def test_a_number_keeps_its_spelling() -> None:
     assert ViewMetadata.parse(data).to_bytes() == data
 
 
-def test_the_facts_of_a_document_are_read() -> None:
-    found = parsed(document())
+def test_the_values_of_a_document_are_read() -> None:
+    found = parse(document())
     assert (found.view_uuid, found.format_version, found.location) == (UUID, 1, LOCATION)
     assert (found.properties["comment"], found.current_version_id) == ("orders of a week", 2)
     assert [(each.version_id, each.timestamp_ms) for each in found.version_log] == [(1, NOW + 1), (2, NOW + 2)]
     assert [each.schema_id for each in found.schemas] == [0]
 
 
-def test_the_facts_of_a_version_are_read() -> None:
-    made = {**version(2, query("a", "Spark"), query("b", "trino")), "default-catalog": "lake"}
-    found = parsed(document(versions=[version(1), made])).current_version
+def test_the_values_of_a_version_are_read() -> None:
+    doc = {**version(2, query("a", "Spark"), query("b", "trino")), "default-catalog": "lake"}
+    found = parse(document(versions=[version(1), doc])).current_version
     assert (found.version_id, found.timestamp_ms, found.schema_id) == (2, NOW + 2, 0)
     assert sorted(found.dialects) == ["spark", "trino"]
     assert [each.sql for each in found.representations] == ["a", "b"]
 
 
-def test_a_kind_of_query_that_is_not_known_is_kept() -> None:
-    made = document(versions=[version(2, {"type": "graph", "nodes": [1]})])
-    assert parsed(made).current_version.dialects == set()
-    assert json.loads(parsed(made).to_bytes())["versions"][0]["representations"] == [{"type": "graph", "nodes": [1]}]
+def test_an_unknown_kind_of_representation_is_kept() -> None:
+    doc = document(versions=[version(2, {"type": "graph", "nodes": [1]})])
+    assert parse(doc).current_version.dialects == set()
+    assert json.loads(parse(doc).to_bytes())["versions"][0]["representations"] == [{"type": "graph", "nodes": [1]}]
 
 
 def test_a_document_may_be_compressed() -> None:
-    assert ViewMetadata.parse(gzip.compress(dump_json(document()))) == parsed(document())
+    assert ViewMetadata.parse(gzip.compress(dump_json(document()))) == parse(document())
 
 
-def without(*names: str) -> Callable[[Doc], Doc]:
-    return lambda made: {name: value for name, value in made.items() if name not in names}
+def remove_fields(*names: str) -> Callable[[Doc], Doc]:
+    return lambda doc: {name: value for name, value in doc.items() if name not in names}
 
 
-def with_(**more: Any) -> Callable[[Doc], Doc]:
-    return lambda made: made | {name.replace("_", "-"): value for name, value in more.items()}
+def replace_fields(**more: Any) -> Callable[[Doc], Doc]:
+    return lambda doc: doc | {name.replace("_", "-"): value for name, value in more.items()}
 
 
 REQUIRED = ("view-uuid", "format-version", "location", "schemas", "current-version-id", "versions", "version-log")
@@ -70,7 +70,7 @@ REQUIRED = ("view-uuid", "format-version", "location", "schemas", "current-versi
 @pytest.mark.parametrize("name", REQUIRED)
 def test_a_document_without_a_required_field_is_refused(name: str) -> None:
     with pytest.raises(InputError) as caught:
-        parsed(without(name)(document()))
+        parse(remove_fields(name)(document()))
     assert caught.value.reason == "lake_field_missing"
 
 
@@ -79,42 +79,42 @@ def test_a_document_without_a_required_field_is_refused(name: str) -> None:
 )
 def test_a_version_without_a_required_field_is_refused(name: str) -> None:
     with pytest.raises(InputError) as caught:
-        parsed(document(versions=[version(1), without(name)(version(2))]))
+        parse(document(versions=[version(1), remove_fields(name)(version(2))]))
     assert caught.value.reason == "lake_field_missing"
 
 
 @pytest.mark.parametrize(
-    ("change", "code"),
+    ("change", "reason"),
     [
-        (with_(format_version=2), "format_version_unsupported"),
-        (with_(view_uuid="mine"), "table_uuid_invalid"),
-        (with_(location=""), "lake_value_invalid"),
-        (with_(versions=[version(2), version(2)]), "view_id_twice"),
-        (with_(schemas=[SCHEMA, SCHEMA]), "view_id_twice"),
-        (with_(current_version_id=3), "view_version_unknown"),
-        (with_(versions=[]), "view_version_unknown"),
-        (with_(schemas=[]), "schema_unknown"),
-        (with_(versions=[version(1, schema_id=9), version(2)]), "schema_unknown"),
-        (with_(properties={"a": 1}), "lake_value_invalid"),
-        (with_(version_log=[{"version-id": 1}]), "lake_field_missing"),
-        (with_(versions=[version(2, {"type": "sql", "sql": "select 1"})]), "lake_field_missing"),
-        (with_(current_version_id=True), "lake_value_invalid"),
+        (replace_fields(format_version=2), "format_version_unsupported"),
+        (replace_fields(view_uuid="mine"), "table_uuid_invalid"),
+        (replace_fields(location=""), "lake_value_invalid"),
+        (replace_fields(versions=[version(2), version(2)]), "view_id_twice"),
+        (replace_fields(schemas=[SCHEMA, SCHEMA]), "view_id_twice"),
+        (replace_fields(current_version_id=3), "view_version_unknown"),
+        (replace_fields(versions=[]), "view_version_unknown"),
+        (replace_fields(schemas=[]), "schema_unknown"),
+        (replace_fields(versions=[version(1, schema_id=9), version(2)]), "schema_unknown"),
+        (replace_fields(properties={"a": 1}), "lake_value_invalid"),
+        (replace_fields(version_log=[{"version-id": 1}]), "lake_field_missing"),
+        (replace_fields(versions=[version(2, {"type": "sql", "sql": "select 1"})]), "lake_field_missing"),
+        (replace_fields(current_version_id=True), "lake_value_invalid"),
     ],
 )
-def test_a_document_that_cannot_be_right_is_refused(change: Callable[[Doc], Doc], code: str) -> None:
+def test_an_invalid_document_is_refused(change: Callable[[Doc], Doc], reason: str) -> None:
     with pytest.raises(InputError) as caught:
-        parsed(change(document()))
-    assert caught.value.reason == code
+        parse(change(document()))
+    assert caught.value.reason == reason
 
 
-def test_a_document_that_could_not_be_read_again_is_not_written() -> None:
-    made = ViewMetadata.from_json(document(surprise="x" * VIEW_SIZE_MAX_BYTES))
+def test_writing_a_document_above_the_limit_is_refused() -> None:
+    doc = ViewMetadata.from_json(document(surprise="x" * VIEW_SIZE_MAX_BYTES))
     with pytest.raises(InputError) as caught:
-        made.to_bytes()
+        doc.to_bytes()
     assert caught.value.reason == "lake_json_too_large"
 
 
-def test_a_document_that_is_too_large_is_not_read() -> None:
+def test_reading_a_document_above_the_limit_is_refused() -> None:
     with pytest.raises(InputError) as caught:
-        parsed(document(surprise="x" * VIEW_SIZE_MAX_BYTES))
+        parse(document(surprise="x" * VIEW_SIZE_MAX_BYTES))
     assert caught.value.reason == "lake_json_too_large"

@@ -1,4 +1,4 @@
-"""A start with a clock that is days ahead: told from a rest by the host's own uptime, or by the database's clock."""
+"""A start with the host's clock ahead: the host's uptime or the database's clock tells a jump from an absence."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class Host:
         )
 
     def run(self, ledger: Ledger) -> None:
-        """A Steward that started, left its mark, and stopped."""
-        made = self.start(ledger)
-        ledger.transact(made.mark, at_micros=made.now_micros())
+        """Start a Steward, write its mark, and stop it."""
+        clock = self.start(ledger)
+        ledger.transact(clock.mark, at_micros=clock.now_micros())
 
 
 @pytest.fixture
@@ -60,14 +60,14 @@ def host() -> Host:
     return Host()
 
 
-def refused(made: LedgerClock) -> UnavailableError:
+def require_jump(clock: LedgerClock) -> UnavailableError:
     with pytest.raises(UnavailableError) as caught:
-        made.now_micros()
+        clock.now_micros()
     assert caught.value.reason == "clock_jumped"
     return caught.value
 
 
-def test_a_weekend_off_on_a_host_that_stayed_up_is_no_jump(ledger: Ledger, host: Host) -> None:
+def test_three_days_off_on_a_host_that_stayed_up_are_no_jump(ledger: Ledger, host: Host) -> None:
     host.run(ledger)
     host.pass_time(3 * DAY)
     assert host.start(ledger).now_micros() == host.wall
@@ -77,12 +77,12 @@ def test_a_start_two_days_ahead_on_a_host_that_stayed_up_is_a_jump(ledger: Ledge
     host.run(ledger)
     host.pass_time(HOUR)
     host.wall += 2 * DAY
-    made = host.start(ledger)
-    error = refused(made)
+    clock = host.start(ledger)
+    error = require_jump(clock)
     wrong = "2027-01-17T09:00:00Z"
     assert error.expected == "about 2027-01-15T09:00:00Z"
     assert error.got == f"{wrong} at the jump; the host's clock is at {wrong} now"
-    assert made.trusted_micros() == NOW + HOUR
+    assert clock.trusted_micros() == NOW + HOUR
 
 
 def test_a_small_step_while_the_steward_was_off_is_followed(ledger: Ledger, host: Host) -> None:
@@ -92,19 +92,19 @@ def test_a_small_step_while_the_steward_was_off_is_followed(ledger: Ledger, host
     assert host.start(ledger).now_micros() == host.wall
 
 
-def test_two_good_clocks_may_drift_apart_while_the_steward_is_off(ledger: Ledger, host: Host) -> None:
+def test_a_small_drift_between_the_hosts_clocks_is_no_jump(ledger: Ledger, host: Host) -> None:
     host.run(ledger)
     host.pass_time(20 * DAY)
     host.wall += CLOCK_STEP_MAX_SECONDS * SECOND + 20 * DAY // 1_000
     assert host.start(ledger).now_micros() == host.wall
     host.wall += 1
-    refused(host.start(ledger))
+    require_jump(host.start(ledger))
 
 
-def test_a_clock_that_is_right_again_after_the_jump_heals_by_a_restart(ledger: Ledger, host: Host) -> None:
+def test_a_restart_after_the_host_took_a_jump_back_is_ready(ledger: Ledger, host: Host) -> None:
     host.run(ledger)
     host.wall += 2 * DAY
-    refused(host.start(ledger))
+    require_jump(host.start(ledger))
     host.wall -= 2 * DAY
     assert host.start(ledger).now_micros() == host.wall
 
@@ -112,9 +112,9 @@ def test_a_clock_that_is_right_again_after_the_jump_heals_by_a_restart(ledger: L
 def test_a_confirmed_jump_is_no_jump_at_the_next_start(ledger: Ledger, host: Host) -> None:
     host.run(ledger)
     host.wall += 2 * DAY
-    made = host.start(ledger)
-    refused(made)
-    made.confirm(operator="ruth", reason="the battery was empty")
+    clock = host.start(ledger)
+    require_jump(clock)
+    clock.confirm(operator="ruth", reason="the battery was empty")
     assert host.start(ledger).now_micros() == host.wall
 
 
@@ -122,9 +122,9 @@ def test_a_long_absence_across_a_reboot_is_noted(ledger: Ledger, host: Host) -> 
     host.run(ledger)
     host.pass_time(2 * DAY)
     host.reboot()
-    made = host.start(ledger)
-    assert made.now_micros() == host.wall
-    absence = made.absence
+    clock = host.start(ledger)
+    assert clock.now_micros() == host.wall
+    absence = clock.absence
     assert absence is not None
     assert (absence.from_micros, absence.to_micros) == (NOW, host.wall)
 
@@ -157,7 +157,7 @@ def test_a_start_ahead_of_the_databases_clock_is_a_jump(ledger: Ledger, host: Ho
     host.reboot()
     host.second = host.wall
     host.wall += CLOCK_SKEW_MAX_SECONDS * SECOND + 1
-    refused(host.start(ledger))
+    require_jump(host.start(ledger))
 
 
 def test_a_start_that_the_databases_clock_confirms_is_not_noted(ledger: Ledger, host: Host) -> None:
@@ -165,23 +165,23 @@ def test_a_start_that_the_databases_clock_confirms_is_not_noted(ledger: Ledger, 
     host.pass_time(2 * DAY)
     host.reboot()
     host.second = host.wall - CLOCK_SKEW_MAX_SECONDS * SECOND
-    made = host.start(ledger)
-    assert (made.now_micros(), made.absence) == (host.wall, None)
+    clock = host.start(ledger)
+    assert (clock.now_micros(), clock.absence) == (host.wall, None)
 
 
 def test_a_first_start_ahead_of_the_databases_clock_is_a_jump(ledger: Ledger, host: Host) -> None:
     host.second = host.wall - 2 * DAY
-    refused(host.start(ledger))
+    require_jump(host.start(ledger))
 
 
-def test_how_far_the_hosts_clock_is_behind_can_be_asked(ledger: Ledger, host: Host) -> None:
+def test_lead_micros_says_how_far_the_hosts_clock_is_behind(ledger: Ledger, host: Host) -> None:
     host.run(ledger)
     host.wall -= HOUR
-    made = host.start(ledger)
-    assert (made.now_micros(), made.lead_micros()) == (NOW, HOUR)
+    clock = host.start(ledger)
+    assert (clock.now_micros(), clock.lead_micros()) == (NOW, HOUR)
 
 
-def test_this_host_tells_its_boot_and_the_database_its_time(ledger: Ledger) -> None:
+def test_the_boot_id_is_stable_and_sqlite_has_no_time(ledger: Ledger) -> None:
     assert boot_id() == boot_id()
     found = database_micros(ledger)
     assert (found is None) == (ledger.dialect == "sqlite")

@@ -1,4 +1,4 @@
-"""A lost connection below SQLAlchemy: the right error, nothing half done, and the next unit works."""
+"""Lost connections to PostgreSQL: the error, the rollback, and the next unit, by the driver and by SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -18,207 +18,210 @@ from tests.support.ledger.databases import NOW, Postgresql, ledger_at, memory_fi
 from tests.support.ledger.rows import hex32
 
 ASKED = bindparam("asked", type_=Integer)
-# Made beforehand and with a value: such a statement goes directly to the driver.
+# A statement that is built in advance and has a parameter goes directly to the driver.
 PROCESS = select(func.pg_backend_pid().label("process"), ASKED.label("asked"))
 
 
 @pytest.fixture
 def ledger(postgresql: Postgresql) -> Iterator[Ledger]:
-    with ledger_at(postgresql.create_database()) as made:
-        yield made
+    with ledger_at(postgresql.create_database()) as ledger:
+        yield ledger
 
 
 @pytest.fixture
-def end(postgresql: Postgresql) -> Callable[[int], None]:
-    """Ends a server process, as an operator or a failover does."""
+def end_process(postgresql: Postgresql) -> Callable[[int], None]:
+    """A function that ends a server process, as an operator or a failover does."""
 
-    def ended(process: int) -> None:
+    def terminate(process: int) -> None:
         with psycopg.connect(postgresql.url()) as other:
             other.execute("SELECT pg_terminate_backend(%s, 5000)", [process])
 
-    return ended
+    return terminate
 
 
-def by_driver(unit: Unit) -> int:
-    """The server process of the unit, asked directly through the driver."""
+def process_by_driver(unit: Unit) -> int:
+    """The id of the unit's server process, read directly through the driver."""
     row = unit.row(PROCESS, asked=1)
     assert row is not None
     return int(row["process"])
 
 
-def by_sqlalchemy(unit: Unit) -> int:
-    """The same, asked through SQLAlchemy."""
+def process_by_sqlalchemy(unit: Unit) -> int:
+    """The same, read through SQLAlchemy."""
     return int(unit.execute(text("SELECT pg_backend_pid()")).scalar_one())
 
 
 def reserve(unit: Unit, number: int = 1) -> bool:
-    """Writes directly through the driver."""
+    """Write directly through the driver."""
     nonces.reserve(unit, hex32(number), purpose=NoncePurpose.BREAK_GLASS, holder="x")
     return True
 
 
 def insert(unit: Unit) -> None:
-    """Writes through SQLAlchemy."""
+    """Write through SQLAlchemy."""
     namespaces.create(unit, ("made",), domain="sales", properties={})
 
 
-def reserved(ledger: Ledger, number: int = 1) -> bool:
+def is_reserved(ledger: Ledger, number: int = 1) -> bool:
     with ledger.read() as unit:
         return nonces.find(unit, hex32(number)) is not None
 
 
-def out(ledger: Ledger) -> int:
+def connections_in_use(ledger: Ledger) -> int:
     """How many connections the pool thinks are in use."""
     found: int = ledger._engine.pool.checkedout()  # type: ignore[attr-defined]
     return found
 
 
-WAYS = [pytest.param(by_driver, id="by_driver"), pytest.param(by_sqlalchemy, id="by_sqlalchemy")]
+FIND_PROCESS = [
+    pytest.param(process_by_driver, id="by_driver"),
+    pytest.param(process_by_sqlalchemy, id="by_sqlalchemy"),
+]
 
 
 @pytest.mark.parametrize("writing", [True, False])
-@pytest.mark.parametrize("first", WAYS)
-@pytest.mark.parametrize("second", WAYS)
+@pytest.mark.parametrize("before", FIND_PROCESS)
+@pytest.mark.parametrize("after", FIND_PROCESS)
 def test_a_connection_lost_between_statements_is_unavailable_and_the_next_unit_works(
     ledger: Ledger,
-    end: Callable[[int], None],
-    first: Callable[[Unit], int],
-    second: Callable[[Unit], int],
+    end_process: Callable[[int], None],
+    before: Callable[[Unit], int],
+    after: Callable[[Unit], int],
     writing: bool,
 ) -> None:
     with ledger.write(at_micros=NOW) if writing else ledger.read() as unit:
-        process = first(unit)
-        end(process)
+        process = before(unit)
+        end_process(process)
         with pytest.raises(UnavailableError) as caught:
-            second(unit)
-    assert (caught.value.reason, out(ledger)) == ("ledger_unreachable", 0)
+            after(unit)
+    assert (caught.value.reason, connections_in_use(ledger)) == ("ledger_unreachable", 0)
     with ledger.read() as unit:
-        assert by_driver(unit) != process
+        assert process_by_driver(unit) != process
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("find_process", FIND_PROCESS)
 def test_writes_before_a_lost_connection_are_rolled_back(
-    ledger: Ledger, end: Callable[[int], None], way: Callable[[Unit], int]
+    ledger: Ledger, end_process: Callable[[int], None], find_process: Callable[[Unit], int]
 ) -> None:
     with ledger.write(at_micros=NOW) as unit:
         reserve(unit)
-        end(way(unit))
+        end_process(find_process(unit))
         with pytest.raises(UnavailableError):
             reserve(unit, 2)
-    assert (reserved(ledger), reserved(ledger, 2)) == (False, False)
+    assert (is_reserved(ledger), is_reserved(ledger, 2)) == (False, False)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_unit_whose_connection_was_lost_does_not_go_on_with_another_one(
-    ledger: Ledger, end: Callable[[int], None], way: Callable[[Unit], int]
+@pytest.mark.parametrize("find_process", FIND_PROCESS)
+def test_a_unit_whose_connection_was_lost_is_closed(
+    ledger: Ledger, end_process: Callable[[int], None], find_process: Callable[[Unit], int]
 ) -> None:
     with ledger.write(at_micros=NOW) as unit:
         reserve(unit)
-        end(way(unit))
+        end_process(find_process(unit))
         with pytest.raises(UnavailableError):
             reserve(unit, 2)
-        for again in (lambda: reserve(unit, 3), lambda: insert(unit), unit.commit):
+        for operation in (lambda: reserve(unit, 3), lambda: insert(unit), unit.commit):
             with pytest.raises(PvdmError) as caught:
-                again()
+                operation()
             assert caught.value.reason == "unit_closed"
-    assert [reserved(ledger, number) for number in (1, 2, 3)] == [False, False, False]
+    assert [is_reserved(ledger, number) for number in (1, 2, 3)] == [False, False, False]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("find_process", FIND_PROCESS)
 def test_a_connection_lost_before_the_commit_leaves_the_state_unknown_and_the_next_unit_works(
-    ledger: Ledger, end: Callable[[int], None], way: Callable[[Unit], int]
+    ledger: Ledger, end_process: Callable[[int], None], find_process: Callable[[Unit], int]
 ) -> None:
     with ledger.write(at_micros=NOW) as unit:
         reserve(unit)
-        process = way(unit)
+        process = find_process(unit)
         with (
-            fault.armed("ledger.before_commit", fault.Call(lambda: end(process))),
+            fault.armed("ledger.before_commit", fault.Call(lambda: end_process(process))),
             pytest.raises(StateUnknownError) as caught,
         ):
             unit.commit()
-    assert (caught.value.reason, out(ledger), reserved(ledger)) == ("commit_unknown", 0, False)
+    assert (caught.value.reason, connections_in_use(ledger), is_reserved(ledger)) == ("commit_unknown", 0, False)
     assert ledger.transact(reserve, at_micros=NOW)
-    assert reserved(ledger)
+    assert is_reserved(ledger)
 
 
-def test_work_whose_connection_was_lost_runs_once(ledger: Ledger, end: Callable[[int], None]) -> None:
+def test_work_whose_connection_was_lost_is_not_repeated(ledger: Ledger, end_process: Callable[[int], None]) -> None:
     runs: list[int] = []
 
     def work(unit: Unit) -> None:
-        runs.append(by_driver(unit))
+        runs.append(process_by_driver(unit))
         reserve(unit)
-        end(runs[-1])
+        end_process(runs[-1])
         reserve(unit, 2)
 
     with pytest.raises(UnavailableError):
         ledger.transact(work, at_micros=NOW)
-    assert (len(runs), reserved(ledger)) == (1, False)
+    assert (len(runs), is_reserved(ledger)) == (1, False)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("find_process", FIND_PROCESS)
 def test_a_connection_lost_after_a_readers_last_statement_raises_nothing(
-    ledger: Ledger, end: Callable[[int], None], way: Callable[[Unit], int]
+    ledger: Ledger, end_process: Callable[[int], None], find_process: Callable[[Unit], int]
 ) -> None:
     with ledger.read() as unit:
-        end(way(unit))
-    assert out(ledger) == 0
-    assert not reserved(ledger)
+        end_process(find_process(unit))
+    assert connections_in_use(ledger) == 0
+    assert not is_reserved(ledger)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("find_process", FIND_PROCESS)
 def test_a_connection_lost_in_the_pool_is_noticed_before_it_is_used(
-    ledger: Ledger, end: Callable[[int], None], way: Callable[[Unit], int]
+    ledger: Ledger, end_process: Callable[[int], None], find_process: Callable[[Unit], int]
 ) -> None:
     with ledger.read() as unit:
-        process = way(unit)
-    end(process)
+        process = find_process(unit)
+    end_process(process)
     assert ledger.transact(reserve, at_micros=NOW)
-    assert reserved(ledger)
+    assert is_reserved(ledger)
 
 
 def test_a_reader_after_a_writer_on_one_connection_cannot_write_and_a_writer_after_it_can(ledger: Ledger) -> None:
     processes = []
     for number in (1, 2):
         with ledger.write(at_micros=NOW) as unit:
-            processes.append(by_driver(unit))
+            processes.append(process_by_driver(unit))
             reserve(unit, number)
             unit.commit()
         with ledger.read() as unit:
-            processes.append(by_driver(unit))
+            processes.append(process_by_driver(unit))
             with pytest.raises(UnavailableError):
                 reserve(unit, 10 + number)
     assert len(set(processes)) == 1
-    assert [reserved(ledger, number) for number in (1, 2, 11, 12)] == [True, True, False, False]
+    assert [is_reserved(ledger, number) for number in (1, 2, 11, 12)] == [True, True, False, False]
 
 
 def test_a_reader_sees_one_state_from_its_first_statement_on(ledger: Ledger) -> None:
     with ledger.read() as unit:
-        by_driver(unit)
-        with psycopg.connect(_plain(ledger), autocommit=True) as other:
+        process_by_driver(unit)
+        with psycopg.connect(plain_url(ledger), autocommit=True) as other:
             other.execute(
                 "INSERT INTO nonces (nonce, purpose, holder, state, reason, at_micros) "
                 "VALUES (%s, %s, 'x', 'RESERVED', 'reserved', 1)",
                 [hex32(1), NoncePurpose.BREAK_GLASS.value],
             )
         assert nonces.find(unit, hex32(1)) is None
-    assert reserved(ledger)
+    assert is_reserved(ledger)
 
 
-def _plain(ledger: Ledger) -> str:
+def plain_url(ledger: Ledger) -> str:
     return ledger._engine.url.render_as_string(hide_password=False).replace("+psycopg", "")
 
 
-def test_after_the_server_was_killed_and_came_back_everything_answered_is_there_and_nothing_else() -> None:
-    with running_postgresql(parent=memory_file_system()) as own, ledger_at(own.create_database()) as ledger:
+def test_after_a_kill_of_the_server_only_committed_writes_are_there() -> None:
+    with running_postgresql(parent=memory_file_system()) as database, ledger_at(database.create_database()) as ledger:
         assert ledger.transact(reserve, at_micros=NOW)
         with ledger.write(at_micros=NOW) as unit:
             reserve(unit, 2)
-            own.kill()
+            database.kill()
             with pytest.raises(UnavailableError):
                 reserve(unit, 3)
         with pytest.raises(UnavailableError) as caught:
-            reserved(ledger)
-        assert (caught.value.reason, out(ledger)) == ("ledger_unreachable", 0)
-        own.restart()
-        assert [reserved(ledger, number) for number in (1, 2, 3)] == [True, False, False]
+            is_reserved(ledger)
+        assert (caught.value.reason, connections_in_use(ledger)) == ("ledger_unreachable", 0)
+        database.restart()
+        assert [is_reserved(ledger, number) for number in (1, 2, 3)] == [True, False, False]
         assert ledger.transact(lambda unit: reserve(unit, 2), at_micros=NOW)

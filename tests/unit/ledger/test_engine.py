@@ -1,4 +1,4 @@
-"""Opening a ledger: what it refuses, what it sets, and what each database error means."""
+"""Opening a ledger: refused databases, the settings of connections, and how each database error is translated."""
 
 from __future__ import annotations
 
@@ -48,22 +48,22 @@ def test_an_address_that_is_no_durable_database_is_refused(url: str) -> None:
     assert caught.value.reason == "ledger_url_invalid"
 
 
-def test_connections_of_threads_at_once_are_kept_and_used_again(tmp_path: Path) -> None:
+def test_connections_of_concurrent_threads_are_used_again(tmp_path: Path) -> None:
     opened = list[object]()
-    meet = threading.Barrier(CONNECTIONS_MAX)
+    barrier = threading.Barrier(CONNECTIONS_MAX)
     with ledger_at(f"sqlite:///{tmp_path}/ledger.db") as ledger, ThreadPoolExecutor(CONNECTIONS_MAX) as pool:
         event.listen(ledger._engine, "connect", lambda connection, _: opened.append(connection))
 
         def read(_: int) -> None:
             with ledger.read():
-                meet.wait(20)
+                barrier.wait(20)
 
         for _ in range(3):
             list(pool.map(read, range(CONNECTIONS_MAX)))
     assert len(opened) < CONNECTIONS_MAX  # one was open before
 
 
-def test_a_folder_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
+def test_a_ledger_in_a_missing_folder_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError) as caught:
         open_ledger(f"sqlite:///{tmp_path}/missing/ledger.db")
     assert caught.value.reason == "ledger_unreachable"
@@ -77,7 +77,7 @@ def test_a_file_that_is_no_database_is_reported_as_damaged(tmp_path: Path) -> No
     assert caught.value.reason == "ledger_damaged"
 
 
-def test_the_file_belongs_to_its_owner_alone(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_a_new_ledger_file(tmp_path: Path) -> None:
     with ledger_at(f"sqlite:///{tmp_path}/ledger.db"):
         assert stat.S_IMODE((tmp_path / "ledger.db").stat().st_mode) == 0o600
 
@@ -103,19 +103,19 @@ def test_every_connection_has_the_settings_of_a_ledger(tmp_path: Path, pragma: s
         assert unit.execute(text(f"PRAGMA {pragma}")).scalar_one() == value
 
 
-def backend(ledger: Ledger) -> int:
+def server_process_of(ledger: Ledger) -> int:
     with ledger.read() as unit:
         return int(unit.execute(text("SELECT pg_backend_pid()")).scalar_one())
 
 
 def test_a_ledger_with_new_connections_uses_unused_ones(postgresql: Postgresql) -> None:
     with ledger_at(postgresql.create_database()) as ledger:
-        seen = [backend(ledger), backend(ledger)]
-        assert len(set(seen)) == 1
+        processes = [server_process_of(ledger), server_process_of(ledger)]
+        assert len(set(processes)) == 1
         for _ in range(2):
-            seen.append(backend(ledger.with_new_connections()))
-        assert len(set(seen)) == 3
-        assert backend(ledger) == seen[0]
+            processes.append(server_process_of(ledger.with_new_connections()))
+        assert len(set(processes)) == 3
+        assert server_process_of(ledger) == processes[0]
 
 
 @pytest.mark.parametrize("database", ["sqlite", "postgresql"])
@@ -126,26 +126,26 @@ def test_a_named_lock_excludes_the_same_name_only(
     if database == "postgresql":
         url = request.getfixturevalue("postgresql").create_database()
     with ledger_at(url) as ledger, ledger_at(url) as other, ThreadPoolExecutor(1) as pool:
-        seen: list[str] = []
+        order: list[str] = []
 
-        def second() -> None:
+        def lock_again() -> None:
             with other.hold_lock("policy"):
-                seen.append("second")
+                order.append("second")
 
         with ledger.hold_lock("policy"):
-            waiting = pool.submit(second)
+            waiting = pool.submit(lock_again)
             with other.hold_lock("another"):
                 other.transact(reserve, at_micros=NOW)
             with pytest.raises(TimeoutError):
                 waiting.result(timeout=0.2)
-            seen.append("first")
+            order.append("first")
         waiting.result(timeout=10)
-        assert seen == ["first", "second"]
+        assert order == ["first", "second"]
 
 
 def test_a_server_that_does_not_sync_is_refused() -> None:
-    with running_postgresql("fsync=off") as made, pytest.raises(UnavailableError) as caught:
-        open_ledger(made.url())
+    with running_postgresql("fsync=off") as database, pytest.raises(UnavailableError) as caught:
+        open_ledger(database.url())
     assert caught.value.reason == "ledger_not_durable"
 
 
@@ -156,13 +156,13 @@ def test_a_database_of_another_encoding_is_refused(postgresql: Postgresql, encod
     assert (caught.value.reason, caught.value.got) == ("ledger_encoding_wrong", encoding)
 
 
-def test_a_server_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
+def test_a_missing_server_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError) as caught:
         open_ledger(f"postgresql://pvdm@/x?host={tmp_path}", timeouts=QUICK)
     assert caught.value.reason == "ledger_unreachable"
 
 
-def test_a_password_is_not_shown(postgresql: Postgresql) -> None:
+def test_the_repr_of_a_ledger_does_not_show_the_password(postgresql: Postgresql) -> None:
     with ledger_at(postgresql.create_database().replace("pvdm@", "pvdm:geheim@")) as ledger:
         assert "geheim" not in repr(ledger)
 
@@ -178,7 +178,7 @@ def test_a_second_writer_waits_and_then_gets_ledger_busy(tmp_path: Path) -> None
     assert caught.value.reason == "ledger_busy"
 
 
-def test_a_commit_held_up_by_a_reader_is_busy_and_nothing_happened(tmp_path: Path) -> None:
+def test_a_commit_that_a_reader_blocks_is_busy_and_rolled_back(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/ledger.db"
     with ledger_at(url, timeouts=QUICK) as ledger:
         other = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
@@ -191,18 +191,18 @@ def test_a_commit_held_up_by_a_reader_is_busy_and_nothing_happened(tmp_path: Pat
             assert (caught.value.reason, nonces.find(unit, hex32(1))) == ("ledger_busy", None)
 
 
-def test_a_lock_that_does_not_come_free_is_busy(postgresql: Postgresql) -> None:
-    with ledger_at(postgresql.create_database(), timeouts=QUICK) as ledger, psycopg.connect(_plain(ledger)) as other:
+def test_a_write_that_a_lock_blocks_is_busy(postgresql: Postgresql) -> None:
+    with ledger_at(postgresql.create_database(), timeouts=QUICK) as ledger, psycopg.connect(plain_url(ledger)) as other:
         other.execute("LOCK TABLE nonces")
         with pytest.raises(UnavailableError) as caught, ledger.write(at_micros=NOW) as unit:
             reserve(unit)
     assert caught.value.reason == "ledger_busy"
 
 
-def test_a_connection_lost_in_the_middle_is_unavailable(postgresql: Postgresql) -> None:
+def test_a_connection_lost_during_the_work_is_unavailable(postgresql: Postgresql) -> None:
     with ledger_at(postgresql.create_database()) as ledger:
         with ledger.write(at_micros=NOW) as unit:
-            _end_connection(postgresql, unit.execute(text("SELECT pg_backend_pid()")).scalar_one())
+            end_connection(postgresql, unit.execute(text("SELECT pg_backend_pid()")).scalar_one())
             with pytest.raises(UnavailableError) as caught:
                 nonces.find(unit, hex32(1))
         assert caught.value.reason == "ledger_unreachable"
@@ -216,21 +216,21 @@ def test_a_connection_lost_during_commit_leaves_the_state_unknown(postgresql: Po
             reserve(unit)
             process = unit.execute(text("SELECT pg_backend_pid()")).scalar_one()
             with (
-                fault.armed("ledger.before_commit", fault.Call(lambda: _end_connection(postgresql, process))),
+                fault.armed("ledger.before_commit", fault.Call(lambda: end_connection(postgresql, process))),
                 pytest.raises(StateUnknownError) as caught,
             ):
                 unit.commit()
         assert caught.value.reason == "commit_unknown"
 
 
-def test_a_commit_that_is_not_answered_is_not_tried_again(postgresql: Postgresql) -> None:
+def test_a_commit_without_an_answer_is_not_tried_again(postgresql: Postgresql) -> None:
     runs = []
     with ledger_at(postgresql.create_database()) as ledger:
 
         def work(unit: Unit) -> None:
             runs.append(unit)
             process = unit.execute(text("SELECT pg_backend_pid()")).scalar_one()
-            fault.arm("ledger.before_commit", fault.Call(lambda: _end_connection(postgresql, process)))
+            fault.arm("ledger.before_commit", fault.Call(lambda: end_connection(postgresql, process)))
 
         with pytest.raises(StateUnknownError):
             ledger.transact(work, at_micros=NOW)
@@ -238,16 +238,16 @@ def test_a_commit_that_is_not_answered_is_not_tried_again(postgresql: Postgresql
     assert len(runs) == 1
 
 
-def _plain(ledger: Ledger) -> str:
+def plain_url(ledger: Ledger) -> str:
     return repr(ledger).removeprefix("Ledger(").removesuffix(")").replace("+psycopg", "")
 
 
-def _end_connection(made: Postgresql, process: int) -> None:
-    with psycopg.connect(made.url()) as other:
+def end_connection(database: Postgresql, process: int) -> None:
+    with psycopg.connect(database.url()) as other:
         other.execute("SELECT pg_terminate_backend(%s, 5000)", [process])
 
 
-class _Reported(sqlite3.OperationalError):
+class ReportedError(sqlite3.OperationalError):
     def __init__(self, name: str) -> None:
         super().__init__("as the driver says")
         self.sqlite_errorname = name
@@ -255,7 +255,7 @@ class _Reported(sqlite3.OperationalError):
 
 
 @pytest.mark.parametrize(
-    ("name", "phase", "kind", "code"),
+    ("name", "phase", "kind", "reason"),
     [
         ("SQLITE_IOERR_FSYNC", Phase.COMMIT, StateUnknownError, "commit_unknown"),
         ("SQLITE_IOERR_DIR_FSYNC", Phase.COMMIT, StateUnknownError, "commit_unknown"),
@@ -268,13 +268,13 @@ class _Reported(sqlite3.OperationalError):
         ("SQLITE_ERROR", Phase.WORK, PvdmError, "ledger_misused"),
     ],
 )
-def test_an_error_of_sqlite_means_one_thing(name: str, phase: Phase, kind: type[PvdmError], code: str) -> None:
-    found = translate(DBAPIError("COMMIT", {}, _Reported(name)), phase)
-    assert (type(found), found.reason) == (kind, code)
+def test_an_error_of_sqlite_is_translated(name: str, phase: Phase, kind: type[PvdmError], reason: str) -> None:
+    found = translate(DBAPIError("COMMIT", {}, ReportedError(name)), phase)
+    assert (type(found), found.reason) == (kind, reason)
 
 
 @pytest.mark.parametrize(
-    ("state", "phase", "kind", "code"),
+    ("state", "phase", "kind", "reason"),
     [
         ("40001", Phase.COMMIT, ConflictError, "ledger_serialization"),
         ("40P01", Phase.WORK, ConflictError, "ledger_serialization"),
@@ -291,16 +291,16 @@ def test_an_error_of_sqlite_means_one_thing(name: str, phase: Phase, kind: type[
         ("42P01", Phase.WORK, PvdmError, "ledger_misused"),
     ],
 )
-def test_an_error_of_postgresql_means_one_thing(
-    state: str | None, phase: Phase, kind: type[PvdmError], code: str
+def test_an_error_of_postgresql_is_translated(
+    state: str | None, phase: Phase, kind: type[PvdmError], reason: str
 ) -> None:
     cause = psycopg.OperationalError("words\nDETAIL: Key (secret)=(1)")
     cause.sqlstate = state
     found = translate(InterfaceError("COMMIT", {}, cause), phase)
-    assert (type(found), found.reason) == (kind, code)
+    assert (type(found), found.reason) == (kind, reason)
 
 
-def test_a_value_that_the_driver_refuses_is_no_lost_connection() -> None:
+def test_a_value_that_the_driver_refuses_is_a_misuse() -> None:
     found = translate(DataError("INSERT", {}, psycopg.DataError("cannot contain NUL")), Phase.WORK)
     assert found.reason == "ledger_misused"
 
@@ -311,7 +311,7 @@ def test_the_values_of_a_row_are_not_in_the_error() -> None:
     assert "geheim" not in str(translate(DBAPIError("INSERT", {}, cause), Phase.WORK).to_json())
 
 
-def test_what_a_rule_of_the_database_refuses_is_not_allowed() -> None:
+def test_a_change_that_a_rule_of_the_database_refuses_is_not_allowed() -> None:
     cause = psycopg.errors.RaiseException("pvdm rule: rows of events never change")
     cause.sqlstate = "PV001"
     found = translate(DBAPIError("UPDATE", {}, cause), Phase.WORK)

@@ -1,4 +1,4 @@
-"""Turns at an embedded database: in order, one writer at a time, no reader during a commit, and never for ever."""
+"""Locks for SQLite: granted in order, one writer at a time, no reader during a commit, and no endless wait."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ LONG = 20.0
 SHORT = 0.05
 
 
-def begun(work: Callable[[], None]) -> threading.Thread:
+def start_thread(work: Callable[[], None]) -> threading.Thread:
     thread = threading.Thread(target=work)
     thread.start()
     return thread
 
 
-def until(condition: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + LONG
     while not condition():
         assert time.monotonic() < end
@@ -37,8 +37,8 @@ def test_the_lock_is_granted_in_order_of_arrival() -> None:
     threads = []
     with queue.hold(LONG):
         for number in range(5):
-            threads.append(begun(lambda number=number: wait(number)))  # type: ignore[misc]
-            until(lambda: len(queue._waiting) > number)  # noqa: B023 - asked at once
+            threads.append(start_thread(lambda number=number: wait(number)))  # type: ignore[misc]
+            wait_until(lambda: len(queue._waiting) > number)  # noqa: B023 - called before `number` changes
         assert order == []
     for thread in threads:
         thread.join(LONG)
@@ -46,28 +46,28 @@ def test_the_lock_is_granted_in_order_of_arrival() -> None:
 
 
 def test_one_thread_holds_the_lock_at_a_time() -> None:
-    queue, inside, most = FairLock(), [0], [0]
+    queue, inside, most_inside = FairLock(), [0], [0]
 
     def work() -> None:
         for _ in range(50):
             with queue.hold(LONG):
                 inside[0] += 1
-                most[0] = max(most[0], inside[0])
+                most_inside[0] = max(most_inside[0], inside[0])
                 time.sleep(0)
                 inside[0] -= 1
 
-    for thread in [begun(work) for _ in range(8)]:
+    for thread in [start_thread(work) for _ in range(8)]:
         thread.join(LONG)
-    assert (inside, most) == ([0], [1])
+    assert (inside, most_inside) == ([0], [1])
 
 
-def test_a_thread_that_waits_too_long_goes_on_without_the_lock() -> None:
+def test_a_thread_that_waits_too_long_continues_without_the_lock() -> None:
     queue = FairLock()
     with queue.hold(LONG) as first:
         with queue.hold(SHORT) as second:
             assert (first, second) == (True, False)
-        with queue.hold(SHORT) as still_kept:
-            assert not still_kept
+        with queue.hold(SHORT) as fourth:
+            assert not fourth
     assert queue.is_free
     with queue.hold(SHORT) as third:
         assert third
@@ -80,10 +80,10 @@ def test_the_lock_is_released_after_an_error() -> None:
     assert queue.is_free
 
 
-def test_readers_read_together() -> None:
+def test_two_readers_hold_the_lock_together() -> None:
     turns = ReaderWriterLock(SHORT)
     with turns.reading():
-        thread = begun(lambda: turns.reading().__enter__())
+        thread = start_thread(lambda: turns.reading().__enter__())
         thread.join(LONG)
         assert not thread.is_alive()
 
@@ -96,8 +96,8 @@ def test_a_commit_waits_for_the_readers_that_are_there() -> None:
             steps.append("committed")
 
     with turns.reading():
-        thread = begun(commit)
-        until(lambda: turns._committing)
+        thread = start_thread(commit)
+        wait_until(lambda: turns._committing)
         steps.append("read")
     thread.join(LONG)
     assert steps == ["read", "committed"]
@@ -111,14 +111,14 @@ def test_a_reader_waits_for_a_commit() -> None:
             steps.append("read")
 
     with turns.committing():
-        thread = begun(read)
+        thread = start_thread(read)
         time.sleep(SHORT)
         steps.append("committed")
     thread.join(LONG)
     assert steps == ["committed", "read"]
 
 
-def test_a_commit_goes_on_when_a_reader_does_not_end() -> None:
+def test_a_commit_continues_when_a_reader_does_not_end() -> None:
     turns = ReaderWriterLock(SHORT)
     with turns.reading(), turns.committing():
         pass

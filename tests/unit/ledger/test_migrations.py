@@ -1,4 +1,4 @@
-"""Migrations: frozen files that make what the code describes, applied once, never differently."""
+"""Migrations: the files create the schema that the code describes, and each is applied once with the same text."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def postgresql_facts(url: str) -> set[tuple[str, ...]]:
     return {row for row in rows if "schema_version" not in row[1]}
 
 
-def test_the_files_make_on_sqlite_what_the_code_describes(tmp_path: Path) -> None:
+def test_the_migrations_create_on_sqlite_what_the_code_describes(tmp_path: Path) -> None:
     ledger = open_ledger(f"sqlite:///{tmp_path}/ledger.db")
     migrate(ledger, at_micros=NOW)
     ledger.close()
@@ -48,7 +48,7 @@ def test_the_files_make_on_sqlite_what_the_code_describes(tmp_path: Path) -> Non
     assert sqlite_facts(sqlite3.connect(tmp_path / "ledger.db")) == sqlite_facts(described)
 
 
-def test_the_files_make_on_postgresql_what_the_code_describes(postgresql: Postgresql) -> None:
+def test_the_migrations_create_on_postgresql_what_the_code_describes(postgresql: Postgresql) -> None:
     migrated, described = postgresql.create_database("template0"), postgresql.create_database("template0")
     ledger = open_ledger(migrated)
     migrate(ledger, at_micros=NOW)
@@ -80,7 +80,7 @@ def test_a_second_run_changes_nothing(ledger_url: str) -> None:
     ledger.close()
 
 
-def test_two_stewards_that_start_at_once_migrate_once(ledger_url: str) -> None:
+def test_several_concurrent_starts_migrate_once(ledger_url: str) -> None:
     ledgers = [open_ledger(ledger_url) for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda ledger: migrate(ledger, at_micros=NOW), ledgers))
@@ -89,7 +89,7 @@ def test_two_stewards_that_start_at_once_migrate_once(ledger_url: str) -> None:
     assert found == [len(load_schema_scripts(ledgers[0].dialect))] * 4
 
 
-def tampered(ledger: Ledger, statement: str) -> PvdmError:
+def error_after(ledger: Ledger, statement: str) -> PvdmError:
     with ledger.write(at_micros=NOW) as unit:
         unit.execute(text(statement))
         unit.commit()
@@ -99,12 +99,12 @@ def tampered(ledger: Ledger, statement: str) -> PvdmError:
 
 
 def test_a_migration_that_was_applied_with_other_text_is_refused(ledger: Ledger) -> None:
-    error = tampered(ledger, "UPDATE schema_version SET checksum = 'x'")
+    error = error_after(ledger, "UPDATE schema_version SET checksum = 'x'")
     assert (type(error), error.reason) == (VerificationError, "migration_differs")
 
 
 def test_a_ledger_of_a_newer_version_is_refused(ledger: Ledger) -> None:
-    error = tampered(ledger, "INSERT INTO schema_version VALUES (99, 'later', 'x', 1)")
+    error = error_after(ledger, "INSERT INTO schema_version VALUES (99, 'later', 'x', 1)")
     assert (type(error), error.reason) == (UnavailableError, "schema_too_new")
 
 

@@ -1,4 +1,4 @@
-"""Named locks among the Stewards of a ledger: who has one, and what becomes of it when its process is killed."""
+"""Named locks of a ledger: only one Steward holds a name, and a killed process or lost connection releases it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def is_free(ledger: Ledger, name: str) -> bool:
         return held
 
 
-def test_a_name_is_held_once_and_free_afterwards(url: str) -> None:
+def test_a_lock_is_held_once_and_free_afterwards(url: str) -> None:
     with ledger_at(url) as ledger, ledger_at(url) as other:
         with ledger.try_lock("work") as held:
             assert held
@@ -74,18 +74,18 @@ def test_locks_leave_no_file_beside_the_ledger(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["ledger.db"]
 
 
-def test_a_lock_file_that_its_holder_removes_is_not_locked_by_the_next(tmp_path: Path) -> None:
+def test_the_next_holder_does_not_lock_the_removed_file(tmp_path: Path) -> None:
     """A lock on the removed file would not exclude any other process."""
     with ledger_at(f"sqlite:///{tmp_path}/ledger.db") as ledger, ledger_at(f"sqlite:///{tmp_path}/ledger.db") as other:
 
-        def wait_for_it() -> bool:
+        def lock_and_look() -> bool:
             with other.hold_lock("policy"):
                 return is_free(ledger, "policy")
 
         with ThreadPoolExecutor(1) as pool:
             with ledger.hold_lock("policy"):
-                waiting = pool.submit(wait_for_it)
-                time.sleep(0.2)  # it waits on the file that is there
+                waiting = pool.submit(lock_and_look)
+                time.sleep(0.2)  # until the other ledger waits for the lock of the present file
             assert waiting.result(timeout=SECONDS) is False
 
 
@@ -105,7 +105,7 @@ def test_a_lock_that_is_lost_while_the_holder_works_is_reported(postgresql: Post
     assert caught.value.reason == "ledger_unreachable"
 
 
-def test_a_lost_try_lock_does_not_undo_what_its_holder_did(postgresql: Postgresql) -> None:
+def test_losing_a_try_lock_raises_nothing(postgresql: Postgresql) -> None:
     url = postgresql.create_database()
     with ledger_at(url) as ledger, ledger.try_lock("work") as held:
         end_connections(url)

@@ -1,4 +1,4 @@
-"""The unit of work: committed only by saying so, never nested, retried only when nothing can have happened."""
+"""The unit of work: it is stored only by its commit, never nested, and repeated only after a serialization failure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def reserve(unit: Unit, name: object = 1) -> None:
     nonces.reserve(unit, hex32(name), purpose=NoncePurpose.BREAK_GLASS, holder="x")
 
 
-def is_there(ledger: Ledger, name: object = 1) -> bool:
+def is_stored(ledger: Ledger, name: object = 1) -> bool:
     with ledger.read() as unit:
         return nonces.find(unit, hex32(name)) is not None
 
@@ -31,13 +31,13 @@ def test_a_committed_unit_is_stored(ledger: Ledger) -> None:
     with ledger.write(at_micros=NOW) as unit:
         reserve(unit)
         unit.commit()
-    assert is_there(ledger)
+    assert is_stored(ledger)
 
 
 def test_a_unit_without_commit_is_rolled_back(ledger: Ledger) -> None:
     with ledger.write(at_micros=NOW) as unit:
         reserve(unit)
-    assert not is_there(ledger)
+    assert not is_stored(ledger)
 
 
 def test_a_committed_unit_stays_if_the_caller_fails_afterwards(ledger: Ledger) -> None:
@@ -45,17 +45,17 @@ def test_a_committed_unit_stays_if_the_caller_fails_afterwards(ledger: Ledger) -
         reserve(unit)
         unit.commit()
         raise ZeroDivisionError
-    assert is_there(ledger)
+    assert is_stored(ledger)
 
 
-def test_an_error_inside_undoes_everything(ledger: Ledger) -> None:
+def test_a_unit_with_an_error_is_rolled_back(ledger: Ledger) -> None:
     with contextlib.suppress(ZeroDivisionError), ledger.write(at_micros=NOW) as unit:
         reserve(unit)
         raise ZeroDivisionError
-    assert not is_there(ledger)
+    assert not is_stored(ledger)
 
 
-def test_a_unit_ends_with_its_commit(ledger: Ledger) -> None:
+def test_using_a_unit_after_its_commit_is_refused(ledger: Ledger) -> None:
     with ledger.write(at_micros=NOW) as unit:
         unit.commit()
         with pytest.raises(PvdmError) as caught:
@@ -63,7 +63,7 @@ def test_a_unit_ends_with_its_commit(ledger: Ledger) -> None:
     assert caught.value.reason == "unit_closed"
 
 
-def test_a_unit_is_not_used_after_its_block(ledger: Ledger) -> None:
+def test_using_a_unit_after_its_block_is_refused(ledger: Ledger) -> None:
     with ledger.read() as unit:
         pass
     with pytest.raises(PvdmError) as caught:
@@ -74,19 +74,19 @@ def test_a_unit_is_not_used_after_its_block(ledger: Ledger) -> None:
 def test_a_reading_unit_cannot_write(ledger: Ledger) -> None:
     with ledger.read() as unit, pytest.raises(PvdmError):
         reserve(unit)
-    assert not is_there(ledger)
+    assert not is_stored(ledger)
 
 
-def test_a_reading_unit_has_nothing_to_commit(ledger: Ledger) -> None:
+def test_committing_a_reading_unit_is_refused(ledger: Ledger) -> None:
     with ledger.read() as unit, pytest.raises(PvdmError) as caught:
         unit.commit()
     assert caught.value.reason == "unit_read_only"
 
 
 def test_a_ledger_can_write_after_it_was_read(ledger: Ledger) -> None:
-    assert not is_there(ledger)
+    assert not is_stored(ledger)
     ledger.transact(reserve, at_micros=NOW)
-    assert is_there(ledger)
+    assert is_stored(ledger)
 
 
 def test_a_unit_inside_another_one_is_refused(ledger: Ledger) -> None:
@@ -95,10 +95,10 @@ def test_a_unit_inside_another_one_is_refused(ledger: Ledger) -> None:
     assert caught.value.reason == "unit_nested"
 
 
-def test_other_code_can_ask_whether_it_is_inside(ledger: Ledger) -> None:
+def test_in_transaction_says_whether_a_unit_is_open(ledger: Ledger) -> None:
     with ledger.read():
-        within = in_transaction()
-    assert (within, in_transaction()) == (True, False)
+        inside = in_transaction()
+    assert (inside, in_transaction()) == (True, False)
 
 
 def test_a_serialization_failure_is_tried_again(ledger: Ledger) -> None:
@@ -111,10 +111,10 @@ def test_a_serialization_failure_is_tried_again(ledger: Ledger) -> None:
         reserve(unit)
         return len(runs)
 
-    assert (ledger.transact(work, at_micros=NOW), is_there(ledger)) == (3, True)
+    assert (ledger.transact(work, at_micros=NOW), is_stored(ledger)) == (3, True)
 
 
-def test_tries_have_an_end(ledger: Ledger) -> None:
+def test_tries_have_a_limit(ledger: Ledger) -> None:
     runs = []
 
     def work(unit: Unit) -> None:
@@ -159,4 +159,4 @@ def test_a_child_process_does_not_use_its_parents_connections(ledger: Ledger) ->
             os._exit(status)
     assert os.waitpid(child, 0)[1] == 0
     ledger.transact(lambda unit: reserve(unit, "parent again"), at_micros=NOW)
-    assert is_there(ledger, "child")
+    assert is_stored(ledger, "child")

@@ -1,4 +1,4 @@
-"""The audit of a table: what is proved, since when, by whose keys, in which log, and whether bytes are as they were."""
+"""The audit of a table: its protection, the proofs of its snapshots, the keys and the log, overrides, and bytes."""
 
 from __future__ import annotations
 
@@ -32,19 +32,20 @@ OK, BEFORE, UNPROVED, CHANGED = Standing.OK, Standing.BEFORE, Standing.UNPROVED,
 @pytest.fixture
 def history(tmp_path: Path) -> History:
     """One snapshot from before the protection, and one that was published."""
-    made = History(tmp_path)
-    made.snapshot([made.data_file("old")])
-    made.protect()
-    made.publish(made.data_file("first"))
-    return made
+    history = History(tmp_path)
+    history.snapshot([history.data_file("old")])
+    history.protect()
+    history.publish(history.data_file("first"))
+    return history
 
 
-def with_statements(evidence: Evidence, change: Callable[[LoggedStatement], LoggedStatement | None]) -> Evidence:
+def change_statements(evidence: Evidence, change: Callable[[LoggedStatement], LoggedStatement | None]) -> Evidence:
+    """The evidence with every statement changed; those for which `change` returns None are left out."""
     changed = (change(each) for each in evidence.statements)
     return replace(evidence, statements=tuple(each for each in changed if each is not None))
 
 
-# What a good history looks like
+# Histories without a finding, and proofs of several chunks and notaries
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -69,49 +70,49 @@ def test_appends_and_overwrites_of_every_format_hold(tmp_path: Path, version: in
     ]
 
 
-def test_a_line_names_workload_and_proofs(history: History) -> None:
+def test_the_line_of_a_snapshot_names_workload_and_proofs(history: History) -> None:
     line = history.audit().snapshots[-1]
     assert (line.workload_id, line.files_added, line.files_removed) == ("work-3", 1, 0)
     assert len(line.proof_ids) == 1
 
 
-def test_a_publication_of_several_chunks_rests_on_all_their_proofs(history: History) -> None:
+def test_a_publication_of_several_chunks_with_all_their_proofs_holds(history: History) -> None:
     files = [history.data_file(name) for name in "abc"]
     cores = [history.core([file], chunk=file.file_path[-9:]) for file in files]
     proofs = [history.prove(core) for core in cores]
-    made = history.snapshot(files, by_steward=True)
-    history.say(history.receipt(made, cores[0], proofs), "notary-a")
+    snapshot = history.snapshot(files, by_steward=True)
+    history.say(history.receipt(snapshot, cores[0], proofs), "notary-a")
     assert standings(history.audit()) == [BEFORE, OK, OK]
 
 
-def chunks_of(history: History, chunks: Sequence[str], files: Sequence[DataFile]) -> set[str]:
-    cores = [
-        replace(history.core([file], chunk=chunk), rows=replace(history.core([file]).rows))
-        for file, chunk in zip(files, chunks, strict=True)
-    ]
+def publish_chunks_and_audit(history: History, chunks: Sequence[str], files: Sequence[DataFile]) -> set[str]:
+    """Publish one proof for each chunk and its file in one snapshot; return the codes of the audit's findings."""
+    cores = [history.core([file], chunk=chunk) for file, chunk in zip(files, chunks, strict=True)]
     attempts = [replace(core.attempt, nonce=fixed(f"own {at}", 16)) for at, core in enumerate(cores)]
     cores = [replace(core, attempt=attempt) for core, attempt in zip(cores, attempts, strict=True)]
     proofs = [history.prove(core) for core in cores]
-    made = history.snapshot(list(dict.fromkeys(files)), by_steward=True)
-    history.say(history.receipt(made, cores[0], proofs), "notary-a")
+    snapshot = history.snapshot(list(dict.fromkeys(files)), by_steward=True)
+    history.say(history.receipt(snapshot, cores[0], proofs), "notary-a")
     return codes(history.audit())
 
 
 def test_two_proofs_of_one_chunk_are_found(history: History) -> None:
-    assert chunks_of(history, ["a", "a"], [history.data_file("x"), history.data_file("y")]) == {"audit_chunk_twice"}
+    files = [history.data_file("x"), history.data_file("y")]
+    assert publish_chunks_and_audit(history, ["a", "a"], files) == {"audit_chunk_twice"}
 
 
 def test_two_chunks_that_bind_one_file_are_found(history: History) -> None:
     file = history.data_file("x")
-    assert chunks_of(history, ["a", "b"], [file, file]) == {"audit_file_proved_twice", "audit_rows_differ"}
+    found = publish_chunks_and_audit(history, ["a", "b"], [file, file])
+    assert found == {"audit_file_proved_twice", "audit_rows_differ"}
 
 
-def test_several_notaries_over_one_core_count_together(history: History) -> None:
+def test_proofs_of_several_notaries_over_one_core_hold(history: History) -> None:
     file = history.data_file("x")
     core = history.core([file])
     proofs = [history.prove(core, signer) for signer in ("notary-a", "notary-b")]
-    made = history.snapshot([file], by_steward=True)
-    history.say(history.receipt(made, core, proofs), "notary-a")
+    snapshot = history.snapshot([file], by_steward=True)
+    history.say(history.receipt(snapshot, core, proofs), "notary-a")
     assert standings(history.audit()) == [BEFORE, OK, OK]
 
 
@@ -120,7 +121,7 @@ def test_too_few_notaries_are_found(history: History) -> None:
     assert codes(report) == {"threshold_not_met"}
 
 
-# Since when
+# Since when the table is protected
 
 
 def test_a_table_that_was_never_protected_does_not_hold(tmp_path: Path) -> None:
@@ -133,12 +134,14 @@ def test_a_table_that_was_never_protected_does_not_hold(tmp_path: Path) -> None:
     assert standings(report) == [BEFORE]
 
 
-def test_without_a_protection_that_holds_a_table_is_not_said_to_be_protected(history: History) -> None:
-    evidence = with_statements(history.evidence(), lambda each: None if each.kind is StatementKind.PROTECTION else each)
+def test_a_missing_protection_is_found(history: History) -> None:
+    evidence = change_statements(
+        history.evidence(), lambda each: None if each.kind is StatementKind.PROTECTION else each
+    )
     assert "audit_protection_missing" in codes(history.audit(evidence=evidence))
 
 
-def test_an_unprotected_time_in_between_is_told_apart(history: History) -> None:
+def test_a_snapshot_of_an_unprotected_time_is_in_a_gap(history: History) -> None:
     history.protect(ProtectionAction.UNPROTECT)
     history.snapshot([history.data_file("free")])
     history.protect()
@@ -147,7 +150,7 @@ def test_an_unprotected_time_in_between_is_told_apart(history: History) -> None:
     assert standings(history.audit()) == [BEFORE, OK, Standing.IN_GAP, OK, UNPROVED]
 
 
-def test_a_time_that_lies_does_not_take_a_snapshot_out_of_protection(history: History) -> None:
+def test_a_backdated_snapshot_under_protection_is_unproved(history: History) -> None:
     """Between two receipts the log alone says whether the table was protected."""
     history.snapshot(
         [history.data_file("hidden")], said=lambda snapshot: {**snapshot, "timestamp-ms": (NOW - 999 * SECOND) // 1_000}
@@ -158,50 +161,50 @@ def test_a_time_that_lies_does_not_take_a_snapshot_out_of_protection(history: Hi
     assert codes(report) == {"audit_receipt_missing"}
 
 
-def namespace_word(history: History, *, name: str = "sales", contract: str = CONTRACT) -> Protection:
+def namespace_protection(history: History, *, name: str = "sales", contract: str = CONTRACT) -> Protection:
     target = NamespaceTarget(
         NamespaceRef("lake", fixed("space", 16), name), history.protection().target.contract_sha256
     )
     if contract != CONTRACT:
         target = replace(target, contract_sha256=fixed("other"))
-    said = history.protection()
-    return replace(said, target=target, contract=contract if contract == CONTRACT else None)
+    protection = history.protection()
+    return replace(protection, target=target, contract=contract if contract == CONTRACT else None)
 
 
-def test_a_table_that_was_born_protected_is_proved_from_its_first_snapshot(tmp_path: Path) -> None:
+def test_a_table_in_a_protected_namespace_must_be_proved_from_its_first_snapshot(tmp_path: Path) -> None:
     history = History(tmp_path)
-    history.say(namespace_word(history), "operator-tom")
+    history.say(namespace_protection(history), "operator-tom")
     history.publish(history.data_file("first"))
     assert standings(history.audit()) == [OK]
     history.snapshot([history.data_file("unseen")])
     assert standings(history.audit()) == [OK, UNPROVED]
 
 
-def test_a_namespaces_word_that_no_operator_signed_counts_for_nothing(tmp_path: Path) -> None:
+def test_a_protection_of_a_namespace_that_no_operator_signed_is_found(tmp_path: Path) -> None:
     history = History(tmp_path)
-    history.say(namespace_word(history), "operator-ruth")
+    history.say(namespace_protection(history), "operator-ruth")
     history.publish(history.data_file("first"))
     assert codes(history.audit()) == {"key_is_break_glass"}
 
 
-def test_another_namespace_does_not_speak_for_the_table(tmp_path: Path) -> None:
+def test_a_protection_of_another_namespace_does_not_protect_the_table(tmp_path: Path) -> None:
     history = History(tmp_path)
-    history.say(namespace_word(history, name="risk"), "operator-tom")
+    history.say(namespace_protection(history, name="risk"), "operator-tom")
     history.publish(history.data_file("first"))
     assert codes(history.audit()) == {"audit_protection_missing"}
 
 
-def test_a_protection_that_no_operator_signed_counts_for_nothing(tmp_path: Path) -> None:
+def test_a_protection_that_no_operator_signed_is_found(tmp_path: Path) -> None:
     history = History(tmp_path)
     history.say(history.protection(), "operator-ruth")
     history.publish(history.data_file("first"))
     assert {"key_is_break_glass", "audit_protection_missing"} <= codes(history.audit())
 
 
-# What explains the table
+# Which statements explain the table's state
 
 
-def test_a_migration_is_explained_and_goes_on(history: History) -> None:
+def test_a_migration_is_reported_and_publications_after_it_hold(history: History) -> None:
     history.migrate(COLUMN)
     history.publish(history.data_file("next"))
     report = history.audit()
@@ -210,36 +213,36 @@ def test_a_migration_is_explained_and_goes_on(history: History) -> None:
     assert any(change.startswith("schema ") for change in report.approvals[1].changes)
 
 
-def test_a_change_that_nobody_signed_is_found(history: History) -> None:
+def test_an_unsigned_change_of_structure_is_found(history: History) -> None:
     history.commit(WORD)
     assert codes(history.audit()) == {"audit_structure_unexplained"}
 
 
-def test_a_change_between_two_approvals_is_found(history: History) -> None:
+def test_an_unsigned_change_between_two_approvals_is_found(history: History) -> None:
     history.commit(WORD)
     history.migrate(COLUMN)
     assert codes(history.audit()) == {"audit_state_gap"}
 
 
-def test_what_was_published_and_taken_back_is_found(history: History) -> None:
+def test_a_publication_that_was_taken_back_is_found(history: History) -> None:
     before = history.evidence().metadata
     history.publish(history.data_file("gone"))
     evidence = replace(history.evidence(), metadata=before)
     assert codes(history.audit(evidence=evidence)) == {"audit_receipt_without_snapshot"}
 
 
-def test_a_stray_receipt_that_nobody_logged_says_nothing_about_the_table(history: History) -> None:
+def test_a_stray_receipt_that_is_not_in_the_log_is_only_a_finding_of_the_log(history: History) -> None:
     before = history.evidence().metadata
     history.publish(history.data_file("gone"))
     last = history.statements[-1].index
-    evidence = with_statements(
+    evidence = change_statements(
         replace(history.evidence(), metadata=before),
         lambda each: replace(each, logged_at=each.logged_at + 1) if each.index == last else each,
     )
     assert codes(history.audit(evidence=evidence)) == {"inclusion_root"}
 
 
-def test_snapshots_that_have_expired_are_not_missed(history: History) -> None:
+def test_expired_snapshots_are_no_finding(history: History) -> None:
     history.publish(history.data_file("second"))
     first = history.metadata.snapshots[:2]
     history.publish(history.data_file("third"))
@@ -252,8 +255,8 @@ def test_snapshots_that_have_expired_are_not_missed(history: History) -> None:
 # The log and the keys
 
 
-def test_a_log_proof_that_leads_elsewhere_is_found(history: History) -> None:
-    evidence = with_statements(
+def test_a_wrong_inclusion_proof_is_found(history: History) -> None:
+    evidence = change_statements(
         history.evidence(),
         lambda each: (
             replace(each, hashes=(bytes(32), *each.hashes[1:])) if each.kind is StatementKind.RECEIPT else each
@@ -264,8 +267,8 @@ def test_a_log_proof_that_leads_elsewhere_is_found(history: History) -> None:
     assert standings(report) == [BEFORE, UNPROVED]
 
 
-def test_a_protection_that_is_not_in_the_log_counts_for_nothing(history: History) -> None:
-    evidence = with_statements(
+def test_a_protection_that_is_not_in_the_log_is_found(history: History) -> None:
+    evidence = change_statements(
         history.evidence(),
         lambda each: replace(each, logged_at=each.logged_at + 1) if each.kind is StatementKind.PROTECTION else each,
     )
@@ -273,7 +276,7 @@ def test_a_protection_that_is_not_in_the_log_counts_for_nothing(history: History
 
 
 def test_a_proof_that_is_not_in_the_log_is_found(history: History) -> None:
-    evidence = with_statements(
+    evidence = change_statements(
         history.evidence(),
         lambda each: replace(each, logged_at=each.logged_at + 1) if each.kind is StatementKind.PROOF else each,
     )
@@ -287,65 +290,65 @@ def test_a_checkpoint_that_another_key_signed_ends_the_audit(history: History) -
         history.audit(evidence=replace(evidence, checkpoint=forged.note))
 
 
-def test_what_was_logged_after_the_receipt_came_too_late(history: History) -> None:
+def test_a_proof_that_was_logged_after_its_receipt_is_found(history: History) -> None:
     file = history.data_file("x")
     core = history.core([file])
-    made = history.snapshot([file], by_steward=True)
+    snapshot = history.snapshot([file], by_steward=True)
     proof = Proof(core, history.part(core))
     proof_id = sign_statement(proof, SIGNERS["notary-a"]).payload_sha256
-    history.say(history.receipt(made, core, [proof_id]), "notary-a")
+    history.say(history.receipt(snapshot, core, [proof_id]), "notary-a")
     history.say(proof, "notary-a")
     assert codes(history.audit()) == {"audit_logged_too_late"}
 
 
-def test_another_trust_root_does_not_know_the_notary(history: History) -> None:
+def test_a_notary_that_the_trust_root_lacks_is_found(history: History) -> None:
     root = root_of([key for name, key in KEYS.items() if not name.startswith("notary-a")])
     report = history.audit(root=root)
     assert codes(report) == {"key_unknown"}
     assert standings(report) == [BEFORE, UNPROVED]
 
 
-def test_a_key_that_was_revoked_before_signs_nothing(history: History) -> None:
+def test_a_signature_after_the_revocation_of_its_key_is_found(history: History) -> None:
     history.publish(history.data_file("x"), signer="notary-revoked")
     report = history.audit()
     assert codes(report) == {"key_revoked"}
     assert standings(report) == [BEFORE, OK, UNPROVED]
 
 
-def test_a_key_that_was_revoked_afterwards_was_good_then(history: History) -> None:
+def test_a_signature_before_the_revocation_of_its_key_holds(history: History) -> None:
     keys = {**KEYS, "notary-a": replace(KEYS["notary-a"], revoked_at=NOW)}
     assert history.audit(root=root_of(list(keys.values()))).holds
 
 
-def test_a_statement_that_is_there_twice_is_noted(history: History) -> None:
+def test_a_repeated_statement_is_found(history: History) -> None:
     evidence = history.evidence()
     assert codes(
         history.audit(evidence=replace(evidence, statements=(*evidence.statements, evidence.statements[-1])))
     ) == {"audit_statement_repeated"}
 
 
-def test_a_statement_that_has_no_place_in_an_audit_is_noted(history: History) -> None:
+def test_a_statement_of_an_unexpected_kind_is_found(history: History) -> None:
     evidence = history.evidence()
     other = replace(evidence.statements[0], kind=StatementKind.EPOCH)
     found = history.audit(evidence=replace(evidence, statements=(other, *evidence.statements[1:])))
     assert "audit_statement_unexpected" in codes(found)
 
 
-def test_a_document_that_cannot_be_read_ends_the_audit(history: History) -> None:
+def test_unreadable_metadata_ends_the_audit(history: History) -> None:
     evidence = history.evidence()
     with pytest.raises(VerificationError) as caught:
         history.audit(evidence=replace(evidence, metadata=replace(evidence.metadata, data=b"{}")))
     assert caught.value.reason == "audit_metadata_unreadable"
 
 
-def test_an_envelope_that_cannot_be_read_is_noted(history: History) -> None:
-    evidence = with_statements(
+def test_an_unreadable_envelope_is_found(history: History) -> None:
+    evidence = change_statements(
         history.evidence(), lambda each: replace(each, envelope=b"{}") if each.kind is StatementKind.RECEIPT else each
     )
     assert codes(history.audit(evidence=evidence)) == {"document_key_missing", "audit_receipt_missing"}
 
 
-def test_the_document_of_another_table_ends_the_audit(history: History) -> None:
+def test_metadata_of_another_table_ends_the_audit(history: History) -> None:
     evidence = history.evidence()
     other = replace(evidence.table, uuid="00000000-0000-0000-0000-000000000000")
     with pytest.raises(PvdmError) as caught:
@@ -353,7 +356,7 @@ def test_the_document_of_another_table_ends_the_audit(history: History) -> None:
     assert caught.value.reason == "audit_metadata_of_other_table"
 
 
-def test_more_statements_or_snapshots_than_an_audit_can_hold_end_it(
+def test_statements_or_snapshots_above_the_limit_end_the_audit(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
@@ -368,7 +371,7 @@ def test_more_statements_or_snapshots_than_an_audit_can_hold_end_it(
 # Break-glass
 
 
-def test_a_waived_fail_is_flagged_and_holds(history: History) -> None:
+def test_a_waived_fail_holds_and_names_its_operator(history: History) -> None:
     history.publish(history.data_file("x"), passed=False, waived=True)
     report = history.audit(again=True)
     line = report.snapshots[-1]
@@ -377,7 +380,7 @@ def test_a_waived_fail_is_flagged_and_holds(history: History) -> None:
 
 def test_an_override_that_is_not_in_the_log_waives_nothing(history: History) -> None:
     history.publish(history.data_file("x"), passed=False, waived=True)
-    evidence = with_statements(
+    evidence = change_statements(
         history.evidence(),
         lambda each: replace(each, logged_at=each.logged_at + 1) if each.kind is StatementKind.BREAK_GLASS else each,
     )
@@ -391,25 +394,25 @@ def test_a_waived_fail_may_be_published_by_the_next_attempt_at_the_same_bytes(hi
     history.tick()
     second = replace(history.core([file]), verdict=FAILED)
     proof_id = history.prove(second)
-    made = history.snapshot([file], by_steward=True)
-    history.say(history.receipt(made, second, [proof_id], override_id), "notary-a")
+    snapshot = history.snapshot([file], by_steward=True)
+    history.say(history.receipt(snapshot, second, [proof_id], override_id), "notary-a")
     report = history.audit()
     assert (codes(report), report.snapshots[-1].standing) == (set(), Standing.BREAK_GLASS)
 
 
-def test_an_override_is_good_for_its_own_bytes_only(history: History) -> None:
+def test_an_override_for_other_bytes_is_found(history: History) -> None:
     first = replace(history.core([history.data_file("x")]), verdict=FAILED)
     override_id = history.override(first, history.prove(first))
     other = history.data_file("y")
     second = replace(history.core([other]), verdict=FAILED)
     second = replace(second, attempt=replace(second.attempt, nonce=fixed("own", 16)))
     proof_id = history.prove(second)
-    made = history.snapshot([other], by_steward=True)
-    history.say(history.receipt(made, second, [proof_id], override_id), "notary-a")
+    snapshot = history.snapshot([other], by_steward=True)
+    history.say(history.receipt(snapshot, second, [proof_id], override_id), "notary-a")
     assert codes(history.audit()) == {"audit_override_for_others"}
 
 
-def test_an_override_that_waives_nothing_is_found(history: History) -> None:
+def test_an_override_of_a_pass_is_found(history: History) -> None:
     file = history.data_file("x")
     failed = replace(history.core([file]), verdict=FAILED)
     override_id = history.override(failed, history.prove(failed))
@@ -417,7 +420,7 @@ def test_an_override_that_waives_nothing_is_found(history: History) -> None:
     assert codes(history.audit()) == {"audit_override_of_pass"}
 
 
-def test_an_override_opens_the_glass_once(history: History) -> None:
+def test_an_override_that_is_used_twice_is_found(history: History) -> None:
     file = history.data_file("x")
     failed = replace(history.core([file]), verdict=FAILED)
     override_id = history.override(failed, history.prove(failed))
@@ -425,15 +428,15 @@ def test_an_override_opens_the_glass_once(history: History) -> None:
         core = replace(history.core([file]), verdict=FAILED)
         core = replace(core, attempt=replace(core.attempt, nonce=fixed(name, 16), workload_id=name))
         proof_id = history.prove(core)
-        made = history.snapshot([file], by_steward=True)
-        history.say(history.receipt(made, core, [proof_id], override_id), "notary-a")
+        snapshot = history.snapshot([file], by_steward=True)
+        history.say(history.receipt(snapshot, core, [proof_id], override_id), "notary-a")
     assert codes(history.audit()) == {"audit_used_twice"}
 
 
 # Bytes
 
 
-def test_a_list_that_was_changed_on_disk_is_found_there_alone(history: History) -> None:
+def test_a_manifest_list_changed_on_disk_is_found_at_its_snapshot_only(history: History) -> None:
     history.publish(history.data_file("next"))
     head = history.metadata.snapshots[-2]
     assert head.manifest_list is not None
@@ -444,7 +447,7 @@ def test_a_list_that_was_changed_on_disk_is_found_there_alone(history: History) 
     assert standings(report) == [BEFORE, CHANGED, OK]
 
 
-def test_a_list_that_is_gone_is_found(history: History) -> None:
+def test_a_missing_manifest_list_is_found(history: History) -> None:
     head = history.metadata.snapshots[-1]
     assert head.manifest_list is not None
     local(head.manifest_list).unlink()
@@ -452,7 +455,7 @@ def test_a_list_that_is_gone_is_found(history: History) -> None:
 
 
 def test_a_manifest_that_was_changed_on_disk_is_found(history: History) -> None:
-    """Of the same length and with the same files, so that only its hash tells: a bound that lies hides rows."""
+    """It has the same length and lists the same files, so only its hash differs. False bounds could hide rows."""
     path = history.folder / "vault" / "1005-m0.avro"
     file = read_avro(path.read_bytes())
     path.write_bytes(write_avro(file.schema_text, extra_of(file), file.records, codec=file.codec, sync=bytes(16)))
@@ -461,7 +464,7 @@ def test_a_manifest_that_was_changed_on_disk_is_found(history: History) -> None:
     assert standings(report) == [BEFORE, CHANGED]
 
 
-def test_data_that_was_changed_is_found_by_reading_it_again(history: History) -> None:
+def test_changed_data_is_found_only_if_it_is_read_again(history: History) -> None:
     file = history.data_file("next")
     history.publish(file)
     data = local(file.file_path).read_bytes()
@@ -472,7 +475,7 @@ def test_data_that_was_changed_is_found_by_reading_it_again(history: History) ->
     assert standings(report) == [BEFORE, OK, CHANGED]
 
 
-def test_data_that_is_gone_is_found_by_reading_it_again(history: History) -> None:
+def test_missing_data_is_found_if_it_is_read_again(history: History) -> None:
     local(history.data_file("first").file_path).unlink()
     report = history.audit(again=True)
     assert (codes(report), standings(report)) == ({"file_missing"}, [BEFORE, CHANGED])
@@ -488,6 +491,6 @@ def test_data_that_main_no_longer_shows_is_not_read(history: History) -> None:
     assert report.rehashed.data_files == 1
 
 
-def test_the_report_says_what_it_does_not_show(history: History) -> None:
+def test_the_report_says_that_data_was_not_read_unless_it_was(history: History) -> None:
     assert any("--rehash" in sentence for sentence in history.audit().not_proved)
     assert not any("--rehash" in sentence for sentence in history.audit(again=True).not_proved)

@@ -1,4 +1,4 @@
-"""What a snapshot may do to the manifests of its parent: each way to lose or invent an entry is told by its code."""
+"""Which changes a snapshot may make to the manifests of its parent: lost and invented entries are found."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.lake.manifests import data_file, delete_file, entry, kept, li
 SNAPSHOT = Snapshot(55, 54, 3, 0, "s3://lake/list.avro", (), "append", {}, 0, None, None, None, {})
 
 
-def code_of(check: Callable[[], object]) -> str:
+def reason_of(check: Callable[[], object]) -> str:
     with pytest.raises(VerificationError) as caught:
         check()
     return caught.value.reason
@@ -28,12 +28,12 @@ def test_entries_that_are_kept_or_removed_with_their_numbers_are_carried() -> No
     require_rewritten(old, [old[0], removed, entry(file=data_file("c"))])
 
 
-def test_an_entry_that_is_lost_is_found() -> None:
-    assert code_of(lambda: require_rewritten([kept(data_file("a"))], [])) == "audit_entries_not_carried"
+def test_a_lost_entry_is_found() -> None:
+    assert reason_of(lambda: require_rewritten([kept(data_file("a"))], [])) == "audit_entries_not_carried"
 
 
-def test_an_entry_that_was_never_there_is_found() -> None:
-    assert code_of(lambda: require_rewritten([], [kept(data_file("a"))])) == "audit_entries_not_carried"
+def test_an_invented_entry_is_found() -> None:
+    assert reason_of(lambda: require_rewritten([], [kept(data_file("a"))])) == "audit_entries_not_carried"
 
 
 @pytest.mark.parametrize(
@@ -47,41 +47,41 @@ def test_an_entry_that_was_never_there_is_found() -> None:
 )
 def test_an_entry_that_is_kept_with_other_facts_is_found(change: Callable[..., object]) -> None:
     old = kept(data_file("a"))
-    assert code_of(lambda: require_rewritten([old], [change(old)])) == "audit_entries_not_carried"  # type: ignore[list-item]
+    assert reason_of(lambda: require_rewritten([old], [change(old)])) == "audit_entries_not_carried"  # type: ignore[list-item]
 
 
-def test_a_kept_file_keeps_its_row_ids() -> None:
+def test_a_kept_file_with_other_row_ids_is_found() -> None:
     old = kept(data_file("a", first_row_id=7))
     other = kept(data_file("a", first_row_id=8))
-    assert code_of(lambda: require_rewritten([old], [other])) == "audit_row_ids_not_carried"
+    assert reason_of(lambda: require_rewritten([old], [other])) == "audit_row_ids_not_carried"
 
 
 def test_a_file_without_row_ids_may_be_given_some() -> None:
     require_rewritten([kept(data_file("a"))], [kept(data_file("a", first_row_id=8))])
 
 
-def test_a_change_belongs_to_the_snapshot_that_made_it() -> None:
+def test_an_entry_of_another_snapshot_is_found() -> None:
     require_own([entry(), kept(snapshot_id=3)], SNAPSHOT)
     other = entry(snapshot_id=3)
-    assert code_of(lambda: require_own([other], SNAPSHOT)) == "audit_entry_of_other_snapshot"
+    assert reason_of(lambda: require_own([other], SNAPSHOT)) == "audit_entry_of_other_snapshot"
 
 
-def test_a_delete_file_goes_only_with_its_data_file() -> None:
+def test_removing_a_delete_file_without_its_data_file_is_found() -> None:
     data = data_file("a")
     own = delete_file(referenced_data_file="a")
     require_dangling([data], [data, own])
-    for stays in (
+    for delete in (
         delete_file(referenced_data_file="b"),
         delete_file(),
         delete_file(content=FileContent.EQUALITY_DELETES, referenced_data_file="a"),
     ):
-        assert code_of(lambda stays=stays: require_dangling([data], [stays])) == "audit_delete_file_removed"  # type: ignore[misc]
+        assert reason_of(lambda delete=delete: require_dangling([data], [delete])) == "audit_delete_file_removed"  # type: ignore[misc]
 
 
-def test_row_ids_are_given_to_an_old_manifest_once() -> None:
+def test_changed_row_ids_of_an_old_manifest_are_found() -> None:
     assert require_carried([listed()], [listed(first_row_id=7)]) == ()
     changed = [listed(first_row_id=8)]
-    assert code_of(lambda: require_carried([listed(first_row_id=7)], changed)) == "audit_manifest_not_carried"
+    assert reason_of(lambda: require_carried([listed(first_row_id=7)], changed)) == "audit_manifest_not_carried"
 
 
 def test_a_manifest_without_live_files_may_be_left_out() -> None:

@@ -1,4 +1,4 @@
-"""An audit by a clock that is not the log's: a little behind is nothing, more is a finding."""
+"""An audit with a clock behind the log's: less than a minute is accepted, more is a finding."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tools.proof_kit import NOW, SECOND
 @pytest.fixture
 def history(tmp_path: Path) -> History:
     """One snapshot that was published under protection."""
-    made = History(tmp_path)
-    made.protect()
-    made.publish(made.data_file("first"))
-    return made
+    history = History(tmp_path)
+    history.protect()
+    history.publish(history.data_file("first"))
+    return history
 
 
 def test_an_entry_from_the_future_is_found(history: History) -> None:

@@ -1,4 +1,4 @@
-"""What has expired is still held to its receipts and proofs, by what the oldest snapshot that is left carries on."""
+"""Expired snapshots are still audited, by their receipts and proofs and by the files of the oldest snapshot left."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ MISSING, DIFFER, GAP = "audit_receipt_missing", "audit_files_carried_differ", "a
 
 
 @pytest.fixture
-def empty(tmp_path: Path) -> History:
-    """A table that was protected before it showed anything."""
-    made = History(tmp_path)
-    made.protect()
-    return made
+def empty_history(tmp_path: Path) -> History:
+    """A table that was protected while it was empty."""
+    history = History(tmp_path)
+    history.protect()
+    return history
 
 
 @pytest.fixture
-def filled(tmp_path: Path) -> History:
+def filled_history(tmp_path: Path) -> History:
     """A table with a file from before its protection."""
     folder = tmp_path / "filled"
     folder.mkdir()
-    made = History(folder)
-    made.snapshot([made.data_file("old")])
-    made.protect()
-    return made
+    history = History(folder)
+    history.snapshot([history.data_file("old")])
+    history.protect()
+    return history
 
 
 @pytest.fixture(params=["empty", "filled"])
-def either(request: pytest.FixtureRequest) -> History:
-    found = request.getfixturevalue(request.param)
-    assert isinstance(found, History)
-    return found
+def any_history(request: pytest.FixtureRequest) -> History:
+    history = request.getfixturevalue(f"{request.param}_history")
+    assert isinstance(history, History)
+    return history
 
 
 def publish(history: History, *names: str) -> None:
@@ -52,20 +52,20 @@ def publish(history: History, *names: str) -> None:
 
 
 def expire_all_but(history: History, count: int) -> None:
-    """Only so many snapshots of main are left."""
+    """Expire all snapshots of `main` except the newest `count`."""
     shown = [each.snapshot_id for each in history.metadata.ancestry(history.head)]
     history.expire(*shown[count:])
 
 
-# The way back
+# Receipts that lead back to the beginning of the protection
 
 
-def test_an_expired_snapshot_without_a_receipt_is_found_in_a_table_that_was_protected_empty(empty: History) -> None:
-    empty.snapshot([empty.data_file("slipped")])
-    slipped = empty.head
-    publish(empty, "first", "second")
-    expire_all_but(empty, 1)
-    report = empty.audit()
+def test_an_expired_snapshot_without_a_receipt_is_found_in_a_table_protected_empty(empty_history: History) -> None:
+    empty_history.snapshot([empty_history.data_file("slipped")])
+    slipped = empty_history.head
+    publish(empty_history, "first", "second")
+    expire_all_but(empty_history, 1)
+    report = empty_history.audit()
     assert codes(report) == {MISSING}
     assert [each.expected for each in report.findings] == [f"a receipt of snapshot {slipped}"]
 
@@ -80,47 +80,50 @@ def test_an_expired_snapshot_without_a_receipt_is_found_in_a_table_that_was_born
     assert codes(history.audit()) == {MISSING}
 
 
-def test_who_accepts_what_is_lost_accepts_no_snapshot_without_a_receipt(empty: History) -> None:
-    publish(empty, "first")
-    first = empty.head
-    empty.snapshot([empty.data_file("slipped")])
-    publish(empty, "second", "third")
-    expire_all_but(empty, 1)
-    assert codes(empty.audit(accept_lost=frozenset({first}))) == {MISSING}
+def test_accepting_a_lost_snapshot_does_not_accept_one_without_a_receipt(empty_history: History) -> None:
+    publish(empty_history, "first")
+    first = empty_history.head
+    empty_history.snapshot([empty_history.data_file("slipped")])
+    publish(empty_history, "second", "third")
+    expire_all_but(empty_history, 1)
+    assert codes(empty_history.audit(accept_lost=frozenset({first}))) == {MISSING}
 
 
-def test_receipts_that_lead_back_to_the_beginning_hold(either: History) -> None:
-    publish(either, "first", "second", "third", "fourth")
-    expire_all_but(either, 2)
-    report = either.audit()
+def test_expired_publications_with_receipts_back_to_the_beginning_hold(any_history: History) -> None:
+    publish(any_history, "first", "second", "third", "fourth")
+    expire_all_but(any_history, 2)
+    report = any_history.audit()
     assert (codes(report), standings(report)) == (set(), [Standing.OK, Standing.OK])
 
 
-def test_what_slipped_in_before_an_end_that_is_in_sight_is_found(empty: History) -> None:
-    empty.snapshot([empty.data_file("slipped")])
-    publish(empty, "first", "second")
-    empty.protect(UNPROTECT)
-    expire_all_but(empty, 1)
-    assert codes(empty.audit()) == {MISSING, GAP}
+def test_an_expired_snapshot_without_a_receipt_before_the_end_of_protection_is_found(empty_history: History) -> None:
+    empty_history.snapshot([empty_history.data_file("slipped")])
+    publish(empty_history, "first", "second")
+    empty_history.protect(UNPROTECT)
+    expire_all_but(empty_history, 1)
+    assert codes(empty_history.audit()) == {MISSING, GAP}
 
 
-def test_a_beginning_with_nothing_may_lie_behind_a_time_without_protection(empty: History) -> None:
-    publish(empty, "first")
-    empty.protect(UNPROTECT)
+def test_a_protection_that_began_empty_before_a_gap_may_have_expired(empty_history: History) -> None:
+    publish(empty_history, "first")
+    empty_history.protect(UNPROTECT)
     for name in ("free", "freer"):
-        empty.snapshot([empty.data_file(name)])
-    empty.protect()
-    publish(empty, "second")
-    expire_all_but(empty, 1)
-    assert codes(empty.audit()) == {GAP}
+        empty_history.snapshot([empty_history.data_file(name)])
+    empty_history.protect()
+    publish(empty_history, "second")
+    expire_all_but(empty_history, 1)
+    assert codes(empty_history.audit()) == {GAP}
 
 
-def test_receipts_that_lead_in_a_circle_are_found(empty: History) -> None:
-    publish(empty, "first")
-    empty.publish(empty.data_file("second"), receipt=lambda said: replace(said, old_snapshot_id=said.new_snapshot_id))
-    publish(empty, "third")
-    expire_all_but(empty, 1)
-    assert "audit_receipt_wrong_snapshot" in codes(empty.audit())
+def test_receipts_in_a_cycle_are_found(empty_history: History) -> None:
+    publish(empty_history, "first")
+    empty_history.publish(
+        empty_history.data_file("second"),
+        receipt=lambda receipt: replace(receipt, old_snapshot_id=receipt.new_snapshot_id),
+    )
+    publish(empty_history, "third")
+    expire_all_but(empty_history, 1)
+    assert "audit_receipt_wrong_snapshot" in codes(empty_history.audit())
 
 
 CUT: dict[str, tuple[list[Edge], Past, int]] = {
@@ -135,97 +138,100 @@ CUT: dict[str, tuple[list[Edge], Past, int]] = {
 
 
 @pytest.mark.parametrize("case", CUT)
-def test_what_began_with_nothing_goes_back_to_the_beginning(case: str) -> None:
-    edges, past, noted = CUT[case]
+def test_a_protection_that_began_empty_needs_receipts_back_to_the_beginning(case: str) -> None:
+    edges, past, finding_count = CUT[case]
     notes = Notes()
     find_required_spans(edges, past, notes)
-    assert [finding.code for finding in notes.findings] == [MISSING] * noted
+    assert [finding.code for finding in notes.findings] == [MISSING] * finding_count
 
 
-# What expired publications brought
+# Files of expired publications
 
 
-def test_a_file_that_an_expired_publication_brought_along_is_found(either: History) -> None:
-    proved, strange = either.data_file("proved"), either.data_file("strange")
-    either.publish(proved, shown=[proved, strange])
-    publish(either, "second", "third")
-    expire_all_but(either, 2)
-    report = either.audit()
+def test_an_unproved_file_of_an_expired_publication_is_found(any_history: History) -> None:
+    proved, strange = any_history.data_file("proved"), any_history.data_file("strange")
+    any_history.publish(proved, shown=[proved, strange])
+    publish(any_history, "second", "third")
+    expire_all_but(any_history, 2)
+    report = any_history.audit()
     assert (codes(report), standings(report)) == ({DIFFER}, [Standing.UNPROVED, Standing.OK])
     assert report.snapshots[0].findings[0].got == strange.file_path
 
 
-def test_a_file_of_another_size_than_was_proved_is_found(either: History) -> None:
-    proved = either.data_file("proved")
-    either.publish(proved, shown=[replace(proved, file_size_in_bytes=proved.file_size_in_bytes + 1)])
-    publish(either, "second", "third")
-    expire_all_but(either, 2)
-    assert codes(either.audit()) == {DIFFER}
+def test_a_file_of_another_size_than_was_proved_is_found(any_history: History) -> None:
+    proved = any_history.data_file("proved")
+    any_history.publish(proved, shown=[replace(proved, file_size_in_bytes=proved.file_size_in_bytes + 1)])
+    publish(any_history, "second", "third")
+    expire_all_but(any_history, 2)
+    assert codes(any_history.audit()) == {DIFFER}
 
 
-def test_a_file_that_an_expired_publication_left_out_is_found(either: History) -> None:
-    proved = either.data_file("proved")
-    either.publish(proved, shown=[])
-    publish(either, "second", "third")
-    expire_all_but(either, 2)
-    report = either.audit()
+def test_a_file_that_an_expired_publication_left_out_is_found(any_history: History) -> None:
+    proved = any_history.data_file("proved")
+    any_history.publish(proved, shown=[])
+    publish(any_history, "second", "third")
+    expire_all_but(any_history, 2)
+    report = any_history.audit()
     assert codes(report) == {DIFFER}
     assert report.snapshots[0].findings[0].expected == proved.file_path
 
 
-def test_a_file_that_an_expired_publication_removed_and_main_still_shows_is_found(either: History) -> None:
-    first = either.data_file("first")
-    either.publish(first)
-    either.publish(either.data_file("second"), removed=[first.file_path], gone=[])
-    publish(either, "third", "fourth")
-    expire_all_but(either, 2)
-    assert codes(either.audit()) == {DIFFER}
+def test_a_file_that_an_expired_publication_removed_and_main_still_shows_is_found(any_history: History) -> None:
+    first = any_history.data_file("first")
+    any_history.publish(first)
+    any_history.publish(any_history.data_file("second"), removed=[first.file_path], gone=[])
+    publish(any_history, "third", "fourth")
+    expire_all_but(any_history, 2)
+    assert codes(any_history.audit()) == {DIFFER}
 
 
-def test_a_file_from_before_the_protection_that_a_proof_removed_is_found(filled: History) -> None:
-    old = f"file://{filled.folder}/orders/data/old.parquet"
-    filled.publish(filled.data_file("first"), removed=[old], gone=[])
-    publish(filled, "second", "third")
-    expire_all_but(filled, 2)
-    assert codes(filled.audit()) == {DIFFER}
+def test_a_file_from_before_the_protection_that_a_proof_removed_is_found(filled_history: History) -> None:
+    old = f"file://{filled_history.folder}/orders/data/old.parquet"
+    filled_history.publish(filled_history.data_file("first"), removed=[old], gone=[])
+    publish(filled_history, "second", "third")
+    expire_all_but(filled_history, 2)
+    assert codes(filled_history.audit()) == {DIFFER}
 
 
-def test_what_expired_publications_replaced_holds(either: History) -> None:
-    first, second = either.data_file("first"), either.data_file("second")
-    either.publish(first)
-    either.publish(second, removed=[first.file_path])
-    either.publish(either.data_file("third"))
-    either.publish(either.data_file("fourth"), removed=[second.file_path])
-    expire_all_but(either, 1)
-    assert codes(either.audit()) == set()
+def test_files_that_expired_publications_replaced_are_no_finding(any_history: History) -> None:
+    first, second = any_history.data_file("first"), any_history.data_file("second")
+    any_history.publish(first)
+    any_history.publish(second, removed=[first.file_path])
+    any_history.publish(any_history.data_file("third"))
+    any_history.publish(any_history.data_file("fourth"), removed=[second.file_path])
+    expire_all_but(any_history, 1)
+    assert codes(any_history.audit()) == set()
 
 
-def test_rows_that_an_expired_publication_counted_otherwise_are_found(either: History) -> None:
-    proved = either.data_file("proved")
-    either.publish(proved, shown=[replace(proved, record_count=99)])
-    publish(either, "second", "third")
-    expire_all_but(either, 2)
-    assert codes(either.audit()) == {"audit_rows_differ"}
+def test_another_row_count_of_an_expired_publication_is_found(any_history: History) -> None:
+    proved = any_history.data_file("proved")
+    any_history.publish(proved, shown=[replace(proved, record_count=99)])
+    publish(any_history, "second", "third")
+    expire_all_but(any_history, 2)
+    assert codes(any_history.audit()) == {"audit_rows_differ"}
 
 
-def test_a_delete_file_that_an_expired_publication_added_is_found(either: History) -> None:
-    either.publish(either.data_file("first"), relist=with_deletes(either))
-    publish(either, "second", "third")
-    expire_all_but(either, 2)
-    assert "audit_delete_file_added" in codes(either.audit())
+def test_a_delete_file_that_an_expired_publication_added_is_found(any_history: History) -> None:
+    any_history.publish(any_history.data_file("first"), relist=with_deletes(any_history))
+    publish(any_history, "second", "third")
+    expire_all_but(any_history, 2)
+    assert "audit_delete_file_added" in codes(any_history.audit())
 
 
-def test_what_was_there_before_the_oldest_receipt_is_told(filled: History, empty: History) -> None:
-    for history in (filled, empty):
+def test_the_report_counts_files_from_before_the_oldest_receipt(
+    filled_history: History, empty_history: History
+) -> None:
+    counts = []
+    for history in (filled_history, empty_history):
         publish(history, "first", "second")
         expire_all_but(history, 1)
-    told = [[each for each in history.audit().not_proved if "about 1 file that" in each] for history in (filled, empty)]
-    assert [len(each) for each in told] == [1, 0]
+        counts.append(sum("about 1 file that" in each for each in history.audit().not_proved))
+    assert counts == [1, 0]
 
 
-# What expired publications rest on
+# Proofs of expired publications
 
-RESTS: dict[str, tuple[Callable[[History], object], set[str]]] = {
+PROOFS: dict[str, tuple[Callable[[History], object], set[str]]] = {
     "a FAIL": (lambda h: h.publish(h.data_file("x"), passed=False), {"audit_verdict_not_pass"}),
     "a FAIL that was waived": (lambda h: h.publish(h.data_file("x"), passed=False, waived=True), set()),
     "a proof of another table": (
@@ -250,64 +256,64 @@ RESTS: dict[str, tuple[Callable[[History], object], set[str]]] = {
 }
 
 
-@pytest.mark.parametrize("case", RESTS)
-def test_what_an_expired_publication_rests_on_has_to_hold(either: History, case: str) -> None:
-    happen, expected = RESTS[case]
-    happen(either)
-    publish(either, "second", "third")
-    expire_all_but(either, 1)
-    assert codes(either.audit()) == expected
+@pytest.mark.parametrize("case", PROOFS)
+def test_a_false_proof_of_an_expired_publication_is_found(any_history: History, case: str) -> None:
+    change, expected = PROOFS[case]
+    change(any_history)
+    publish(any_history, "second", "third")
+    expire_all_but(any_history, 1)
+    assert codes(any_history.audit()) == expected
 
 
-def test_a_proof_of_an_expired_publication_that_is_not_there_is_found(either: History) -> None:
-    publish(either, "first", "second", "third")
-    expire_all_but(either, 1)
-    evidence = either.evidence()
+def test_a_missing_proof_of_an_expired_publication_is_found(any_history: History) -> None:
+    publish(any_history, "first", "second", "third")
+    expire_all_but(any_history, 1)
+    evidence = any_history.evidence()
     lost = next(each for each in evidence.statements if each.kind is StatementKind.PROOF)
-    left = replace(evidence, statements=tuple(each for each in evidence.statements if each is not lost))
-    report = either.audit(evidence=left)
+    others = replace(evidence, statements=tuple(each for each in evidence.statements if each is not lost))
+    report = any_history.audit(evidence=others)
     assert codes(report) == {"audit_proof_missing"}
     assert "which has expired" in report.findings[0].message
 
 
-def test_a_nonce_that_an_expired_publication_used_pays_no_more(either: History) -> None:
-    publish(either, "first")
+def test_a_nonce_that_an_expired_publication_used_is_found_when_used_again(any_history: History) -> None:
+    publish(any_history, "first")
 
-    def again(history: History) -> None:
+    def publish_with_the_same_nonce(history: History) -> None:
         history.publish(
             history.data_file("x"),
             core=lambda core: replace(core, attempt=replace(core.attempt, nonce=fixed("same", 16))),
         )
 
-    again(either)
-    publish(either, "second")
-    again(either)
-    expire_all_but(either, 1)
-    assert codes(either.audit()) == {"audit_used_twice"}
+    publish_with_the_same_nonce(any_history)
+    publish(any_history, "second")
+    publish_with_the_same_nonce(any_history)
+    expire_all_but(any_history, 1)
+    assert codes(any_history.audit()) == {"audit_used_twice"}
 
 
 # Bytes that are read again
 
 
-def test_files_of_expired_publications_are_read_again_while_main_shows_them(either: History) -> None:
-    first, second = either.data_file("first"), either.data_file("second")
-    either.publish(first)
-    either.publish(second)
-    publish(either, "third", "fourth")
-    expire_all_but(either, 2)
-    report = either.audit(again=True)
+def test_files_of_expired_publications_are_read_again_while_main_shows_them(any_history: History) -> None:
+    first, second = any_history.data_file("first"), any_history.data_file("second")
+    any_history.publish(first)
+    any_history.publish(second)
+    publish(any_history, "third", "fourth")
+    expire_all_but(any_history, 2)
+    report = any_history.audit(again=True)
     assert (codes(report), report.rehashed and report.rehashed.data_files) == (set(), 4)
     local(second.file_path).write_bytes(b"others")
-    assert codes(either.audit(again=True)) == {"audit_bytes_changed"}
-    either.publish(either.data_file("fifth"), removed=[second.file_path])
-    assert codes(either.audit(again=True)) == set()
+    assert codes(any_history.audit(again=True)) == {"audit_bytes_changed"}
+    any_history.publish(any_history.data_file("fifth"), removed=[second.file_path])
+    assert codes(any_history.audit(again=True)) == set()
 
 
-def test_what_there_is_one_of_is_told_in_the_singular(tmp_path: Path) -> None:
+def test_the_report_uses_the_singular_for_one_snapshot_manifest_and_file(tmp_path: Path) -> None:
     history = History(tmp_path)
     history.protect()
     history.publish(history.data_file("only"))
-    told = history.audit(again=True).proved
-    assert told[0].startswith("1 of 1 snapshot of main has a receipt")
-    assert told[2] == "the 1 manifest that main shows has the hash that its receipt binds"
-    assert told[3] == "1 data file was read, and compared with what the proofs bind, by SHA-256"
+    sentences = history.audit(again=True).proved
+    assert sentences[0].startswith("1 of 1 snapshot of main has a receipt")
+    assert sentences[2] == "the 1 manifest that main shows has the hash that its receipt binds"
+    assert sentences[3] == "1 data file was read, and compared with what the proofs bind, by SHA-256"

@@ -31,42 +31,42 @@ NONE = CountedFiles(0, 0)
 @pytest.fixture
 def history(tmp_path: Path) -> History:
     """A snapshot from before the protection, and two publications of a file each."""
-    made = History(tmp_path)
-    made.snapshot([made.data_file("old")])
-    made.protect()
-    made.publish(made.data_file("first"))
-    made.publish(made.data_file("second"))
-    return made
+    history = History(tmp_path)
+    history.snapshot([history.data_file("old")])
+    history.protect()
+    history.publish(history.data_file("first"))
+    history.publish(history.data_file("second"))
+    return history
 
 
-def files(history: History, *names: str) -> list[str]:
+def file_paths(history: History, *names: str) -> list[str]:
     return [history.data_file(name).file_path for name in names]
 
 
-def snapshots(history: History) -> list[int]:
+def snapshot_ids(history: History) -> list[int]:
     return [each.snapshot_id for each in history.metadata.snapshots]
 
 
 def expire_all(history: History) -> None:
-    history.expire(*(each for each in snapshots(history) if each != history.head))
+    history.expire(*(each for each in snapshot_ids(history) if each != history.head))
 
 
 def rewrite(history: History, *, expired: bool = True) -> None:
-    """Everything in one new file, by a job that was not verified; the history is gone after it."""
+    """Unprotect the table, replace all files by one without a proof, expire the old snapshots, and protect it again."""
     history.protect(UNPROTECT)
-    history.snapshot([history.data_file("rewritten", 30)], files(history, "old", "first", "second"))
+    history.snapshot([history.data_file("rewritten", 30)], file_paths(history, "old", "first", "second"))
     if expired:
         expire_all(history)
     history.protect()
 
 
-def only(report: AuditReport) -> Gap:
+def only_gap(report: AuditReport) -> Gap:
     (gap,) = report.gaps
     return gap
 
 
-def accepted(history: History) -> AuditReport:
-    """The audit once every gap of it is accepted."""
+def audit_with_accepted_gaps(history: History) -> AuditReport:
+    """An audit that accepts every gap."""
     return history.audit(accepted=[each.gap_id for each in history.audit().gaps])
 
 
@@ -77,7 +77,7 @@ def test_a_table_that_was_rewritten_and_expired_without_protection_does_not_hold
     rewrite(history)
     report = history.audit()
     assert (report.holds, codes(report), standings(report)) == (False, {GAP}, [IN_GAP])
-    gap = only(report)
+    gap = only_gap(report)
     assert (gap.uncovered, gap.lost, gap.bytes_proved) == (CountedFiles(1, 30), CountedFiles(2, 20), NONE)
     assert (gap.publications_expired, gap.snapshots_expired, gap.snapshot_ids) == (2, True, (history.head,))
     assert not gap.same_snapshot
@@ -86,7 +86,7 @@ def test_a_table_that_was_rewritten_and_expired_without_protection_does_not_hold
 def test_a_gap_says_from_when_to_when_by_whom_and_why(history: History) -> None:
     before = history.head
     rewrite(history)
-    gap = only(history.audit())
+    gap = only_gap(history.audit())
     assert gap.begun is not None
     assert (gap.ended.snapshot_id, gap.begun.snapshot_id) == (before, history.head)
     assert gap.ended.logged_at < gap.begun.logged_at
@@ -95,93 +95,94 @@ def test_a_gap_says_from_when_to_when_by_whom_and_why(history: History) -> None:
 
 def test_a_gap_that_is_named_is_accepted_and_still_reported(history: History) -> None:
     rewrite(history)
-    report = accepted(history)
-    assert (report.holds, codes(report), only(report).accepted) == (True, set(), True)
-    assert report.to_json()["gaps"] == [only(report).to_json()]
-    assert only(report).to_json()["uncovered"] == {"files": 1, "rows": 30}
+    report = audit_with_accepted_gaps(history)
+    assert (report.holds, codes(report), only_gap(report).accepted) == (True, set(), True)
+    assert report.to_json()["gaps"] == [only_gap(report).to_json()]
+    assert only_gap(report).to_json()["uncovered"] == {"files": 1, "rows": 30}
 
 
 def test_the_first_protection_of_a_table_that_has_rows_is_no_gap(history: History) -> None:
     assert (history.audit().holds, history.audit().gaps) == (True, ())
 
 
-def test_without_the_check_a_gap_is_green(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_check_a_gap_is_no_finding(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     rewrite(history)
     monkeypatch.setattr(audit_module, "require_accepted", lambda _: None)
     assert history.audit().holds
 
 
 def test_a_gap_in_which_nothing_changed_covers_every_row_and_has_to_be_accepted(history: History) -> None:
-    """What main showed in between is unknown: it may have been changed and changed back."""
+    """The audit cannot know what `main` showed in between: it may have been changed and changed back."""
     history.protect(UNPROTECT)
     history.protect()
     report = history.audit()
-    gap = only(report)
+    gap = only_gap(report)
     assert (codes(report), standings(report)) == ({GAP}, [BEFORE, OK, OK])
     assert (gap.same_snapshot, gap.uncovered, gap.lost, gap.snapshot_ids) == (True, NONE, NONE, ())
-    assert accepted(history).holds
+    assert audit_with_accepted_gaps(history).holds
 
 
 def test_a_gap_in_which_only_old_snapshots_expired_covers_every_row(history: History) -> None:
     history.protect(UNPROTECT)
     expire_all(history)
     history.protect()
-    gap = only(history.audit())
+    gap = only_gap(history.audit())
     assert (gap.same_snapshot, gap.uncovered, gap.lost, gap.publications_expired) == (True, NONE, NONE, 1)
 
 
-def test_what_came_and_went_is_counted_exactly_while_the_last_publication_is_there(history: History) -> None:
+def test_files_added_and_removed_in_a_gap_are_counted_while_the_last_publication_is_there(history: History) -> None:
     history.protect(UNPROTECT)
-    history.snapshot([history.data_file("free", 7)], files(history, "first"))
+    history.snapshot([history.data_file("free", 7)], file_paths(history, "first"))
     history.protect()
     report = history.audit()
     assert standings(report) == [BEFORE, OK, OK, IN_GAP]
-    assert (only(report).uncovered, only(report).lost) == (CountedFiles(1, 7), CountedFiles(1, 10))
+    assert (only_gap(report).uncovered, only_gap(report).lost) == (CountedFiles(1, 7), CountedFiles(1, 10))
 
 
-def test_once_the_last_publication_has_expired_nothing_vouches_for_how_its_files_are_listed(history: History) -> None:
+def test_files_of_an_expired_last_publication_are_uncovered_with_proved_bytes(history: History) -> None:
     history.protect(UNPROTECT)
     history.snapshot([history.data_file("free", 7)])
     expire_all(history)
     history.protect()
-    gap = only(history.audit())
+    gap = only_gap(history.audit())
     assert (gap.uncovered, gap.bytes_proved, gap.lost) == (CountedFiles(4, 37), CountedFiles(2, 20), NONE)
 
 
 def test_publications_after_a_gap_are_covered_and_the_gap_keeps_its_id(history: History) -> None:
     rewrite(history)
-    before = only(history.audit())
+    before = only_gap(history.audit())
     history.publish(history.data_file("third"))
-    history.publish(history.data_file("fourth"), removed=files(history, "third"))
-    report = accepted(history)
+    history.publish(history.data_file("fourth"), removed=file_paths(history, "third"))
+    report = audit_with_accepted_gaps(history)
     assert (report.holds, standings(report)) == (True, [IN_GAP, OK, OK])
-    assert (only(report).gap_id, only(report).uncovered) == (before.gap_id, before.uncovered)
-    history.expire(*snapshots(history)[:-1])
-    assert (accepted(history).holds, only(accepted(history)).uncovered) == (True, before.uncovered)
+    assert (only_gap(report).gap_id, only_gap(report).uncovered) == (before.gap_id, before.uncovered)
+    history.expire(*snapshot_ids(history)[:-1])
+    later = audit_with_accepted_gaps(history)
+    assert (later.holds, only_gap(later).uncovered) == (True, before.uncovered)
 
 
-def test_rows_that_a_publication_replaces_are_uncovered_no_more(history: History) -> None:
+def test_uncovered_rows_that_a_publication_replaced_are_not_counted(history: History) -> None:
     rewrite(history)
-    history.publish(history.data_file("third"), removed=files(history, "rewritten"))
-    gap = only(history.audit())
+    history.publish(history.data_file("third"), removed=file_paths(history, "rewritten"))
+    gap = only_gap(history.audit())
     assert (gap.uncovered, gap.lost) == (NONE, CountedFiles(2, 20))
 
 
-def test_what_a_proof_removed_after_the_gap_is_not_lost_in_it(history: History) -> None:
+def test_a_file_that_a_later_publication_removed_is_not_lost_in_the_gap(history: History) -> None:
     history.protect(UNPROTECT)
     history.snapshot([history.data_file("free")])
     history.protect()
-    history.publish(history.data_file("third"), removed=files(history, "first"))
-    assert (only(history.audit()).uncovered, only(history.audit()).lost) == (CountedFiles(1, 10), NONE)
+    history.publish(history.data_file("third"), removed=file_paths(history, "first"))
+    assert (only_gap(history.audit()).uncovered, only_gap(history.audit()).lost) == (CountedFiles(1, 10), NONE)
 
 
 def test_a_table_that_is_not_protected_now_has_a_gap_without_an_end(history: History) -> None:
     history.protect(UNPROTECT)
-    still = only(history.audit())
+    still = only_gap(history.audit())
     assert (still.begun, still.same_snapshot, codes(history.audit())) == (None, True, {GAP})
     history.snapshot([history.data_file("free")])
-    moved = only(history.audit())
-    assert (moved.uncovered, moved.same_snapshot) == (CountedFiles(1, 10), False)
+    changed = only_gap(history.audit())
+    assert (changed.uncovered, changed.same_snapshot) == (CountedFiles(1, 10), False)
 
 
 def test_a_table_that_was_born_protected_has_no_gap_before_it_is_unprotected(tmp_path: Path) -> None:
@@ -193,7 +194,7 @@ def test_a_table_that_was_born_protected_has_no_gap_before_it_is_unprotected(tmp
     history.protect(UNPROTECT)
     history.snapshot([history.data_file("free")])
     history.protect()
-    assert only(history.audit()).uncovered == CountedFiles(1, 10)
+    assert only_gap(history.audit()).uncovered == CountedFiles(1, 10)
 
 
 def test_a_gap_of_a_table_that_showed_nothing_leaves_all_its_rows_uncovered(tmp_path: Path) -> None:
@@ -203,40 +204,41 @@ def test_a_gap_of_a_table_that_showed_nothing_leaves_all_its_rows_uncovered(tmp_
     history.snapshot([history.data_file("free")])
     history.protect()
     report = history.audit()
-    assert (standings(report), only(report).uncovered) == ([IN_GAP], CountedFiles(1, 10))
+    assert (standings(report), only_gap(report).uncovered) == ([IN_GAP], CountedFiles(1, 10))
 
 
 # Two gaps
 
 
-def two_gaps(history: History) -> tuple[Gap, Gap]:
+def make_two_gaps(history: History) -> tuple[Gap, Gap]:
+    """Make two gaps with a publication between them; return both as the audit reports them."""
     history.protect(UNPROTECT)
     history.snapshot([history.data_file("free", 7)])
     history.protect()
     history.publish(history.data_file("third"))
     history.protect(UNPROTECT)
-    history.snapshot([history.data_file("freer", 5)], files(history, "second"))
+    history.snapshot([history.data_file("freer", 5)], file_paths(history, "second"))
     history.protect()
     one, two = history.audit().gaps
     return one, two
 
 
 def test_each_of_two_gaps_has_its_own_rows(history: History) -> None:
-    one, two = two_gaps(history)
+    one, two = make_two_gaps(history)
     assert (one.uncovered, one.lost) == (CountedFiles(1, 7), NONE)
     assert (two.uncovered, two.lost) == (CountedFiles(1, 5), CountedFiles(1, 10))
     assert standings(history.audit()) == [BEFORE, OK, OK, IN_GAP, OK, IN_GAP]
 
 
 def test_each_of_two_gaps_has_to_be_accepted(history: History) -> None:
-    one, two = two_gaps(history)
+    one, two = make_two_gaps(history)
     for some in ((one.gap_id,), (two.gap_id,)):
         report = history.audit(accepted=some)
         assert (codes(report), [each.accepted for each in report.gaps].count(True)) == ({GAP}, 1)
     assert history.audit(accepted=(one.gap_id, two.gap_id)).holds
 
 
-def test_what_may_be_of_either_gap_is_counted_once_and_in_neither(history: History) -> None:
+def test_files_that_may_belong_to_either_gap_are_counted_once_apart_from_both(history: History) -> None:
     history.protect(UNPROTECT)
     history.snapshot([history.data_file("free", 7)])
     history.protect()
@@ -255,16 +257,16 @@ def test_what_may_be_of_either_gap_is_counted_once_and_in_neither(history: Histo
     assert (found.uncovered, found.bytes_proved, found.lost) == (CountedFiles(6, 45), CountedFiles(2, 20), NONE)
     assert (standings(report), report.to_json()["undecided_gaps"]) == ([IN_GAP], found.to_json())
     words = [line.strip() for line, _ in report_lines(report)]
-    told = f"IN ONE OF THE GAPS {one.gap_id}, {two.gap_id}: no proof shows in which"
-    assert words.count(told) == 1
+    sentence = f"IN ONE OF THE GAPS {one.gap_id}, {two.gap_id}: no proof shows in which"
+    assert words.count(sentence) == 1
     assert words.count("main shows 45 rows in 6 files that no proof covers") == 1
 
 
-def test_what_was_lost_in_either_gap_is_counted_once(history: History) -> None:
+def test_files_lost_in_either_gap_are_counted_once_apart_from_both(history: History) -> None:
     history.protect(UNPROTECT)
     history.protect()
     history.protect(UNPROTECT)
-    history.snapshot([history.data_file("free", 5)], files(history, "first", "second"))
+    history.snapshot([history.data_file("free", 5)], file_paths(history, "first", "second"))
     expire_all(history)
     history.protect()
     report = history.audit()
@@ -273,28 +275,28 @@ def test_what_was_lost_in_either_gap_is_counted_once(history: History) -> None:
     assert report.undecided_gaps.lost == CountedFiles(2, 20)
 
 
-def test_gaps_that_history_tells_apart_leave_nothing_undecided(history: History) -> None:
-    two_gaps(history)
+def test_gaps_with_a_publication_between_them_leave_nothing_undecided(history: History) -> None:
+    make_two_gaps(history)
     assert history.audit().undecided_gaps is None
 
 
 # A gap cannot be made to look smaller
 
 
-def test_an_acceptance_does_not_reach_what_came_after_it(history: History) -> None:
+def test_an_acceptance_does_not_cover_later_changes(history: History) -> None:
     history.protect(UNPROTECT)
-    small = only(history.audit()).gap_id
+    small = only_gap(history.audit()).gap_id
     history.snapshot([history.data_file("free")])
     assert codes(history.audit(accepted=[small])) == {GAP, UNKNOWN}
-    larger = only(history.audit()).gap_id
+    larger = only_gap(history.audit()).gap_id
     history.protect()
     assert codes(history.audit(accepted=[larger])) == {GAP, UNKNOWN}
 
 
-def test_a_snapshot_with_the_id_of_another_needs_another_acceptance(history: History) -> None:
+def test_a_gap_whose_manifest_list_changed_needs_another_acceptance(history: History) -> None:
     history.protect(UNPROTECT)
     history.snapshot([history.data_file("free")])
-    known = only(history.audit()).gap_id
+    known = only_gap(history.audit()).gap_id
     listed = history.metadata.current_snapshot
     assert listed is not None
     place = file_at(listed.manifest_list or "")
@@ -302,52 +304,52 @@ def test_a_snapshot_with_the_id_of_another_needs_another_acceptance(history: His
     assert known not in [each.gap_id for each in history.audit().gaps]
 
 
-def test_a_gap_that_is_accepted_and_not_there_is_a_finding(history: History) -> None:
+def test_accepting_an_unknown_gap_is_a_finding(history: History) -> None:
     assert codes(history.audit(accepted=["ab" * 16])) == {UNKNOWN}
 
 
-def without(history: History, unwanted: Callable[[int], bool]) -> Evidence:
+def evidence_without(history: History, is_left_out: Callable[[int], bool]) -> Evidence:
     evidence = history.evidence()
-    kept = (each for at, each in enumerate(evidence.statements) if not unwanted(at))
+    kept = (each for at, each in enumerate(evidence.statements) if not is_left_out(at))
     return replace(evidence, statements=tuple(kept))
 
 
-def test_who_leaves_the_end_of_protection_out_makes_the_table_unproved(history: History) -> None:
+def test_leaving_out_the_end_of_protection_makes_the_table_unproved(history: History) -> None:
     rewrite(history)
     approvals = [at for at, each in enumerate(history.statements) if each.kind is StatementKind.PROTECTION]
     for left_out in ({approvals[1]}, set(approvals[1:])):
-        report = history.audit(evidence=without(history, left_out.__contains__))
+        report = history.audit(evidence=evidence_without(history, left_out.__contains__))
         assert codes(report) == {"audit_receipt_missing"}
 
 
-def test_a_proof_of_an_expired_publication_that_is_left_out_is_a_finding(history: History) -> None:
-    """Without it what the gap took away would look smaller."""
+def test_leaving_out_a_proof_of_an_expired_publication_is_a_finding(history: History) -> None:
+    """Without the proof the gap's lost rows would look fewer."""
     rewrite(history)
     proof = next(at for at, each in enumerate(history.statements) if each.kind is StatementKind.PROOF)
-    report = history.audit(evidence=without(history, proof.__eq__))
+    report = history.audit(evidence=evidence_without(history, proof.__eq__))
     assert codes(report) == {GAP, "audit_proof_missing"}
 
 
-def test_rows_of_files_whose_listing_is_gone_are_counted_too_high_rather_than_too_low(tmp_path: Path) -> None:
-    """The proof says how many rows two files have together; the gap's manifests are not trusted."""
+def test_lost_rows_of_a_file_without_its_listing_are_counted_too_high(tmp_path: Path) -> None:
+    """The proof has the row count of two files together, and the gap's manifests are not trusted."""
     history = History(tmp_path)
     history.protect()
     history.publish(history.data_file("one"), history.data_file("two"))
     history.protect(UNPROTECT)
-    history.snapshot([history.data_file("free")], files(history, "two"))
+    history.snapshot([history.data_file("free")], file_paths(history, "two"))
     expire_all(history)
     history.protect()
-    assert only(history.audit()).lost == CountedFiles(1, 20)
+    assert only_gap(history.audit()).lost == CountedFiles(1, 20)
 
 
-def test_a_list_that_no_receipt_binds_vouches_for_nothing(tmp_path: Path) -> None:
-    """It binds its manifests as the Steward's lists do, and anybody can write such a one."""
+def test_a_manifest_list_without_a_receipt_covers_no_row(tmp_path: Path) -> None:
+    """The list has the hashes of its manifests, like the Steward's lists, but anybody can write such a list."""
     history = History(tmp_path)
     history.snapshot([history.data_file("old")], by_steward=True)
     history.protect()
     history.protect(UNPROTECT)
     history.protect()
-    gap = only(history.audit())
+    gap = only_gap(history.audit())
     assert (gap.same_snapshot, gap.uncovered) == (False, CountedFiles(1, 10))
 
 
@@ -361,50 +363,50 @@ LIES: dict[str, Listed] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_proved_file_that_a_gap_lists_otherwise_is_not_covered(lie: str, history: History) -> None:
+def test_a_proved_file_that_a_gap_lists_with_other_values_is_not_covered(lie: str, history: History) -> None:
     first = history.data_file("first")
     history.protect(UNPROTECT)
     history.snapshot([], [first.file_path])
     history.snapshot(LIES[lie](first))
     history.protect()
-    gap = only(history.audit())
+    gap = only_gap(history.audit())
     assert gap.uncovered is not None
     assert gap.uncovered.files == len(LIES[lie](first))
 
 
 def test_a_proved_file_that_a_gap_lists_once_more_is_covered_once(history: History) -> None:
-    """A copy of a published manifest, with the same entries to the last number: its rows are shown twice."""
+    """A copy of a published manifest with the same entries is listed, so its rows are shown twice."""
     copy = history.folder / "vault" / "copy.avro"
 
-    def once_more(listed: list[ManifestFile]) -> list[ManifestFile]:
+    def list_once_more(listed: list[ManifestFile]) -> list[ManifestFile]:
         copy.write_bytes(file_at(listed[-1].manifest_path).read_bytes())
         return [*listed, replace(listed[-1], manifest_path=f"file://{copy}")]
 
     history.protect(UNPROTECT)
-    history.snapshot([history.data_file("free")], relist=listing(once_more))
+    history.snapshot([history.data_file("free")], relist=listing(list_once_more))
     history.protect()
-    assert only(history.audit()).uncovered == CountedFiles(2, 20)
+    assert only_gap(history.audit()).uncovered == CountedFiles(2, 20)
 
 
 def test_a_delete_file_of_a_gap_leaves_no_row_covered(history: History) -> None:
     history.protect(UNPROTECT)
     history.snapshot([history.data_file("free")], relist=with_deletes(history))
     history.protect()
-    gap = only(history.audit())
+    gap = only_gap(history.audit())
     assert (gap.delete_files, gap.uncovered) == (1, CountedFiles(4, 40))
 
 
-# From a bundle, and read again
+# Audits of a bundle, and audits that read files again
 
 
 def test_a_gap_is_the_same_from_a_bundle(history: History) -> None:
-    two_gaps(history)
+    make_two_gaps(history)
     bundle = parse_audit_bundle(history.bundle().to_bytes())
     report = audit(bundle.evidence, bundle, AuditTrust(ROOT, ORIGIN, NOW))
     assert report.gaps == history.audit().gaps
 
 
-def test_files_that_expired_publications_prove_are_read_again(history: History) -> None:
+def test_files_with_proofs_of_expired_publications_are_read_again(history: History) -> None:
     history.protect(UNPROTECT)
     history.snapshot([history.data_file("free")])
     expire_all(history)
@@ -421,6 +423,6 @@ def test_a_head_that_cannot_be_read_leaves_the_counts_unknown(history: History) 
     listed = history.metadata.current_snapshot
     assert listed is not None
     file_at(listed.manifest_list or "").write_bytes(b"no list")
-    gap = only(history.audit())
+    gap = only_gap(history.audit())
     assert (gap.uncovered, gap.lost, gap.delete_files) == (None, None, None)
-    assert not accepted(history).holds
+    assert not audit_with_accepted_gaps(history).holds

@@ -1,4 +1,4 @@
-"""From where on a table is proved: from the snapshot that the protection binds, whatever others say of themselves."""
+"""From which snapshot on a table must be proved: from the head of `main` that the protection names, not by times."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tools.proof_kit import NOW, ORIGIN, ROOT, SECOND, fixed
 
 OK, BEFORE, UNPROVED, IN_GAP = Standing.OK, Standing.BEFORE, Standing.UNPROVED, Standing.IN_GAP
 UNPROTECT = ProtectionAction.UNPROTECT
-# As far as clocks may differ; the table is made in the first of these seconds, and a test takes fewer.
+# A history begins at EARLY and goes on by a second at each step, so LATE is after them. Clocks may differ by as much.
 EARLY, LATE = (NOW - 1_000 * SECOND) // 1_000, (NOW - 945 * SECOND) // 1_000
 MISSING, NOT_SHOWN, GAP = "audit_receipt_missing", "audit_head_not_shown", "audit_protection_gap"
 
@@ -31,88 +31,88 @@ MISSING, NOT_SHOWN, GAP = "audit_receipt_missing", "audit_head_not_shown", "audi
 @pytest.fixture
 def history(tmp_path: Path) -> History:
     """One snapshot, and a table that is protected since; nothing was published yet."""
-    made = History(tmp_path)
-    made.snapshot([made.data_file("old")])
-    made.protect()
-    return made
+    history = History(tmp_path)
+    history.snapshot([history.data_file("old")])
+    history.protect()
+    return history
 
 
 def at_time(timestamp_ms: int) -> Callable[[Any], Any]:
-    """What a snapshot says of its own time."""
+    """A change of a snapshot that gives it this time."""
     return lambda snapshot: {**snapshot, "timestamp-ms": timestamp_ms}
 
 
-def slip(history: History, name: str = "slipped") -> None:
-    """A snapshot past the gate, by who writes the catalog's database; it says that it is older than the protection."""
+def add_backdated_snapshot(history: History, name: str = "slipped") -> None:
+    """Add a snapshot without a proof, as a writer of the catalog's database can. Its time is before the protection."""
     history.snapshot([history.data_file(name)], said=at_time(EARLY))
 
 
 def protect_at(history: History, snapshot_id: int | None, action: ProtectionAction) -> None:
-    """An operator's word that names this snapshot as what main shows."""
-    said = history.protection(action)
-    assert isinstance(said.target, TableTarget)
-    history.say(replace(said, target=replace(said.target, snapshot_id=snapshot_id)), "operator-tom")
+    """An operator signs a protection, or its end, that names this snapshot as the head of `main`."""
+    protection = history.protection(action)
+    assert isinstance(protection.target, TableTarget)
+    history.say(replace(protection, target=replace(protection.target, snapshot_id=snapshot_id)), "operator-tom")
 
 
-def found(report: AuditReport) -> tuple[list[Standing], set[str]]:
+def outcome(report: AuditReport) -> tuple[list[Standing], set[str]]:
     return standings(report), codes(report)
 
 
-# A time that lies
+# Snapshots with a false time
 
 
 def test_a_backdated_snapshot_between_protection_and_first_publication_is_unproved(history: History) -> None:
-    slip(history)
+    add_backdated_snapshot(history)
     history.publish(history.data_file("first"))
-    assert found(history.audit()) == ([BEFORE, UNPROVED, OK], {MISSING})
+    assert outcome(history.audit()) == ([BEFORE, UNPROVED, OK], {MISSING})
 
 
 def test_a_backdated_snapshot_is_unproved_before_anything_was_published(history: History) -> None:
-    slip(history)
-    assert found(history.audit()) == ([BEFORE, UNPROVED], {MISSING})
+    add_backdated_snapshot(history)
+    assert outcome(history.audit()) == ([BEFORE, UNPROVED], {MISSING})
 
 
 def test_a_backdated_snapshot_is_unproved_from_a_bundle_too(history: History) -> None:
-    slip(history)
+    add_backdated_snapshot(history)
     history.publish(history.data_file("first"))
     bundle = parse_audit_bundle(history.bundle().to_bytes())
     report = audit(bundle.evidence, bundle, AuditTrust(ROOT, ORIGIN, NOW))
-    assert found(report) == ([BEFORE, UNPROVED, OK], {MISSING})
+    assert outcome(report) == ([BEFORE, UNPROVED, OK], {MISSING})
 
 
 def test_every_snapshot_of_a_table_that_was_protected_empty_has_to_be_proved(tmp_path: Path) -> None:
     history = History(tmp_path)
     history.protect()
-    slip(history)
+    add_backdated_snapshot(history)
     history.publish(history.data_file("first"))
-    assert found(history.audit()) == ([UNPROVED, OK], {MISSING})
+    assert outcome(history.audit()) == ([UNPROVED, OK], {MISSING})
 
 
 def test_every_snapshot_of_a_table_that_was_born_protected_has_to_be_proved(tmp_path: Path) -> None:
     history = History(tmp_path)
     space = NamespaceTarget(NamespaceRef("lake", fixed("space", 16), "sales"), HASH)
     history.say(replace(history.protection(), target=space), "operator-tom")
-    slip(history)
+    add_backdated_snapshot(history)
     history.publish(history.data_file("first"))
-    assert found(history.audit()) == ([UNPROVED, OK], {MISSING})
+    assert outcome(history.audit()) == ([UNPROVED, OK], {MISSING})
 
 
-def test_a_migration_begins_no_new_time(history: History) -> None:
-    slip(history)
+def test_a_migration_does_not_begin_a_new_protection(history: History) -> None:
+    add_backdated_snapshot(history)
     history.migrate(COLUMN)
-    slip(history, "again")
+    add_backdated_snapshot(history, "again")
     history.publish(history.data_file("first"))
-    assert found(history.audit()) == ([BEFORE, UNPROVED, UNPROVED, OK], {MISSING})
+    assert outcome(history.audit()) == ([BEFORE, UNPROVED, UNPROVED, OK], {MISSING})
 
 
-def test_a_clock_that_runs_ahead_makes_nothing_unproved_that_was_there_before(tmp_path: Path) -> None:
+def test_a_snapshot_from_before_the_protection_with_a_later_time_needs_no_proof(tmp_path: Path) -> None:
     history = History(tmp_path)
     history.snapshot([history.data_file("old")], said=at_time(LATE))
     history.protect()
-    assert found(history.audit()) == ([BEFORE], set())
+    assert outcome(history.audit()) == ([BEFORE], set())
 
 
-# Protected, free, and protected again
+# Protected, unprotected, and protected again
 
 
 def test_each_protection_binds_its_own_head(history: History) -> None:
@@ -120,53 +120,51 @@ def test_each_protection_binds_its_own_head(history: History) -> None:
     history.protect(UNPROTECT)
     history.snapshot([history.data_file("free")])
     history.protect()
-    slip(history)
+    add_backdated_snapshot(history)
     history.publish(history.data_file("second"))
-    assert found(history.audit()) == ([BEFORE, OK, IN_GAP, UNPROVED, OK], {MISSING, GAP})
+    assert outcome(history.audit()) == ([BEFORE, OK, IN_GAP, UNPROVED, OK], {MISSING, GAP})
 
 
-def test_what_slipped_in_before_the_protection_ended_is_not_excused_by_the_time_without_it(history: History) -> None:
+def test_an_unproved_snapshot_before_the_end_of_protection_is_found(history: History) -> None:
     history.publish(history.data_file("first"))
     history.snapshot([history.data_file("slipped")], said=at_time(LATE))
     history.protect(UNPROTECT)
     history.snapshot([history.data_file("free")])
     history.protect()
-    assert found(history.audit()) == ([BEFORE, OK, UNPROVED, IN_GAP], {MISSING, GAP})
+    assert outcome(history.audit()) == ([BEFORE, OK, UNPROVED, IN_GAP], {MISSING, GAP})
 
 
-def test_what_came_after_the_protection_ended_is_owed_no_proof(history: History) -> None:
+def test_a_snapshot_after_the_end_of_protection_needs_no_proof(history: History) -> None:
     history.protect(UNPROTECT)
-    slip(history, "free")
-    assert found(history.audit()) == ([BEFORE, IN_GAP], {GAP})
+    add_backdated_snapshot(history, "free")
+    assert outcome(history.audit()) == ([BEFORE, IN_GAP], {GAP})
 
 
-# Heads that are not there
+# Heads that `main` does not show
 
 
-def test_a_head_that_main_never_showed_is_found_and_excuses_nothing(tmp_path: Path) -> None:
+def test_a_head_that_main_never_showed_is_found(tmp_path: Path) -> None:
     history = History(tmp_path)
     history.snapshot([history.data_file("old")])
     protect_at(history, 7, ProtectionAction.PROTECT)
     history.publish(history.data_file("first"))
-    assert found(history.audit()) == ([UNPROVED, OK], {NOT_SHOWN, MISSING})
+    assert outcome(history.audit()) == ([UNPROVED, OK], {NOT_SHOWN, MISSING})
 
 
-def test_a_main_that_was_taken_back_behind_its_head_is_found(history: History) -> None:
+def test_a_main_that_was_reset_to_before_its_head_is_found(history: History) -> None:
     history.commit([{"action": "remove-snapshot-ref", "ref-name": "main"}])
-    assert found(history.audit()) == ([], {NOT_SHOWN})
-    slip(history)
-    assert found(history.audit()) == ([UNPROVED], {NOT_SHOWN, MISSING})
+    assert outcome(history.audit()) == ([], {NOT_SHOWN})
+    add_backdated_snapshot(history)
+    assert outcome(history.audit()) == ([UNPROVED], {NOT_SHOWN, MISSING})
 
 
-def test_an_end_that_main_never_showed_ends_nothing(history: History) -> None:
+def test_an_end_of_protection_at_a_head_that_main_never_showed_is_found(history: History) -> None:
     protect_at(history, 7, UNPROTECT)
-    slip(history)
-    assert found(history.audit()) == ([BEFORE, UNPROVED], {NOT_SHOWN, MISSING, GAP})
+    add_backdated_snapshot(history)
+    assert outcome(history.audit()) == ([BEFORE, UNPROVED], {NOT_SHOWN, MISSING, GAP})
 
 
-def test_without_the_check_a_head_that_is_not_there_is_not_noted(
-    history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_check_a_missing_head_is_not_found(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     history.commit([{"action": "remove-snapshot-ref", "ref-name": "main"}])
     monkeypatch.setattr(audit_heads, "require_expired", lambda *_: None)
     assert history.audit().holds
@@ -177,20 +175,20 @@ def test_without_the_check_a_head_that_is_not_there_is_not_noted(
 
 def test_what_is_left_of_a_history_whose_head_expired_has_to_be_proved(history: History) -> None:
     old = history.head
-    slip(history)
+    add_backdated_snapshot(history)
     history.expire(old)
-    assert found(history.audit()) == ([UNPROVED], {MISSING})
+    assert outcome(history.audit()) == ([UNPROVED], {MISSING})
 
 
-def test_receipts_lead_back_to_a_head_that_expired_long_ago(history: History) -> None:
-    gone = [history.head]
-    gone += [history.publish(history.data_file(name)) for name in ("first", "second")]
+def test_receipts_that_lead_back_to_an_expired_head_hold(history: History) -> None:
+    expired = [history.head]
+    expired += [history.publish(history.data_file(name)) for name in ("first", "second")]
     history.publish(history.data_file("third"))
-    history.expire(*gone)
-    assert found(history.audit()) == ([OK], set())
+    history.expire(*expired)
+    assert outcome(history.audit()) == ([OK], set())
 
 
-def test_a_manifest_whose_snapshot_has_expired_is_still_held_to_the_hash_in_the_newest_list(history: History) -> None:
+def test_a_changed_manifest_of_an_expired_snapshot_is_found_by_the_hash_in_the_newest_list(history: History) -> None:
     old = history.metadata.current_snapshot_id
     assert old is not None
     first = history.publish(history.data_file("first"))
@@ -204,53 +202,53 @@ def test_a_manifest_whose_snapshot_has_expired_is_still_held_to_the_hash_in_the_
     assert codes(history.audit()) == {"audit_manifests_changed"}
 
 
-def test_without_receipts_that_lead_back_an_expired_head_is_missed(history: History) -> None:
-    """The snapshot that slipped in has expired too: that something was there is all that can be told."""
+def test_an_expired_head_without_receipts_that_lead_back_to_it_is_found(history: History) -> None:
+    """The unproved snapshot has expired too, so the audit can only say that the head is missing."""
     old = history.head
-    slip(history)
+    add_backdated_snapshot(history)
     slipped = history.head
     first = history.publish(history.data_file("first"))
     history.publish(history.data_file("second"))
     history.expire(old, slipped, first)
-    assert found(history.audit()) == ([OK], {NOT_SHOWN})
+    assert outcome(history.audit()) == ([OK], {NOT_SHOWN})
 
 
-def test_a_receipt_that_nobody_signed_does_not_lead_back(history: History) -> None:
-    gone = [history.head, history.publish(history.data_file("first"))]
+def test_a_receipt_without_its_inclusion_proof_does_not_lead_back(history: History) -> None:
+    expired = [history.head, history.publish(history.data_file("first"))]
     lost = history.statements[-1].index
-    gone.append(history.publish(history.data_file("second")))
+    expired.append(history.publish(history.data_file("second")))
     history.publish(history.data_file("third"))
-    history.expire(*gone)
+    history.expire(*expired)
     evidence = history.evidence()
-    spoiled = (replace(each, hashes=()) if each.index == lost else each for each in evidence.statements)
-    report = history.audit(evidence=replace(evidence, statements=tuple(spoiled)))
-    assert found(report) == ([OK], {NOT_SHOWN})
+    changed = (replace(each, hashes=()) if each.index == lost else each for each in evidence.statements)
+    report = history.audit(evidence=replace(evidence, statements=tuple(changed)))
+    assert outcome(report) == ([OK], {NOT_SHOWN})
 
 
-def test_heads_behind_a_time_without_protection_may_have_expired(history: History) -> None:
-    gone = [history.head, history.publish(history.data_file("first"))]
+def test_heads_before_a_time_without_protection_may_have_expired(history: History) -> None:
+    expired = [history.head, history.publish(history.data_file("first"))]
     history.protect(UNPROTECT)
     for name in ("free", "freer", "freest"):
         history.snapshot([history.data_file(name)])
-        gone.append(history.head)
+        expired.append(history.head)
     history.protect()
     history.publish(history.data_file("second"))
-    history.expire(*gone[:-1])
-    assert found(history.audit()) == ([IN_GAP, OK], {GAP})
+    history.expire(*expired[:-1])
+    assert outcome(history.audit()) == ([IN_GAP, OK], {GAP})
 
 
-def test_what_was_published_after_the_heads_that_are_out_of_sight_is_missed(history: History) -> None:
-    gone = [history.head]
+def test_a_publication_that_was_taken_back_after_expired_heads_is_found(history: History) -> None:
+    expired = [history.head]
     history.protect(UNPROTECT)
     for name in ("free", "freer", "freest"):
         history.snapshot([history.data_file(name)])
-        gone.append(history.head)
+        expired.append(history.head)
     history.protect()
-    history.expire(*gone[:-1])
+    history.expire(*expired[:-1])
     before = history.evidence().metadata
     history.publish(history.data_file("taken back"))
     evidence = replace(history.evidence(), metadata=before)
-    assert found(history.audit(evidence=evidence)) == ([IN_GAP], {"audit_receipt_without_snapshot", GAP})
+    assert outcome(history.audit(evidence=evidence)) == ([IN_GAP], {"audit_receipt_without_snapshot", GAP})
 
 
 # The rule itself
@@ -321,9 +319,9 @@ HEADS: dict[str, tuple[list[Edge], Past, list[bool], int]] = {
 
 
 @for_each("case", HEADS)
-def test_what_is_owed_lies_between_the_heads(case: str) -> None:
-    edges, past, expected, noted = HEADS[case]
+def test_snapshots_between_the_heads_of_a_protection_must_be_proved(case: str) -> None:
+    edges, past, expected, finding_count = HEADS[case]
     notes = Notes()
     wanted = find_required_spans(edges, past, notes)
     assert [wanted.covers(position) for position in range(len(past.positions))] == expected
-    assert [finding.code for finding in notes.findings] == [NOT_SHOWN] * noted
+    assert [finding.code for finding in notes.findings] == [NOT_SHOWN] * finding_count

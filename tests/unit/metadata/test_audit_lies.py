@@ -1,4 +1,4 @@
-"""Each lie alone about a proved history is found, under its own code, at the snapshot where it was told."""
+"""Each single false statement about a proved history is found with its own code, at the snapshot that it is about."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ Lie = Callable[[History], Any]
 @pytest.fixture
 def history(tmp_path: Path) -> History:
     """One snapshot from before the protection, and one that was published."""
-    made = History(tmp_path)
-    made.snapshot([made.data_file("old")])
-    made.protect()
-    made.publish(made.data_file("first"))
-    return made
+    history = History(tmp_path)
+    history.snapshot([history.data_file("old")])
+    history.protect()
+    history.publish(history.data_file("first"))
+    return history
 
 
-def said(**changes: Any) -> Callable[[Receipt], Receipt]:
+def change_receipt(**changes: Any) -> Callable[[Receipt], Receipt]:
     return lambda receipt: replace(receipt, **changes)
 
 
-def proved(part: str, **changes: Any) -> Callable[[ProofCore], ProofCore]:
+def change_core(part: str, **changes: Any) -> Callable[[ProofCore], ProofCore]:
     return lambda core: replace(core, **{part: replace(getattr(core, part), **changes)})
 
 
@@ -45,39 +45,39 @@ OTHER_CATALOG = replace(TABLE, catalog="elsewhere")
 RECEIPTS: dict[str, tuple[Lie, set[str]]] = {
     "no receipt": (lambda h: h.snapshot([h.data_file("x")]), {"audit_receipt_missing"}),
     "a receipt of another snapshot": (
-        lambda h: h.publish(h.data_file("x"), receipt=said(new_snapshot_id=7)),
+        lambda h: h.publish(h.data_file("x"), receipt=change_receipt(new_snapshot_id=7)),
         {"audit_receipt_missing", "audit_receipt_without_snapshot"},
     ),
     "a receipt of another table": (
-        lambda h: h.publish(h.data_file("x"), receipt=said(table=OTHER_TABLE)),
+        lambda h: h.publish(h.data_file("x"), receipt=change_receipt(table=OTHER_TABLE)),
         {"audit_receipt_wrong_table"},
     ),
     "a receipt of another catalog": (
-        lambda h: h.publish(h.data_file("x"), receipt=said(table=OTHER_CATALOG)),
+        lambda h: h.publish(h.data_file("x"), receipt=change_receipt(table=OTHER_CATALOG)),
         {"audit_receipt_wrong_table"},
     ),
     "a receipt of another branch": (
-        lambda h: h.publish(h.data_file("x"), receipt=said(branch="stage")),
+        lambda h: h.publish(h.data_file("x"), receipt=change_receipt(branch="stage")),
         {"audit_receipt_wrong_branch"},
     ),
     "a receipt from another parent": (
-        lambda h: h.publish(h.data_file("x"), receipt=said(old_snapshot_id=7)),
+        lambda h: h.publish(h.data_file("x"), receipt=change_receipt(old_snapshot_id=7)),
         {"audit_receipt_wrong_snapshot"},
     ),
     "a receipt with another document's path": (
-        lambda h: h.publish(h.data_file("x"), receipt=said(metadata_path="file:///elsewhere.json")),
+        lambda h: h.publish(h.data_file("x"), receipt=change_receipt(metadata_path="file:///elsewhere.json")),
         {"audit_metadata_unknown"},
     ),
     "a receipt with another document's hash": (
-        lambda h: h.publish(h.data_file("x"), receipt=said(metadata_sha256=fixed("other"))),
+        lambda h: h.publish(h.data_file("x"), receipt=change_receipt(metadata_sha256=fixed("other"))),
         {"audit_metadata_changed"},
     ),
     "a receipt of another workload": (
-        lambda h: h.publish(h.data_file("x"), receipt=said(workload_id="work-of-others")),
+        lambda h: h.publish(h.data_file("x"), receipt=change_receipt(workload_id="work-of-others")),
         {"audit_proof_wrong_workload"},
     ),
     "a receipt whose proof is not there": (
-        lambda h: h.publish(h.data_file("x"), receipt=said(proof_ids=(fixed("no proof"),))),
+        lambda h: h.publish(h.data_file("x"), receipt=change_receipt(proof_ids=(fixed("no proof"),))),
         {"audit_proof_missing"},
     ),
 }
@@ -118,31 +118,31 @@ PROOFS: dict[str, tuple[Lie, set[str]]] = {
         {"audit_rows_differ"},
     ),
     "a proof for another table": (
-        lambda h: h.publish(h.data_file("x"), core=proved("target", table=OTHER_TABLE)),
+        lambda h: h.publish(h.data_file("x"), core=change_core("target", table=OTHER_TABLE)),
         {"audit_proof_wrong_table"},
     ),
     "a proof for another branch": (
-        lambda h: h.publish(h.data_file("x"), core=proved("target", branch="stage")),
+        lambda h: h.publish(h.data_file("x"), core=change_core("target", branch="stage")),
         {"audit_proof_wrong_table"},
     ),
     "a proof on a base that main never had": (
-        lambda h: h.publish(h.data_file("x"), core=proved("target", base_snapshot_id=7)),
+        lambda h: h.publish(h.data_file("x"), core=change_core("target", base_snapshot_id=7)),
         {"audit_base_not_ancestor"},
     ),
     "a proof on itself as base": (
-        lambda h: h.publish(h.data_file("x"), core=proved("target", base_snapshot_id=1_000 + h.counter + 3)),
+        lambda h: h.publish(h.data_file("x"), core=change_core("target", base_snapshot_id=1_000 + h.counter + 3)),
         {"audit_base_not_ancestor"},
     ),
     "a proof under another schema": (
-        lambda h: h.publish(h.data_file("x"), core=proved("target", schema_fingerprint=fixed("other"))),
+        lambda h: h.publish(h.data_file("x"), core=change_core("target", schema_fingerprint=fixed("other"))),
         {"audit_schema_differs"},
     ),
     "a proof under another partition spec": (
-        lambda h: h.publish(h.data_file("x"), core=proved("target", spec_id=9)),
+        lambda h: h.publish(h.data_file("x"), core=change_core("target", spec_id=9)),
         {"audit_spec_differs"},
     ),
     "a proof under another contract": (
-        lambda h: h.publish(h.data_file("x"), core=proved("attempt", contract_sha256=fixed("other"))),
+        lambda h: h.publish(h.data_file("x"), core=change_core("attempt", contract_sha256=fixed("other"))),
         {"audit_proof_wrong_contract"},
     ),
     "a snapshot that is read with another schema": (
@@ -150,27 +150,29 @@ PROOFS: dict[str, tuple[Lie, set[str]]] = {
         {"audit_schema_differs"},
     ),
     "a nonce that was published with before": (
-        lambda h: h.publish(h.data_file("x"), core=proved("attempt", nonce=fixed("nonce 3 all", 16))),
+        lambda h: h.publish(h.data_file("x"), core=change_core("attempt", nonce=fixed("nonce 3 all", 16))),
         {"audit_used_twice"},
     ),
     "a chunk that was published before": (
         lambda h: h.publish(
-            h.data_file("x"), core=proved("attempt", workload_id="work-3"), receipt=said(workload_id="work-3")
+            h.data_file("x"),
+            core=change_core("attempt", workload_id="work-3"),
+            receipt=change_receipt(workload_id="work-3"),
         ),
         {"audit_used_twice"},
     ),
     "a FAIL that nobody waived": (lambda h: h.publish(h.data_file("x"), passed=False), {"audit_verdict_not_pass"}),
     "an override that is not there": (
-        lambda h: h.publish(h.data_file("x"), passed=False, receipt=said(override_id=fixed("none"))),
+        lambda h: h.publish(h.data_file("x"), passed=False, receipt=change_receipt(override_id=fixed("none"))),
         {"audit_override_missing", "audit_verdict_not_pass"},
     ),
 }
 
 
 @pytest.mark.parametrize("lie", [*RECEIPTS, *PROOFS])
-def test_a_lie_is_found_where_it_was_told(history: History, lie: str) -> None:
-    tell, expected = {**RECEIPTS, **PROOFS}[lie]
-    tell(history)
+def test_a_false_statement_is_found_at_its_snapshot(history: History, lie: str) -> None:
+    apply, expected = {**RECEIPTS, **PROOFS}[lie]
+    apply(history)
     report = history.audit()
     changed = expected == {"audit_metadata_changed"}
     assert codes(report) == expected
@@ -178,7 +180,7 @@ def test_a_lie_is_found_where_it_was_told(history: History, lie: str) -> None:
     assert not report.holds
 
 
-def twice(data: bytes) -> bytes:
+def repeat_last_record(data: bytes) -> bytes:
     file = read_manifest_list(data).file
     return write_avro(file.schema_text, extra_of(file), [*file.records, file.records[-1]], codec=file.codec)
 
@@ -193,19 +195,19 @@ LISTS: dict[str, tuple[Callable[[History], Callable[[bytes], bytes]], set[str]]]
         lambda _: listing(lambda listed: [*listed, replace(listed[-1], manifest_path="file:///elsewhere.avro")]),
         {"audit_manifest_not_carried"},
     ),
-    "a manifest is listed twice": (lambda _: twice, {"audit_manifest_twice"}),
+    "a manifest is listed twice": (lambda _: repeat_last_record, {"audit_manifest_twice"}),
     "a delete file is added": (with_deletes, {"audit_delete_file_added"}),
 }
 
 
 @pytest.mark.parametrize("lie", LISTS)
-def test_what_a_list_loses_or_invents_is_found(history: History, lie: str) -> None:
+def test_a_false_manifest_list_is_found(history: History, lie: str) -> None:
     change, expected = LISTS[lie]
     history.publish(history.data_file("x"), relist=change(history))
     assert codes(history.audit()) == expected
 
 
-def test_without_a_lie_nothing_is_found(history: History) -> None:
+def test_a_true_history_holds(history: History) -> None:
     history.publish(history.data_file("x"), receipt=same, core=same, said=same)
     report = history.audit(again=True)
     assert codes(report) == set()

@@ -1,4 +1,4 @@
-"""A document that a receipt binds: each check alone stops what it is there for."""
+"""The metadata document that a receipt names: each difference from the receipt or its proofs is refused."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ ELSEWHERE = "11111111-2222-4333-8444-555555555555"
 
 @pytest.fixture
 def history(tmp_path: Path) -> History:
-    made = History(tmp_path)
-    made.protect()
-    made.publish(made.data_file("first"))
-    return made
+    history = History(tmp_path)
+    history.protect()
+    history.publish(history.data_file("first"))
+    return history
 
 
 def receipt_of(history: History) -> Receipt:
@@ -34,7 +34,7 @@ def receipt_of(history: History) -> Receipt:
     return read_unchecked(logged.envelope, Receipt)
 
 
-def code_of(call: Callable[[], object]) -> str:
+def reason_of(call: Callable[[], object]) -> str:
     with pytest.raises(VerificationError) as caught:
         call()
     return caught.value.reason
@@ -53,47 +53,51 @@ def test_the_document_of_a_receipt_is_read(history: History) -> None:
 
 def test_a_document_with_other_bytes_is_refused(history: History) -> None:
     data = history.metadata.to_bytes() + b" "
-    assert code_of(lambda: parse_receipted_metadata(receipt_of(history), data)) == "audit_metadata_changed"
+    assert reason_of(lambda: parse_receipted_metadata(receipt_of(history), data)) == "audit_metadata_changed"
 
 
 def test_a_document_of_another_table_is_refused(history: History) -> None:
     receipt = receipt_of(history)
     other = replace(receipt, table=replace(receipt.table, uuid=ELSEWHERE))
     assert (
-        code_of(lambda: parse_receipted_metadata(other, history.metadata.to_bytes())) == "audit_metadata_of_other_table"
+        reason_of(lambda: parse_receipted_metadata(other, history.metadata.to_bytes()))
+        == "audit_metadata_of_other_table"
     )
 
 
 def test_a_receipt_of_another_branch_is_refused(history: History) -> None:
     other = replace(receipt_of(history), branch="nightly")
-    assert code_of(lambda: parse_receipted_metadata(other, history.metadata.to_bytes())) == "audit_receipt_wrong_branch"
+    assert (
+        reason_of(lambda: parse_receipted_metadata(other, history.metadata.to_bytes())) == "audit_receipt_wrong_branch"
+    )
 
 
 @pytest.mark.parametrize("changed", [{"new_snapshot_id": 7}, {"old_snapshot_id": 7}])
 def test_a_document_that_shows_another_snapshot_is_refused(history: History, changed: dict[str, int]) -> None:
     other = replace(receipt_of(history), **changed)  # type: ignore[arg-type]
     assert (
-        code_of(lambda: parse_receipted_metadata(other, history.metadata.to_bytes())) == "audit_receipt_wrong_snapshot"
+        reason_of(lambda: parse_receipted_metadata(other, history.metadata.to_bytes()))
+        == "audit_receipt_wrong_snapshot"
     )
 
 
 def test_a_receipt_without_one_of_its_proofs_is_refused(history: History) -> None:
-    assert code_of(lambda: require_proved(receipt_of(history), {"a proof": None})) == "audit_proof_missing"
+    assert reason_of(lambda: require_proved(receipt_of(history), {"a proof": None})) == "audit_proof_missing"
 
 
 def test_a_proof_about_another_table_is_refused(history: History) -> None:
     core = core_of(history)
     other = replace(core, target=replace(core.target, table=replace(core.target.table, uuid=ELSEWHERE)))
-    assert code_of(lambda: require_proved(receipt_of(history), {"a proof": other})) == "audit_proof_wrong_table"
+    assert reason_of(lambda: require_proved(receipt_of(history), {"a proof": other})) == "audit_proof_wrong_table"
 
 
 def test_a_fail_that_nothing_waives_is_refused(history: History) -> None:
     receipt, core = receipt_of(history), replace(core_of(history), verdict=Verdict.failed(FailureClass.MODIFIED))
-    assert code_of(lambda: require_proved(receipt, {"a proof": core})) == "audit_verdict_not_pass"
+    assert reason_of(lambda: require_proved(receipt, {"a proof": core})) == "audit_verdict_not_pass"
     require_proved(replace(receipt, override_id="ab" * 32), {"a proof": core})
 
 
-def test_a_data_file_that_the_table_does_not_show_any_more_is_not_asked_for(history: History) -> None:
+def test_a_data_file_that_the_table_does_not_show_any_more_is_not_read(history: History) -> None:
     receipt = receipt_of(history)
     gone = history.data_file("removed since")
     added = history.core([gone]).files.added

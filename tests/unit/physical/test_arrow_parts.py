@@ -1,4 +1,4 @@
-"""Rows of small jobs split by partitions: floats as Iceberg tells partition values apart."""
+"""Rows of small jobs are split into partitions; floats are compared as Iceberg compares partition values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work beside a watch: what an interruption, a signal and the end of the time do to it."""
+"""Work in a watched thread: what a signal, a time-out and an error do to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pvdm.physical import watchdog
 from pvdm.physical.watchdog import run_watched
 
 
-class Slow:
+class CancellableWork:
     """Work that ends when it is cancelled."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ def _signal_soon(number: int) -> threading.Timer:
     return timer
 
 
-def test_what_the_work_gives_is_given() -> None:
+def test_the_result_of_the_work_is_returned() -> None:
     assert run_watched(lambda: 7, cancel=lambda: False) == 7
 
 
@@ -52,7 +52,7 @@ def test_an_error_of_the_work_is_raised_as_it_is() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_cancels_the_work_and_waits_for_its_end(number: int) -> None:
-    slow = Slow()
+    slow = CancellableWork()
     timer = _signal_soon(number)
     with pytest.raises(RolledBackError) as caught:
         run_watched(slow.run, cancel=slow.cancel)
@@ -60,14 +60,14 @@ def test_a_signal_cancels_the_work_and_waits_for_its_end(number: int) -> None:
     assert (caught.value.reason, slow.cleaned) == ("attempt_interrupted", True)
 
 
-def test_the_end_of_the_time_cancels_the_work() -> None:
-    slow = Slow()
+def test_the_time_out_cancels_the_work() -> None:
+    slow = CancellableWork()
     with pytest.raises(RolledBackError) as caught:
         run_watched(slow.run, cancel=slow.cancel, seconds=0.2)
     assert (caught.value.reason, slow.cleaned) == ("attempt_timed_out", True)
 
 
-def test_work_that_was_through_in_the_same_moment_is_not_thrown_away() -> None:
+def test_the_result_of_work_that_ends_while_it_is_cancelled_is_returned() -> None:
     cancelled = threading.Event()
 
     def work() -> str:
@@ -81,26 +81,26 @@ def test_work_that_was_through_in_the_same_moment_is_not_thrown_away() -> None:
     assert run_watched(work, cancel=cancel, seconds=0.2) == "through"
 
 
-def test_work_that_cannot_be_stopped_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_work_that_does_not_stop_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watchdog, "STOP_SECONDS", 0.3)
     never = threading.Event()
-    begun = time.monotonic()
+    start = time.monotonic()
     with pytest.raises(RolledBackError):
         run_watched(lambda: never.wait(20), cancel=lambda: False, seconds=0.1)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - start < 5
     never.set()
 
 
-def test_work_that_need_not_be_waited_for_is_left_to_itself() -> None:
+def test_work_is_not_waited_for_if_cancel_returns_true() -> None:
     never = threading.Event()
-    begun = time.monotonic()
+    start = time.monotonic()
     with pytest.raises(RolledBackError):
         run_watched(lambda: never.wait(20), cancel=lambda: True, seconds=0.1)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - start < 5
     never.set()
 
 
-def test_cancelling_that_fails_does_not_hide_why_it_was_stopped() -> None:
+def test_an_error_of_cancel_does_not_replace_the_time_out() -> None:
     ended = threading.Event()
 
     def cancel() -> bool:
@@ -115,14 +115,14 @@ def test_cancelling_that_fails_does_not_hide_why_it_was_stopped() -> None:
         run_watched(work, cancel=cancel, seconds=0.1)
 
 
-def test_the_handler_of_signals_is_put_back() -> None:
+def test_the_signal_handler_is_restored() -> None:
     before = signal.getsignal(signal.SIGTERM)
     run_watched(lambda: None, cancel=lambda: False)
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_a_thread_beside_the_main_one_can_be_watched_too() -> None:
-    slow, found = Slow(), []
+def test_work_can_be_watched_outside_of_the_main_thread() -> None:
+    slow, found = CancellableWork(), []
 
     def run() -> None:
         try:

@@ -1,4 +1,4 @@
-"""`steward.toml`: what it says is what the Steward is told; anything else is refused with file and field."""
+"""`steward.toml`: how its fields are read, their defaults, and files that are refused with the name of the field."""
 
 from __future__ import annotations
 
@@ -70,24 +70,24 @@ wait_seconds = 0
 """
 
 
-def written(folder: Path, text: str) -> Path:
+def write_config(folder: Path, text: str) -> Path:
     path = folder / "steward.toml"
     path.write_text(text)
     return path
 
 
-def loaded(folder: Path, text: str) -> StewardConfig:
-    return load_config(written(folder, text))
+def load_text(folder: Path, text: str) -> StewardConfig:
+    return load_config(write_config(folder, text))
 
 
-def refused(call: Callable[[], object]) -> InputError:
+def refusal_of(call: Callable[[], object]) -> InputError:
     with pytest.raises(InputError) as caught:
         call()
     return caught.value
 
 
-def test_a_small_file_is_enough(tmp_path: Path) -> None:
-    assert loaded(tmp_path, SMALL) == StewardConfig(
+def test_a_small_file_has_all_defaults(tmp_path: Path) -> None:
+    assert load_text(tmp_path, SMALL) == StewardConfig(
         notary="steward-one",
         origin="steward-one.example/log",
         ledger_url=f"sqlite:///{tmp_path}/ledger.db",
@@ -102,7 +102,7 @@ def test_a_small_file_is_enough(tmp_path: Path) -> None:
 
 
 def test_a_whole_file_is_read_field_by_field(tmp_path: Path) -> None:
-    assert loaded(tmp_path, WHOLE) == StewardConfig(
+    assert load_text(tmp_path, WHOLE) == StewardConfig(
         notary="steward-one",
         origin="steward-one.example/log",
         ledger_url="postgresql://steward@db.example/pvdm",
@@ -122,19 +122,19 @@ def test_a_whole_file_is_read_field_by_field(tmp_path: Path) -> None:
     )
 
 
-def test_a_catalog_is_read_and_its_folders_lie_beside_the_file(tmp_path: Path) -> None:
-    catalog = loaded(tmp_path, SMALL + "[catalog]\n").catalog
+def test_a_catalog_is_read_and_its_default_folders_are_beside_the_file(tmp_path: Path) -> None:
+    catalog = load_text(tmp_path, SMALL + "[catalog]\n").catalog
     assert catalog == CatalogConfig(f"file://{tmp_path}/warehouse", tmp_path / "catalog", "lake")
     text = SMALL + f'[catalog]\nname = "shop"\nwarehouse = "file://{tmp_path}/w"\nmetadata = "/srv/pvdm/catalog"\n'
-    assert loaded(tmp_path, text).catalog == CatalogConfig(f"file://{tmp_path}/w", Path("/srv/pvdm/catalog"), "shop")
+    assert load_text(tmp_path, text).catalog == CatalogConfig(f"file://{tmp_path}/w", Path("/srv/pvdm/catalog"), "shop")
 
 
-def test_the_vault_lies_beside_the_metadata_unless_it_is_named(tmp_path: Path) -> None:
-    catalog = loaded(tmp_path, SMALL + '[catalog]\nmetadata = "/srv/pvdm/catalog"\n').catalog
+def test_the_default_vault_is_beside_the_metadata(tmp_path: Path) -> None:
+    catalog = load_text(tmp_path, SMALL + '[catalog]\nmetadata = "/srv/pvdm/catalog"\n').catalog
     assert catalog.vault == Path("/srv/pvdm/vault")
-    named = loaded(tmp_path, SMALL + '[catalog]\nvault = "kept"\n').catalog
-    assert named is not None
-    assert named.vault == tmp_path / "kept"
+    catalog_with_vault = load_text(tmp_path, SMALL + '[catalog]\nvault = "kept"\n').catalog
+    assert catalog_with_vault is not None
+    assert catalog_with_vault.vault == tmp_path / "kept"
 
 
 @pytest.mark.parametrize(
@@ -146,14 +146,14 @@ def test_the_vault_lies_beside_the_metadata_unless_it_is_named(tmp_path: Path) -
         ("catalog", "vault outside of metadata"),
     ],
 )
-def test_a_vault_in_the_others_way_is_refused(tmp_path: Path, vault: str, expected: str) -> None:
-    error = refused(lambda: loaded(tmp_path, SMALL + f'[catalog]\nvault = "{vault}"\n'))
+def test_a_vault_that_overlaps_warehouse_or_metadata_is_refused(tmp_path: Path, vault: str, expected: str) -> None:
+    error = refusal_of(lambda: load_text(tmp_path, SMALL + f'[catalog]\nvault = "{vault}"\n'))
     assert (error.reason, error.expected) == ("config_invalid", expected)
 
 
 @pytest.mark.parametrize("warehouse", ["s3://lake/tables", "s3a://lake", "gs://lake/x", "abfss://c.example/x"])
 def test_a_warehouse_in_another_kind_of_store_than_the_vault_is_refused(tmp_path: Path, warehouse: str) -> None:
-    error = refused(lambda: loaded(tmp_path, SMALL + f'[catalog]\nwarehouse = "{warehouse}"\n'))
+    error = refusal_of(lambda: load_text(tmp_path, SMALL + f'[catalog]\nwarehouse = "{warehouse}"\n'))
     assert (error.reason, error.message) == ("config_invalid", "warehouse, metadata and vault lie in one kind of store")
 
 
@@ -166,7 +166,7 @@ ROLES = (
 
 
 def test_tables_in_a_bucket_are_read_with_their_store_and_roles(tmp_path: Path) -> None:
-    config = loaded(tmp_path, SMALL + IN_BUCKET + STORE + ROLES)
+    config = load_text(tmp_path, SMALL + IN_BUCKET + STORE + ROLES)
     place = parse_location("s3://lake/steward/catalog")
     assert config.catalog == CatalogConfig("s3://lake/w", place, "lake", parse_location("s3://lake/steward/vault"))
     assert config.s3 == S3Settings("eu-central-1", "https://minio.example", path_style=True)
@@ -174,37 +174,37 @@ def test_tables_in_a_bucket_are_read_with_their_store_and_roles(tmp_path: Path) 
 
 
 def test_tables_in_a_bucket_without_an_s3_section_are_refused(tmp_path: Path) -> None:
-    error = refused(lambda: loaded(tmp_path, SMALL + IN_BUCKET))
+    error = refusal_of(lambda: load_text(tmp_path, SMALL + IN_BUCKET))
     assert (error.reason, error.expected) == ("config_invalid", "a table [s3] with its region")
 
 
-@pytest.mark.parametrize("wrong", ["path_style = 1", "tries = 99", 'access_key = "x"'])
-def test_settings_of_a_store_that_mean_nothing_are_refused(tmp_path: Path, wrong: str) -> None:
-    text = SMALL + IN_BUCKET + f'[s3]\nregion = "eu-central-1"\n{wrong}\n'
-    assert refused(lambda: loaded(tmp_path, text)).reason == "config_invalid"
+@pytest.mark.parametrize("lines", ["path_style = 1", "tries = 99", 'access_key = "x"'])
+def test_invalid_settings_of_a_store_are_refused(tmp_path: Path, lines: str) -> None:
+    text = SMALL + IN_BUCKET + f'[s3]\nregion = "eu-central-1"\n{lines}\n'
+    assert refusal_of(lambda: load_text(tmp_path, text)).reason == "config_invalid"
 
 
 def test_keys_in_kms_are_configured_by_region(tmp_path: Path) -> None:
     text = SMALL.replace('home = "file"\npath = "keys"', 'home = "kms"\nregion = "eu-west-1"\ntries = 2')
-    assert loaded(tmp_path, text).keys == KmsSettings("eu-west-1", None, 5, 2)
+    assert load_text(tmp_path, text).keys == KmsSettings("eu-west-1", None, 5, 2)
 
 
 def test_a_passphrase_is_in_a_file_beside_the_configuration(tmp_path: Path) -> None:
     text = SMALL + 'passphrase_file = "passphrase"\n'
-    assert loaded(tmp_path, text).keys == FileKeys(tmp_path / "keys", tmp_path / "passphrase")
+    assert load_text(tmp_path, text).keys == FileKeys(tmp_path / "keys", tmp_path / "passphrase")
 
 
-def test_a_path_is_relative_to_the_folder_of_the_file_however_it_is_called(
+def test_a_path_is_relative_to_the_folder_of_the_file_not_to_the_current_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written(tmp_path, SMALL)
+    write_config(tmp_path, SMALL)
     monkeypatch.chdir(tmp_path)
     assert load_config(Path("steward.toml")).outside_path == tmp_path / "outside" / "checkpoint"
 
 
 def test_an_absolute_ledger_file_stays_where_it_is(tmp_path: Path) -> None:
     text = SMALL.replace("sqlite:///ledger.db", "sqlite:////srv/ledger.db")
-    assert loaded(tmp_path, text).ledger_url == "sqlite:////srv/ledger.db"
+    assert load_text(tmp_path, text).ledger_url == "sqlite:////srv/ledger.db"
 
 
 @pytest.mark.parametrize(
@@ -229,9 +229,9 @@ def test_an_absolute_ledger_file_stays_where_it_is(tmp_path: Path) -> None:
         ('path = "keys"', 'path = "keys"\n[service.limits]\nsomething = 1', "service.limits.something"),
     ],
 )
-def test_a_field_that_cannot_be_accepted_is_named(tmp_path: Path, old: str, new: str, field: str) -> None:
+def test_an_invalid_field_is_refused_by_name(tmp_path: Path, old: str, new: str, field: str) -> None:
     assert old in SMALL
-    error = refused(lambda: loaded(tmp_path, SMALL.replace(old, new)))
+    error = refusal_of(lambda: load_text(tmp_path, SMALL.replace(old, new)))
     assert (error.reason, error.message) == ("config_invalid", f"steward.toml: {field} cannot be accepted")
 
 
@@ -239,7 +239,7 @@ def test_a_field_that_cannot_be_accepted_is_named(tmp_path: Path, old: str, new:
 def test_a_top_level_field_below_a_table_is_refused_with_a_hint(tmp_path: Path, table: str) -> None:
     line = f'trust_root_sha256 = "{"0" * 64}"'
     below = f"\n[{table}]" if table != "keys" else ""
-    error = refused(lambda: loaded(tmp_path, f"{SMALL}{below}\n{line}\n"))
+    error = refusal_of(lambda: load_text(tmp_path, f"{SMALL}{below}\n{line}\n"))
     assert (error.reason, error.message) == (
         "config_invalid",
         f"steward.toml: {table}.trust_root_sha256 cannot be accepted",
@@ -248,15 +248,15 @@ def test_a_top_level_field_below_a_table_is_refused_with_a_hint(tmp_path: Path, 
         "a line belongs to the table above it: "
         f"move trust_root_sha256 out of [{table}], to the top of steward.toml, above the first [table]"
     )
-    assert loaded(tmp_path, f"{line}\n{SMALL}").trust_root_sha256 == "0" * 64
+    assert load_text(tmp_path, f"{line}\n{SMALL}").trust_root_sha256 == "0" * 64
 
 
-def test_an_unknown_field_has_no_such_hint(tmp_path: Path) -> None:
-    assert refused(lambda: loaded(tmp_path, f"{SMALL}\nsomething = 1\n")).hint is None
+def test_an_unknown_field_is_refused_without_a_hint(tmp_path: Path) -> None:
+    assert refusal_of(lambda: load_text(tmp_path, f"{SMALL}\nsomething = 1\n")).hint is None
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "words"),
+    ("old", "new", "text"),
     [
         ('notary = "steward-one"\n', "", "expected a value, got nothing"),
         ('notary = "steward-one"', "notary = 7", "expected text, got a whole number"),
@@ -276,65 +276,65 @@ def test_an_unknown_field_has_no_such_hint(tmp_path: Path) -> None:
         ('path = "keys"', 'path = "keys"\n[service]\nlimits = 1', "expected a table, got a whole number"),
     ],
 )
-def test_a_wrong_field_is_explained_in_plain_words(tmp_path: Path, old: str, new: str, words: str) -> None:
+def test_the_error_of_an_invalid_field_says_expected_and_got(tmp_path: Path, old: str, new: str, text: str) -> None:
     assert old in SMALL
-    assert words in str(refused(lambda: loaded(tmp_path, SMALL.replace(old, new))))
+    assert text in str(refusal_of(lambda: load_text(tmp_path, SMALL.replace(old, new))))
 
 
-def test_what_a_wrong_field_holds_is_not_shown(tmp_path: Path) -> None:
-    """A password may stand in the wrong place."""
+def test_the_error_of_an_invalid_field_does_not_show_its_value(tmp_path: Path) -> None:
+    """It could be a password in the wrong place."""
     text = SMALL.replace('path = "keys"', 'path = "keys"\npassphrase = "geheim"')
-    assert "geheim" not in repr(refused(lambda: loaded(tmp_path, text)).__dict__)
+    assert "geheim" not in repr(refusal_of(lambda: load_text(tmp_path, text)).__dict__)
 
 
 @pytest.mark.parametrize("content", [b"notary = ", b"\xff\xfe", b"a = 1\na = 2"], ids=["cut", "not-text", "twice"])
-def test_what_is_no_toml_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_toml_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "steward.toml"
     path.write_bytes(content)
-    error = refused(lambda: load_config(path))
+    error = refusal_of(lambda: load_config(path))
     assert (error.reason, error.expected) == ("config_invalid", "TOML")
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    error = refused(lambda: load_config(tmp_path / "steward.toml"))
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    error = refusal_of(lambda: load_config(tmp_path / "steward.toml"))
     assert (error.reason, error.expected) == ("config_invalid", "a file that can be read")
 
 
 def test_a_file_that_is_too_large_is_refused(tmp_path: Path) -> None:
     text = SMALL + "#" * CONFIG_SIZE_MAX_BYTES
-    assert refused(lambda: loaded(tmp_path, text)).got == "more"
+    assert refusal_of(lambda: load_text(tmp_path, text)).got == "more"
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "steward.example", "192.168.1.1", "127.0.0.1.example"])
-def test_without_a_certificate_the_door_is_on_loopback_only(tmp_path: Path, host: str) -> None:
+def test_a_host_other_than_loopback_needs_a_certificate(tmp_path: Path, host: str) -> None:
     text = SMALL + f'[service]\nhost = "{host}"\n'
-    assert refused(lambda: loaded(tmp_path, text)).reason == "tls_missing"
+    assert refusal_of(lambda: load_text(tmp_path, text)).reason == "tls_missing"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "::1"])
 def test_loopback_needs_no_certificate(tmp_path: Path, host: str) -> None:
     assert is_loopback(host)
-    assert loaded(tmp_path, SMALL + f'[service]\nhost = "{host}"\n').service.host == host
+    assert load_text(tmp_path, SMALL + f'[service]\nhost = "{host}"\n').service.host == host
 
 
 @pytest.mark.parametrize("name", ["tls_certificate", "tls_key"])
-def test_half_of_tls_is_none(tmp_path: Path, name: str) -> None:
+def test_a_certificate_without_its_key_or_reverse_is_refused(tmp_path: Path, name: str) -> None:
     text = SMALL + f'[service]\n{name} = "file.pem"\n'
-    error = refused(lambda: loaded(tmp_path, text))
+    error = refusal_of(lambda: load_text(tmp_path, text))
     assert (error.reason, error.got) == ("config_invalid", "one of them")
 
 
-def test_a_door_that_code_makes_is_judged_the_same_way() -> None:
+def test_a_service_config_from_code_needs_a_certificate_too() -> None:
     service = ServiceConfig(host="0.0.0.0")
-    assert refused(lambda: require_tls_or_loopback(service)).reason == "tls_missing"
+    assert refusal_of(lambda: require_tls_or_loopback(service)).reason == "tls_missing"
     require_tls_or_loopback(replace(service, tls_certificate=Path("c"), tls_key=Path("k")))
 
 
-def test_the_defaults_of_the_file_are_the_defaults_of_the_values(tmp_path: Path) -> None:
-    assert loaded(tmp_path, SMALL).service == ServiceConfig()
+def test_the_default_service_of_the_file_is_the_default_of_the_class(tmp_path: Path) -> None:
+    assert load_text(tmp_path, SMALL).service == ServiceConfig()
 
 
-def test_the_databases_password_is_not_shown_with_the_configuration() -> None:
+def test_the_repr_of_a_configuration_does_not_show_the_databases_password() -> None:
     config = StewardConfig(
         notary="steward-one",
         origin="steward-one.example/log",
@@ -381,7 +381,7 @@ def test_upstream_catalogs_are_read_with_their_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "lines",
     [
         REST + REST,
         REST + GLUE.replace('["aws", "eu"]', '["prod", "eu"]'),
@@ -393,24 +393,24 @@ def test_upstream_catalogs_are_read_with_their_files(tmp_path: Path) -> None:
     ],
     ids=["name twice", "one below the other", "another kind", "no kind", "no namespace", "unknown key", "no time"],
 )
-def test_upstream_catalogs_that_cannot_be_served_are_refused(tmp_path: Path, wrong: str) -> None:
-    (tmp_path / "steward.toml").write_text(f"{SMALL}{wrong}")
+def test_invalid_upstream_catalogs_are_refused(tmp_path: Path, lines: str) -> None:
+    (tmp_path / "steward.toml").write_text(f"{SMALL}{lines}")
     with pytest.raises(InputError) as caught:
         load_config(tmp_path / "steward.toml")
     assert caught.value.reason == "config_invalid"
 
 
-def test_where_an_upstreams_tables_may_lie_is_said_where_credentials_are_vended(tmp_path: Path) -> None:
-    placed = REST + 'places = ["s3a://lake/prod/"]\n'
-    config = loaded(tmp_path, SMALL + IN_BUCKET + placed + STORE + ROLES).catalog
+def test_an_upstream_needs_places_if_credentials_are_vended(tmp_path: Path) -> None:
+    with_places = REST + 'places = ["s3a://lake/prod/"]\n'
+    config = load_text(tmp_path, SMALL + IN_BUCKET + with_places + STORE + ROLES).catalog
     assert config is not None
     assert [each.places for each in config.upstreams] == [(parse_location("s3://lake/prod"),)]
-    error = refused(lambda: loaded(tmp_path, SMALL + IN_BUCKET + REST + STORE + ROLES))
+    error = refusal_of(lambda: load_text(tmp_path, SMALL + IN_BUCKET + REST + STORE + ROLES))
     assert (error.reason, error.got) == ("config_invalid", "none")
-    assert loaded(tmp_path, SMALL + IN_BUCKET + REST + STORE).catalog is not None
+    assert load_text(tmp_path, SMALL + IN_BUCKET + REST + STORE).catalog is not None
 
 
-def test_a_secret_of_an_upstream_that_is_not_there_is_refused_at_the_start(tmp_path: Path) -> None:
+def test_a_missing_secret_file_of_an_upstream_is_refused(tmp_path: Path) -> None:
     settings = RestUpstreamConfig("https://catalog.example", token_file=tmp_path / "none")
     with pytest.raises(InputError) as caught:
         open_mounts([UpstreamConfig("prod", ("prod",), (), settings)])

@@ -1,4 +1,4 @@
-"""Each class of error has its status, its kind and its headers; a bug's own words stay inside."""
+"""Error responses: each class of error has its status, kind and headers, and the message of a bug is not sent."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ def test_an_error_has_the_status_and_kind_of_its_class(error: Exception, status:
     assert (status_of(error), kind_of(error)) == (status, kind)
 
 
-def test_every_class_of_error_is_in_the_list() -> None:
+def test_every_class_of_error_is_tested() -> None:
     assert {type(error) for error, _, _ in CASES} >= {PvdmError, ConflictError, *PvdmError.__subclasses__()}
 
 
 @pytest.mark.parametrize("error", [ValueError("planted"), PvdmError("planted_code", "planted", got="planted")])
-def test_a_bugs_own_words_are_not_told(error: Exception) -> None:
+def test_the_message_of_a_bug_is_not_sent(error: Exception) -> None:
     assert b"planted" not in refusal(error, "id").body
 
 
-def test_the_envelope_holds_the_errors_own_fields() -> None:
+def test_the_envelope_has_the_fields_of_the_error() -> None:
     error = ConflictError("nonce_taken", "used", expected="a new nonce", got="an old one", hint="draw", nonce="n", at=3)
     assert json.loads(refusal(error, "id").body) == {
         "error": {
@@ -75,7 +75,7 @@ def test_the_envelope_holds_the_errors_own_fields() -> None:
     }
 
 
-def test_an_envelope_is_ascii_whatever_stands_in_it() -> None:
+def test_an_envelope_is_always_ascii() -> None:
     assert refusal(InputError("x", "\u2028 \ud800 é"), "id").body.isascii()
 
 
@@ -88,5 +88,5 @@ def test_an_envelope_is_ascii_whatever_stands_in_it() -> None:
         (InputError("method_not_allowed", "m", allow="GET, POST"), ("allow", "GET, POST")),
     ],
 )
-def test_a_status_that_asks_for_a_header_has_it(error: PvdmError, header: tuple[str, str]) -> None:
+def test_a_status_that_needs_a_header_has_it(error: PvdmError, header: tuple[str, str]) -> None:
     assert refusal(error, "id").headers == (header,)

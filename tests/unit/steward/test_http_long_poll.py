@@ -1,4 +1,4 @@
-"""Long polls: what they ask the ledger while they wait, and when they end."""
+"""Long polls of an attempt: what they read from the ledger while they wait, and when they end."""
 
 from __future__ import annotations
 
@@ -18,120 +18,121 @@ SECONDS = 20.0
 
 @dataclass
 class Desk:
-    """Says whether the attempt is settled as a test sets it; what it was asked for is noted."""
+    """Says whether attempts are settled, as the test sets it; `calls` and `list_calls` record what it was asked."""
 
-    asked: list[str] = field(default_factory=list)
-    looks: list[list[str]] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
+    list_calls: list[list[str]] = field(default_factory=list)
     settled: bool = False
     broken: bool = False
 
     def is_settled(self, _: object, __: str) -> bool:
-        self.asked.append("settled")
+        self.calls.append("settled")
         return self.settled
 
     def list_settled(self, attempt_ids: Sequence[str]) -> list[str]:
-        self.looks.append(list(attempt_ids))
+        self.list_calls.append(list(attempt_ids))
         if self.broken:
             raise UnavailableError("ledger_busy", "busy")
         return list(attempt_ids) if self.settled else []
 
     def get_attempt(self, _: object, attempt_id: str) -> Any:
-        self.asked.append("view")
+        self.calls.append("view")
         return attempt_id
 
 
-async def _poll(desk: Desk, changes: Changes, seconds: float) -> Any:
+async def poll_attempt(desk: Desk, changes: Changes, seconds: float) -> Any:
     notary: Any = SimpleNamespace(work=desk, changes=changes)
     grant: Any = SimpleNamespace(parent_id=None, token_id="one")
     return await LongPolls(notary).attempt(grant, ATTEMPT, seconds)
 
 
-async def _until(desk: Desk, looks: int) -> None:
+async def wait_for_calls(desk: Desk, count: int) -> None:
     async with asyncio.timeout(SECONDS):
-        while len(desk.asked) < looks:
+        while len(desk.calls) < count:
             await asyncio.sleep(0.005)
 
 
-def test_a_change_that_settles_nothing_makes_no_view_of_the_attempt() -> None:
-    async def run() -> None:
+def test_a_change_that_does_not_settle_the_attempt_reads_no_view() -> None:
+    async def scenario() -> None:
         desk, changes = Desk(), Changes()
-        poll = asyncio.create_task(_poll(desk, changes, SECONDS))
-        await _until(desk, 1)
+        poll = asyncio.create_task(poll_attempt(desk, changes, SECONDS))
+        await wait_for_calls(desk, 1)
         changes.notify(ATTEMPT)
-        await _until(desk, 2)
+        await wait_for_calls(desk, 2)
         desk.settled = True
         changes.notify(ATTEMPT)
         assert await poll == ATTEMPT
-        assert desk.asked == ["settled", "settled", "settled", "view"]
+        assert desk.calls == ["settled", "settled", "settled", "view"]
 
-    asyncio.run(run())
+    asyncio.run(scenario())
 
 
 def test_a_change_of_another_attempt_does_not_wake_the_poll() -> None:
-    async def run() -> None:
+    async def scenario() -> None:
         desk, changes = Desk(), Changes()
-        poll = asyncio.create_task(_poll(desk, changes, SECONDS))
-        await _until(desk, 1)
+        poll = asyncio.create_task(poll_attempt(desk, changes, SECONDS))
+        await wait_for_calls(desk, 1)
         changes.notify("cd" * 16)
         await asyncio.sleep(0.05)
-        assert desk.asked == ["settled"]
+        assert desk.calls == ["settled"]
         changes.close()
         await poll
 
-    asyncio.run(run())
+    asyncio.run(scenario())
 
 
-def test_a_poll_whose_time_is_over_gives_the_attempt_as_it_is() -> None:
+def test_a_poll_whose_time_is_over_returns_the_attempt() -> None:
     desk = Desk()
-    assert asyncio.run(_poll(desk, Changes(), 0.05)) == ATTEMPT
-    assert desk.asked == ["settled", "view"]
+    assert asyncio.run(poll_attempt(desk, Changes(), 0.05)) == ATTEMPT
+    assert desk.calls == ["settled", "view"]
 
 
-def waiting_on(desk: Desk, changes: Changes) -> Any:
+def long_polls_of(desk: Desk, changes: Changes) -> Any:
     notary: Any = SimpleNamespace(work=desk, changes=changes)
     return LongPolls(notary, poll_seconds=0.02)
 
 
-def test_many_polls_share_one_look_for_what_other_stewards_settle() -> None:
-    async def run() -> None:
+def test_many_polls_share_one_query_for_changes_of_other_stewards() -> None:
+    async def scenario() -> None:
         desk = Desk()
-        waiting = waiting_on(desk, Changes())
+        long_polls = long_polls_of(desk, Changes())
         ids = [f"{number:032x}" for number in range(10)]
         grants: list[Any] = [SimpleNamespace(parent_id=None, token_id=each) for each in ids]
         polls = [
-            asyncio.create_task(waiting.attempt(grant, each, SECONDS)) for grant, each in zip(grants, ids, strict=True)
+            asyncio.create_task(long_polls.attempt(grant, attempt_id, SECONDS))
+            for grant, attempt_id in zip(grants, ids, strict=True)
         ]
-        await _until(desk, len(ids))
+        await wait_for_calls(desk, len(ids))
         async with asyncio.timeout(SECONDS):
-            while not desk.looks:
+            while not desk.list_calls:
                 await asyncio.sleep(0.005)
         desk.settled = True
         assert await asyncio.gather(*polls) == ids
-        assert all(look == ids for look in desk.looks)
-        assert desk.asked.count("settled") == 2 * len(ids)
+        assert all(call == ids for call in desk.list_calls)
+        assert desk.calls.count("settled") == 2 * len(ids)
 
-    asyncio.run(run())
+    asyncio.run(scenario())
 
 
-def test_a_look_that_fails_lets_each_poll_ask_for_itself() -> None:
-    async def run() -> None:
+def test_after_a_failed_query_each_poll_asks_for_itself() -> None:
+    async def scenario() -> None:
         desk = Desk(broken=True)
         grant: Any = SimpleNamespace(parent_id=None, token_id="one")
-        poll = asyncio.create_task(waiting_on(desk, Changes()).attempt(grant, ATTEMPT, SECONDS))
-        await _until(desk, 1)
+        poll = asyncio.create_task(long_polls_of(desk, Changes()).attempt(grant, ATTEMPT, SECONDS))
+        await wait_for_calls(desk, 1)
         desk.settled = True
         assert await poll == ATTEMPT
 
-    asyncio.run(run())
+    asyncio.run(scenario())
 
 
-def test_the_looks_end_with_the_last_poll() -> None:
-    async def run() -> None:
+def test_queries_end_with_the_last_poll() -> None:
+    async def scenario() -> None:
         desk, changes = Desk(settled=True), Changes()
-        waiting = waiting_on(desk, changes)
+        long_polls = long_polls_of(desk, changes)
         grant: Any = SimpleNamespace(parent_id=None, token_id="one")
-        assert await waiting.attempt(grant, ATTEMPT, SECONDS) == ATTEMPT
+        assert await long_polls.attempt(grant, ATTEMPT, SECONDS) == ATTEMPT
         await asyncio.sleep(0.1)
-        assert len(desk.looks) <= 1
+        assert len(desk.list_calls) <= 1
 
-    asyncio.run(run())
+    asyncio.run(scenario())

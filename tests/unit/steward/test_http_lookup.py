@@ -1,4 +1,4 @@
-"""Unknown tokens are looked up few at a time, and the addresses they come from take turns."""
+"""Unknown tokens are looked up in few threads, and the addresses that send them take turns."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pvdm.steward.config.steward import Limits
 from pvdm.steward.http.limits import LOOKUP_THREADS_MAX, Limiter, TokenLookup
 
 
-class Ledger:
-    """Answers slowly and remembers in which order, and how many were asked for at the same time."""
+class SlowAccess:
+    """Authenticates tokens slowly; records their order, and the largest number at the same time."""
 
     def __init__(self) -> None:
         self.answered: list[str] = []
-        self.most = 0
+        self.most_at_once = 0
         self._running = 0
         self._lock = threading.Lock()
 
     def authenticate(self, token: str) -> Grant:
         with self._lock:
             self._running += 1
-            self.most = max(self.most, self._running)
+            self.most_at_once = max(self.most_at_once, self._running)
         time.sleep(0.005)
         with self._lock:
             self._running -= 1
@@ -34,22 +34,22 @@ class Ledger:
         return Grant(token, Role.PRODUCER, "sales", "job", 1)
 
 
-def looked_up(*asked: tuple[str, str]) -> Ledger:
-    ledger = Ledger()
-    notary: Any = SimpleNamespace(access=ledger)
+def look_up(*lookups: tuple[str, str]) -> SlowAccess:
+    access = SlowAccess()
+    notary: Any = SimpleNamespace(access=access)
 
-    async def scene() -> None:
+    async def look_up_all() -> None:
         lookup = TokenLookup(notary, Limiter(Limits()))
-        await asyncio.gather(*(lookup(token, peer) for token, peer in asked))
+        await asyncio.gather(*(lookup(token, peer) for token, peer in lookups))
 
-    asyncio.run(scene())
-    return ledger
-
-
-def test_many_addresses_together_take_few_threads() -> None:
-    assert looked_up(*((f"token {n}", f"peer {n}") for n in range(20))).most <= LOOKUP_THREADS_MAX
+    asyncio.run(look_up_all())
+    return access
 
 
-def test_an_address_that_asks_for_many_does_not_keep_another_waiting() -> None:
-    ledger = looked_up(*((f"guess {n}", "peer a") for n in range(40)), ("honest", "peer b"))
-    assert ledger.answered.index("honest") < 10
+def test_lookups_of_many_addresses_use_few_threads() -> None:
+    assert look_up(*((f"token {n}", f"peer {n}") for n in range(20))).most_at_once <= LOOKUP_THREADS_MAX
+
+
+def test_many_lookups_of_one_address_do_not_delay_another_address() -> None:
+    access = look_up(*((f"guess {n}", "peer a") for n in range(40)), ("honest", "peer b"))
+    assert access.answered.index("honest") < 10

@@ -1,4 +1,4 @@
-"""Readiness is asked of the Steward's parts a few times a second at most, and the answer is never an old one."""
+"""The readiness of the Steward: its parts are checked a few times a second at most, and no answer is older."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pvdm.steward.http.dependencies import READINESS_CHECKS_MAX, Readiness
 GONE = UnavailableError("ledger_unreachable", "gone")
 
 
-class Parts:
-    """Counts how often it is asked."""
+class FakeParts:
+    """Returns the readiness that a test sets; `checks` counts the calls."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.checks = 0
         self.now = 100.0
         self.found: tuple[PvdmError, ...] = ()
         self.failure: Exception | None = None
@@ -25,7 +25,7 @@ class Parts:
         self.go.set()
 
     def readiness(self) -> tuple[PvdmError, ...]:
-        self.asked += 1
+        self.checks += 1
         self.go.wait(10)
         if self.failure is not None:
             raise self.failure
@@ -35,50 +35,50 @@ class Parts:
         return self.now
 
 
-def test_each_of_a_few_questions_gets_a_fresh_answer() -> None:
-    async def scene() -> None:
-        parts = Parts()
+def test_each_of_a_few_requests_gets_a_new_check() -> None:
+    async def scenario() -> None:
+        parts = FakeParts()
         readiness = Readiness(parts.readiness, clock=parts.clock)
         assert await readiness.reasons() == ()
         parts.found = (GONE,)
         assert await readiness.reasons() == (GONE,)
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
-def test_many_questions_within_a_second_are_answered_from_the_last_check() -> None:
-    async def scene() -> None:
-        parts = Parts()
+def test_many_requests_within_a_second_get_the_last_check() -> None:
+    async def scenario() -> None:
+        parts = FakeParts()
         readiness = Readiness(parts.readiness, clock=parts.clock)
         for _ in range(50):
             assert await readiness.reasons() == ()
-        assert parts.asked == READINESS_CHECKS_MAX
+        assert parts.checks == READINESS_CHECKS_MAX
         parts.found = (GONE,)
         parts.now += 1
         assert await readiness.reasons() == (GONE,)
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
-def test_questions_at_the_same_time_share_one_check_and_one_thread() -> None:
-    async def scene() -> None:
-        parts = Parts()
+def test_concurrent_requests_share_one_check() -> None:
+    async def scenario() -> None:
+        parts = FakeParts()
         parts.go.clear()
         readiness = Readiness(parts.readiness, clock=parts.clock)
-        asking = [asyncio.create_task(readiness.reasons()) for _ in range(100)]
+        requests = [asyncio.create_task(readiness.reasons()) for _ in range(100)]
         await asyncio.sleep(0.05)
-        asking[0].cancel()
+        requests[0].cancel()
         parts.go.set()
-        told = await asyncio.gather(*asking, return_exceptions=True)
-        assert told[1:] == [()] * 99
-        assert parts.asked == 1
+        answers = await asyncio.gather(*requests, return_exceptions=True)
+        assert answers[1:] == [()] * 99
+        assert parts.checks == 1
 
-    asyncio.run(scene())
+    asyncio.run(scenario())
 
 
-def test_a_check_that_fails_does_not_stop_the_next() -> None:
-    async def scene() -> None:
-        parts = Parts()
+def test_a_failed_check_does_not_stop_the_next_one() -> None:
+    async def scenario() -> None:
+        parts = FakeParts()
         parts.failure = ValueError("planted")
         readiness = Readiness(parts.readiness, clock=parts.clock)
         with pytest.raises(ValueError, match="planted"):
@@ -86,4 +86,4 @@ def test_a_check_that_fails_does_not_stop_the_next() -> None:
         parts.failure = None
         assert await readiness.reasons() == ()
 
-    asyncio.run(scene())
+    asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""The table of roles is whole: a route that is not in it, or a line without a route, stops the start."""
+"""The rules of routes: every route has one rule and every rule a route, and which roles and tokens a rule accepts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pvdm.steward.http.app import create_app
 from pvdm.steward.http.roles import RULES, AttemptToken, Body, Rule, require_allowed, require_complete
 from tests.support.steward.notary import stand_at
 
-MINE = "ab" * 16
+OWN_ATTEMPT = "ab" * 16
 
 
 def grant(role: Role = Role.PRODUCER, *, domain: str = "sales", attempt_id: str | None = None) -> Grant:
@@ -47,14 +47,14 @@ def test_a_rule_without_a_route_stops_the_start(tmp_path: Path, monkeypatch: pyt
     assert raised.value.reason == "rule_without_route"
 
 
-def test_two_routes_for_one_line_stop_the_start() -> None:
+def test_two_routes_for_one_rule_are_refused() -> None:
     rules = {("GET", "/a"): Rule(frozenset())}
     with pytest.raises(PvdmError) as raised:
         require_complete([("GET", "/a"), ("GET", "/a")], rules)
     assert raised.value.reason == "route_twice"
 
 
-def test_only_five_routes_are_open_without_a_token() -> None:
+def test_only_four_paths_need_no_token() -> None:
     assert {path for (_, path), rule in RULES.items() if rule.public} == {
         "/healthz",
         "/readyz",
@@ -63,69 +63,69 @@ def test_only_five_routes_are_open_without_a_token() -> None:
     }
 
 
-def test_only_health_and_readiness_are_without_limits() -> None:
+def test_only_health_and_readiness_have_no_limits() -> None:
     assert [path for (_, path), rule in RULES.items() if not rule.limited] == ["/healthz", "/readyz"]
 
 
-def test_what_is_without_limits_takes_no_body_and_no_token() -> None:
+def test_routes_without_limits_have_no_body_and_no_token() -> None:
     assert {(rule.public, rule.body) for rule in RULES.values() if not rule.limited} == {(True, Body.NONE)}
 
 
-def test_what_changes_something_is_for_as_few_roles_as_can_be() -> None:
+def test_all_routes_that_change_something_are_for_one_role_except_the_removal_of_orphans() -> None:
     writing = {path: rule.roles for (method, path), rule in RULES.items() if method == "POST"}
     several = {path for path, roles in writing.items() if path.startswith("/v1/") and len(roles) != 1}
-    # What a killed job left, its producer may remove, and whoever looks after the table.
+    # The files of a killed job may be removed by its producer and by an operator.
     assert several == {"/v1/orphans/remove"}
 
 
-def test_a_workload_is_opened_and_staged_by_producers_and_given_up_by_operators() -> None:
+def test_producers_open_and_stage_workloads_and_operators_abandon_them() -> None:
     producers = ("/v1/workloads", "/v1/workloads/{workload_id}/attempts", "/v1/attempts/{attempt_id}/staged")
     assert {RULES["POST", path].roles for path in (*producers, "/v1/publications")} == {frozenset({Role.PRODUCER})}
     assert RULES["POST", "/v1/workloads/{workload_id}/abandon"].roles == {Role.OPERATOR}
 
 
-def test_whoever_only_reads_changes_nothing_in_the_catalog() -> None:
+def test_roles_that_only_read_have_no_route_that_changes_the_catalog() -> None:
     for (method, path), rule in RULES.items():
         if path.startswith("/catalog/") and method in ("POST", "DELETE") and not path.endswith("/metrics"):
             assert not rule.roles & {Role.CONSUMER, Role.AUDITOR, Role.ATTESTOR}, path
 
 
-def test_keys_leave_for_auditors_and_attestors_only() -> None:
+def test_only_auditors_and_attestors_get_keys() -> None:
     assert RULES["POST", "/v1/proofs/{proof_id}/open"].roles == {Role.AUDITOR}
     assert RULES["POST", "/v1/attestations/challenges"].roles == {Role.ATTESTOR}
 
 
-def refused(rule: Rule, given: Grant, **path: str) -> str:
+def reason_of(rule: Rule, token: Grant, **path: str) -> str:
     with pytest.raises(NotAllowedError) as raised:
-        require_allowed(rule, given, path)
+        require_allowed(rule, token, path)
     return raised.value.reason
 
 
 def test_another_role_is_refused() -> None:
-    assert refused(Rule(frozenset({Role.AUDITOR})), grant(Role.PRODUCER)) == "role_wrong"
+    assert reason_of(Rule(frozenset({Role.AUDITOR})), grant(Role.PRODUCER)) == "role_wrong"
 
 
-def test_a_token_of_one_domain_is_refused_where_all_are_meant() -> None:
+def test_a_token_of_one_domain_is_refused_if_the_rule_needs_every_domain() -> None:
     rule = Rule(frozenset({Role.PRODUCER}), needs_every_domain=True)
-    assert refused(rule, grant(domain="sales")) == "domain_wrong"
+    assert reason_of(rule, grant(domain="sales")) == "domain_wrong"
     require_allowed(rule, grant(domain="*"), {})
 
 
-def test_whoever_watches_attestations_has_a_token_of_every_domain_and_an_attestor_need_not() -> None:
+def test_listing_attestations_needs_a_token_of_every_domain_except_for_attestors() -> None:
     rule = RULES["GET", "/v1/attestations"]
     for role in (Role.OPERATOR, Role.AUDITOR):
-        assert refused(rule, grant(role, domain="sales")) == "domain_wrong"
+        assert reason_of(rule, grant(role, domain="sales")) == "domain_wrong"
         require_allowed(rule, grant(role, domain="*"), {})
     require_allowed(rule, grant(Role.ATTESTOR, domain="sales"), {})
 
 
 def test_a_token_for_one_attempt_is_refused_by_default() -> None:
     rule = Rule(frozenset({Role.PRODUCER}))
-    assert refused(rule, grant(attempt_id=MINE), attempt_id=MINE) == "token_of_other_attempt"
+    assert reason_of(rule, grant(attempt_id=OWN_ATTEMPT), attempt_id=OWN_ATTEMPT) == "token_of_other_attempt"
 
 
-def test_a_token_for_one_attempt_is_good_for_its_own_path_only() -> None:
+def test_a_token_for_one_attempt_is_accepted_for_its_own_path_only() -> None:
     rule = Rule(frozenset({Role.PRODUCER}), AttemptToken.OWN)
-    require_allowed(rule, grant(attempt_id=MINE), {"attempt_id": MINE})
-    assert refused(rule, grant(attempt_id=MINE), attempt_id="cd" * 16) == "token_of_other_attempt"
-    assert refused(rule, grant(attempt_id=MINE)) == "token_of_other_attempt"
+    require_allowed(rule, grant(attempt_id=OWN_ATTEMPT), {"attempt_id": OWN_ATTEMPT})
+    assert reason_of(rule, grant(attempt_id=OWN_ATTEMPT), attempt_id="cd" * 16) == "token_of_other_attempt"
+    assert reason_of(rule, grant(attempt_id=OWN_ATTEMPT)) == "token_of_other_attempt"

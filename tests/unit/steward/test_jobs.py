@@ -1,4 +1,4 @@
-"""The Steward's own threads: what they take up, what they try again, and what stays to be seen."""
+"""The Steward's jobs: their order of verifying, publishing and cleaning up, and which errors they retry or show."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def desk(tmp_path: Path) -> Iterator[JobTasks]:
 
 
 @contextlib.contextmanager
-def started(desk: JobTasks, **options: float) -> Iterator[Jobs]:
+def run_jobs(desk: JobTasks, **options: float) -> Iterator[Jobs]:
     jobs = desk.jobs(threads=2, **options)
     jobs.start()
     try:
@@ -43,15 +43,15 @@ def started(desk: JobTasks, **options: float) -> Iterator[Jobs]:
         jobs.stop()
 
 
-def only(jobs: Jobs) -> JobStatus:
+def only_job(jobs: Jobs) -> JobStatus:
     (found,) = jobs.list_jobs()
     return found
 
 
-def test_what_passes_is_published_and_then_forgotten(desk: JobTasks) -> None:
+def test_an_attempt_that_passes_is_published_and_its_job_removed(desk: JobTasks) -> None:
     (one,) = desk.attempts("a")
     desk.verify, desk.publish = desk.passed, desk.published
-    with started(desk) as jobs:
+    with run_jobs(desk) as jobs:
         queue_verification(jobs, one)
         assert wait_for_jobs(jobs, SECONDS)
         assert (desk.attempt(one).state, jobs.list_jobs()) == (AttemptState.COMMITTED, [])
@@ -59,7 +59,7 @@ def test_what_passes_is_published_and_then_forgotten(desk: JobTasks) -> None:
     assert one in desk.told
 
 
-def test_an_attempt_is_published_and_cleaned_up_before_the_next_one_is_begun(desk: JobTasks) -> None:
+def test_an_attempt_is_published_and_cleaned_up_before_the_next_one_begins(desk: JobTasks) -> None:
     ids = desk.attempts("a", "b", "c")
     jobs = desk.jobs(threads=1)
 
@@ -73,25 +73,25 @@ def test_an_attempt_is_published_and_cleaned_up_before_the_next_one_is_begun(des
     jobs.start()
     assert wait_for_jobs(jobs, SECONDS)
     jobs.stop()
-    done = [each for each in desk.asked if each[0] != "settle"]
-    assert done == [step for each in ids for step in (("verify", each), ("publish", (each,)), ("dispose", each))]
+    steps = [each for each in desk.asked if each[0] != "settle"]
+    assert steps == [step for each in ids for step in (("verify", each), ("publish", (each,)), ("dispose", each))]
 
 
-def test_a_clean_up_that_no_job_asks_for_waits_behind_what_was_asked_before(desk: JobTasks) -> None:
-    given_up, waits = desk.attempts("a", "b")
-    desk.end(given_up, AttemptState.ROLLED_BACK)
+def test_a_clean_up_waits_for_earlier_jobs(desk: JobTasks) -> None:
+    rolled_back, waiting = desk.attempts("a", "b")
+    desk.end(rolled_back, AttemptState.ROLLED_BACK)
     desk.verify = desk.failed
     jobs = desk.jobs(threads=1)
-    queue_verification(jobs, waits)
-    jobs.dispose(given_up)
+    queue_verification(jobs, waiting)
+    jobs.dispose(rolled_back)
     jobs.start()
     assert wait_for_jobs(jobs, SECONDS)
     jobs.stop()
-    assert [each for each in desk.asked if each[0] != "settle"] == [("verify", waits), ("dispose", given_up)]
+    assert [each for each in desk.asked if each[0] != "settle"] == [("verify", waiting), ("dispose", rolled_back)]
 
 
-def test_an_attempt_that_is_sent_back_is_verified_after_those_that_wait(desk: JobTasks) -> None:
-    sent_back, waits = desk.attempts("a", "b")
+def test_an_attempt_that_is_sent_back_is_verified_after_the_waiting_ones(desk: JobTasks) -> None:
+    sent_back, waiting = desk.attempts("a", "b")
     jobs = desk.jobs(threads=1)
 
     def publish(attempt_ids: Sequence[str]) -> None:
@@ -107,15 +107,15 @@ def test_an_attempt_that_is_sent_back_is_verified_after_those_that_wait(desk: Jo
         desk.published(attempt_ids)
 
     desk.verify, desk.publish = desk.passed, publish
-    for each in (sent_back, waits):
+    for each in (sent_back, waiting):
         queue_verification(jobs, each)
     jobs.start()
     assert wait_for_jobs(jobs, SECONDS)
     jobs.stop()
-    assert desk.calls("verify") == [sent_back, waits, sent_back]
+    assert desk.calls("verify") == [sent_back, waiting, sent_back]
 
 
-def test_one_end_of_a_job_wakes_who_waits_for_its_attempt_once(desk: JobTasks) -> None:
+def test_the_end_of_a_job_reports_one_change_of_its_attempt(desk: JobTasks) -> None:
     (one,) = desk.attempts("a")
     desk.verify = desk.failed
     jobs = desk.jobs(threads=1)
@@ -128,27 +128,27 @@ def test_one_end_of_a_job_wakes_who_waits_for_its_attempt_once(desk: JobTasks) -
 
 def test_a_second_request_retries_at_once_and_clears_the_old_problem(desk: JobTasks) -> None:
     (one,) = desk.attempts("a")
-    held, seen = threading.Event(), list[JobStatus | None]()
+    looked, seen = threading.Event(), list[JobStatus | None]()
 
-    def gone(_: str) -> None:
+    def fail_to_read(_: str) -> None:
         raise UnavailableError("source_unreadable", "the source is gone")
 
-    def looked_at(attempt_id: str) -> None:
+    def verify_and_look(attempt_id: str) -> None:
         seen.append(jobs.of_attempt(desk.attempt(attempt_id)))
         desk.passed(attempt_id)
-        held.set()
+        looked.set()
 
-    desk.verify, desk.publish = gone, desk.published
-    with started(desk, retry_seconds=600) as jobs:
+    desk.verify, desk.publish = fail_to_read, desk.published
+    with run_jobs(desk, retry_seconds=600) as jobs:
         queue_verification(jobs, one)
         assert wait_for_jobs(jobs, SECONDS)
-        waiting = only(jobs)
+        waiting = only_job(jobs)
         assert (waiting.state, waiting.tries, waiting.error is not None) == (JobState.WAITING, 1, True)
         assert waiting.again_seconds is not None
         assert 0 < waiting.again_seconds <= 60
-        desk.verify = looked_at
+        desk.verify = verify_and_look
         jobs.hurry(desk.attempt(one))
-        assert held.wait(SECONDS)
+        assert looked.wait(SECONDS)
         assert wait_for_jobs(jobs, SECONDS)
     (running,) = seen
     assert running is not None
@@ -156,14 +156,14 @@ def test_a_second_request_retries_at_once_and_clears_the_old_problem(desk: JobTa
     assert desk.attempt(one).state is AttemptState.COMMITTED
 
 
-def test_a_publication_that_waits_is_hurried_too(desk: JobTasks) -> None:
+def test_a_waiting_publication_is_retried_at_once_when_hurried(desk: JobTasks) -> None:
     (one,) = desk.attempts("a")
 
-    def away(_: Sequence[str]) -> None:
+    def fail(_: Sequence[str]) -> None:
         raise UnavailableError("vault_unreachable", "not now")
 
-    desk.verify, desk.publish = desk.passed, away
-    with started(desk, retry_seconds=600) as jobs:
+    desk.verify, desk.publish = desk.passed, fail
+    with run_jobs(desk, retry_seconds=600) as jobs:
         queue_verification(jobs, one)
         assert wait_for_jobs(jobs, SECONDS)
         desk.publish = desk.published
@@ -172,16 +172,16 @@ def test_a_publication_that_waits_is_hurried_too(desk: JobTasks) -> None:
     assert desk.attempt(one).state is AttemptState.COMMITTED
 
 
-def test_what_fails_is_not_published(desk: JobTasks) -> None:
+def test_an_attempt_that_fails_is_not_published(desk: JobTasks) -> None:
     (one,) = desk.attempts("a")
     desk.verify = desk.failed
-    with started(desk) as jobs:
+    with run_jobs(desk) as jobs:
         queue_verification(jobs, one)
         assert wait_for_jobs(jobs, SECONDS)
         assert (desk.calls("publish"), jobs.list_jobs()) == ([], [])
 
 
-def test_a_workload_is_published_when_every_chunk_of_it_is_proved(desk: JobTasks) -> None:
+def test_a_workload_is_published_when_all_its_chunks_are_proved(desk: JobTasks) -> None:
     one, two = desk.attempts("a", "b", atomicity=Atomicity.WORKLOAD)
     ready = threading.Event()
 
@@ -191,7 +191,7 @@ def test_a_workload_is_published_when_every_chunk_of_it_is_proved(desk: JobTasks
         desk.passed(attempt_id)
 
     desk.verify, desk.publish = verify, desk.published
-    with started(desk) as jobs:
+    with run_jobs(desk) as jobs:
         queue_verification(jobs, one)
         queue_verification(jobs, two)
         while desk.attempt(one).state is not AttemptState.COMMITTING:
@@ -202,11 +202,11 @@ def test_a_workload_is_published_when_every_chunk_of_it_is_proved(desk: JobTasks
     assert desk.calls("publish") == [tuple(sorted((one, two)))]
 
 
-def test_a_start_settles_first_and_takes_up_what_was_interrupted(desk: JobTasks) -> None:
+def test_a_start_settles_first_and_continues_interrupted_attempts(desk: JobTasks) -> None:
     one, two = desk.attempts("a", "b")
     desk.passed(two)
     desk.verify, desk.publish = desk.passed, desk.published
-    with started(desk) as jobs:
+    with run_jobs(desk) as jobs:
         assert wait_for_jobs(jobs, SECONDS)
     assert desk.asked[0] == ("settle", None)
     assert desk.calls("verify") == [one]
@@ -220,29 +220,29 @@ def test_a_start_settles_first_and_takes_up_what_was_interrupted(desk: JobTasks)
 )
 def test_an_error_that_is_no_verdict_is_shown_and_retried(desk: JobTasks, error: PvdmError) -> None:
     (one,) = desk.attempts("a")
-    tried: list[None] = []
+    tries: list[None] = []
     broken = threading.Event()
 
     def verify(attempt_id: str) -> None:
-        tried.append(None)
+        tries.append(None)
         if not broken.is_set():
             raise error
         desk.passed(attempt_id)
 
     desk.verify, desk.publish = verify, desk.published
-    with started(desk, retry_seconds=60) as jobs:
+    with run_jobs(desk, retry_seconds=60) as jobs:
         assert wait_for_jobs(jobs, SECONDS)
         seen = jobs.of_attempt(desk.attempt(one))
         assert seen is not None
         assert (seen.state, seen.tries, seen.error) == (JobState.WAITING, 1, error)
         assert desk.attempt(one).state is AttemptState.VERIFYING
     broken.set()
-    with started(desk) as jobs:
+    with run_jobs(desk) as jobs:
         assert wait_for_jobs(jobs, SECONDS)
-    assert (len(tried), desk.attempt(one).state) == (2, AttemptState.COMMITTED)
+    assert (len(tries), desk.attempt(one).state) == (2, AttemptState.COMMITTED)
 
 
-def test_what_waits_is_tried_again_when_it_is_due(desk: JobTasks) -> None:
+def test_a_waiting_job_is_retried_when_it_is_due(desk: JobTasks) -> None:
     (one,) = desk.attempts("a")
     done = threading.Event()
 
@@ -253,12 +253,12 @@ def test_what_waits_is_tried_again_when_it_is_due(desk: JobTasks) -> None:
         done.set()
 
     desk.verify = verify
-    with started(desk, retry_seconds=0.01):
+    with run_jobs(desk, retry_seconds=0.01):
         assert done.wait(SECONDS)
     assert desk.calls("verify") == [one] * 3
 
 
-def test_a_publication_whose_end_is_unknown_is_settled_before_it_is_tried_again(desk: JobTasks) -> None:
+def test_a_publication_with_an_unknown_outcome_is_settled_before_it_is_retried(desk: JobTasks) -> None:
     (one,) = desk.attempts("a")
     desk.passed(one)
 
@@ -268,7 +268,7 @@ def test_a_publication_whose_end_is_unknown_is_settled_before_it_is_tried_again(
         desk.published(attempt_ids)
 
     desk.publish = publish
-    with started(desk, retry_seconds=0.01) as jobs:
+    with run_jobs(desk, retry_seconds=0.01) as jobs:
         while desk.attempt(one).state is not AttemptState.COMMITTED:
             pass
         assert wait_for_jobs(jobs, SECONDS)
@@ -276,10 +276,8 @@ def test_a_publication_whose_end_is_unknown_is_settled_before_it_is_tried_again(
 
 
 @pytest.mark.parametrize("error", [UnavailableError("disk_full", "full"), StateUnknownError("unknown", "unknown")])
-def test_a_publication_that_is_committed_and_not_finished_is_settled_until_it_is(
-    desk: JobTasks, error: PvdmError
-) -> None:
-    """Its receipt and its clean-up come after the commit, and nothing of it is due any more by its state."""
+def test_a_committed_publication_that_is_not_finished_is_settled_until_it_is(desk: JobTasks, error: PvdmError) -> None:
+    """Receipt and clean-up come after the commit, when the state of the attempt no longer shows that work is left."""
     (one,) = desk.attempts("a")
     desk.passed(one)
     done = threading.Event()
@@ -295,7 +293,7 @@ def test_a_publication_that_is_committed_and_not_finished_is_settled_until_it_is
             done.set()
 
     desk.publish, desk.settle = publish, settle
-    with started(desk, retry_seconds=0.01):
+    with run_jobs(desk, retry_seconds=0.01):
         assert done.wait(SECONDS)
     assert [what for what, _ in desk.asked] == ["settle", "publish", "settle", "settle", "settle"]
 
@@ -306,31 +304,31 @@ def test_a_ledger_that_cannot_be_read_after_a_step_leaves_no_failed_job(
 ) -> None:
     (one,) = desk.attempts("a")
     steps: dict[str, Callable[[Any], None]] = {"verify": desk.passed, "publish": desk.published}
-    away = threading.Event()
+    ledger_away = threading.Event()
 
     def take_ledger_away(subject: Any) -> None:
         steps[step](subject)
-        away.set()
+        ledger_away.set()
 
     steps_with_fault = {**steps, step: take_ledger_away}
     desk.verify, desk.publish = steps_with_fault["verify"], steps_with_fault["publish"]
     read, failures = Ledger.read, itertools.count()
 
     def read_or_fail(ledger: Ledger) -> contextlib.AbstractContextManager[Unit]:
-        if away.is_set() and threading.current_thread() is not threading.main_thread():
+        if ledger_away.is_set() and threading.current_thread() is not threading.main_thread():
             if next(failures) == 3:
-                away.clear()
+                ledger_away.clear()
             raise UnavailableError("ledger_unreachable", "the database restarts")
         return read(ledger)
 
     monkeypatch.setattr(Ledger, "read", read_or_fail)
-    with started(desk, retry_seconds=0.01) as jobs:
-        assert eventually(lambda: desk.attempt(one).state is AttemptState.COMMITTED and not away.is_set())
+    with run_jobs(desk, retry_seconds=0.01) as jobs:
+        assert eventually(lambda: desk.attempt(one).state is AttemptState.COMMITTED and not ledger_away.is_set())
         assert wait_for_jobs(jobs, SECONDS)
         assert [job for job in jobs.list_jobs() if job.state is JobState.FAILED] == []
 
 
-def test_a_start_that_cannot_settle_takes_up_what_was_interrupted_all_the_same(desk: JobTasks) -> None:
+def test_a_start_that_cannot_settle_still_continues_interrupted_attempts(desk: JobTasks) -> None:
     (one,) = desk.attempts("a")
 
     def settle() -> None:
@@ -338,12 +336,12 @@ def test_a_start_that_cannot_settle_takes_up_what_was_interrupted_all_the_same(d
             raise UnavailableError("disk_full", "full")
 
     desk.verify, desk.publish, desk.settle = desk.passed, desk.published, settle
-    with started(desk, retry_seconds=60) as jobs:
+    with run_jobs(desk, retry_seconds=60) as jobs:
         assert wait_for_jobs(jobs, SECONDS)
     assert desk.attempt(one).state is AttemptState.COMMITTED
 
 
-def test_a_bug_is_seen_and_the_attempt_stays(desk: JobTasks) -> None:
+def test_a_bug_fails_the_job_and_leaves_the_attempt(desk: JobTasks) -> None:
     one, two = desk.attempts("a", "b")
 
     def verify(attempt_id: str) -> None:
@@ -352,26 +350,26 @@ def test_a_bug_is_seen_and_the_attempt_stays(desk: JobTasks) -> None:
         desk.failed(attempt_id)
 
     desk.verify = verify
-    with started(desk) as jobs:
+    with run_jobs(desk) as jobs:
         assert wait_for_jobs(jobs, SECONDS)
-        assert (only(jobs).subject, only(jobs).state) == (one, JobState.FAILED)
-        error = only(jobs).error
+        assert (only_job(jobs).subject, only_job(jobs).state) == (one, JobState.FAILED)
+        error = only_job(jobs).error
         assert error is not None
         assert (error.reason, error.got) == ("bug", "ZeroDivisionError")
     assert desk.attempt(one).state is AttemptState.VERIFYING
     assert desk.attempt(two).state is AttemptState.VERIFICATION_FAILED
 
 
-def test_what_trying_again_does_not_cure_is_seen_and_not_tried_again(desk: JobTasks) -> None:
+def test_a_permanent_error_fails_the_job_without_a_retry(desk: JobTasks) -> None:
     (one,) = desk.attempts("a")
 
     def verify(_: str) -> None:
         raise VerificationError("metadata_file_changed", "somebody changed it")
 
     desk.verify = verify
-    with started(desk, retry_seconds=0.001) as jobs:
+    with run_jobs(desk, retry_seconds=0.001) as jobs:
         assert wait_for_jobs(jobs, SECONDS)
-        assert (only(jobs).state, only(jobs).tries) == (JobState.FAILED, 1)
+        assert (only_job(jobs).state, only_job(jobs).tries) == (JobState.FAILED, 1)
         desk.verify = desk.failed
         queue_verification(jobs, one)
         assert wait_for_jobs(jobs, SECONDS)
@@ -386,7 +384,7 @@ def test_a_refusal_that_moved_the_attempt_ends_the_job(desk: JobTasks) -> None:
         raise VerificationError("chunk_published", "published before")
 
     desk.verify, desk.publish = desk.passed, publish
-    with started(desk) as jobs:
+    with run_jobs(desk) as jobs:
         assert wait_for_jobs(jobs, SECONDS)
         assert jobs.list_jobs() == []
     assert desk.attempt(one).state is AttemptState.VERIFICATION_FAILED
@@ -395,31 +393,31 @@ def test_a_refusal_that_moved_the_attempt_ends_the_job(desk: JobTasks) -> None:
 def test_an_attempt_that_the_gate_sends_back_is_verified_again(desk: JobTasks) -> None:
     (one,) = desk.attempts("a")
 
-    def again(unit: Unit) -> None:
+    def verify_again(unit: Unit) -> None:
         nonce = fixed("third", 16)
         attempts.begin_verifying(unit, one, nonce=nonce, staged_snapshot_id="8", reason="main moved")
 
     def publish(_: Sequence[str]) -> None:
         desk.verify = desk.failed
-        desk.change(again)
+        desk.change(verify_again)
         raise VerificationError("boundary_moved", "main has moved")
 
     desk.verify, desk.publish = desk.passed, publish
-    with started(desk) as jobs:
+    with run_jobs(desk) as jobs:
         assert wait_for_jobs(jobs, SECONDS)
     assert desk.calls("verify") == [one, one]
     assert desk.attempt(one).state is AttemptState.VERIFICATION_FAILED
 
 
-def test_a_job_that_is_done_and_moved_nothing_is_a_bug_and_no_endless_loop(desk: JobTasks) -> None:
+def test_a_job_that_does_not_change_its_attempt_fails_without_a_loop(desk: JobTasks) -> None:
     desk.attempts("a")
-    with started(desk) as jobs:
+    with run_jobs(desk) as jobs:
         assert wait_for_jobs(jobs, SECONDS)
-        assert only(jobs).state is JobState.FAILED
+        assert only_job(jobs).state is JobState.FAILED
     assert len(desk.calls("verify")) == 1
 
 
-def test_an_attempt_that_was_given_up_meanwhile_is_no_matter_any_more(desk: JobTasks) -> None:
+def test_the_job_of_an_attempt_that_was_rolled_back_meanwhile_ends(desk: JobTasks) -> None:
     (one,) = desk.attempts("a")
 
     def verify(attempt_id: str) -> None:
@@ -427,13 +425,13 @@ def test_an_attempt_that_was_given_up_meanwhile_is_no_matter_any_more(desk: JobT
         raise ConflictError("attempt_moved", "the attempt is not being verified")
 
     desk.verify = verify
-    with started(desk) as jobs:
+    with run_jobs(desk) as jobs:
         assert wait_for_jobs(jobs, SECONDS)
         assert jobs.list_jobs() == []
     assert desk.attempt(one).state is AttemptState.ROLLED_BACK
 
 
-def test_a_stop_lets_what_runs_end_and_begins_nothing_more(desk: JobTasks) -> None:
+def test_a_stop_waits_for_running_jobs_and_begins_no_more(desk: JobTasks) -> None:
     ids = desk.attempts("a", "b", "c")
     running, go = threading.Semaphore(0), threading.Event()
 
@@ -455,7 +453,7 @@ def test_a_stop_lets_what_runs_end_and_begins_nothing_more(desk: JobTasks) -> No
     assert states == [AttemptState.VERIFICATION_FAILED] * 2 + [AttemptState.VERIFYING]
 
 
-def test_what_is_asked_for_while_it_runs_is_done_once_more(desk: JobTasks) -> None:
+def test_two_requests_before_a_job_runs_are_done_once(desk: JobTasks) -> None:
     jobs = desk.jobs(threads=2)
     jobs.dispose("x")
     jobs.dispose("x")

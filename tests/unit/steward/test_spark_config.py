@@ -24,38 +24,38 @@ path = "keys"
 """
 
 
-def loaded(folder: Path, *lines: str) -> SparkSettings | None:
+def load_spark_settings(folder: Path, *lines: str) -> SparkSettings | None:
     path = folder / "steward.toml"
     path.write_text(HEAD + "".join(f"{line}\n" for line in lines))
     return load_config(path).spark
 
 
-def test_without_the_table_nothing_is_left_to_spark(tmp_path: Path) -> None:
-    assert loaded(tmp_path) is None
+def test_without_the_table_there_are_no_spark_settings(tmp_path: Path) -> None:
+    assert load_spark_settings(tmp_path) is None
 
 
 def test_a_local_master_needs_nothing_else(tmp_path: Path) -> None:
-    found = loaded(tmp_path, "[spark]", 'master = "local[*]"')
+    found = load_spark_settings(tmp_path, "[spark]", 'master = "local[*]"')
     assert found == SparkSettings("local[*]", tmp_path / "spark")
     assert found.is_local
 
 
-def test_a_connect_server_is_taken_with_its_cores(tmp_path: Path) -> None:
-    found = loaded(tmp_path, "[spark]", 'master = "sc://h:15002"', "cores = 2", 'worker_token = "w"')
+def test_a_connect_server_is_accepted_with_its_cores(tmp_path: Path) -> None:
+    found = load_spark_settings(tmp_path, "[spark]", 'master = "sc://h:15002"', "cores = 2", 'worker_token = "w"')
     assert found is not None
     assert (found.cores, found.is_local) == (2, False)
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     lines = ('master = "spark://h:7077"', 'worker_token = "w"', 'authorities = "ca.pem"', "files_least = 5")
-    found = loaded(tmp_path, "[spark]", *lines)
+    found = load_spark_settings(tmp_path, "[spark]", *lines)
     assert found is not None
     assert (found.worker_token, found.authorities) == (tmp_path / "w", tmp_path / "ca.pem")
     assert (found.files_least, found.is_local) == (5, False)
 
 
 @pytest.mark.parametrize(
-    ("lines", "code"),
+    ("lines", "reason"),
     [
         (['master = "sc://h:15002"', 'worker_token = "w"'], "config_invalid"),
         (['master = "sc://h:15002"', "cores = 2"], "config_invalid"),
@@ -73,10 +73,10 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
         (['master = "local[2]"', "[spark.settings]", '"spark.ssl.keyPassword" = "x"'], "config_invalid"),
     ],
 )
-def test_what_cannot_be_accepted_is_refused(tmp_path: Path, lines: list[str], code: str) -> None:
+def test_invalid_settings_are_refused(tmp_path: Path, lines: list[str], reason: str) -> None:
     with pytest.raises(InputError) as caught:
-        loaded(tmp_path, "[spark]", *lines)
-    assert caught.value.reason == code
+        load_spark_settings(tmp_path, "[spark]", *lines)
+    assert caught.value.reason == reason
 
 
 def test_the_page_lists_every_key_with_its_default() -> None:
@@ -90,6 +90,6 @@ def test_the_page_lists_every_key_with_its_default() -> None:
 
 def test_the_example_of_the_page_is_accepted(tmp_path: Path) -> None:
     (example,) = re.findall(r"^```\n(\[spark\].*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    found = loaded(tmp_path, example)
+    found = load_spark_settings(tmp_path, example)
     assert found is not None
     assert found.address == "https://steward.example:8181"

@@ -1,4 +1,4 @@
-"""Work that another Steward left, or that has no job for any other reason, is taken up without a new start."""
+"""A running Steward finds attempts that have no job, for example those of a killed Steward, and works on them."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from pvdm.steward.locks import hold_work
 from tests.support.steward.job_tasks import JobTasks, queue_verification
 from tests.support.waiting import eventually, wait_for_jobs
 from tests.unit.ledger.test_named_locks import HOLDER
-from tests.unit.steward.test_jobs import SECONDS, only, started
+from tests.unit.steward.test_jobs import SECONDS, only_job, run_jobs
 from tests.unit.steward.test_jobs import desk as desk  # noqa: PLC0414 - the fixture
 
 
-def test_what_has_no_job_is_taken_up_without_a_new_start(desk: JobTasks) -> None:
+def test_an_attempt_without_a_job_is_found_without_a_restart(desk: JobTasks) -> None:
     desk.verify, desk.publish = desk.passed, desk.published
-    with started(desk, search_interval_seconds=0.05) as jobs:
+    with run_jobs(desk, search_interval_seconds=0.05) as jobs:
         assert wait_for_jobs(jobs, SECONDS)
         (one,) = desk.attempts("a")
         assert eventually(lambda: desk.attempt(one).state is AttemptState.COMMITTED)
 
 
-def test_what_a_killed_steward_was_working_on_is_taken_up_when_it_is_gone(desk: JobTasks, tmp_path: Path) -> None:
+def test_the_attempt_of_a_killed_steward_is_continued_by_another(desk: JobTasks, tmp_path: Path) -> None:
     desk.verify, desk.publish = desk.passed, desk.published
     ledger = desk.stand.notary.ledger
-    with started(desk, search_interval_seconds=0.05) as jobs:
+    with run_jobs(desk, search_interval_seconds=0.05) as jobs:
         assert wait_for_jobs(jobs, SECONDS)
         (one,) = desk.staging("a")
         arguments = [sys.executable, "-c", HOLDER, f"sqlite:///{ledger.file}", f"work on {one}"]
@@ -41,7 +41,7 @@ def test_what_a_killed_steward_was_working_on_is_taken_up_when_it_is_gone(desk: 
                 assert other.stdout is not None
                 assert other.stdout.readline() == "True\n"
                 desk.hand_in(one)
-                time.sleep(0.5)  # ten looks
+                time.sleep(0.5)  # ten searches
                 assert desk.calls("verify") == []
             finally:
                 other.kill()
@@ -49,7 +49,7 @@ def test_what_a_killed_steward_was_working_on_is_taken_up_when_it_is_gone(desk: 
     assert desk.calls("verify") == [one]
 
 
-def test_a_job_waits_while_another_steward_does_its_work(desk: JobTasks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_waits_while_another_steward_works_on_it(desk: JobTasks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pvdm.steward.pipeline.jobs._HELD_SECONDS", 0.05)
     (one,) = desk.attempts("a")
     ledger = desk.stand.notary.ledger
@@ -59,19 +59,19 @@ def test_a_job_waits_while_another_steward_does_its_work(desk: JobTasks, monkeyp
             desk.passed(attempt_id)
 
     desk.verify, desk.publish = verify, desk.published
-    with hold_work(ledger, one), started(desk, retry_seconds=600) as jobs:
+    with hold_work(ledger, one), run_jobs(desk, retry_seconds=600) as jobs:
         assert wait_for_jobs(jobs, SECONDS)
         assert jobs.list_jobs() == [], "a start leaves it to the other Steward"
         queue_verification(jobs, one)
-        assert eventually(lambda: only(jobs).tries > 2)
-        view = only(jobs)
+        assert eventually(lambda: only_job(jobs).tries > 2)
+        view = only_job(jobs)
         assert (view.kind.value, view.error and view.error.reason) == ("verify", Code.WORK_HELD)
-    with started(desk) as jobs:
+    with run_jobs(desk) as jobs:
         assert wait_for_jobs(jobs, SECONDS)
     assert desk.attempt(one).state is AttemptState.COMMITTED
 
 
-def test_an_attempt_is_worked_on_by_one_steward_at_a_time(desk: JobTasks) -> None:
+def test_only_one_steward_at_a_time_works_on_an_attempt(desk: JobTasks) -> None:
     ledger = desk.stand.notary.ledger
     with hold_work(ledger, "one"):
         with pytest.raises(UnavailableError) as caught, hold_work(ledger, "one"):
@@ -81,23 +81,23 @@ def test_an_attempt_is_worked_on_by_one_steward_at_a_time(desk: JobTasks) -> Non
     assert caught.value.reason == Code.WORK_HELD
 
 
-def test_a_job_that_failed_is_not_tried_by_every_look(desk: JobTasks) -> None:
+def test_a_failed_job_is_not_retried_by_every_search(desk: JobTasks) -> None:
     (one,) = desk.attempts("a")
 
-    def wrong(_: str) -> None:
+    def fail(_: str) -> None:
         raise InputError("wrong", "this way it never works")
 
-    desk.verify = wrong
-    with started(desk, search_interval_seconds=0.02) as jobs:
+    desk.verify = fail
+    with run_jobs(desk, search_interval_seconds=0.02) as jobs:
         assert eventually(lambda: any(job.state is JobState.FAILED for job in jobs.list_jobs()))
         time.sleep(0.3)
     assert desk.calls("verify") == [one]
 
 
-def test_a_receipt_or_a_clean_up_that_is_missing_at_two_looks_is_settled_once(desk: JobTasks) -> None:
-    """The Steward that committed it may be about to make it at the first look."""
+def test_a_receipt_or_clean_up_that_is_missing_in_two_searches_is_settled_once(desk: JobTasks) -> None:
+    """At the first search the Steward that committed it may be about to create it."""
     settled = threading.Event()
-    with started(desk, search_interval_seconds=0.05) as jobs:
+    with run_jobs(desk, search_interval_seconds=0.05) as jobs:
         assert wait_for_jobs(jobs, SECONDS)
         before = len(desk.calls("settle"))
         (one,) = desk.staging("a")

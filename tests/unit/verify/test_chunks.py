@@ -1,4 +1,4 @@
-"""Chunk plans by example: what the chunks are called, what they hold, and what cannot be planned."""
+"""Plans of chunks: their ids and filters for each kind of chunking, and plans that are refused."""
 
 from __future__ import annotations
 
@@ -32,44 +32,44 @@ SCHEMA = Schema(
 )
 
 
-def by(columns: tuple[str, ...], values: list[tuple[Any, ...]], most: int = 100) -> ChunkPlan:
+def chunks_by_values(columns: tuple[str, ...], values: list[tuple[Any, ...]], most: int = 100) -> ChunkPlan:
     chunking = Chunking(ChunkingBy.PARTITION, columns, None, None, ())
     return plan_chunks(chunking, SCHEMA, values=values, most=most)
 
 
-def between(column: str, *bounds: str, most: int = 100) -> ChunkPlan:
+def chunks_by_range(column: str, *bounds: str, most: int = 100) -> ChunkPlan:
     return plan_chunks(Chunking(ChunkingBy.RANGE, (), None, column, bounds), SCHEMA, most=most)
 
 
-def grouped(files: list[tuple[str, int]], max_bytes: int = 100, most: int = 100) -> ChunkPlan:
+def chunks_by_files(files: list[tuple[str, int]], max_bytes: int = 100, most: int = 100) -> ChunkPlan:
     return plan_chunks(Chunking(ChunkingBy.FILES, (), max_bytes, None, ()), SCHEMA, files=files, most=most)
 
 
-def shown(plan: ChunkPlan) -> dict[str, str | None]:
+def filters_by_id(plan: ChunkPlan) -> dict[str, str | None]:
     return {chunk.chunk_id: chunk.where for chunk in plan}
 
 
-def refused(make: Any) -> InputError:
+def refusal_of(make: Any) -> InputError:
     with pytest.raises(InputError) as caught:
         make()
     return caught.value
 
 
-def test_without_chunking_one_chunk_holds_every_row() -> None:
+def test_without_chunking_one_chunk_has_every_row() -> None:
     plan = plan_chunks(Chunking(ChunkingBy.NONE, (), None, None, ()), SCHEMA, most=1)
-    assert shown(plan) == {"all": "true"}
+    assert filters_by_id(plan) == {"all": "true"}
 
 
-def test_values_have_a_chunk_each_and_everything_else_has_one() -> None:
-    assert shown(by(("region",), [("eu",), ("us",)])) == {
+def test_each_value_has_a_chunk_and_all_other_rows_have_one() -> None:
+    assert filters_by_id(chunks_by_values(("region",), [("eu",), ("us",)])) == {
         "region=eu": "region = 'eu'",
         "region=us": "region = 'us'",
         "region=~other": "region is null or (region is not null and region not in ('eu', 'us'))",
     }
 
 
-def test_combinations_of_values_leave_the_combinations_beside_them_to_the_last_chunk() -> None:
-    assert shown(by(("day", "region"), [(0, "eu"), (0, None), (1, "eu")])) == {
+def test_each_combination_of_values_has_a_chunk_and_all_others_have_one() -> None:
+    assert filters_by_id(chunks_by_values(("day", "region"), [(0, "eu"), (0, None), (1, "eu")])) == {
         "day=1970-01-01,region=eu": "day = '1970-01-01' and region = 'eu'",
         "day=1970-01-01,region=~null": "day = '1970-01-01' and region is null",
         "day=1970-01-02,region=eu": "day = '1970-01-02' and region = 'eu'",
@@ -79,8 +79,8 @@ def test_combinations_of_values_leave_the_combinations_beside_them_to_the_last_c
     }
 
 
-def test_null_and_nan_have_a_chunk_where_they_were_found() -> None:
-    assert shown(by(("amount",), [(None,), (math.nan,), (-0.0,), (0.0,)])) == {
+def test_null_and_nan_have_chunks_if_the_values_have_them() -> None:
+    assert filters_by_id(chunks_by_values(("amount",), [(None,), (math.nan,), (-0.0,), (0.0,)])) == {
         "amount=0.0": "amount = 0.0",
         "amount=~nan": "amount is nan",
         "amount=~null": "amount is null",
@@ -88,13 +88,15 @@ def test_null_and_nan_have_a_chunk_where_they_were_found() -> None:
     }
 
 
-def test_a_value_that_has_no_literal_is_in_the_chunk_of_everything_else() -> None:
-    assert shown(by(("amount",), [(math.inf,)])) == {"amount=~other": "true"}
-    assert shown(by(("day", "region"), [(2**31 - 1, "eu")])) == {"day=~other,region=~other": "true"}
+def test_a_value_without_a_literal_is_in_the_chunk_of_all_other_rows() -> None:
+    assert filters_by_id(chunks_by_values(("amount",), [(math.inf,)])) == {"amount=~other": "true"}
+    plan = chunks_by_values(("day", "region"), [(2**31 - 1, "eu")])
+    assert filters_by_id(plan) == {"day=~other,region=~other": "true"}
 
 
-def test_values_that_look_alike_have_other_ids() -> None:
-    ids = [chunk.chunk_id for chunk in by(("region",), [("null",), (None,), ("~null",), ("a=b,c/d é",), ("",)])]
+def test_values_that_look_alike_have_different_ids() -> None:
+    plan = chunks_by_values(("region",), [("null",), (None,), ("~null",), ("a=b,c/d é",), ("",)])
+    ids = [chunk.chunk_id for chunk in plan]
     assert ids == [
         "region=",
         "region=a%3Db%2Cc%2Fd%20%C3%A9",
@@ -105,27 +107,27 @@ def test_values_that_look_alike_have_other_ids() -> None:
     ]
 
 
-def test_a_long_id_is_cut_and_told_apart() -> None:
-    ids = [chunk.chunk_id for chunk in by(("region",), [("x" * 500 + "1",), ("x" * 500 + "2",)])]
+def test_long_ids_are_cut_and_stay_different() -> None:
+    ids = [chunk.chunk_id for chunk in chunks_by_values(("region",), [("x" * 500 + "1",), ("x" * 500 + "2",)])]
     assert len(set(ids)) == 3
     assert max(map(len, ids)) == CHUNK_ID_MAX_CHARACTERS
 
 
-def test_the_plan_is_the_same_whatever_the_order_of_the_values() -> None:
-    one = by(("day", "region"), [(0, "eu"), (1, None)])
-    other = by(("day", "region"), [(1, None), (0, "eu"), (0, "eu")])
+def test_the_plan_does_not_depend_on_the_order_of_the_values() -> None:
+    one = chunks_by_values(("day", "region"), [(0, "eu"), (1, None)])
+    other = chunks_by_values(("day", "region"), [(1, None), (0, "eu"), (0, "eu")])
     assert one.sha256 == other.sha256
-    assert one.sha256 != by(("day", "region"), [(0, "eu")]).sha256
+    assert one.sha256 != chunks_by_values(("day", "region"), [(0, "eu")]).sha256
 
 
-def test_columns_of_every_simple_type_can_be_listed() -> None:
-    assert by(("paid", "ref"), [(True, UUID(int=0))]).chunks[0].where == (
+def test_columns_of_booleans_and_uuids_can_be_chunked_by_values() -> None:
+    assert chunks_by_values(("paid", "ref"), [(True, UUID(int=0))]).chunks[0].where == (
         "paid = true and ref = '00000000-0000-0000-0000-000000000000'"
     )
 
 
 def test_ranges_are_half_open_and_null_has_its_own_chunk() -> None:
-    assert shown(between("amount", "0", "1e1")) == {
+    assert filters_by_id(chunks_by_range("amount", "0", "1e1")) == {
         "amount=(,0.0)": "amount < 0.0",
         "amount=[0.0,10.0)": "amount >= 0.0 and amount < 10.0",
         "amount=[10.0,)": "amount >= 10.0",
@@ -133,83 +135,83 @@ def test_ranges_are_half_open_and_null_has_its_own_chunk() -> None:
     }
 
 
-def test_ranges_that_begin_or_end_with_the_empty_text_have_other_ids() -> None:
-    ids = [chunk.chunk_id for chunk in between("region", "", "null")]
+def test_ranges_with_the_empty_text_as_a_bound_have_different_ids() -> None:
+    ids = [chunk.chunk_id for chunk in chunks_by_range("region", "", "null")]
     assert ids == ["region=(,)", "region=[,null)", "region=[null,)", "region=~null"]
 
 
-def test_bounds_of_text_rise_as_their_bytes_do() -> None:
-    between("region", "\uffff", "\U00010000")
-    assert refused(lambda: between("region", "\U00010000", "\uffff")).reason == "chunk_bounds_unordered"
+def test_bounds_of_text_are_ordered_by_their_bytes() -> None:
+    chunks_by_range("region", "\uffff", "\U00010000")
+    assert refusal_of(lambda: chunks_by_range("region", "\U00010000", "\uffff")).reason == "chunk_bounds_unordered"
 
 
 @pytest.mark.parametrize("bounds", [("1", "0"), ("0", "-0.0"), ("1", "1.0")])
-def test_bounds_that_do_not_rise_are_refused(bounds: tuple[str, ...]) -> None:
-    assert refused(lambda: between("amount", *bounds)).reason == "chunk_bounds_unordered"
+def test_bounds_that_are_not_ascending_are_refused(bounds: tuple[str, ...]) -> None:
+    assert refusal_of(lambda: chunks_by_range("amount", *bounds)).reason == "chunk_bounds_unordered"
 
 
 def test_a_bound_of_another_type_is_refused() -> None:
-    assert refused(lambda: between("day", "today")).reason == "literal_invalid"
+    assert refusal_of(lambda: chunks_by_range("day", "today")).reason == "literal_invalid"
 
 
 @pytest.mark.parametrize("column", ["paid", "ref", "l"])
-def test_a_column_without_an_order_has_no_ranges(column: str) -> None:
-    assert refused(lambda: between(column, "true")).reason == "predicate_unsuited"
+def test_ranges_of_a_column_without_an_order_are_refused(column: str) -> None:
+    assert refusal_of(lambda: chunks_by_range(column, "true")).reason == "predicate_unsuited"
 
 
-def test_a_column_without_literals_cannot_be_listed() -> None:
-    assert refused(lambda: by(("l",), [])).reason == "predicate_unsuited"
+def test_chunking_by_values_of_a_column_without_literals_is_refused() -> None:
+    assert refusal_of(lambda: chunks_by_values(("l",), [])).reason == "predicate_unsuited"
 
 
-@pytest.mark.parametrize("make", [lambda: by(("x",), []), lambda: between("x", "1")])
+@pytest.mark.parametrize("make", [lambda: chunks_by_values(("x",), []), lambda: chunks_by_range("x", "1")])
 def test_an_unknown_column_is_refused(make: Any) -> None:
-    assert refused(make).reason == "filter_column_unknown"
+    assert refusal_of(make).reason == "filter_column_unknown"
 
 
 def test_files_are_grouped_up_to_the_size_and_a_larger_one_is_alone() -> None:
     files = [(f"f{at}", size) for at, size in enumerate((60, 40, 1, 500, 10, 10))]
-    plan = grouped(files)
+    plan = chunks_by_files(files)
     assert [chunk.files for chunk in plan] == [("f0", "f1"), ("f2",), ("f3",), ("f4", "f5")]
     assert [chunk.chunk_id[:12] for chunk in plan] == ["files-00001-", "files-00002-", "files-00003-", "files-00004-"]
 
 
 def test_a_source_without_files_has_one_empty_chunk() -> None:
-    assert [chunk.files for chunk in grouped([])] == [()]
+    assert [chunk.files for chunk in chunks_by_files([])] == [()]
 
 
-def test_a_file_twice_is_refused() -> None:
-    assert refused(lambda: grouped([("f", 1), ("f", 1)])).reason == "source_file_repeated"
+def test_a_repeated_file_is_refused() -> None:
+    assert refusal_of(lambda: chunks_by_files([("f", 1), ("f", 1)])).reason == "source_file_repeated"
 
 
-def test_a_group_ends_where_its_definition_would_be_too_large() -> None:
+def test_a_group_ends_before_its_definition_is_too_large() -> None:
     files = [(f"{at:04d}" + "x" * 8_000, 0) for at in range(20)]
-    plan = grouped(files)
+    plan = chunks_by_files(files)
     assert len(plan.chunks) == 3
     assert max(len(chunk.to_bytes()) for chunk in plan) <= CHUNK_DEFINITION_MAX_BYTES
 
 
-def test_a_plan_beyond_the_contracts_limit_is_refused() -> None:
+def test_a_plan_with_more_chunks_than_the_contract_allows_is_refused() -> None:
     days = [(day,) for day in range(5)]
     plans: list[Callable[[int], ChunkPlan]] = [
-        lambda most: by(("day",), days, most),
-        lambda most: between("day", "1970-01-01", "1970-01-02", "1970-01-03", "1970-01-04", most=most),
-        lambda most: grouped([(str(at), 100) for at in range(6)], most=most),
+        lambda most: chunks_by_values(("day",), days, most),
+        lambda most: chunks_by_range("day", "1970-01-01", "1970-01-02", "1970-01-03", "1970-01-04", most=most),
+        lambda most: chunks_by_files([(str(at), 100) for at in range(6)], most=most),
     ]
     for make in plans:
         assert len(make(6).chunks) == 6
-        assert refused(partial(make, 5)).reason == "chunks_too_many"
+        assert refusal_of(partial(make, 5)).reason == "chunks_too_many"
 
 
-def test_a_plan_has_a_chunk_and_names_none_twice() -> None:
+def test_a_plan_without_chunks_or_with_too_many_or_repeated_ones_is_refused() -> None:
     one = ChunkDefinition("a", "true", None)
-    assert refused(lambda: ChunkPlan(())).reason == "chunks_too_many"
-    assert refused(lambda: ChunkPlan((one, one))).reason == "chunk_repeated"
+    assert refusal_of(lambda: ChunkPlan(())).reason == "chunks_too_many"
+    assert refusal_of(lambda: ChunkPlan((one, one))).reason == "chunk_repeated"
     many = tuple(ChunkDefinition(str(at), "true", None) for at in range(CHUNKS_MAX + 1))
-    assert refused(lambda: ChunkPlan(many)).reason == "chunks_too_many"
+    assert refusal_of(lambda: ChunkPlan(many)).reason == "chunks_too_many"
 
 
-def test_more_values_than_a_definition_holds_are_refused_with_a_way_out() -> None:
-    error = refused(lambda: by(("region",), [(f"{at:060d}",) for at in range(1_500)], most=10_000))
+def test_more_values_than_a_definition_can_hold_are_refused_with_a_hint() -> None:
+    error = refusal_of(lambda: chunks_by_values(("region",), [(f"{at:060d}",) for at in range(1_500)], most=10_000))
     assert error.reason == "chunk_definition_too_large"
     assert "ranges" in (error.hint or "")
 
@@ -232,7 +234,7 @@ def test_a_definition_that_is_not_canonical_is_refused(where: str | None, files:
 
 
 @pytest.mark.parametrize("chunk_id", ["", " ", "a\nb", "x" * (CHUNK_ID_MAX_CHARACTERS + 1)])
-def test_an_id_is_one_short_line(chunk_id: str) -> None:
+def test_an_id_that_is_not_one_short_line_is_refused(chunk_id: str) -> None:
     with pytest.raises(InputError):
         ChunkDefinition(chunk_id, "true", None)
 
@@ -254,7 +256,7 @@ def test_bytes_that_are_no_definition_are_refused(data: bytes) -> None:
         ChunkDefinition.from_bytes(data)
 
 
-def test_the_bytes_of_a_chunk_are_these() -> None:
+def test_a_chunk_definition_has_these_bytes() -> None:
     assert (
         ChunkDefinition("region=eu", "region = 'eu'", None).to_bytes()
         == b'{"id":"region=eu","where":"region = \'eu\'"}'
@@ -262,7 +264,7 @@ def test_the_bytes_of_a_chunk_are_these() -> None:
     assert ChunkDefinition("files-1", None, ("f1", "f2")).to_bytes() == b'{"files":["f1","f2"],"id":"files-1"}'
 
 
-def test_the_filter_of_a_chunk_joins_the_contracts_own() -> None:
+def test_the_filter_of_a_chunk_is_combined_with_the_contracts_filter() -> None:
     where = bind(parse_expression("amount > 5 or paid = true"), SCHEMA, {})
     part = ChunkDefinition("region=eu", "region = 'eu'", None)
     assert str(chunk_filter(where, part, SCHEMA)) == "(amount > 5.0 or paid = true) and region = 'eu'"

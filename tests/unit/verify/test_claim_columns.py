@@ -1,4 +1,4 @@
-"""What a claim is compared by: the target's field id where proofs cover the column, else the source's own."""
+"""The column of a claim: a field id of the target if proofs cover the column, else the source's own column."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ WHERE = {"where": "day = '2026-11-13'", "claim": "{column: day}"}
 UUID = "0b6c1d8e-52b1-4c55-8a1f-6a1c0a7d4e22"
 
 
-def schema(**ids: int | None) -> Schema:
+def schema_of(**ids: int | None) -> Schema:
     return Schema(tuple(Field(name, PrimitiveType(Kind.DATE), field_id=number) for name, number in ids.items()))
 
 
-def bound(text: str) -> BoundContract:
+def bind_contract(text: str) -> BoundContract:
     return parse_contract(text.encode()).bind({})
 
 
@@ -35,31 +35,31 @@ def bound(text: str) -> BoundContract:
     ],
     ids=["all", "listed", "renamed", "twice", "another source column", "left out"],
 )
-def test_the_targets_column_that_the_claim_column_fills_counts(
+def test_a_claim_is_on_the_target_column_that_its_column_fills(
     columns: str | None, target: dict[str, int], expected: str
 ) -> None:
     text = contract(**WHERE) if columns is None else contract(columns=columns, **WHERE)
-    assert with_target_column(bound(text), DAY, schema(**target)) == DAY.of_column(expected)
+    assert with_target_column(bind_contract(text), DAY, schema_of(**target)) == DAY.of_column(expected)
 
 
-def test_a_column_that_no_proof_covers_says_nothing_of_the_targets_rows() -> None:
-    out = "  identity: [id]\n  content: {exclude: [{column: day, reason: nobody reads it}]}\n"
-    text = contract(**WHERE).replace("  identity: [id]\n", out)
-    assert with_target_column(bound(text), DAY, schema(id=1, day=7)) == DAY
+def test_a_claim_column_that_no_proof_covers_keeps_its_name() -> None:
+    without_day = "  identity: [id]\n  content: {exclude: [{column: day, reason: nobody reads it}]}\n"
+    text = contract(**WHERE).replace("  identity: [id]\n", without_day)
+    assert with_target_column(bind_contract(text), DAY, schema_of(id=1, day=7)) == DAY
 
 
-def test_a_column_of_a_table_is_known_by_its_id() -> None:
-    found = with_source_column(bound(contract(**WHERE)), DAY, UUID, schema(id=1, day=7))
+def test_a_claim_column_of_a_table_is_identified_by_its_field_id() -> None:
+    found = with_source_column(bind_contract(contract(**WHERE)), DAY, UUID, schema_of(id=1, day=7))
     assert found == DAY.of_column(f"source {UUID} field 7")
 
 
-def test_a_column_of_a_set_of_files_is_known_by_its_name() -> None:
+def test_a_claim_column_of_a_source_of_files_is_identified_by_its_name() -> None:
     text = contract(**WHERE).replace("table: raw.orders", "files: {manifest: /data/orders.json}")
-    found = with_source_column(bound(text), DAY, UUID, schema(id=1, day=7))
+    found = with_source_column(bind_contract(text), DAY, UUID, schema_of(id=1, day=7))
     assert found == DAY.of_column(f"source {UUID} column day")
 
 
-def test_a_claim_on_everything_is_on_no_column() -> None:
-    whole, text = Claim.everything(), bound(contract())
-    assert with_source_column(text, whole, UUID, schema(id=1)) == whole
-    assert with_target_column(text, whole, schema(id=1)) == whole
+def test_a_claim_on_everything_has_no_column() -> None:
+    everything, text = Claim.everything(), bind_contract(contract())
+    assert with_source_column(text, everything, UUID, schema_of(id=1)) == everything
+    assert with_target_column(text, everything, schema_of(id=1)) == everything

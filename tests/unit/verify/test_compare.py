@@ -1,4 +1,4 @@
-"""Counts, digests and findings make a verdict, with every class that they can tell."""
+"""The verdict from counts, digests and findings, with each of its classes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEYS = {name: DigestKey(bytes([at]) * 32, epoch=1) for at, name in enumerate(Pro
 ROWS = [(1, "a"), (2, "b"), (3, None)]
 
 
-def seen(rows: Sequence[tuple[int, str | None]]) -> Partials:
+def digests_of(rows: Sequence[tuple[int, str | None]]) -> Partials:
     columns = [pa.array([row[0] for row in rows], pa.int64()), pa.array([row[1] for row in rows], pa.string())]
     return digest(pa.table(columns, names=["id", "note"]), PLAN, KEYS, engine=reference_engine())
 
@@ -44,53 +44,53 @@ def seen(rows: Sequence[tuple[int, str | None]]) -> Partials:
         ([ROWS[0], ROWS[0], ROWS[1]], FailureClass.MODIFIED),
     ],
 )
-def test_counts_and_digests_tell_what_they_can(
+def test_counts_and_digests_determine_the_class(
     staged: list[tuple[int, str | None]], expected: FailureClass | None
 ) -> None:
-    assert rows_class(seen(ROWS), seen(staged)) is expected
+    assert rows_class(digests_of(ROWS), digests_of(staged)) is expected
 
 
-def test_rows_where_none_were_intended_are_added() -> None:
-    assert rows_class(seen([]), seen(ROWS)) is FailureClass.ADDED
+def test_staged_rows_without_intended_ones_are_added() -> None:
+    assert rows_class(digests_of([]), digests_of(ROWS)) is FailureClass.ADDED
 
 
 def test_nothing_intended_and_nothing_staged_is_a_pass() -> None:
-    assert decide_verdict(seen([]), seen([]), ()).outcome is Outcome.PASS
+    assert decide_verdict(digests_of([]), digests_of([]), ()).outcome is Outcome.PASS
 
 
-def test_a_finding_fails_what_the_digests_would_pass() -> None:
+def test_a_finding_fails_rows_with_equal_digests() -> None:
     found = Finding(FailureClass.METADATA, "record_count_lies", "it lies")
-    assert decide_verdict(seen(ROWS), seen(ROWS), [found]).classes == (FailureClass.METADATA,)
+    assert decide_verdict(digests_of(ROWS), digests_of(ROWS), [found]).classes == (FailureClass.METADATA,)
 
 
-def test_findings_stand_beside_what_the_rows_tell() -> None:
+def test_the_classes_of_findings_and_of_rows_are_combined() -> None:
     found = Finding(FailureClass.METADATA, "record_count_lies", "it lies")
-    verdict = decide_verdict(seen(ROWS), seen(ROWS[:1]), [found])
+    verdict = decide_verdict(digests_of(ROWS), digests_of(ROWS[:1]), [found])
     assert verdict.classes == (FailureClass.METADATA, FailureClass.MISSING)
 
 
-def test_without_a_digest_the_findings_alone_are_the_verdict() -> None:
+def test_without_a_digest_the_findings_determine_the_verdict() -> None:
     found = Finding(FailureClass.PHYSICAL, "file_changed", "it changed")
-    assert decide_verdict(seen(ROWS), None, [found]).classes == (FailureClass.PHYSICAL,)
+    assert decide_verdict(digests_of(ROWS), None, [found]).classes == (FailureClass.PHYSICAL,)
 
 
-def test_no_digest_and_no_reason_is_never_a_pass() -> None:
-    for intent, staged in ((None, None), (seen(ROWS), None), (None, seen(ROWS))):
+def test_no_digest_and_no_finding_is_refused() -> None:
+    for intent, staged in ((None, None), (digests_of(ROWS), None), (None, digests_of(ROWS))):
         with pytest.raises(InputError) as caught:
             decide_verdict(intent, staged, ())
         assert caught.value.reason == "digest_missing"
 
 
 @pytest.mark.parametrize("left_out", list(ProjectionName))
-def test_a_projection_that_one_side_lacks_is_never_a_pass(left_out: ProjectionName) -> None:
-    whole = seen(ROWS)
+def test_a_projection_that_one_side_lacks_is_refused(left_out: ProjectionName) -> None:
+    whole = digests_of(ROWS)
     with pytest.raises(InputError):
         decide_verdict(whole, {name: each for name, each in whole.items() if name is not left_out}, ())
 
 
-def test_content_alone_may_differ() -> None:
-    """The keys are the same: a comparison of identity alone would pass."""
-    staged = seen([(1, "a"), (2, "b"), (3, "new")])
-    intent = seen(ROWS)
+def test_rows_with_equal_keys_and_other_content_are_modified() -> None:
+    """The keys are equal, so a comparison of the identity projection alone would pass."""
+    staged = digests_of([(1, "a"), (2, "b"), (3, "new")])
+    intent = digests_of(ROWS)
     assert intent[ProjectionName.IDENTITY].matches(staged[ProjectionName.IDENTITY])
     assert decide_verdict(intent, staged, ()).classes == (FailureClass.MODIFIED,)

@@ -1,4 +1,4 @@
-"""Files as they are fetched from a disk: what is no plain file is a fact about it, whoever put it there."""
+"""Reading files from a disk: folders, pipes, links and sockets are refused as a fault of the file."""
 
 from __future__ import annotations
 
@@ -13,35 +13,37 @@ from pvdm.errors import VerificationError
 from pvdm.verify.fetch import Files, HashedFile
 
 
-def _link(path: Path) -> None:
+def make_link(path: Path) -> None:
     other = path.with_suffix(".other")
     other.write_bytes(b"x")
     path.symlink_to(other)
 
 
-def _socket(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind(str(path))
+def make_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
 
 
-@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, _link, _socket], ids=["folder", "fifo", "link", "socket"])
-def test_what_is_no_plain_file_is_a_fact_about_it(
+@pytest.mark.parametrize(
+    "make", [Path.mkdir, os.mkfifo, make_link, make_socket], ids=["folder", "fifo", "link", "socket"]
+)
+def test_reading_something_other_than_a_plain_file_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None]
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # the name of a socket is short
+    monkeypatch.chdir(tmp_path)  # the path of a socket has to be short
     make(Path("a.parquet"))
-    place = f"file://{tmp_path}/a.parquet"
-    held = len(list(Path("/proc/self/fd").iterdir()))
-    for ask in (
-        lambda: Files().hash(place),
-        lambda: Files().fetch_frozen(HashedFile(place, 1, "0" * 64)),
-        lambda: Files().read_end(place, 8),
-        lambda: Files().read(place, max_bytes=8),
+    location = f"file://{tmp_path}/a.parquet"
+    open_before = len(list(Path("/proc/self/fd").iterdir()))
+    for call in (
+        lambda: Files().hash(location),
+        lambda: Files().fetch_frozen(HashedFile(location, 1, "0" * 64)),
+        lambda: Files().read_end(location, 8),
+        lambda: Files().read(location, max_bytes=8),
     ):
         with pytest.raises(VerificationError) as caught:
-            ask()
+            call()
         assert caught.value.reason == "file_not_plain"
-    assert len(list(Path("/proc/self/fd").iterdir())) == held, "no descriptor stays open"
+    assert len(list(Path("/proc/self/fd").iterdir())) == open_before, "no descriptor stays open"
 
 
 def test_a_plain_file_is_read(tmp_path: Path) -> None:

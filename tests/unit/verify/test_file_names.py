@@ -1,4 +1,4 @@
-"""Names of files and folders that are published as the producer chose them: what each engine makes of them."""
+"""Names of files and folders that are published where they were staged: names that engines misread are refused."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ pytestmark = pytest.mark.usefixtures("kernel")
 BY_DAY = {"name": "day", "transform": "identity", "source-id": 2, "field-id": 1000}
 
 
-def write(path: Path, number: int) -> Path:
+def write_file(path: Path, number: int) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     fields: list[Any] = [pa.field("id", pa.int64(), metadata={NAME: "1"})]
     pq.write_table(pa.table({"id": [number]}, schema=pa.schema(fields)), path)
     return path
 
 
-def staged_under(yard: Yard, name: str, *, in_place: bool = True, **changes: Any) -> list[str]:
+def codes_of_file(yard: Yard, name: str, *, in_place: bool = True, **changes: Any) -> list[str]:
     yard.add(yard.file([{"id": 1}]))
-    path = write(yard.place(name, "data"), 1)
+    path = write_file(yard.place(name, "data"), 1)
     return yard.codes(
         yard.add(yard.file([{"id": 2}], file_path=f"file://{path}", **changes)), published_in_place=in_place
     )
@@ -39,19 +39,19 @@ def staged_under(yard: Yard, name: str, *, in_place: bool = True, **changes: Any
 @pytest.mark.parametrize(
     "name", ["a:b.parquet", "a*.parquet", "a[1].parquet", "{a}.parquet", "a%20b.parquet", " a", "a ", "a:b/c", "'"]
 )
-def test_a_file_name_that_an_engine_cannot_open_is_refused_where_it_is_published(tmp_path: Path, name: str) -> None:
-    """Spark opens no name with a colon; others take stars, brackets and percent signs for patterns and escapes."""
-    assert staged_under(Yard(tmp_path), name) == ["file_name_unsafe"]
-    assert staged_under(Yard(tmp_path / "copied"), name, in_place=False) == []
+def test_a_file_name_that_an_engine_cannot_open_is_refused_if_the_file_is_published(tmp_path: Path, name: str) -> None:
+    """Spark cannot open a name with a colon; others read stars and brackets as patterns, percent signs as escapes."""
+    assert codes_of_file(Yard(tmp_path), name) == ["file_name_unsafe"]
+    assert codes_of_file(Yard(tmp_path / "copied"), name, in_place=False) == []
 
 
 @pytest.mark.parametrize("name", ["a b.parquet", "x=São Paulo/00000-0-a.parquet", "größe.parquet", "_a.parquet"])
 def test_a_file_name_that_every_engine_opens_is_accepted(tmp_path: Path, name: str) -> None:
-    assert staged_under(Yard(tmp_path), name) == []
+    assert codes_of_file(Yard(tmp_path), name) == []
 
 
-def test_engines_that_take_a_location_for_a_url_open_another_file(tmp_path: Path) -> None:
-    listed, other = write(tmp_path / "a%20b" / "f.parquet", 1), write(tmp_path / "a b" / "f.parquet", 2)
+def test_engines_that_read_a_location_as_a_url_open_another_file(tmp_path: Path) -> None:
+    listed, other = write_file(tmp_path / "a%20b" / "f.parquet", 1), write_file(tmp_path / "a b" / "f.parquet", 2)
     assert other.is_file()
     context = datafusion.SessionContext()
     context.register_parquet("t", f"file://{listed}")
@@ -60,37 +60,37 @@ def test_engines_that_take_a_location_for_a_url_open_another_file(tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["a%20b/f.parquet", "x=S%C3%A3o+Paulo/f.parquet", "100%/f.parquet"])
-def test_a_percent_sign_in_a_folder_is_refused_where_it_is_published(tmp_path: Path, name: str) -> None:
-    assert staged_under(Yard(tmp_path), name) == ["file_name_unsafe"]
-    assert staged_under(Yard(tmp_path / "copied"), name, in_place=False) == []
+def test_a_percent_sign_in_a_folder_is_refused_if_the_file_is_published(tmp_path: Path, name: str) -> None:
+    assert codes_of_file(Yard(tmp_path), name) == ["file_name_unsafe"]
+    assert codes_of_file(Yard(tmp_path / "copied"), name, in_place=False) == []
 
 
-def test_a_percent_sign_in_the_tables_own_place_is_refused_too(tmp_path: Path) -> None:
+def test_a_percent_sign_in_the_location_of_the_table_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a%20b").mkdir()
-    assert staged_under(Yard(tmp_path / "a%20b"), "f.parquet") == ["file_name_unsafe"]
+    assert codes_of_file(Yard(tmp_path / "a%20b"), "f.parquet") == ["file_name_unsafe"]
     (tmp_path / "plain").mkdir()
-    assert staged_under(Yard(tmp_path / "plain"), "f.parquet") == []
+    assert codes_of_file(Yard(tmp_path / "plain"), "f.parquet") == []
 
 
-def test_duckdb_shows_the_name_of_a_folder_in_place_of_the_column(tmp_path: Path) -> None:
-    path = write(tmp_path / "id=7" / "f.parquet", 1)
+def test_duckdb_reads_the_name_of_a_folder_in_place_of_the_column(tmp_path: Path) -> None:
+    path = write_file(tmp_path / "id=7" / "f.parquet", 1)
     with duckdb.connect() as connection:
         assert connection.execute(f"select id from read_parquet('{path}')").fetchall() == [(7,)]
 
 
 @pytest.mark.parametrize("name", ["id=7/f.parquet", "ID=7/f.parquet", "a/town=Ulm/f.parquet", "town=null/f.parquet"])
 def test_a_folder_named_after_a_column_is_refused(tmp_path: Path, name: str) -> None:
-    assert staged_under(Yard(tmp_path), name) == ["file_folder_lies"]
-    assert staged_under(Yard(tmp_path / "copied"), name, in_place=False) == []
+    assert codes_of_file(Yard(tmp_path), name) == ["file_folder_lies"]
+    assert codes_of_file(Yard(tmp_path / "copied"), name, in_place=False) == []
 
 
-def test_a_table_whose_own_place_is_named_after_a_column_is_refused(tmp_path: Path) -> None:
+def test_a_table_in_a_folder_named_after_a_column_is_refused(tmp_path: Path) -> None:
     (tmp_path / "id=7").mkdir()
-    assert staged_under(Yard(tmp_path / "id=7"), "f.parquet") == ["file_folder_lies"]
+    assert codes_of_file(Yard(tmp_path / "id=7"), "f.parquet") == ["file_folder_lies"]
 
 
 @pytest.mark.parametrize(
-    ("folder", "value", "holds"),
+    ("folder", "value", "accepted"),
     [
         ("town=Ulm", "Ulm", True),
         ("town=New+York", "New York", True),
@@ -106,12 +106,12 @@ def test_a_table_whose_own_place_is_named_after_a_column_is_refused(tmp_path: Pa
         ("town", "Ulm", True),
     ],
 )
-def test_a_folder_says_the_value_of_the_files_partition(
-    tmp_path: Path, folder: str, value: str | None, holds: bool
+def test_a_folder_with_another_value_than_the_files_partition_is_refused(
+    tmp_path: Path, folder: str, value: str | None, accepted: bool
 ) -> None:
     yard = Yard(tmp_path, spec=[BY_TOWN])
-    found = staged_under(yard, f"{folder}/f.parquet", partition=IdMap([(1000, value)]))
-    assert found == ([] if holds else ["file_folder_lies"])
+    found = codes_of_file(yard, f"{folder}/f.parquet", partition=IdMap([(1000, value)]))
+    assert found == ([] if accepted else ["file_folder_lies"])
 
 
 @pytest.mark.parametrize(
@@ -123,10 +123,10 @@ def test_a_folder_says_the_value_of_the_files_partition(
         ("double", 1.5, "1.5", "2.5"),
     ],
 )
-def test_values_of_every_type_are_compared_as_values(
+def test_the_value_of_a_folder_is_compared_as_the_type_of_the_column(
     tmp_path: Path, kind: str, value: Any, text: str, other: str
 ) -> None:
-    for at, (said, holds) in enumerate(((text, True), (other, False))):
+    for at, (text_of_folder, accepted) in enumerate(((text, True), (other, False))):
         yard = Yard(tmp_path / str(at), spec=[BY_DAY], fields=(column(1, "id"), column(2, "day", kind)))
-        found = staged_under(yard, f"day={said}/f.parquet", partition=IdMap([(1000, value)]))
-        assert found == ([] if holds else ["file_folder_lies"])
+        found = codes_of_file(yard, f"day={text_of_folder}/f.parquet", partition=IdMap([(1000, value)]))
+        assert found == ([] if accepted else ["file_folder_lies"])

@@ -1,4 +1,4 @@
-"""Filters over Arrow where Arrow by itself would answer otherwise, and data that is not what its schema says."""
+"""Filters over Arrow data, where Arrow's own comparisons differ from ours, and data of other types than its schema."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.for_each import for_each
 from tests.support.oracles.filters import float_filters, truth
 
 
-def asked(text: str, kind: str, column: Any) -> list[bool | None]:
+def mask_of(text: str, kind: str, column: Any) -> list[bool | None]:
     expression = bind(parse_expression(text), Schema((Field("c", type_from_json(kind)),)), {})
     return mask(pa.RecordBatch.from_arrays([column], names=["c"]), expression).to_pylist()
 
@@ -25,65 +25,65 @@ def asked(text: str, kind: str, column: Any) -> list[bool | None]:
 FLOATS = pa.array([-1.0, 5.0, math.inf, math.nan, None], pa.float64())
 
 
-def test_nan_is_above_every_number() -> None:
-    assert asked("c > 5", "double", FLOATS) == [False, False, True, True, None]
-    assert asked("c >= 5", "double", FLOATS) == [False, True, True, True, None]
-    assert asked("c < 5", "double", FLOATS) == [True, False, False, False, None]
-    assert asked("c != 5", "double", FLOATS) == [True, False, True, True, None]
+def test_nan_compares_above_every_number() -> None:
+    assert mask_of("c > 5", "double", FLOATS) == [False, False, True, True, None]
+    assert mask_of("c >= 5", "double", FLOATS) == [False, True, True, True, None]
+    assert mask_of("c < 5", "double", FLOATS) == [True, False, False, False, None]
+    assert mask_of("c != 5", "double", FLOATS) == [True, False, True, True, None]
 
 
-def test_null_is_neither_nan_nor_unknown_when_asked_for_it() -> None:
-    assert asked("c is nan", "double", FLOATS) == [False, False, False, True, False]
-    assert asked("c is not nan", "double", FLOATS) == [True, True, True, False, True]
+def test_is_nan_of_null_is_false() -> None:
+    assert mask_of("c is nan", "double", FLOATS) == [False, False, False, True, False]
+    assert mask_of("c is not nan", "double", FLOATS) == [True, True, True, False, True]
 
 
 @for_each(("kind", "arrow"), [("float", pa.float32()), ("double", pa.float64()), ("double", pa.float32())], ids=str)
 @for_each("text", float_filters("c"))
-def test_every_comparison_of_floats_is_the_oracles(text: str, kind: str, arrow: pa.DataType) -> None:
+def test_every_comparison_of_floats_equals_that_of_the_oracle(text: str, kind: str, arrow: pa.DataType) -> None:
     values = [None, -0.0, 0.0, math.nan, math.copysign(math.nan, -1.0), -1.5, 1.5, math.inf, -math.inf]
     expression = bind(parse_expression(text), Schema((Field("c", type_from_json(kind)),)), {})
     expected = [truth(expression, {"c": value}) for value in values]
     column: Any = pa.array(values, arrow)
-    assert asked(text, kind, column) == expected
-    assert asked(text, kind, column.dictionary_encode()) == expected
+    assert mask_of(text, kind, column) == expected
+    assert mask_of(text, kind, column.dictionary_encode()) == expected
 
 
 @pytest.mark.parametrize("zero", [0.0, -0.0])
-def test_negative_zero_is_zero_also_among_others(zero: float) -> None:
+def test_negative_zero_equals_zero_also_in_a_list(zero: float) -> None:
     column = pa.array([zero], pa.float64())
-    assert asked("c in (0, 7)", "double", column) == [True]
-    assert asked("c = -0.0", "double", column) == [True]
-    assert asked("c < 0", "double", column) == [False]
+    assert mask_of("c in (0, 7)", "double", column) == [True]
+    assert mask_of("c = -0.0", "double", column) == [True]
+    assert mask_of("c < 0", "double", column) == [False]
 
 
-def test_null_is_unknown_among_others_and_not_among_them() -> None:
+def test_null_in_or_not_in_a_list_is_unknown() -> None:
     column = pa.array([1, None], pa.int32())
-    assert asked("c in (1)", "int", column) == [True, None]
-    assert asked("c not in (1)", "int", column) == [False, None]
-    assert asked("not (c in (1)) or c is null", "int", column) == [False, True]
+    assert mask_of("c in (1)", "int", column) == [True, None]
+    assert mask_of("c not in (1)", "int", column) == [False, None]
+    assert mask_of("not (c in (1)) or c is null", "int", column) == [False, True]
 
 
-def test_a_prefix_is_text_and_no_pattern() -> None:
+def test_a_prefix_is_compared_as_text_and_not_as_a_pattern() -> None:
     column = pa.array(["a%b", "axb", None], pa.string())
-    assert asked("c starts with 'a%'", "string", column) == [True, False, None]
-    assert asked("c not starts with 'a%'", "string", column) == [False, True, None]
+    assert mask_of("c starts with 'a%'", "string", column) == [True, False, None]
+    assert mask_of("c not starts with 'a%'", "string", column) == [False, True, None]
 
 
-def test_nulls_inside_a_dictionary_are_nulls() -> None:
+def test_null_values_of_a_dictionary_are_null() -> None:
     column = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int8()), pa.array(["a", None], pa.string()))
-    assert asked("c is null", "string", column) == [False, True, True]
-    assert asked("c = 'a'", "string", column) == [True, None, None]
+    assert mask_of("c is null", "string", column) == [False, True, True]
+    assert mask_of("c = 'a'", "string", column) == [True, None, None]
 
 
-def test_run_ends_are_written_out() -> None:
+def test_run_end_encoded_columns_are_filtered() -> None:
     column: Any = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array([1, None], pa.int64()))
-    assert asked("c is null", "long", column) == [False, False, True]
-    assert asked("c = 1", "long", column) == [True, True, None]
+    assert mask_of("c is null", "long", column) == [False, False, True]
+    assert mask_of("c = 1", "long", column) == [True, True, None]
 
 
-def test_literals_are_counted_in_the_unit_of_the_schema_whatever_the_data_has() -> None:
+def test_literals_are_compared_in_the_unit_of_the_schema_whatever_the_data_has() -> None:
     column = pa.array([1, 2], pa.timestamp("s"))
-    assert asked("c = '1970-01-01T00:00:01'", "timestamp", column) == [True, False]
+    assert mask_of("c = '1970-01-01T00:00:01'", "timestamp", column) == [True, False]
 
 
 @for_each(
@@ -105,27 +105,27 @@ def test_literals_are_counted_in_the_unit_of_the_schema_whatever_the_data_has() 
         ("boolean", "true", pa.array([1])),
     ],
 )
-def test_data_of_another_type_is_refused_and_never_converted(kind: str, literal: str, column: Any) -> None:
-    with pytest.raises(InputError) as refused:
-        asked(f"c = {literal}", kind, column)
-    assert refused.value.reason == "filter_type_differs"
+def test_data_of_another_type_is_refused(kind: str, literal: str, column: Any) -> None:
+    with pytest.raises(InputError) as caught:
+        mask_of(f"c = {literal}", kind, column)
+    assert caught.value.reason == "filter_type_differs"
 
 
 @pytest.mark.parametrize("names", [["x"], ["c", "c"]])
-def test_a_column_that_is_not_there_once_is_refused(names: list[str]) -> None:
+def test_a_missing_or_repeated_column_is_refused(names: list[str]) -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([1])] * len(names), names=names)
     expression = bind(parse_expression("c = 1"), Schema((Field("c", type_from_json("long")),)), {})
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError) as caught:
         mask(batch, expression)
-    assert refused.value.reason == "column_missing"
+    assert caught.value.reason == "column_missing"
 
 
-def test_a_filter_that_is_not_bound_is_a_bug() -> None:
+def test_a_filter_that_is_not_bound_is_an_assertion_error() -> None:
     with pytest.raises(AssertionError):
         mask(pa.RecordBatch.from_arrays([pa.array([1])], names=["c"]), parse_expression("c = 1"))
 
 
-def test_unknown_rows_are_not_kept_and_columns_of_views_can_be_filtered() -> None:
+def test_rows_with_an_unknown_result_are_removed_also_from_string_views() -> None:
     batch = pa.RecordBatch.from_arrays(
         [pa.array([1, 2, None]), pa.array(["a", "b", "c"], pa.string_view())], names=["c", "text"]
     )

@@ -1,4 +1,4 @@
-"""Locating against the naive way: every class, exact counts, keys, files and fields, in memory and beyond it."""
+"""Locating wrong rows, compared with a naive search: classes, counts, keys, files and fields, also with a spool."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pvdm.errors import PvdmError, UnavailableError
 from pvdm.model.projection import content, identity
 from pvdm.model.schema import Field, Inner, Kind, ListType, PrimitiveType, Schema
 from pvdm.verify.locate import KernelSearch, LocateLimits
-from tests.support.oracles.located_rows import wrong
+from tests.support.oracles.located_rows import count_wrong_rows
 
 pytest.importorskip("pvdm_kernel")
 
@@ -38,51 +38,51 @@ SCHEMA = Schema(
 PLAN = Plan(SCHEMA, (identity(SCHEMA, ["id"]), content(SCHEMA, exclude={"stamp": "when it was written"})))
 Row = tuple[Any, Any, Any, Any]
 NAN = float("nan")
-# Another sign: the same value, and the same `repr`.
+# A NaN with another sign: it counts as the same value, and has the same `repr`.
 NEGATIVE_NAN = math.copysign(NAN, -1.0)
 
 
 def table(rows: Sequence[Row], stamp: int) -> pa.Table:
-    parts = pa.list_(pa.field("element", pa.int32(), metadata=_id(5)))
+    parts = pa.list_(pa.field("element", pa.int32(), metadata=field_id_metadata(5)))
     types: list[Any] = [pa.int64(), pa.float64(), pa.string(), parts, pa.int64()]
     columns = [[row[at] for row in rows] for at in range(4)] + [[stamp] * len(rows)]
     fields = [
-        pa.field(field.name, kind, metadata=_id(field.field_id))
+        pa.field(field.name, kind, metadata=field_id_metadata(field.field_id))
         for field, kind in zip(SCHEMA.fields, types, strict=True)
     ]
     arrays = [pa.array(values, kind) for values, kind in zip(columns, types, strict=True)]
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
-def _id(number: int | None) -> dict[str, str]:
+def field_id_metadata(number: int | None) -> dict[str, str]:
     return {"PARQUET:field_id": str(number)}
 
 
-def intended(rows: Sequence[Row]) -> Iterator[pa.RecordBatch]:
+def intent_batches(rows: Sequence[Row]) -> Iterator[pa.RecordBatch]:
     yield from table(rows, 1).to_batches(max_chunksize=3)
 
 
-def staged_bytes(rows: Sequence[Row]) -> bytes:
+def staged_file(rows: Sequence[Row]) -> bytes:
     sink = io.BytesIO()
     pq.write_table(table(rows, 2), sink, row_group_size=4)
     return sink.getvalue()
 
 
-def cut(rows: Sequence[Row], parts: int) -> list[Sequence[Row]]:
+def split_rows(rows: Sequence[Row], parts: int) -> list[Sequence[Row]]:
     return [rows[at::parts] for at in range(parts)]
 
 
-def located(
+def locate(
     intent: Sequence[Row], staged: Sequence[Row], *, parts: int = 1, threads: int = 1, **limits: Any
 ) -> tuple[dict[str, Any], KernelSearch]:
-    intents = [partial(intended, rows) for rows in cut(intent, parts)]
-    files = [partial(staged_bytes, rows) for rows in cut(staged, parts)]
+    intents = [partial(intent_batches, rows) for rows in split_rows(intent, parts)]
+    files = [partial(staged_file, rows) for rows in split_rows(staged, parts)]
     found = KernelSearch(PLAN, intents, files, threads=threads, limits=LocateLimits(**limits))
     return found.run(len(intent), len(staged)), found
 
 
-def pairs(rows: Sequence[Row]) -> list[tuple[Any, Any]]:
-    """Keys with rows as the digest sees them: NaN is NaN, and nothing is rounded."""
+def keys_and_rows(rows: Sequence[Row]) -> list[tuple[Any, Any]]:
+    """The key and the text of each row; texts are equal where digests are: NaN equals NaN, and nothing is rounded."""
     return [(row[0], repr(row)) for row in rows]
 
 
@@ -100,22 +100,22 @@ rows_strategy = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(intent=rows_strategy, staged=rows_strategy, kept=st.integers(0, 12), parts=st.integers(1, 3))
-def test_counts_keys_and_files_are_those_of_the_naive_way(
+def test_counts_keys_and_files_equal_those_of_the_naive_way(
     intent: list[Row], staged: list[Row], kept: int, parts: int
 ) -> None:
     staged = intent[:kept] + staged
-    expected = wrong(pairs(intent), pairs(staged))
-    if Counter(pairs(intent)) == Counter(pairs(staged)):
+    expected = count_wrong_rows(keys_and_rows(intent), keys_and_rows(staged))
+    if Counter(keys_and_rows(intent)) == Counter(keys_and_rows(staged)):
         return
-    found, _ = located(intent, staged, parts=parts, threads=2)
-    files = {False: cut(intent, parts), True: cut(staged, parts)}
+    found, _ = locate(intent, staged, parts=parts, threads=2)
+    files = {False: split_rows(intent, parts), True: split_rows(staged, parts)}
     for name in CLASSES:
         counter: Counter[Any] = getattr(expected, name)
-        told = found[name]
-        assert told["rows"] == sum(counter.values()), name
-        assert sum(rows for _, rows in told["files"]) == told["rows"]
+        result = found[name]
+        assert result["rows"] == sum(counter.values()), name
+        assert sum(rows for _, rows in result["files"]) == result["rows"]
         keys: Counter[Any] = Counter()
-        for sample in told["samples"]:
+        for sample in result["samples"]:
             file, row = sample["at"]
             keys[files[name != "missing"][file][row][0]] += sample["rows"]
         assert keys == counter, name
@@ -124,23 +124,23 @@ def test_counts_keys_and_files_are_those_of_the_naive_way(
 
 @settings(max_examples=20, deadline=None)
 @given(intent=rows_strategy, staged=rows_strategy)
-def test_beyond_its_memory_the_same_is_told(intent: list[Row], staged: list[Row]) -> None:
-    if Counter(pairs(intent)) == Counter(pairs(staged)):
+def test_the_counts_are_the_same_with_a_spool(intent: list[Row], staged: list[Row]) -> None:
+    if Counter(keys_and_rows(intent)) == Counter(keys_and_rows(staged)):
         return
-    whole, _ = located(intent, staged)
-    spooled, _ = located(intent, staged, memory_bytes=100)
+    whole, _ = locate(intent, staged)
+    spooled, _ = locate(intent, staged, memory_bytes=100)
     assert {name: whole[name]["rows"] for name in CLASSES} == {name: spooled[name]["rows"] for name in CLASSES}
 
 
 ROWS: list[Row] = [(at, at / 4, f"note {at}", [at]) for at in range(1_000)]
 
 
-def test_each_class_is_told_with_its_places_and_the_fields_that_differ() -> None:
+def test_each_class_has_its_rows_positions_and_differing_fields() -> None:
     staged = [row for row in ROWS if row[0] not in (3, 500)]
     staged[10] = (*staged[10][:1], NAN, "other", staged[10][3])
     staged[11] = (*staged[11][:2], None, staged[11][3])
     staged += [ROWS[7], ROWS[7], (5_000, 1.0, "new", None)]
-    found, _ = located(ROWS, staged)
+    found, _ = locate(ROWS, staged)
     assert {name: found[name]["rows"] for name in CLASSES} == {
         "missing": 2,
         "added": 1,
@@ -153,15 +153,15 @@ def test_each_class_is_told_with_its_places_and_the_fields_that_differ() -> None
     assert sorted(found["fields"]) == [["amount", 1], ["note", 2]]
 
 
-def test_a_column_that_is_left_out_of_the_content_is_never_told() -> None:
-    found, _ = located(ROWS, [*ROWS[1:], (0, 9.0, "note 0", [0])])
+def test_a_column_that_is_left_out_of_the_content_is_no_difference() -> None:
+    found, _ = locate(ROWS, [*ROWS[1:], (0, 9.0, "note 0", [0])])
     assert found["fields"] == [["amount", 1]]
 
 
 def test_nans_of_other_bits_are_one_key() -> None:
     plan = Plan(SCHEMA, (identity(SCHEMA, ["amount"]), content(SCHEMA, exclude={"stamp": "when it was written"})))
     intent, staged = [(1, NAN, "a", None), (2, 0.0, "b", None)], [(1, NEGATIVE_NAN, "c", None), (2, -0.0, "b", None)]
-    found = KernelSearch(plan, [partial(intended, intent)], [partial(staged_bytes, staged)]).run(2, 2)
+    found = KernelSearch(plan, [partial(intent_batches, intent)], [partial(staged_file, staged)]).run(2, 2)
     assert {name: found[name]["rows"] for name in CLASSES if found[name]["rows"]} == {
         "modified": 1,
         "missing": 1,
@@ -171,45 +171,45 @@ def test_nans_of_other_bits_are_one_key() -> None:
 
 
 def test_a_changed_key_is_one_row_missing_and_one_added() -> None:
-    found, _ = located(ROWS, [*ROWS[1:], (-1, *ROWS[0][1:])])
+    found, _ = locate(ROWS, [*ROWS[1:], (-1, *ROWS[0][1:])])
     assert {name: found[name]["rows"] for name in CLASSES if found[name]["rows"]} == {"missing": 1, "added": 1}
 
 
-def test_as_many_samples_are_told_as_are_asked_for_and_they_are_the_first() -> None:
-    found, _ = located(ROWS, ROWS[900:], samples=3)
+def test_the_samples_are_the_first_rows_up_to_the_limit() -> None:
+    found, _ = locate(ROWS, ROWS[900:], samples=3)
     assert found["missing"]["rows"] == 900
     assert [sample["at"] for sample in found["missing"]["samples"]] == [[0, 0], [0, 1], [0, 2]]
 
 
-def test_where_everything_differs_the_counts_are_exact_in_little_memory() -> None:
+def test_counts_are_exact_with_little_memory_if_every_row_differs() -> None:
     changed = [(row[0], row[1], "x", row[3]) for row in ROWS]
-    found, locating = located(ROWS, changed, parts=3, threads=2, memory_bytes=20_000)
-    assert locating.spooled
+    found, search = locate(ROWS, changed, parts=3, threads=2, memory_bytes=20_000)
+    assert search.spooled
     assert (found["modified"]["rows"], found["fields"], found["compared"]) == (1_000, [["note", 1_000]], 1_000)
 
 
-def test_where_fields_find_no_room_in_the_spool_rows_are_told_without_them() -> None:
+def test_rows_are_located_without_fields_if_the_spool_is_too_small_for_these() -> None:
     changed = [(row[0], row[1], "x", row[3]) for row in ROWS]
-    found, _ = located(ROWS, changed, spool_bytes=2_000 * 45, memory_bytes=10_000)
+    found, _ = locate(ROWS, changed, spool_bytes=2_000 * 45, memory_bytes=10_000)
     assert (found["modified"]["rows"], found["fields"], found["compared"]) == (1_000, [], 0)
     assert found["modified"]["samples"][0]["fields"] is None
 
 
-def test_a_spool_that_is_full_ends_the_locating() -> None:
+def test_a_full_spool_is_an_error() -> None:
     with pytest.raises(UnavailableError) as caught:
-        located(ROWS, [(row[0], 0.5, None, None) for row in ROWS], spool_bytes=20_000, memory_bytes=1_000)
+        locate(ROWS, [(row[0], 0.5, None, None) for row in ROWS], spool_bytes=20_000, memory_bytes=1_000)
     assert caught.value.reason == "locate_spool_full"
 
 
-def test_the_spool_is_gone_afterwards_and_was_nobodys_to_read(tmp_path: Path) -> None:
-    located(ROWS, ROWS[:10], memory_bytes=1_000, folder=tmp_path)
+def test_the_spool_is_removed_afterwards(tmp_path: Path) -> None:
+    locate(ROWS, ROWS[:10], memory_bytes=1_000, folder=tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_one_key_with_very_many_rows_takes_no_more_memory_and_is_counted_exactly() -> None:
-    """More rows than are held whole: what has no record any more is counted by its file."""
+def test_very_many_rows_of_one_key_are_counted_exactly() -> None:
+    """There are more rows than records are kept for; the others are counted by file only."""
     intent = [(None, 1.0, "a", None)] * 500 + [(None, float(at), "b", None) for at in range(500)]
-    found, _ = located(intent, [(None, 1.0, "a", None)] * 700, parts=2)
+    found, _ = locate(intent, [(None, 1.0, "a", None)] * 700, parts=2)
     assert {name: found[name]["rows"] for name in CLASSES if found[name]["rows"]} == {
         "missing": 500,
         "duplicated": 200,
@@ -217,16 +217,16 @@ def test_one_key_with_very_many_rows_takes_no_more_memory_and_is_counted_exactly
     assert [sample["rows"] for sample in found["missing"]["samples"]] == [500]
 
 
-def test_locating_ends_when_its_time_is_over() -> None:
+def test_locating_beyond_its_time_is_an_error() -> None:
     with pytest.raises(UnavailableError) as caught:
-        located(ROWS, ROWS[1:], seconds=-1)
+        locate(ROWS, ROWS[1:], seconds=-1)
     assert caught.value.reason == "locate_too_slow"
 
 
-def test_what_is_located_must_explain_the_counts() -> None:
-    locating = KernelSearch(PLAN, [partial(intended, ROWS)], [partial(staged_bytes, ROWS[1:])])
+def test_located_rows_that_do_not_explain_the_counts_are_an_error() -> None:
+    search = KernelSearch(PLAN, [partial(intent_batches, ROWS)], [partial(staged_file, ROWS[1:])])
     with pytest.raises(PvdmError) as caught:
-        locating.run(1_000, 998)
+        search.run(1_000, 998)
     assert caught.value.reason == "locate_inconsistent"
     with pytest.raises(PvdmError, match="do not explain"):
-        KernelSearch(PLAN, [partial(intended, ROWS)], [partial(staged_bytes, ROWS)]).run(1_000, 1_000)
+        KernelSearch(PLAN, [partial(intent_batches, ROWS)], [partial(staged_file, ROWS)]).run(1_000, 1_000)

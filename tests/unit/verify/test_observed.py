@@ -1,4 +1,4 @@
-"""Staged files as they are observed: the entry that is rebuilt, and each lie of a producer alone."""
+"""Staged files: the manifest entry that is rebuilt from a file, and false claims of the producer's own entry."""
 
 from __future__ import annotations
 
@@ -32,35 +32,35 @@ ROWS = (
 )
 
 
-def long(number: int) -> bytes:
+def long_bytes(number: int) -> bytes:
     return number.to_bytes(8, "little", signed=True)
 
 
-def double(number: float) -> bytes:
+def double_bytes(number: float) -> bytes:
     return struct.pack("<d", number)
 
 
-def written(table: TableMetadata, rows: Sequence[Mapping[str, Any]] = ROWS, **options: Any) -> bytes:
+def file_of(table: TableMetadata, rows: Sequence[Mapping[str, Any]] = ROWS, **options: Any) -> bytes:
     schema = to_model(table.current_schema)
     variants = [field.name for field in schema.fields if field.type == PrimitiveType(Kind.VARIANT)]
     return with_variants(parquet(table_of(schema, rows), **options), *variants)
 
 
-def bound(bounds: Mapping[int, bytes] | None, field_id: int) -> bytes | None:
+def bound_of(bounds: Mapping[int, bytes] | None, field_id: int) -> bytes | None:
     assert bounds is not None
     return bounds.get(field_id)
 
 
-def rebuilt(table: TableMetadata, rows: Sequence[Mapping[str, Any]] = ROWS, **options: Any) -> DataFile:
-    found = observe_file(written(table, rows, **options), table)
+def entry_of(table: TableMetadata, rows: Sequence[Mapping[str, Any]] = ROWS, **options: Any) -> DataFile:
+    found = observe_file(file_of(table, rows, **options), table)
     assert found.findings == ()
     assert found.data_file is not None
     return found.data_file
 
 
-def test_an_entry_is_rebuilt_from_what_the_file_holds() -> None:
+def test_an_entry_is_rebuilt_from_the_file() -> None:
     table = metadata()
-    data = written(table)
+    data = file_of(table)
     file = observe_file(data, table).data_file
     assert file is not None
     assert (file.file_path, file.file_format) == ("file:///lake/t/a.parquet", "PARQUET")
@@ -68,13 +68,13 @@ def test_an_entry_is_rebuilt_from_what_the_file_holds() -> None:
     assert dict(file.value_counts or {}) == {1: 3, 2: 3, 3: 3}
     assert dict(file.null_value_counts or {}) == {1: 0, 2: 1, 3: 0}
     assert dict(file.nan_value_counts or {}) == {3: 1}
-    assert dict(file.lower_bounds or {}) == {1: long(1), 2: b"Castrop-Rauxel a", 3: double(-0.0)}
-    assert dict(file.upper_bounds or {}) == {1: long(7), 2: b"Rome", 3: double(2.5)}
+    assert dict(file.lower_bounds or {}) == {1: long_bytes(1), 2: b"Castrop-Rauxel a", 3: double_bytes(-0.0)}
+    assert dict(file.upper_bounds or {}) == {1: long_bytes(7), 2: b"Rome", 3: double_bytes(2.5)}
 
 
 def test_offsets_and_sizes_are_those_of_the_footer() -> None:
     table = metadata()
-    data = written(table, ROWS * 10, row_group_size=7)
+    data = file_of(table, ROWS * 10, row_group_size=7)
     file = observe_file(data, table).data_file
     footer = pq.read_metadata(pa.BufferReader(data))
     groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
@@ -99,21 +99,21 @@ def test_offsets_and_sizes_are_those_of_the_footer() -> None:
         ({"null_value_counts": IdMap([(1, 1)])}, "null_count_lies"),
         ({"nan_value_counts": IdMap([(3, 0)])}, "nan_count_lies"),
         ({"nan_value_counts": IdMap([(1, 1)])}, "nan_count_lies"),
-        ({"lower_bounds": IdMap([(1, long(2))])}, "lower_bound_lies"),
-        ({"upper_bounds": IdMap([(1, long(6))])}, "upper_bound_lies"),
+        ({"lower_bounds": IdMap([(1, long_bytes(2))])}, "lower_bound_lies"),
+        ({"upper_bounds": IdMap([(1, long_bytes(6))])}, "upper_bound_lies"),
         ({"lower_bounds": IdMap([(2, b"D")])}, "lower_bound_lies"),
         ({"upper_bounds": IdMap([(2, b"Rom")])}, "upper_bound_lies"),
         ({"upper_bounds": IdMap([(2, b"Castrop-Rauxel a")])}, "upper_bound_lies"),
-        ({"lower_bounds": IdMap([(3, double(0.0))])}, "lower_bound_lies"),
-        ({"lower_bounds": IdMap([(3, double(math.nan))])}, "lower_bound_lies"),
-        ({"upper_bounds": IdMap([(3, double(2.25))])}, "upper_bound_lies"),
+        ({"lower_bounds": IdMap([(3, double_bytes(0.0))])}, "lower_bound_lies"),
+        ({"lower_bounds": IdMap([(3, double_bytes(math.nan))])}, "lower_bound_lies"),
+        ({"upper_bounds": IdMap([(3, double_bytes(2.25))])}, "upper_bound_lies"),
         ({"lower_bounds": IdMap([(1, b"\0")])}, "lower_bound_lies"),
         ({"upper_bounds": IdMap([(2, b"\xff")])}, "upper_bound_lies"),
     ],
 )
-def test_a_lie_in_the_manifest_is_found_alone(claims: dict[str, Any], code: str) -> None:
+def test_a_false_claim_of_the_manifest_is_found(claims: dict[str, Any], code: str) -> None:
     table = metadata()
-    found = observe_file(written(table), table, **claims)
+    found = observe_file(file_of(table), table, **claims)
     assert [(each.failure, each.code, each.file) for each in found.findings] == [
         (FailureClass.METADATA, code, "file:///lake/t/a.parquet")
     ]
@@ -125,21 +125,21 @@ def test_a_lie_in_the_manifest_is_found_alone(claims: dict[str, Any], code: str)
         {"split_offsets": ()},
         {"value_counts": IdMap([(1, 3)]), "null_value_counts": IdMap([(2, 1)]), "nan_value_counts": IdMap([(3, 1)])},
         {"nan_value_counts": IdMap([(1, 0)])},
-        {"lower_bounds": IdMap([(1, long(1)), (2, b"C"), (3, double(-math.inf))])},
-        {"upper_bounds": IdMap([(1, long(10**9)), (2, b"S"), (3, double(2.5))])},
+        {"lower_bounds": IdMap([(1, long_bytes(1)), (2, b"C"), (3, double_bytes(-math.inf))])},
+        {"upper_bounds": IdMap([(1, long_bytes(10**9)), (2, b"S"), (3, double_bytes(2.5))])},
         {"lower_bounds": IdMap([(1, (0).to_bytes(4, "little"))])},
         {"value_counts": IdMap([(99, 5)]), "lower_bounds": IdMap([(99, b"x")])},
     ],
 )
-def test_what_is_absent_true_or_only_loose_is_no_lie(claims: dict[str, Any]) -> None:
+def test_absent_true_or_loose_claims_are_accepted(claims: dict[str, Any]) -> None:
     table = metadata()
-    assert observe_file(written(table), table, **claims).findings == ()
+    assert observe_file(file_of(table), table, **claims).findings == ()
 
 
-def test_loose_bounds_and_unproved_claims_are_not_carried_over() -> None:
+def test_loose_bounds_and_unproved_claims_are_not_in_the_rebuilt_entry() -> None:
     table = metadata()
     claims: dict[str, Any] = {
-        "upper_bounds": IdMap([(1, long(10**9)), (99, b"x")]),
+        "upper_bounds": IdMap([(1, long_bytes(10**9)), (99, b"x")]),
         "sort_order_id": 3,
         "first_row_id": 9,
         "column_sizes": IdMap([(1, 1)]),
@@ -147,15 +147,15 @@ def test_loose_bounds_and_unproved_claims_are_not_carried_over() -> None:
         "key_metadata": b"k",
         "referenced_data_file": "x",
     }
-    file = observe_file(written(table), table, **claims).data_file
-    assert file == rebuilt(table)
-    assert bound(file.upper_bounds, 1) == long(7)
+    file = observe_file(file_of(table), table, **claims).data_file
+    assert file == entry_of(table)
+    assert bound_of(file.upper_bounds, 1) == long_bytes(7)
     assert (file.sort_order_id, file.first_row_id, file.distinct_counts, file.key_metadata) == (None, None, None, None)
 
 
 def test_a_wrong_partition_is_found() -> None:
     table = metadata(spec=[{"name": "id", "transform": "bucket[4]", "source-id": 1, "field-id": 1000}])
-    data = written(table, [{"id": 34}])
+    data = file_of(table, [{"id": 34}])
     assert codes(observe_file(data, table, partition=IdMap([(1000, 2)])).findings) == ["partition_lies"]
     assert codes(observe_file(data, table, partition=IdMap([(1000, None)])).findings) == ["partition_lies"]
     assert observe_file(data, table, partition=IdMap([(1000, 3)])).findings == ()
@@ -163,31 +163,31 @@ def test_a_wrong_partition_is_found() -> None:
 
 def test_rows_of_two_partitions_in_one_file_are_refused() -> None:
     table = metadata(spec=[{"name": "town", "transform": "identity", "source-id": 2, "field-id": 1000}])
-    found = observe_file(written(table), table, partition=IdMap([(1000, "Rome")]))
+    found = observe_file(file_of(table), table, partition=IdMap([(1000, "Rome")]))
     assert (found.data_file, codes(found.findings)) == (None, ["partition_mixed"])
 
 
-def by_town(transform: str) -> TableMetadata:
+def table_by_town(transform: str) -> TableMetadata:
     return metadata(spec=[{"name": "p", "transform": transform, "source-id": 2, "field-id": 1000}])
 
 
 def test_a_partition_value_that_is_too_long_is_refused_and_its_start_is_enough_for_a_prefix() -> None:
     rows = [{"id": 1, "town": "é" * 40_000}]
-    table = by_town("identity")
-    assert codes(observe_file(written(table, rows), table, partition=IdMap([(1000, "é")])).findings) == [
+    table = table_by_town("identity")
+    assert codes(observe_file(file_of(table, rows), table, partition=IdMap([(1000, "é")])).findings) == [
         "partition_value_too_long"
     ]
-    table = by_town("truncate[1]")
-    assert observe_file(written(table, rows), table, partition=IdMap([(1000, "é")])).findings == ()
-    table = by_town("truncate[40000]")
-    assert codes(observe_file(written(table, rows), table, partition=IdMap([(1000, "é")])).findings) == [
+    table = table_by_town("truncate[1]")
+    assert observe_file(file_of(table, rows), table, partition=IdMap([(1000, "é")])).findings == ()
+    table = table_by_town("truncate[40000]")
+    assert codes(observe_file(file_of(table, rows), table, partition=IdMap([(1000, "é")])).findings) == [
         "partition_value_too_long"
     ]
 
 
-def test_a_value_that_has_no_partition_is_a_finding() -> None:
+def test_a_value_outside_of_the_range_of_its_transform_is_refused() -> None:
     table = metadata(spec=[{"name": "p", "transform": "truncate[10]", "source-id": 1, "field-id": 1000}])
-    data = written(table, [{"id": -(2**63)}])
+    data = file_of(table, [{"id": -(2**63)}])
     assert codes(observe_file(data, table, partition=IdMap([(1000, 0)])).findings) == ["partition_value_invalid"]
 
 
@@ -201,47 +201,47 @@ def test_a_value_that_has_no_partition_is_a_finding() -> None:
         ([1.5, 1.5], 1.5),
     ],
 )
-def test_a_column_of_one_value_is_the_partition_of_its_file(amounts: list[float | None], value: float | None) -> None:
+def test_a_column_of_one_value_determines_the_partition(amounts: list[float | None], value: float | None) -> None:
     table = metadata(spec=[{"name": "p", "transform": "identity", "source-id": 3, "field-id": 1000}])
-    data = written(table, [{"id": 1, "amount": each} for each in amounts])
+    data = file_of(table, [{"id": 1, "amount": each} for each in amounts])
     assert observe_file(data, table, partition=IdMap([(1000, value)])).findings == ()
     assert codes(observe_file(data, table, partition=IdMap([(1000, 7.0)])).findings) == ["partition_lies"]
 
 
 @pytest.mark.parametrize("amounts", [[math.nan, 1.0], [math.nan, None], [1.0, None], [0.0, -0.0], [1.0, 2.0]])
-def test_two_values_are_two_partitions(amounts: list[float | None]) -> None:
+def test_a_file_with_values_of_two_partitions_is_refused(amounts: list[float | None]) -> None:
     table = metadata(spec=[{"name": "p", "transform": "identity", "source-id": 3, "field-id": 1000}])
-    data = written(table, [{"id": 1, "amount": each} for each in amounts])
+    data = file_of(table, [{"id": 1, "amount": each} for each in amounts])
     assert codes(observe_file(data, table, partition=IdMap([(1000, amounts[0])])).findings) == ["partition_mixed"]
 
 
 @pytest.mark.parametrize("rows", [["a", "b"], ["a", None]])
-def test_two_buckets_are_two_partitions(rows: list[str | None]) -> None:
-    table = by_town("bucket[1000]")
-    data = written(table, [{"id": 1, "town": each} for each in rows])
+def test_a_file_with_values_of_two_buckets_is_refused(rows: list[str | None]) -> None:
+    table = table_by_town("bucket[1000]")
+    data = file_of(table, [{"id": 1, "town": each} for each in rows])
     assert codes(observe_file(data, table, partition=IdMap([(1000, 0)])).findings) == ["partition_mixed"]
 
 
-def test_a_void_partition_is_null_whatever_the_rows() -> None:
-    table = by_town("void")
-    assert observe_file(written(table), table, partition=IdMap([(1000, None)])).findings == ()
+def test_a_void_partition_is_null_for_any_rows() -> None:
+    table = table_by_town("void")
+    assert observe_file(file_of(table), table, partition=IdMap([(1000, None)])).findings == ()
 
 
-def test_an_unknown_transform_is_an_error_of_the_table_and_not_of_the_file() -> None:
-    table = by_town("zorder")
+def test_an_unknown_transform_is_an_error_and_no_finding() -> None:
+    table = table_by_town("zorder")
     with refused("partition_transform_unknown"):
-        observe_file(written(table), table, partition=IdMap([(1000, None)]))
+        observe_file(file_of(table), table, partition=IdMap([(1000, None)]))
 
 
 def test_a_file_without_rows_in_a_partitioned_table_is_refused() -> None:
     table = metadata(spec=[{"name": "town", "transform": "identity", "source-id": 2, "field-id": 1000}])
-    assert codes(observe_file(written(table, []), table, partition=IdMap([(1000, "Rome")])).findings) == [
+    assert codes(observe_file(file_of(table, []), table, partition=IdMap([(1000, "Rome")])).findings) == [
         "partition_of_no_rows"
     ]
 
 
 def test_a_file_without_rows_has_counts_and_no_bounds() -> None:
-    file = rebuilt(metadata(), [])
+    file = entry_of(metadata(), [])
     assert (file.record_count, dict(file.value_counts or {}), dict(file.lower_bounds or {})) == (
         0,
         {1: 0, 2: 0, 3: 0},
@@ -251,50 +251,50 @@ def test_a_file_without_rows_has_counts_and_no_bounds() -> None:
 
 def test_a_column_without_a_value_has_counts_and_no_bounds() -> None:
     rows = [{"id": 1, "amount": math.nan}, {"id": 2, "amount": math.nan}]
-    file = rebuilt(metadata(), rows)
+    file = entry_of(metadata(), rows)
     assert set(file.lower_bounds or {}) == set(file.upper_bounds or {}) == {1}
     assert dict(file.nan_value_counts or {}) == {3: 2}
 
 
 @pytest.mark.parametrize("zero", [0.0, -0.0])
-def test_bounds_around_a_zero_hold_both_of_them_since_engines_find_them_equal(zero: float) -> None:
-    file = rebuilt(metadata(), [{"id": 1, "amount": zero}])
-    assert (bound(file.lower_bounds, 3), bound(file.upper_bounds, 3)) == (double(-0.0), double(0.0))
+def test_bounds_at_a_zero_include_both_zeros(zero: float) -> None:
+    file = entry_of(metadata(), [{"id": 1, "amount": zero}])
+    assert (bound_of(file.lower_bounds, 3), bound_of(file.upper_bounds, 3)) == (double_bytes(-0.0), double_bytes(0.0))
 
 
-def test_bounds_of_a_column_without_a_value_claim_nothing() -> None:
+def test_any_bounds_of_a_column_without_a_value_are_accepted() -> None:
     table = metadata()
     claims = {"lower_bounds": IdMap([(2, b"a")]), "upper_bounds": IdMap([(2, b"b")])}
-    assert observe_file(written(table, [{"id": 1}]), table, **claims).findings == ()
+    assert observe_file(file_of(table, [{"id": 1}]), table, **claims).findings == ()
 
 
-def without(table: pa.Table, name: str) -> pa.Table:
+def drop_column(table: pa.Table, name: str) -> pa.Table:
     return table.drop_columns([name])
 
 
-def test_a_column_that_the_file_lacks_has_no_facts() -> None:
+def test_a_column_that_the_file_lacks_has_no_metrics() -> None:
     table = metadata()
-    data = parquet(without(table_of(to_model(table.current_schema), ROWS), "town"))
+    data = parquet(drop_column(table_of(to_model(table.current_schema), ROWS), "town"))
     file = observe_file(data, table).data_file
     assert file is not None
     for facts in (file.value_counts, file.null_value_counts, file.lower_bounds, file.column_sizes):
         assert set(facts or {}) == {1, 3}
 
 
-def test_nulls_claimed_for_a_column_that_the_file_lacks_must_be_every_row() -> None:
+def test_a_null_count_of_a_column_that_the_file_lacks_must_be_every_row() -> None:
     table = metadata()
-    data = parquet(without(table_of(to_model(table.current_schema), ROWS), "town"))
+    data = parquet(drop_column(table_of(to_model(table.current_schema), ROWS), "town"))
     assert observe_file(data, table, null_value_counts=IdMap([(2, 3)])).findings == ()
     assert codes(observe_file(data, table, null_value_counts=IdMap([(2, 0)])).findings) == ["null_count_lies"]
 
 
-def test_a_column_with_a_default_must_be_in_the_file() -> None:
+def test_a_file_without_a_column_that_has_a_default_is_refused() -> None:
     fields = [*COLUMNS[:1], {**COLUMNS[1], "initial-default": "Rome"}, COLUMNS[2]]
     table = metadata(*fields, version=3)
-    data = parquet(without(table_of(to_model(table.current_schema), ROWS), "town"))
+    data = parquet(drop_column(table_of(to_model(table.current_schema), ROWS), "town"))
     found = observe_file(data, table)
     assert [(each.failure, each.code) for each in found.findings] == [(FailureClass.SCHEMA, "field_default_missing")]
-    assert observe_file(written(table), table).findings == ()
+    assert observe_file(file_of(table), table).findings == ()
 
 
 @pytest.mark.parametrize(
@@ -307,40 +307,40 @@ def test_a_column_with_a_default_must_be_in_the_file() -> None:
         ("full", True, (b"Castrop-Rauxel am Emscherland", b"Rome")),
     ],
 )
-def test_facts_follow_the_columns_metrics_mode(mode: str, counted: bool, bounds: tuple[bytes, bytes] | None) -> None:
+def test_metrics_follow_the_columns_metrics_mode(mode: str, counted: bool, bounds: tuple[bytes, bytes] | None) -> None:
     table = metadata(properties={"write.metadata.metrics.column.town": mode})
-    file = rebuilt(table)
+    file = entry_of(table)
     for facts in (file.value_counts, file.null_value_counts, file.column_sizes):
         assert (2 in (facts or {})) is counted
-    assert (bound(file.lower_bounds, 2), bound(file.upper_bounds, 2)) == (bounds or (None, None))
+    assert (bound_of(file.lower_bounds, 2), bound_of(file.upper_bounds, 2)) == (bounds or (None, None))
 
 
 def test_numbers_and_times_are_exact_in_every_mode_with_bounds() -> None:
     table = metadata(properties={"write.metadata.metrics.default": "truncate(1)"})
-    assert bound(rebuilt(table).lower_bounds, 1) == long(1)
+    assert bound_of(entry_of(table).lower_bounds, 1) == long_bytes(1)
 
 
 @pytest.mark.parametrize(("last", "upper"), [("\U0010ffff", None), ("퟿", b"\xee\x80\x80")])
-def test_an_upper_bound_that_cannot_be_raised_is_absent(last: str, upper: bytes | None) -> None:
+def test_an_upper_bound_that_cannot_be_incremented_is_left_out(last: str, upper: bytes | None) -> None:
     table = metadata(properties={"write.metadata.metrics.column.town": "truncate(1)"})
-    file = rebuilt(table, [{"id": 1, "town": last + "x"}])
-    assert bound(file.upper_bounds, 2) == upper
+    file = entry_of(table, [{"id": 1, "town": last + "x"}])
+    assert bound_of(file.upper_bounds, 2) == upper
 
 
-def test_a_very_long_value_is_cut_in_mode_full_and_still_contained() -> None:
+def test_bounds_of_a_very_long_value_are_cut_in_mode_full_and_contain_it() -> None:
     table = metadata(properties={"write.metadata.metrics.default": "full"})
     value = "é" * 40_000
-    file = rebuilt(table, [{"id": 1, "town": value}])
-    lower, upper = bound(file.lower_bounds, 2), bound(file.upper_bounds, 2)
+    file = entry_of(table, [{"id": 1, "town": value}])
+    lower, upper = bound_of(file.lower_bounds, 2), bound_of(file.upper_bounds, 2)
     assert lower == ("é" * 32_768).encode()
     assert upper is not None
     assert lower < value.encode() < upper
 
 
-def test_claims_of_a_very_long_value_pass_as_far_as_they_can_be_told() -> None:
+def test_bounds_of_a_very_long_value_are_checked_by_its_beginning() -> None:
     table = metadata()
     value = "é" * 40_000
-    data = written(table, [{"id": 1, "town": value}])
+    data = file_of(table, [{"id": 1, "town": value}])
     claims = {"lower_bounds": IdMap([(2, value.encode())]), "upper_bounds": IdMap([(2, value.encode())])}
     assert observe_file(data, table, **claims).findings == ()
     assert codes(observe_file(data, table, lower_bounds=IdMap([(2, b"\xc3\xaa")])).findings) == ["lower_bound_lies"]
@@ -353,24 +353,24 @@ NESTED: Doc = {
 LIST: Doc = {"type": "list", "element-id": 9, "element": "long", "element-required": False}
 
 
-def test_fields_of_structs_have_facts_and_elements_of_lists_have_none() -> None:
+def test_fields_of_structs_have_metrics_and_elements_of_lists_have_none() -> None:
     table = metadata(column(1, "id"), column(4, "s", NESTED), column(8, "l", LIST))
     rows: list[Doc] = [
         {"id": 1, "s": {"x": 5, "deep": {"y": "b"}}, "l": [1, 2]},
         {"id": 2, "s": {"x": None, "deep": None}, "l": []},
         {"id": 3, "s": None, "l": None},
     ]
-    file = rebuilt(table, rows)
+    file = entry_of(table, rows)
     assert dict(file.value_counts or {}) == {1: 3, 5: 3, 7: 3}
     assert dict(file.null_value_counts or {}) == {1: 0, 5: 2, 7: 2}
-    assert bound(file.lower_bounds, 7) == b"b"
+    assert bound_of(file.lower_bounds, 7) == b"b"
     assert set(file.column_sizes or {}) == {1, 5, 7, 9}
 
 
 @pytest.mark.parametrize(("field_id", "code"), [(5, "null_count_lies"), (7, "null_count_lies")])
-def test_a_lie_about_a_nested_field_is_found(field_id: int, code: str) -> None:
+def test_a_false_claim_about_a_nested_field_is_found(field_id: int, code: str) -> None:
     table = metadata(column(1, "id"), column(4, "s", NESTED))
-    data = written(table, [{"id": 1, "s": None}])
+    data = file_of(table, [{"id": 1, "s": None}])
     assert codes(observe_file(data, table, null_value_counts=IdMap([(field_id, 0)])).findings) == [code]
 
 
@@ -379,21 +379,21 @@ def test_variants_geometries_and_unknowns_have_counts_and_no_bounds() -> None:
         column(1, "id"), column(2, "v", "variant"), column(3, "g", "geometry"), column(4, "u", "unknown"), version=3
     )
     variant = {"metadata": b"\x01\x00\x00", "value": b"\x0c\x05"}
-    file = rebuilt(table, [{"id": 1, "v": variant, "g": b"\x01"}, {"id": 2}])
+    file = entry_of(table, [{"id": 1, "v": variant, "g": b"\x01"}, {"id": 2}])
     assert dict(file.null_value_counts or {}) == {1: 0, 2: 1, 3: 1, 4: 2}
     assert set(file.lower_bounds or {}) == set(file.upper_bounds or {}) == {1}
 
 
 @pytest.mark.parametrize("field_id", [2, 3])
-def test_bounds_that_no_order_of_values_can_prove_are_dropped(field_id: int) -> None:
+def test_bounds_of_types_without_an_order_are_left_out(field_id: int) -> None:
     table = metadata(column(2, "v", "variant"), column(3, "g", "geometry"), version=3)
-    found = observe_file(written(table, [{}]), table, lower_bounds=IdMap([(field_id, b"anything")]))
+    found = observe_file(file_of(table, [{}]), table, lower_bounds=IdMap([(field_id, b"anything")]))
     assert found.findings == ()
     assert found.data_file is not None
     assert dict(found.data_file.lower_bounds or {}) == {}
 
 
-def test_facts_end_where_the_metrics_of_a_wide_table_end() -> None:
+def test_only_the_first_100_columns_of_a_wide_table_have_metrics() -> None:
     fields = [column(at, f"c{at:03d}") for at in range(1, 121)]
-    file = rebuilt(metadata(*fields), [{f"c{at:03d}": at for at in range(1, 121)}])
+    file = entry_of(metadata(*fields), [{f"c{at:03d}": at for at in range(1, 121)}])
     assert set(file.value_counts or {}) == set(range(1, 101))

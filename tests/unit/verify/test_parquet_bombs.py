@@ -1,4 +1,4 @@
-"""Small files that ask for much: what they would take is told, and refused, before anything is made of it."""
+"""Small files that would take much memory or time to read: they are refused before they do."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from tests.support.parquet.edit import (
     Struct,
     columns,
     drop,
+    edit_page_index,
     get,
     groups,
-    index_edited,
-    joined,
+    join_footer,
+    metadata_of,
     put,
-    split,
-    told,
+    split_footer,
     varint,
     with_variants,
 )
-from tests.support.parquet.edit import written as bytes_of
-from tests.support.parquet.pages import RLE_DICTIONARY, Page, dictionary, longs, page, rebuilt, run
+from tests.support.parquet.edit import serialize as bytes_of
+from tests.support.parquet.pages import RLE_DICTIONARY, Page, dictionary_page, longs, page, rebuild, run
 from tests.support.verify.staged import NAME, metadata, observe_file, parquet
 
 pytestmark = pytest.mark.usefixtures("kernel")
@@ -53,27 +53,27 @@ LISTED = metadata(
 PACK: Any = pa.Codec("zstd")
 
 
-def file(values: Sequence[Any], kind: pa.DataType) -> bytes:
+def file_of(values: Sequence[Any], kind: pa.DataType) -> bytes:
     schema = pa.schema([pa.field("x", kind, metadata={NAME: "1"})])
     table = pa.Table.from_arrays([pa.array(values, kind)], schema=schema)
     return parquet(table, store_schema=False, use_dictionary=False, compression="none")
 
 
-def listed(rows: Sequence[Any]) -> bytes:
-    return file(rows, pa.list_(pa.field("element", pa.int64(), metadata={NAME: "2"})))
+def list_file(rows: Sequence[Any]) -> bytes:
+    return file_of(rows, pa.list_(pa.field("element", pa.int64(), metadata={NAME: "2"})))
 
 
-def counted(data: bytes, rows: int) -> bytes:
-    body, footer = split(data)
+def set_row_count(data: bytes, rows: int) -> bytes:
+    body, footer = split_footer(data)
     put(footer, 3, I64, rows)
     put(groups(footer)[0], 3, I64, rows)
-    return joined(body, footer)
+    return join_footer(body, footer)
 
 
-def packed(made: Sequence[Page]) -> list[Page]:
-    """The pages in Zstandard."""
+def compress_pages(new_pages: Sequence[Page]) -> list[Page]:
+    """The same pages, compressed with Zstandard."""
     found: list[Page] = []
-    for header, content in made:
+    for header, content in new_pages:
         small = PACK.compress(content, asbytes=True)
         head: Struct = [list(each) for each in header]
         put(head, 3, I32, len(small))
@@ -81,159 +81,160 @@ def packed(made: Sequence[Page]) -> list[Page]:
     return found
 
 
-def in_zstd(data: bytes) -> bytes:
-    body, footer = split(data)
-    put(told(columns(groups(footer)[0])[0]), 4, I32, ZSTD)
-    return joined(body, footer)
+def set_zstd(data: bytes) -> bytes:
+    body, footer = split_footer(data)
+    put(metadata_of(columns(groups(footer)[0])[0]), 4, I32, ZSTD)
+    return join_footer(body, footer)
 
 
-def findings(data: bytes, table: Any, rows: int) -> Sequence[Finding]:
+def findings_of(data: bytes, table: Any, rows: int) -> Sequence[Finding]:
     return observe_file(data, table, record_count=rows).findings
 
 
-def codes(data: bytes, table: Any, rows: int) -> list[str]:
-    return [each.code for each in findings(data, table, rows)]
+def codes_of(data: bytes, table: Any, rows: int) -> list[str]:
+    return [each.code for each in findings_of(data, table, rows)]
 
 
-def lengths(count: int, first: int, step: int) -> bytes:
-    """Lengths of which each is by a step longer than the last, in one block that takes no bits."""
+def packed_lengths(count: int, first: int, step: int) -> bytes:
+    """`count` lengths from `first` on, each longer by `step`, in one delta-encoded block without bits for values."""
     block = -(-count // 128) * 128
     return varint(block) + varint(1) + varint(count) + varint(2 * first) + varint(2 * step) + b"\0"
 
 
-@pytest.mark.parametrize(("count", "wanted"), [(2, []), (3, ["parquet_unreadable"]), (2**40, ["parquet_unreadable"])])
+@pytest.mark.parametrize(("count", "expected"), [(2, []), (3, ["parquet_unreadable"]), (2**40, ["parquet_unreadable"])])
 @pytest.mark.parametrize("encoding", [DELTA_LENGTH_BYTE_ARRAY, DELTA_BYTE_ARRAY])
-def test_lengths_are_no_more_than_the_values_of_their_page(encoding: int, count: int, wanted: list[str]) -> None:
-    """A decoder sets memory aside for as many as are told, and ends the process where there is none."""
-    honest = file(["a", "b"], pa.string())
-    begun = lengths(count, 0, 0) if encoding == DELTA_BYTE_ARRAY else b""
-    made = page(2, begun + lengths(count, 1, 0) + b"a" * min(count, 9), run(2, 1), encoding=encoding)
-    data = rebuilt(honest, {0: [made]})
-    assert codes(data, TEXT, 2) == wanted
-    if wanted:
+def test_more_lengths_than_values_of_the_page_are_refused(encoding: int, count: int, expected: list[str]) -> None:
+    """A decoder allocates memory for the declared number of lengths, and aborts the process if there is too little."""
+    honest = file_of(["a", "b"], pa.string())
+    prefix_lengths = packed_lengths(count, 0, 0) if encoding == DELTA_BYTE_ARRAY else b""
+    values = prefix_lengths + packed_lengths(count, 1, 0) + b"a" * min(count, 9)
+    data = rebuild(honest, {0: [page(2, values, run(2, 1), encoding=encoding)]})
+    assert codes_of(data, TEXT, 2) == expected
+    if expected:
         with pytest.raises(VerificationError, match="x"):
             list(read_batches(data, to_model(TEXT.current_schema)))
 
 
-@pytest.mark.parametrize(("count", "wanted"), [(1_000, []), (50_000, ["parquet_too_large"])])
-def test_texts_that_grow_from_one_to_the_next_are_counted_as_they_are_decoded(count: int, wanted: list[str]) -> None:
-    values = lengths(count, 0, 1) + lengths(count, 1, 0) + b"a" * count
-    made = packed([page(count, values, run(count, 1), encoding=DELTA_BYTE_ARRAY)])
-    data = counted(in_zstd(rebuilt(file(["a"], pa.string()), {0: made})), count)
-    assert codes(data, TEXT, count) == wanted
+@pytest.mark.parametrize(("count", "expected"), [(1_000, []), (50_000, ["parquet_too_large"])])
+def test_delta_encoded_texts_are_counted_by_their_decoded_size(count: int, expected: list[str]) -> None:
+    values = packed_lengths(count, 0, 1) + packed_lengths(count, 1, 0) + b"a" * count
+    new_pages = compress_pages([page(count, values, run(count, 1), encoding=DELTA_BYTE_ARRAY)])
+    data = set_row_count(set_zstd(rebuild(file_of(["a"], pa.string()), {0: new_pages})), count)
+    assert codes_of(data, TEXT, count) == expected
 
 
-def elements(rows: Sequence[int]) -> bytes:
-    """A list of sevens for each row, so long, in pages that end anywhere."""
-    made = [dictionary(1, longs(7))]
+def file_of_lists(rows: Sequence[int]) -> bytes:
+    """A file with a list of sevens in each row, of these lengths. Pages may end inside a row."""
+    new_pages = [dictionary_page(1, longs(7))]
     for length in rows:
         for start in range(0, length, 100_000_000):
             count = min(length - start, 100_000_000)
             first = run(1, 0) + run(count - 1, 1) if start == 0 else run(count, 1)
-            made.append(page(count, b"\0" + varint(count << 1), run(count, 3), first, encoding=RLE_DICTIONARY))
-    return counted(rebuilt(listed([[1]]), {0: made}), len(rows))
+            new_pages.append(page(count, b"\0" + varint(count << 1), run(count, 3), first, encoding=RLE_DICTIONARY))
+    return set_row_count(rebuild(list_file([[1]]), {0: new_pages}), len(rows))
 
 
-def test_a_row_that_is_long_beside_short_ones_is_told_by_its_own_length() -> None:
-    """On average a row has few elements; the one that has nearly all of them is read at once."""
-    assert codes(elements([200_000_000, *[2] * 30]), LISTED, 31) == ["parquet_too_large"]
-    assert codes(elements([200, *[2] * 30]), LISTED, 31) == []
+def test_a_very_long_row_among_short_ones_is_refused() -> None:
+    """The long row has nearly all elements, and a row is always read as a whole."""
+    assert codes_of(file_of_lists([200_000_000, *[2] * 30]), LISTED, 31) == ["parquet_too_large"]
+    assert codes_of(file_of_lists([200, *[2] * 30]), LISTED, 31) == []
 
 
 def test_a_file_of_very_many_pages_is_refused() -> None:
-    """Something is kept of each, which is more than the page has."""
+    """For each page more memory is used than the page has bytes."""
     header, content = page(1, longs(5), run(1, 1))
     one = bytes_of(header) + content
-    for count, wanted in ((9, []), (1_000_001, ["parquet_too_large"])):
-        data = rebuilt(file([5], pa.int64()), {0: [(header, content + one * (count - 1))]})
-        body, footer = split(data)
-        put(told(columns(groups(footer)[0])[0]), 5, I64, count)
-        assert codes(counted(joined(body, footer), count), NUMBER, count) == wanted
+    for count, expected in ((9, []), (1_000_001, ["parquet_too_large"])):
+        data = rebuild(file_of([5], pa.int64()), {0: [(header, content + one * (count - 1))]})
+        body, footer = split_footer(data)
+        put(metadata_of(columns(groups(footer)[0])[0]), 5, I64, count)
+        assert codes_of(set_row_count(join_footer(body, footer), count), NUMBER, count) == expected
 
 
-@pytest.mark.parametrize(("count", "wanted"), [(1_000, []), (45_000_000, ["parquet_too_large"])])
-def test_a_dictionary_is_counted_with_what_is_kept_of_its_values(count: int, wanted: list[str]) -> None:
-    made = packed(
+@pytest.mark.parametrize(("count", "expected"), [(1_000, []), (45_000_000, ["parquet_too_large"])])
+def test_a_dictionary_is_counted_with_the_memory_for_its_values(count: int, expected: list[str]) -> None:
+    new_pages = compress_pages(
         [
-            dictionary(count, b"\0" * (8 * count)),
+            dictionary_page(count, b"\0" * (8 * count)),
             page(2, b"\0" + varint(2 << 1), run(2, 1), encoding=RLE_DICTIONARY),
         ]
     )
-    assert codes(in_zstd(rebuilt(file([0, 0], pa.int64()), {0: made})), NUMBER, 2) == wanted
+    assert codes_of(set_zstd(rebuild(file_of([0, 0], pa.int64()), {0: new_pages})), NUMBER, 2) == expected
 
 
 def test_a_file_of_more_rows_than_are_listed_is_not_read() -> None:
-    """A few bytes can stand for any number of rows; each of them would be hashed."""
+    """A few bytes can encode any number of rows, and each row would be hashed."""
     many = [page(100_000_000, b"\0" + varint(100_000_000 << 1), run(100_000_000, 1), encoding=RLE_DICTIONARY)] * 1_000
-    data = counted(rebuilt(file([7], pa.int64()), {0: [dictionary(1, longs(7)), *many]}), 100_000_000_000)
-    (only,) = findings(data, NUMBER, 2)
-    assert (only.code, only.failure.value, only.expected) == (
+    data = set_row_count(rebuild(file_of([7], pa.int64()), {0: [dictionary_page(1, longs(7)), *many]}), 100_000_000_000)
+    (finding,) = findings_of(data, NUMBER, 2)
+    assert (finding.code, finding.failure.value, finding.expected) == (
         "record_count_lies",
         "metadata",
         "100000000000 rows, as the file declares",
     )
 
 
-def test_rows_beyond_those_of_the_footer_are_not_waited_for() -> None:
+def test_reading_ends_soon_after_the_rows_of_the_footer() -> None:
     count = 40_000
     rows = page(count, b"\0" + varint(count << 1), run(count, 3), run(count, 0), encoding=RLE_DICTIONARY)
-    data = counted(rebuilt(listed([[1]]), {0: [dictionary(1, longs(7)), rows]}), 3)
-    (only,) = findings(data, LISTED, 3)
-    assert (only.code, only.expected) == ("parquet_rows_lie", "629 rows, as the pages hold")
+    data = set_row_count(rebuild(list_file([[1]]), {0: [dictionary_page(1, longs(7)), rows]}), 3)
+    (finding,) = findings_of(data, LISTED, 3)
+    assert (finding.code, finding.expected) == ("parquet_rows_lie", "629 rows, as the pages hold")
     with pytest.raises(VerificationError) as caught:
         list(read_batches(data, to_model(LISTED.current_schema)))
-    assert (caught.value.reason, caught.value.expected) == (only.code, "6 rows, as the pages hold")
+    assert (caught.value.reason, caught.value.expected) == (finding.code, "6 rows, as the pages hold")
 
 
 def test_a_file_of_very_many_row_groups_is_refused() -> None:
-    body, footer = split(file([5, 6], pa.int64()))
+    body, footer = split_footer(file_of([5, 6], pa.int64()))
     (first,) = groups(footer)
     empty: Struct = [list(each) for each in first]
-    chunk: Struct = [[2, I64, 0], [3, 12, [list(each) for each in told(columns(first)[0])]]]
+    chunk: Struct = [[2, I64, 0], [3, 12, [list(each) for each in metadata_of(columns(first)[0])]]]
     drop(get(chunk, 3), 8, 11, 12, 13, 14, 15, 16)
     for number in (5, 6, 7):
         put(get(chunk, 3), number, I64, 0)
     put(empty, 1, LIST, (12, [chunk]))
     for number in (2, 3, 6):
         put(empty, number, I64, 0)
-    for count, wanted in ((9, []), (32_767, ["parquet_too_large"])):
+    for count, expected in ((9, []), (32_767, ["parquet_too_large"])):
         listed_groups = b"\xfc" + varint(count + 1) + bytes_of(first) + bytes_of(empty) * count
         put(footer, 4, LIST, Raw(listed_groups))
-        assert codes(joined(body, footer), NUMBER, 2) == wanted
+        assert codes_of(join_footer(body, footer), NUMBER, 2) == expected
 
 
-def test_elements_without_end_are_refused() -> None:
-    """A few bytes stand for a row of a hundred million nulls, and rows for any number of them."""
+def test_too_many_elements_of_lists_are_refused() -> None:
+    """A few bytes encode a row of a hundred million nulls, and a file may have many such rows."""
 
-    def nulls(rows: int, elements: int) -> bytes:
-        one = page(elements, b"", run(elements, 2), run(1, 0) + run(elements - 1, 1))
-        return counted(rebuilt(listed([[1]]), {0: [one] * rows}), rows)
+    def nulls(rows: int, file_of_lists: int) -> bytes:
+        one = page(file_of_lists, b"", run(file_of_lists, 2), run(1, 0) + run(file_of_lists - 1, 1))
+        return set_row_count(rebuild(list_file([[1]]), {0: [one] * rows}), rows)
 
-    (only,) = findings(nulls(43, 100_000_000), LISTED, 43)
-    assert (only.code, only.expected, only.got) == (
+    (finding,) = findings_of(nulls(43, 100_000_000), LISTED, 43)
+    assert (finding.code, finding.expected, finding.got) == (
         "parquet_too_large",
         "a number of elements of at most 4294967296",
         "4300000000",
     )
-    assert codes(nulls(43, 1_000), LISTED, 43) == []
+    assert codes_of(nulls(43, 1_000), LISTED, 43) == []
 
 
-def text_in_every_row(size: int, pages: Sequence[int]) -> bytes:
-    """One text, named by all rows of each page."""
+def file_of_one_text(size: int, pages: Sequence[int]) -> bytes:
+    """A file with one text of this size in every row; `pages` has the number of rows of each page."""
     named = [page(rows, b"\0" + varint(rows << 1), run(rows, 1), encoding=RLE_DICTIONARY) for rows in pages]
-    made = packed([dictionary(1, struct.pack("<I", size) + b"a" * size), *named])
-    return counted(in_zstd(rebuilt(file(["a"], pa.string()), {0: made})), sum(pages))
+    new_pages = compress_pages([dictionary_page(1, struct.pack("<I", size) + b"a" * size), *named])
+    return set_row_count(set_zstd(rebuild(file_of(["a"], pa.string()), {0: new_pages})), sum(pages))
 
 
-def test_text_without_end_is_refused() -> None:
-    """Each row would be hashed with all of it."""
+def test_too_much_text_is_refused() -> None:
+    """The whole text would be hashed for each row."""
     many = 263_000
-    (only,) = findings(text_in_every_row(2**20, [many]), TEXT, many)
-    assert (only.code, only.expected) == ("parquet_too_large", "a number of bytes of text of at most 274877906944")
-    assert codes(text_in_every_row(2**20, [50, 50]), TEXT, 100) == []
+    (finding,) = findings_of(file_of_one_text(2**20, [many]), TEXT, many)
+    expected = "a number of bytes of text of at most 274877906944"
+    assert (finding.code, finding.expected) == ("parquet_too_large", expected)
+    assert codes_of(file_of_one_text(2**20, [50, 50]), TEXT, 100) == []
 
 
-JUDGED = """
+VERIFY_PROGRAM = """
 import pathlib, sys
 from bench.memory import own_peak_memory_mb
 from tests.support.lake.metadata import column
@@ -245,42 +246,42 @@ print(own_peak_memory_mb() - before)
 """
 
 
-def test_ends_of_pages_take_no_more_memory_than_what_is_said_of_them(tmp_path: Path) -> None:
-    """Both ends of every page are this text: kept whole they were hundreds of times the file's largest page."""
+def test_bounds_of_pages_without_statistics_are_not_kept_whole_in_memory(tmp_path: Path) -> None:
+    """The least and greatest value of every page is this long text. All together they would take 800 MB."""
     size_mb, pages = 4, 100
-    place = tmp_path / "x.parquet"
-    place.write_bytes(text_in_every_row(size_mb * 2**20, [1] * pages))
-    command = [sys.executable, "-c", JUDGED, str(place), str(pages)]
+    path = tmp_path / "x.parquet"
+    path.write_bytes(file_of_one_text(size_mb * 2**20, [1] * pages))
+    command = [sys.executable, "-c", VERIFY_PROGRAM, str(path), str(pages)]
     child = subprocess.run(
         command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     )
     assert float(child.stdout) < size_mb * pages
 
 
-@pytest.mark.parametrize(("least", "greatest", "wanted"), [(9, 9, []), (9, 8, ["parquet_page_index_lies"])])
-def test_ends_that_are_cut_compare_with_longer_ones(least: int, greatest: int, wanted: list[str]) -> None:
-    """An index whose ends are longer than what is kept where nothing is said of a page."""
+@pytest.mark.parametrize(("least", "greatest", "expected"), [(9, 9, []), (9, 8, ["parquet_page_index_lies"])])
+def test_bounds_of_an_index_are_compared_with_cut_values(least: int, greatest: int, expected: list[str]) -> None:
+    """Values are kept cut in memory; the bounds of this index are longer."""
     texts = [f"{'a' * 200}{number}" for number in range(10)] * 3
     kind = pa.schema([pa.field("x", pa.string(), metadata={NAME: "1"})])
-    made = pa.Table.from_arrays([pa.array(texts)], schema=kind)
-    data = parquet(made, store_schema=False, use_dictionary=False, write_page_index=True, max_rows_per_page=10)
+    table = pa.Table.from_arrays([pa.array(texts)], schema=kind)
+    data = parquet(table, store_schema=False, use_dictionary=False, write_page_index=True, max_rows_per_page=10)
 
     def change(found: Struct) -> None:
         get(found, 2)[1][0] = b"a" * 200
         get(found, 3)[1][0] = f"{'a' * 200}{greatest}".encode()
         get(found, 3)[1][1] = f"{'a' * 200}{least}".encode()
 
-    assert codes(index_edited(data, COLUMN_INDEX, 0, change), TEXT, 30) == wanted
+    assert codes_of(edit_page_index(data, COLUMN_INDEX, 0, change), TEXT, 30) == expected
 
 
-@pytest.mark.parametrize(("names", "wanted"), [(1_000, []), (17_000_000, ["parquet_too_large"])])
-def test_a_variant_is_counted_with_what_is_made_of_its_names(names: int, wanted: list[str]) -> None:
-    """Each of so many empty ones has a place of four bytes, and several times that while a variant is read."""
+@pytest.mark.parametrize(("names", "expected"), [(1_000, []), (17_000_000, ["parquet_too_large"])])
+def test_a_variant_is_counted_with_the_memory_for_its_names(names: int, expected: list[str]) -> None:
+    """Each empty name has an offset of four bytes in the file, and needs several times that while it is read."""
     kind = pa.struct(
         [pa.field("metadata", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)]
     )
     fields = [pa.field("v", kind, metadata={NAME: "1"})]
     parts = {"metadata": b"\xc1" + struct.pack("<I", names) + b"\0" * (4 * names + 4), "value": b"\0"}
-    made = pa.Table.from_arrays([pa.array([parts], kind)], schema=pa.schema(fields))
-    data = with_variants(parquet(made, store_schema=False, use_dictionary=False, write_statistics=False), "v")
-    assert codes(data, metadata(column(1, "v", "variant"), version=3), 1) == wanted
+    table = pa.Table.from_arrays([pa.array([parts], kind)], schema=pa.schema(fields))
+    data = with_variants(parquet(table, store_schema=False, use_dictionary=False, write_statistics=False), "v")
+    assert codes_of(data, metadata(column(1, "v", "variant"), version=3), 1) == expected

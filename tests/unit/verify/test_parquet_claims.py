@@ -1,4 +1,4 @@
-"""What a Parquet file claims about its own values: each lie is refused, and the file without it is not."""
+"""Claims of a Parquet file about its own values (statistics, indexes, filters): false ones are refused."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 
 from pvdm.verify.findings import SHOWN_TO_ALL_ROLES, Finding
 from tests.support.for_each import for_each
-from tests.support.parquet.edit import BINARY, COLUMN_INDEX, edited, get, index_edited, put, statistics
+from tests.support.parquet.edit import BINARY, COLUMN_INDEX, edit_footer, edit_page_index, get, put, statistics
 from tests.support.parquet.lies import HONEST, LIES, RATIO, SORTED, TABLE, TOWN, file, rows
-from tests.support.parquet.rare_lies import RARE
+from tests.support.parquet.rare_lies import RARE_LIES
 from tests.support.verify.staged import observe_file
 
 pytestmark = pytest.mark.usefixtures("kernel")
-ALL = {**LIES, **RARE}
+ALL = {**LIES, **RARE_LIES}
 
 
 def findings(data: bytes, table: Any = TABLE) -> tuple[Finding, ...]:
@@ -25,14 +25,14 @@ def findings(data: bytes, table: Any = TABLE) -> tuple[Finding, ...]:
 
 
 @for_each("name", ALL)
-def test_a_lie_is_refused_with_its_row_group_and_column(name: str) -> None:
+def test_a_false_claim_is_refused_with_its_row_group_and_column(name: str) -> None:
     lie = ALL[name]
-    (only,) = findings(lie.data)
+    (finding,) = findings(lie.data)
     place = f"column '{lie.column}'" if lie.column else "the file"
     where = place if lie.group is None else f"{place}, row group {lie.group}"
-    assert only.code == lie.code
+    assert finding.code == lie.code
     assert re.fullmatch(
-        rf"{re.escape(where)}(, page \d+)?(, row \d+)?( is refused|: [\w ]+ does not hold)", only.message
+        rf"{re.escape(where)}(, page \d+)?(, row \d+)?( is refused|: [\w ]+ does not hold)", finding.message
     )
 
 
@@ -60,45 +60,45 @@ def test_a_lie_is_refused_with_its_row_group_and_column(name: str) -> None:
         ),
     ],
 )
-def test_a_finding_says_which_claim_of_which_page_and_what_the_values_have(
+def test_a_finding_names_the_claim_and_the_page_with_expected_and_got(
     name: str, message: str, expected: str, got: str
 ) -> None:
-    (only,) = findings(LIES[name].data)
-    assert (only.message, only.expected, only.got) == (message, expected, got)
+    (finding,) = findings(LIES[name].data)
+    assert (finding.message, finding.expected, finding.got) == (message, expected, got)
 
 
 @for_each("name", ALL)
-def test_the_same_file_without_the_lie_passes(name: str) -> None:
+def test_the_same_file_without_the_false_claim_is_accepted(name: str) -> None:
     assert findings(ALL[name].honest) == ()
 
 
-def test_what_is_absent_is_no_claim() -> None:
+def test_a_file_without_statistics_is_accepted() -> None:
     def change(footer: Any) -> None:
         for leaf in range(8):
             statistics(footer, leaf).clear()
 
-    assert findings(edited(HONEST, change)) == ()
+    assert findings(edit_footer(HONEST, change)) == ()
 
 
-def test_a_text_may_be_cut_where_it_is_not_said_exact() -> None:
+def test_a_cut_text_bound_is_accepted_if_it_is_marked_inexact() -> None:
     def change(footer: Any) -> None:
         put(statistics(footer, TOWN), 5, BINARY, b"towo")
         put(statistics(footer, TOWN), 6, BINARY, b"tow")
         for number in (7, 8):
             put(statistics(footer, TOWN), number, 2, value=False)
 
-    assert findings(edited(HONEST, change)) == ()
+    assert findings(edit_footer(HONEST, change)) == ()
 
 
-def test_a_cut_text_in_the_page_index_passes() -> None:
+def test_a_cut_text_in_the_page_index_is_accepted() -> None:
     def change(found: Any) -> None:
         get(found, 2)[1][:] = [b"to"] * 3
         get(found, 3)[1][:] = [b"tp"] * 3
 
-    assert findings(index_edited(HONEST, COLUMN_INDEX, TOWN, change)) == ()
+    assert findings(edit_page_index(HONEST, COLUMN_INDEX, TOWN, change)) == ()
 
 
-def test_either_zero_stands_for_both() -> None:
+def test_zeros_of_either_sign_are_accepted_as_bounds() -> None:
     zeros = rows().to_pylist()
     for row in zeros:
         row["ratio"] = 0.0
@@ -109,33 +109,33 @@ def test_either_zero_stands_for_both() -> None:
             put(statistics(footer, RATIO), 5, BINARY, high)
             put(statistics(footer, RATIO), 6, BINARY, low)
 
-        assert findings(edited(honest, change)) == ()
+        assert findings(edit_footer(honest, change)) == ()
 
 
-def with_nan(*, least: bool) -> bytes:
-    """Some rows are NaN, and the statistics say so as Spark does."""
-    odd = [{**row, "ratio": math.nan if row["id"] % 2 else row["ratio"]} for row in rows().to_pylist()]
-    data = file(type(rows()).from_pylist(odd, schema=rows().schema), write_page_index=False)
+def file_with_nan(*, least: bool) -> bytes:
+    """A file with NaN in some rows, and NaN as the least or the greatest value, as Spark writes it."""
+    with_nans = [{**row, "ratio": math.nan if row["id"] % 2 else row["ratio"]} for row in rows().to_pylist()]
+    data = file(type(rows()).from_pylist(with_nans, schema=rows().schema), write_page_index=False)
 
     def change(footer: Any) -> None:
         for number in (2, 6) if least else (1, 5):
             put(statistics(footer, RATIO), number, BINARY, struct.pack("<d", math.nan))
 
-    return edited(data, change)
+    return edit_footer(data, change)
 
 
-def test_nan_may_be_the_greatest_value_where_there_is_one_and_never_the_least_of_others() -> None:
-    assert findings(with_nan(least=False)) == ()
-    assert [each.code for each in findings(with_nan(least=True))] == ["parquet_statistics_lie"]
+def test_nan_is_accepted_as_the_greatest_value_and_refused_as_the_least() -> None:
+    assert findings(file_with_nan(least=False)) == ()
+    assert [each.code for each in findings(file_with_nan(least=True))] == ["parquet_statistics_lie"]
 
 
-def test_rows_that_are_sorted_may_say_so() -> None:
+def test_a_correct_sort_order_is_accepted() -> None:
     assert findings(SORTED) == ()
 
 
-def test_a_bound_that_lies_is_not_told_to_producers() -> None:
+def test_findings_that_all_roles_see_show_no_values() -> None:
     bounds = {"parquet_statistics_lie", "parquet_page_index_lies"}
     assert not SHOWN_TO_ALL_ROLES & bounds
-    told = [only for lie in ALL.values() if lie.code not in bounds for only in findings(lie.data)]
-    assert {each.code for each in told} <= SHOWN_TO_ALL_ROLES
-    assert not [each for each in told if "town 0" in f"{each.expected}{each.got}"]
+    shown = [finding for lie in ALL.values() if lie.code not in bounds for finding in findings(lie.data)]
+    assert {each.code for each in shown} <= SHOWN_TO_ALL_ROLES
+    assert not [each for each in shown if "town 0" in f"{each.expected}{each.got}"]

@@ -1,4 +1,4 @@
-"""Honest files pass, whatever writer made them; a statistic that is changed is refused unless it is true."""
+"""Files of PyArrow and DuckDB are accepted with any options; a changed statistic is refused unless it is true."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tests.support.for_each import for_each
 from tests.support.lake.metadata import column
-from tests.support.parquet.edit import BINARY, I64, edited, put, statistics
+from tests.support.parquet.edit import BINARY, I64, edit_footer, put, statistics
 from tests.support.parquet.lies import COLUMNS, ROWS, TABLE, field, file, rows
 from tests.support.verify.staged import metadata, observe_file
 
@@ -58,19 +58,19 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 @for_each("name", OPTIONS)
-def test_files_of_pyarrow_pass(name: str) -> None:
+def test_a_file_of_pyarrow_is_accepted(name: str) -> None:
     assert observe_file(file(**OPTIONS[name]), TABLE).findings == ()
 
 
 @for_each("name", OPTIONS)
-def test_files_of_pyarrow_without_rows_pass(name: str) -> None:
-    """Some of their columns have a dictionary, and others no page at all."""
+def test_a_file_of_pyarrow_without_rows_is_accepted(name: str) -> None:
+    """Some columns of such a file have a dictionary page, others no page at all."""
     assert observe_file(file(rows().slice(0, 0), **OPTIONS[name]), TABLE).findings == ()
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
-def test_files_of_duckdb_pass(version: str, tmp_path: Path) -> None:
-    """With distinct counts, filters of its own, and the old fields for texts too."""
+def test_a_file_of_duckdb_is_accepted(version: str, tmp_path: Path) -> None:
+    """DuckDB writes distinct counts, bloom filters, and the deprecated statistics fields for texts too."""
     given_rows = rows().append_column("word", pa.array([f"é{at}" for at in range(ROWS)]))
     ids = (
         "{id: 1, town: 2, price: 3, ratio: 4, flag: 5, day: 6, tags: {__duckdb_field_id: 7, element: 8},"
@@ -100,7 +100,7 @@ KINDS: dict[str, tuple[str, Any, Any]] = {
 
 @st.composite
 def tables(draw: st.DrawFn) -> tuple[pa.Table, Any]:
-    """A column of some type and a list of the same, with few values, many or none."""
+    """A table with a column of some type and one of lists of this type, and its metadata."""
     name = draw(st.sampled_from(sorted(KINDS)))
     iceberg, arrow, values = KINDS[name]
     few = st.sampled_from(draw(st.lists(values, min_size=1, max_size=3)))
@@ -108,11 +108,11 @@ def tables(draw: st.DrawFn) -> tuple[pa.Table, Any]:
     flat = draw(st.lists(value, max_size=40))
     nested = draw(st.lists(st.none() | st.lists(value, max_size=4), min_size=len(flat), max_size=len(flat)))
     kind = pa.list_(field("element", arrow, 3))
-    made = pa.Table.from_arrays(
+    example = pa.Table.from_arrays(
         [pa.array(flat, arrow), pa.array(nested, kind)], schema=pa.schema([field("v", arrow, 1), field("l", kind, 2)])
     )
     listed = {"type": "list", "element-id": 3, "element": iceberg, "element-required": False}
-    return made, metadata(column(1, "v", iceberg), column(2, "l", listed))
+    return example, metadata(column(1, "v", iceberg), column(2, "l", listed))
 
 
 def options() -> st.SearchStrategy[dict[str, Any]]:
@@ -134,9 +134,9 @@ def options() -> st.SearchStrategy[dict[str, Any]]:
 
 @settings(max_examples=150, deadline=None)
 @given(tables(), options())
-def test_whatever_pyarrow_writes_passes(made: tuple[pa.Table, Any], given_options: dict[str, Any]) -> None:
-    data, table = made
-    assert observe_file(file(data, **given_options), table).findings == ()
+def test_any_file_of_pyarrow_is_accepted(example: tuple[pa.Table, Any], writer_options: dict[str, Any]) -> None:
+    data, table = example
+    assert observe_file(file(data, **writer_options), table).findings == ()
 
 
 @settings(max_examples=150, deadline=None)
@@ -145,14 +145,14 @@ def test_whatever_pyarrow_writes_passes(made: tuple[pa.Table, Any], given_option
     st.sampled_from([1, 2, 3, 5, 6]),
     st.integers(-5, 5),
 )
-def test_one_changed_statistic_is_refused_unless_it_is_true(values: list[int | None], number: int, other: int) -> None:
-    made = pa.Table.from_arrays([pa.array(values, pa.int64())], schema=pa.schema([field("id", pa.int64(), 1)]))
-    data = file(made, row_group_size=100)
-    other = abs(other) if number == 3 else other  # a negative count is no count for the decoder either
+def test_a_changed_statistic_is_refused_unless_it_is_true(values: list[int | None], number: int, other: int) -> None:
+    example = pa.Table.from_arrays([pa.array(values, pa.int64())], schema=pa.schema([field("id", pa.int64(), 1)]))
+    data = file(example, row_group_size=100)
+    other = abs(other) if number == 3 else other  # the decoder refuses a negative count
     kind, value = (I64, other) if number == 3 else (BINARY, struct.pack("<q", other))
-    changed = edited(data, lambda footer: put(statistics(footer, 0), number, kind, value))
-    known = [each for each in values if each is not None]
-    least, greatest = min(known, default=math.nan), max(known, default=math.nan)
+    changed = edit_footer(data, lambda footer: put(statistics(footer, 0), number, kind, value))
+    present = [each for each in values if each is not None]
+    least, greatest = min(present, default=math.nan), max(present, default=math.nan)
     right = {1: greatest, 2: least, 3: values.count(None), 5: greatest, 6: least}[number]
     expected = [] if other == right else ["parquet_statistics_lie"]
     assert [each.code for each in observe_file(changed, metadata(column(1, "id"))).findings] == expected

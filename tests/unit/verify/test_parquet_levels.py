@@ -1,6 +1,6 @@
-"""Leaves of one struct, list or map that tell different things of it: readers believe one or the other.
+"""Parquet files whose leaf columns disagree about their common struct, list or map: readers use one or the other.
 
-What other readers made of such files stands beside them; each gave one reading to the digest.
+Comments say what other readers returned for such a file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tests.support.lake.metadata import Doc, column
 from tests.support.parquet.lies import field
-from tests.support.parquet.pages import Page, dictionary, longs, nested, page, rebuilt, run, runs
+from tests.support.parquet.pages import Page, dictionary_page, long_page, longs, page, rebuild, run, runs
 from tests.support.verify.staged import NAME, metadata, observe_file, parquet
 
 pytestmark = pytest.mark.usefixtures("kernel")
@@ -37,17 +37,17 @@ IN_MAP: Doc = {"type": "map", "key-id": 2, "key": "long", "value-id": 3, "value"
 Chunks = Mapping[int, Sequence[Page]]
 
 
-def made(kind: Any, rows: Sequence[Any], chunks: Chunks) -> bytes:
-    """A file of one column, with the pages given."""
+def build_file(kind: Any, rows: Sequence[Any], chunks: Chunks) -> bytes:
+    """A file of one column, with these pages for each leaf column."""
     table = pa.Table.from_arrays([pa.array(rows, kind)], schema=pa.schema([field("v", kind, 1)]))
-    return rebuilt(parquet(table, store_schema=False, use_dictionary=False, compression="none"), chunks)
+    return rebuild(parquet(table, store_schema=False, use_dictionary=False, compression="none"), chunks)
 
 
-def findings(data: bytes, doc: Doc | str) -> list[tuple[str, str]]:
+def findings_of(data: bytes, doc: Doc | str) -> list[tuple[str, str]]:
     return [(each.code, each.message) for each in observe_file(data, metadata(column(1, "v", doc))).findings]
 
 
-def refused(place: str) -> list[tuple[str, str]]:
+def ambiguous_at(place: str) -> list[tuple[str, str]]:
     return [("parquet_ambiguous", f"column '{place}', row group 0 is refused")]
 
 
@@ -56,41 +56,41 @@ ROWS: dict[str, tuple[Any, Doc, list[Any], Chunks]] = {
         PAIR,
         IN_PAIR,
         [{"a": 1, "b": 1}, None, {"a": None, "b": 3}],
-        {0: [nested([2, 0, 1], None, 1)], 1: [nested([2, 0, 2], None, 1, 3)]},
+        {0: [long_page([2, 0, 1], None, 1)], 1: [long_page([2, 0, 2], None, 1, 3)]},
     ),
     "a list": (
         LIST,
         IN_LIST,
         [[1], None, [], [3, None]],
-        {0: [nested([3, 0, 1, 3, 2], [0, 0, 0, 0, 1], 1, 3)]},
+        {0: [long_page([3, 0, 1, 3, 2], [0, 0, 0, 0, 1], 1, 3)]},
     ),
     "a list over two pages": (
         LIST,
         IN_LIST,
         [[1], [3, 4]],
-        {0: [nested([3, 3], [0, 0], 1, 3), nested([3], [1], 4)]},
+        {0: [long_page([3, 3], [0, 0], 1, 3), long_page([3], [1], 4)]},
     ),
     "a list of structs": (
         PAIRS,
         IN_PAIRS,
         [[{"a": 1, "b": 1}, {"a": 2, "b": 2}], [{"a": 3, "b": 3}]],
-        {0: [nested([4, 4, 4], [0, 1, 0], 1, 2, 3)], 1: [nested([4, 4, 4], [0, 1, 0], 1, 2, 3)]},
+        {0: [long_page([4, 4, 4], [0, 1, 0], 1, 2, 3)], 1: [long_page([4, 4, 4], [0, 1, 0], 1, 2, 3)]},
     ),
     "a map": (
         MAP,
         IN_MAP,
         [[(1, 1), (2, 2)], [(3, 3)]],
-        {0: [nested([2, 2, 2], [0, 1, 0], 1, 2, 3)], 1: [nested([3, 3, 3], [0, 1, 0], 1, 2, 3)]},
+        {0: [long_page([2, 2, 2], [0, 1, 0], 1, 2, 3)], 1: [long_page([3, 3, 3], [0, 1, 0], 1, 2, 3)]},
     ),
 }
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_levels_that_agree_pass_and_are_the_rows(name: str) -> None:
+def test_levels_that_agree_are_accepted_and_read_as_the_rows(name: str) -> None:
     kind, doc, rows, chunks = ROWS[name]
-    data = made(kind, rows, chunks)
+    data = build_file(kind, rows, chunks)
     assert pq.read_table(io.BytesIO(data)).column("v").to_pylist() == rows
-    assert findings(data, doc) == []
+    assert findings_of(data, doc) == []
 
 
 SIBLINGS: dict[str, tuple[str, str, Chunks]] = {
@@ -98,82 +98,83 @@ SIBLINGS: dict[str, tuple[str, str, Chunks]] = {
     "the struct is null for its first leaf": (
         "a struct",
         "v.b",
-        {0: [nested([2, 0, 2], None, 1, 3)], 1: [nested([2, 2, 2], None, 1, 777, 3)]},
+        {0: [long_page([2, 0, 2], None, 1, 3)], 1: [long_page([2, 2, 2], None, 1, 777, 3)]},
     ),
     "the struct is null for its second leaf": (
         "a struct",
         "v.b",
-        {0: [nested([2, 2, 2], None, 1, 2, 3)], 1: [nested([2, 0, 2], None, 1, 3)]},
+        {0: [long_page([2, 2, 2], None, 1, 2, 3)], 1: [long_page([2, 0, 2], None, 1, 3)]},
     ),
     # Spark's own reader: other lists by each leaf.
     "other lengths of a list": (
         "a list of structs",
         "v.list.element.b",
-        {0: [nested([4, 4, 4], [0, 1, 0], 1, 2, 3)], 1: [nested([4, 4, 4], [0, 0, 1], 1, 2, 3)]},
+        {0: [long_page([4, 4, 4], [0, 1, 0], 1, 2, 3)], 1: [long_page([4, 4, 4], [0, 0, 1], 1, 2, 3)]},
     ),
     "an element that is null for one": (
         "a list of structs",
         "v.list.element.b",
-        {0: [nested([4, 4, 4], [0, 1, 0], 1, 2, 3)], 1: [nested([4, 2, 4], [0, 1, 0], 1, 3)]},
+        {0: [long_page([4, 4, 4], [0, 1, 0], 1, 2, 3)], 1: [long_page([4, 2, 4], [0, 1, 0], 1, 3)]},
     ),
     "a list that is null for one and empty for the other": (
         "a list of structs",
         "v.list.element.b",
-        {0: [nested([4, 0], [0, 0], 1)], 1: [nested([4, 1], [0, 0], 1)]},
+        {0: [long_page([4, 0], [0, 0], 1)], 1: [long_page([4, 1], [0, 0], 1)]},
     ),
     "keys and values of different maps": (
         "a map",
         "v.key_value.value",
-        {0: [nested([2, 2, 2], [0, 1, 0], 1, 2, 3)], 1: [nested([3, 3, 3], [0, 0, 1], 1, 2, 3)]},
+        {0: [long_page([2, 2, 2], [0, 1, 0], 1, 2, 3)], 1: [long_page([3, 3, 3], [0, 0, 1], 1, 2, 3)]},
     ),
 }
 
 
 @pytest.mark.parametrize("name", SIBLINGS)
-def test_leaves_that_tell_different_things_of_what_they_share_are_refused(name: str) -> None:
+def test_leaves_with_different_levels_of_their_parent_are_refused(name: str) -> None:
     whole, place, chunks = SIBLINGS[name]
     kind, doc, rows, _ = ROWS[whole]
-    assert findings(made(kind, rows, chunks), doc) == refused(place)
+    assert findings_of(build_file(kind, rows, chunks), doc) == ambiguous_at(place)
 
 
 CONTINUED: dict[str, Page] = {
-    "null": nested([3, 0, 3, 3, 3], [0, 0, 1, 0, 1], 1, 7, 3, 4),  # Spark: [1], null, [7]; PyArrow: [1], null, [3, 4]
-    "empty": nested([3, 1, 3, 3, 3], [0, 0, 1, 0, 1], 1, 7, 3, 4),
-    "null in the middle": nested([3, 3, 0, 3], [0, 0, 1, 0], 1, 3, 4),
-    "empty in the middle": nested([3, 3, 1, 3], [0, 0, 1, 0], 1, 3, 4),
-    "not begun": nested([3, 3, 3, 3], [1, 0, 0, 0], 9, 1, 3, 4),
+    # Spark reads [1], null, [7]; PyArrow reads [1], null, [3, 4].
+    "null": long_page([3, 0, 3, 3, 3], [0, 0, 1, 0, 1], 1, 7, 3, 4),
+    "empty": long_page([3, 1, 3, 3, 3], [0, 0, 1, 0, 1], 1, 7, 3, 4),
+    "null in the middle": long_page([3, 3, 0, 3], [0, 0, 1, 0], 1, 3, 4),
+    "empty in the middle": long_page([3, 3, 1, 3], [0, 0, 1, 0], 1, 3, 4),
+    "not begun": long_page([3, 3, 3, 3], [1, 0, 0, 0], 9, 1, 3, 4),
 }
 
 
 @pytest.mark.parametrize("name", CONTINUED)
-def test_a_list_goes_on_only_where_it_has_elements(name: str) -> None:
-    codes = [code for code, _ in findings(made(LIST, [[1], None, [3]], {0: [CONTINUED[name]]}), IN_LIST)]
-    # Some of these our decoder does not read either.
+def test_a_repetition_level_inside_a_null_or_empty_list_is_refused(name: str) -> None:
+    codes = [code for code, _ in findings_of(build_file(LIST, [[1], None, [3]], {0: [CONTINUED[name]]}), IN_LIST)]
+    # Our decoder cannot read a list that begins with a repetition.
     assert codes in (
         [["parquet_ambiguous"]] if name != "not begun" else [["parquet_ambiguous"], ["parquet_unreadable"]]
     )
 
 
-def test_a_list_that_is_null_does_not_go_on_in_the_next_page() -> None:
-    pages = [nested([3, 0], [0, 0], 1), nested([3, 3], [1, 0], 7, 3)]
-    assert findings(made(LIST, [[1], None, [3]], {0: pages}), IN_LIST) == refused("v.list.element")
+def test_a_null_list_that_goes_on_in_the_next_page_is_refused() -> None:
+    pages = [long_page([3, 0], [0, 0], 1), long_page([3, 3], [1, 0], 7, 3)]
+    assert findings_of(build_file(LIST, [[1], None, [3]], {0: pages}), IN_LIST) == ambiguous_at("v.list.element")
 
 
-NOTHING = {"equal": run(0, 0), "packed": bytes([1])}
+EMPTY_RUNS = {"equal": run(0, 0), "packed": bytes([1])}
 
 
-@pytest.mark.parametrize("name", NOTHING)
-def test_a_run_of_nothing_is_refused_among_levels_and_indices(name: str) -> None:
+@pytest.mark.parametrize("name", EMPTY_RUNS)
+def test_an_empty_run_among_levels_or_indices_is_refused(name: str) -> None:
     """PyArrow cannot read such levels; Spark can."""
     plain = [page(4, longs(1, 2, 3, 4), run(2, 1) + run(2, 1))]
-    assert findings(made(pa.int64(), [1, 2, 3, 4], {0: plain}), "long") == []
-    levels = [page(4, longs(1, 2, 3, 4), run(2, 1) + NOTHING[name] + run(2, 1))]
-    assert findings(made(pa.int64(), [1, 2, 3, 4], {0: levels}), "long") == refused("v")
-    for between, expected in ((b"", set()), (NOTHING[name], {"parquet_ambiguous", "parquet_unreadable"})):
+    assert findings_of(build_file(pa.int64(), [1, 2, 3, 4], {0: plain}), "long") == []
+    levels = [page(4, longs(1, 2, 3, 4), run(2, 1) + EMPTY_RUNS[name] + run(2, 1))]
+    assert findings_of(build_file(pa.int64(), [1, 2, 3, 4], {0: levels}), "long") == ambiguous_at("v")
+    for between, expected in ((b"", set()), (EMPTY_RUNS[name], {"parquet_ambiguous", "parquet_unreadable"})):
         indices = page(4, bytes([1]) + run(2, 0) + between + run(2, 1), runs([1] * 4), encoding=8)
-        chunks = {0: [dictionary(2, longs(1, 2)), indices]}
-        found = {code for code, _ in findings(made(pa.int64(), [1, 1, 2, 2], chunks), "long")}
-        # Our decoder does not read all of these itself.
+        chunks = {0: [dictionary_page(2, longs(1, 2)), indices]}
+        found = {code for code, _ in findings_of(build_file(pa.int64(), [1, 1, 2, 2], chunks), "long")}
+        # Our decoder cannot read some of these.
         assert found <= expected
         assert bool(found) == bool(expected)
 
@@ -182,11 +183,11 @@ NUMBERS = st.none() | st.integers(0, 3)
 PAIR_ROWS = st.none() | st.fixed_dictionaries({"a": NUMBERS, "b": NUMBERS})
 
 
-def numbered(first: int) -> Doc:
+def pair_doc(first: int) -> Doc:
     return {"type": "struct", "fields": [column(first, "a"), column(first + 1, "b")]}
 
 
-def deep() -> tuple[Any, Doc]:
+def deep_type() -> tuple[Any, Doc]:
     """A struct, lists of lists of structs and a map of structs, all in one struct."""
 
     def pair(first: int) -> Any:
@@ -200,19 +201,19 @@ def deep() -> tuple[Any, Doc]:
             field("m", pa.map_(key, field("value", pair(30), 7)), 6),
         ]
     )
-    inner: Doc = {"type": "list", "element-id": 5, "element": numbered(20), "element-required": False}
+    inner: Doc = {"type": "list", "element-id": 5, "element": pair_doc(20), "element-required": False}
     lists: Doc = {"type": "list", "element-id": 4, "element": inner, "element-required": False}
     mapped: Doc = {
         "type": "map",
         "key-id": 40,
         "key": "long",
         "value-id": 7,
-        "value": numbered(30),
+        "value": pair_doc(30),
         "value-required": False,
     }
     return kind, {
         "type": "struct",
-        "fields": [column(2, "p", numbered(10)), column(3, "l", lists), column(6, "m", mapped)],
+        "fields": [column(2, "p", pair_doc(10)), column(3, "l", lists), column(6, "m", mapped)],
     }
 
 
@@ -220,7 +221,7 @@ DEEP_ROWS = st.none() | st.fixed_dictionaries(
     {
         "p": PAIR_ROWS,
         "l": st.none() | st.lists(st.none() | st.lists(PAIR_ROWS, max_size=3), max_size=3),
-        "m": st.none() | st.dictionaries(st.integers(0, 5), PAIR_ROWS, max_size=3).map(lambda made: list(made.items())),
+        "m": st.none() | st.dictionaries(st.integers(0, 5), PAIR_ROWS, max_size=3).map(lambda each: list(each.items())),
     }
 )
 
@@ -240,16 +241,16 @@ DEEP_ROWS = st.none() | st.fixed_dictionaries(
         }
     ),
 )
-def test_whatever_pyarrow_nests_passes(rows: list[Any], options: dict[str, Any]) -> None:
-    kind, doc = deep()
+def test_nested_columns_of_pyarrow_are_accepted(rows: list[Any], options: dict[str, Any]) -> None:
+    kind, doc = deep_type()
     table = pa.Table.from_arrays([pa.array(rows, kind)], schema=pa.schema([field("v", kind, 1)]))
-    assert findings(parquet(table, **options), doc) == []
+    assert findings_of(parquet(table, **options), doc) == []
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
-def test_what_duckdb_nests_passes(version: str, tmp_path: Path) -> None:
-    """Nulls and empty ones at every depth, in several row groups."""
-    _, doc = deep()
+def test_nested_columns_of_duckdb_are_accepted(version: str, tmp_path: Path) -> None:
+    """The rows have nulls and empty collections at every depth, in several row groups."""
+    _, doc = deep_type()
     pair = "{'a': nullif(i % 5, 0), 'b': i}"
     inner = f"list_transform(range(i % 4), k -> {pair})"
     rows = f"""select case when i % 7 = 0 then null else {{
@@ -269,4 +270,4 @@ def test_what_duckdb_nests_passes(version: str, tmp_path: Path) -> None:
     with duckdb.connect() as connection:
         options = f"field_ids {ids}, parquet_version {version}, row_group_size 2048"
         connection.sql(f"copy ({rows}) to '{path}' (format parquet, {options})")
-    assert findings(path.read_bytes(), doc) == []
+    assert findings_of(path.read_bytes(), doc) == []

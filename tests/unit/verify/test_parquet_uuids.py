@@ -1,4 +1,4 @@
-"""Uuids, which Java compares with a sign: ends that are no values hide rows from Spark, and so do bounds of entries."""
+"""Bounds of uuids: Java compares uuids as signed numbers, so bounds that no row has hide rows from Spark."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.support.parquet.edit import (
     STRUCT,
     Struct,
     drop,
-    edited,
+    edit_footer,
+    edit_page_index,
     get,
-    index_edited,
     put,
     statistics,
 )
@@ -32,55 +32,55 @@ LEAST, GREATEST = bytes([0x10]) * 16, bytes([0x7F]) * 16
 LAST = bytes([0xFF]) * 16
 
 
-def annotated(footer: Struct) -> None:
+def add_uuid_annotation(footer: Struct) -> None:
     put(get(footer, 2)[1][2], 10, STRUCT, [[14, STRUCT, []]])
 
 
-def uuids(values: Sequence[bytes | None], *, named: bool = True) -> bytes:
+def file_of_uuids(values: Sequence[bytes | None], *, annotated: bool = True) -> bytes:
     schema = pa.schema([field("id", pa.int64(), 1), field("x", pa.binary(16), 2)])
     arrays: list[Any] = [pa.array(range(len(values)), pa.int64()), pa.array(values, pa.binary(16))]
     table = pa.Table.from_arrays(arrays, schema=schema)
     data = parquet(table, store_schema=False, use_dictionary=False, write_page_index=True)
-    return edited(data, annotated) if named else data
+    return edit_footer(data, add_uuid_annotation) if annotated else data
 
 
-def said(data: bytes, number: int, value: bytes) -> bytes:
-    """Statistics with another end."""
+def with_statistic(data: bytes, number: int, value: bytes) -> bytes:
+    """The file with another value in this field of its statistics."""
 
     def change(footer: Struct) -> None:
-        told = statistics(footer, 1)
-        drop(told, 1, 2, 7, 8)
-        put(told, number, BINARY, value)
+        fields = statistics(footer, 1)
+        drop(fields, 1, 2, 7, 8)
+        put(fields, number, BINARY, value)
 
-    return edited(data, change)
+    return edit_footer(data, change)
 
 
-def codes(data: bytes) -> list[str]:
+def codes_of(data: bytes) -> list[str]:
     return [each.code for each in observe_file(data, TABLE).findings]
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_the_ends_of_uuids_are_values(named: bool) -> None:
-    """By a greatest that is negative for Java Spark found no row; DuckDB hung at a least of one byte."""
-    honest = uuids([LEAST, GREATEST, None], named=named)
-    assert codes(honest) == codes(said(honest, 5, GREATEST)) == []
+@pytest.mark.parametrize("annotated", [True, False])
+def test_bounds_of_uuids_that_are_no_values_are_refused(annotated: bool) -> None:
+    """With a greatest value that is negative for Java, Spark found no row. With a least of one byte DuckDB hung."""
+    honest = file_of_uuids([LEAST, GREATEST, None], annotated=annotated)
+    assert codes_of(honest) == codes_of(with_statistic(honest, 5, GREATEST)) == []
     for number, value in ((5, LAST), (5, GREATEST + b"\0"), (6, LEAST[:1]), (6, b"")):
-        assert codes(said(honest, number, value)) == ["parquet_statistics_lie"]
+        assert codes_of(with_statistic(honest, number, value)) == ["parquet_statistics_lie"]
 
 
-def test_the_ends_of_pages_of_uuids_are_values() -> None:
-    honest = uuids([LEAST, GREATEST, None])
+def test_page_bounds_of_uuids_that_are_no_values_are_refused() -> None:
+    honest = file_of_uuids([LEAST, GREATEST, None])
 
     def change(index: Struct) -> None:
         get(index, 3)[1][0] = LAST
 
-    assert codes(index_edited(honest, COLUMN_INDEX, 1, change)) == ["parquet_page_index_lies"]
-    assert codes(index_edited(honest, COLUMN_INDEX, 1, lambda _: None)) == []
+    assert codes_of(edit_page_index(honest, COLUMN_INDEX, 1, change)) == ["parquet_page_index_lies"]
+    assert codes_of(edit_page_index(honest, COLUMN_INDEX, 1, lambda _: None)) == []
 
 
-def test_an_entry_has_no_bounds_of_uuids() -> None:
-    """With uuids of both signs between them Spark looks into no file at all."""
-    found = observe_file(uuids([LEAST, LAST]), TABLE).data_file
+def test_a_rebuilt_entry_has_no_bounds_of_uuids() -> None:
+    """With bounds of different signs Spark would skip every file."""
+    found = observe_file(file_of_uuids([LEAST, LAST]), TABLE).data_file
     assert found is not None
     assert set(found.lower_bounds or IdMap()) == set(found.upper_bounds or IdMap()) == {1}
     assert (found.value_counts or IdMap())[2] == 2

@@ -1,4 +1,4 @@
-"""Plans of a workload from its pinned source, and what it claims by its filter."""
+"""The chunk plan of a workload from its pinned source, and the part of the target that its filter claims."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pvdm.verify.planning import claim_of, plan_workload
 from tests.support.claims import overlap
 from tests.support.for_each import for_each
 from tests.support.lake.scans import Lake, fetch, pinned, table_of, to_doc
-from tests.unit.contract.examples import read
+from tests.unit.contract.examples import contract_with
 
 DATE = PrimitiveType(Kind.DATE)
 TWO_DAYS = "2026-03-29T00:00:00Z <= t < 2026-03-30T00:00:00.5Z"
@@ -33,78 +33,78 @@ COLUMNS = Schema(
 )
 
 
-def plan(
+def plan_source(
     folder: Path, rows: list[list[dict[str, Any]]], chunking: dict[str, Any], where: str = "true", **limits: int
 ) -> ChunkPlan:
     lake = Lake(folder, (to_doc(COLUMNS),))
     for each in rows:
         lake.data(table_of(COLUMNS, each))
-    bound = read(("chunking", chunking), ("boundary/where", where), ("limits", limits)).bind({})
+    bound = contract_with(("chunking", chunking), ("boundary/where", where), ("limits", limits)).bind({})
     return plan_workload(bound, pinned(lake), fetch)
 
 
-def ids(found: ChunkPlan) -> list[str]:
+def chunk_ids(found: ChunkPlan) -> list[str]:
     return [chunk.chunk_id for chunk in found]
 
 
 @pytest.mark.usefixtures("kernel")
-def test_values_are_those_of_the_filtered_rows(tmp_path: Path) -> None:
+def test_chunks_by_values_have_the_values_of_the_filtered_rows(tmp_path: Path) -> None:
     rows: list[list[dict[str, Any]]] = [
         [{"id": 1, "s": "a"}, {"id": 2, "s": "b"}],
         [{"id": 3, "s": None}, {"id": 9, "s": "unseen"}],
     ]
-    found = plan(tmp_path, rows, {"by": "partition", "columns": ["s"]}, "id < 9")
-    assert ids(found) == ["s=a", "s=b", "s=~null", "s=~other"]
+    found = plan_source(tmp_path, rows, {"by": "partition", "columns": ["s"]}, "id < 9")
+    assert chunk_ids(found) == ["s=a", "s=b", "s=~null", "s=~other"]
 
 
 @pytest.mark.usefixtures("kernel")
-def test_days_beyond_every_calendar_are_left_to_the_last_chunk(tmp_path: Path) -> None:
+def test_days_after_the_year_9999_are_in_the_last_chunk(tmp_path: Path) -> None:
     rows = [[{"d": 0}, {"d": 2**31 - 1}]]
-    assert ids(plan(tmp_path, rows, {"by": "partition", "columns": ["d"]})) == ["d=1970-01-01", "d=~other"]
+    assert chunk_ids(plan_source(tmp_path, rows, {"by": "partition", "columns": ["d"]})) == ["d=1970-01-01", "d=~other"]
 
 
 @pytest.mark.usefixtures("kernel")
 def test_more_values_than_chunks_are_refused(tmp_path: Path) -> None:
     rows = [[{"id": each} for each in range(100)]]
     with pytest.raises(InputError) as caught:
-        plan(tmp_path, rows, {"by": "partition", "columns": ["id"]}, chunks=5)
+        plan_source(tmp_path, rows, {"by": "partition", "columns": ["id"]}, chunks=5)
     assert caught.value.reason == "chunks_too_many"
 
 
 @pytest.mark.parametrize("chunking", [{"by": "none"}, {"by": "files", "max-size": 1}, None])
-def test_only_chunks_by_values_read_rows(tmp_path: Path, chunking: dict[str, Any] | None) -> None:
+def test_chunking_by_none_files_or_range_reads_no_files(tmp_path: Path, chunking: dict[str, Any] | None) -> None:
     lake = Lake(tmp_path, (to_doc(COLUMNS),))
     locations = [lake.data(table_of(COLUMNS, [{"id": at}])) for at in (1, 2)]
     for location in locations:
         Path(location.removeprefix("file://")).unlink()
     chunking = chunking or {"by": "range", "column": "id", "bounds": [5]}
-    found = plan_workload(read(("chunking", chunking)).bind({}), pinned(lake), fetch)
+    found = plan_workload(contract_with(("chunking", chunking)).bind({}), pinned(lake), fetch)
     assert len(found.chunks) == {"none": 1, "files": 2, "range": 3}[chunking["by"]]
 
 
-def claim(column: str | None, where: str, parameters: Mapping[str, str] | None = None) -> Claim:
+def claim_by(column: str | None, where: str, parameters: Mapping[str, str] | None = None) -> Claim:
     declared = {name: {"type": "date"} for name in parameters or {}}
     changes: list[tuple[str, Any]] = [("boundary/where", where)]
     if declared:
         changes.append(("parameters", declared))
     if column is not None:
         changes.append(("boundary/claim", {"column": column}))
-    return claim_of(read(*changes).bind(parameters or {}), COLUMNS)
+    return claim_of(contract_with(*changes).bind(parameters or {}), COLUMNS)
 
 
-def value(column: str, kind: str, one: ClaimValue) -> Claim:
+def value_claim(column: str, kind: str, one: ClaimValue) -> Claim:
     return Claim.value(column, kind, one)
 
 
-def between(column: str, kind: str, lower: ClaimValue, upper: ClaimValue) -> Claim:
+def range_claim(column: str, kind: str, lower: ClaimValue, upper: ClaimValue) -> Claim:
     return Claim.between(column, kind, lower, upper)
 
 
-def days(lower: int, upper: int) -> Claim:
-    return between("d", "date", lower, upper)
+def days_claim(lower: int, upper: int) -> Claim:
+    return range_claim("d", "date", lower, upper)
 
 
-def beyond(column: str, kind: str, lower: ClaimValue, last: ClaimValue) -> Claim:
+def closed_range_claim(column: str, kind: str, lower: ClaimValue, last: ClaimValue) -> Claim:
     return Claim.between(column, kind, lower, last, after_upper=True)
 
 
@@ -112,34 +112,34 @@ def beyond(column: str, kind: str, lower: ClaimValue, last: ClaimValue) -> Claim
     ("column", "where", "wanted"),
     [
         (None, "d = '1970-01-02'", Claim.everything()),
-        ("d", "d = '1970-01-02'", value("d", "date", 1)),
-        ("d", "s = 'a' and d = '1970-01-02'", value("d", "date", 1)),
-        ("d", "(s = 'a' or s = 'b') and (not id = 1 and (d = '1970-01-02'))", value("d", "date", 1)),
-        ("d", "d in ('1970-01-02')", value("d", "date", 1)),
-        ("d", "d in ('1970-01-05', '1970-01-02')", between("d", "date", 1, 5)),
-        ("d", "d is null", value("d", "date", None)),
-        ("d", "d is null or d is null and s = 'a'", value("d", "date", None)),
-        ("d", "d is null and d = '1970-01-02'", value("d", "date", None)),
-        ("d", "d >= '1970-01-02' and d < '1970-01-05'", between("d", "date", 1, 4)),
-        ("d", "d >= '1970-01-02' and d < '1970-01-03'", value("d", "date", 1)),
-        ("d", "d > '1970-01-02' and d <= '1970-01-05'", between("d", "date", 2, 5)),
-        ("d", "d >= '1970-01-02' and (d >= '1970-01-03' and d < '1970-01-09') and d < '1970-01-08'", days(2, 7)),
-        ("d", "d is not null and d != '1970-01-03' and d in ('1970-01-02', '1970-01-05')", days(1, 5)),
-        ("d", "d = '1970-01-05' and s = 'a' or d = '1970-01-02'", days(1, 5)),
-        ("d", "(d >= '1970-01-02' or d >= '1970-01-05') and d < '1970-01-08'", days(1, 7)),
-        ("d", "d >= '1970-01-02' and d < '1970-01-04' or d >= '1970-01-09' and d < '1970-01-02'", days(1, 3)),
-        ("d", "d >= '9999-12-30' and d <= '9999-12-31'", beyond("d", "date", 2_932_895, 2_932_896)),
-        ("id", "id >= 5 and id <= 9223372036854775807", beyond("id", "long", 5, 2**63 - 1)),
-        ("s", "s >= 'a' and s <= 'b'", beyond("s", "string", "a", "b")),
-        ("s", "s in ('x', 'a', 'm')", beyond("s", "string", "a", "x")),
+        ("d", "d = '1970-01-02'", value_claim("d", "date", 1)),
+        ("d", "s = 'a' and d = '1970-01-02'", value_claim("d", "date", 1)),
+        ("d", "(s = 'a' or s = 'b') and (not id = 1 and (d = '1970-01-02'))", value_claim("d", "date", 1)),
+        ("d", "d in ('1970-01-02')", value_claim("d", "date", 1)),
+        ("d", "d in ('1970-01-05', '1970-01-02')", range_claim("d", "date", 1, 5)),
+        ("d", "d is null", value_claim("d", "date", None)),
+        ("d", "d is null or d is null and s = 'a'", value_claim("d", "date", None)),
+        ("d", "d is null and d = '1970-01-02'", value_claim("d", "date", None)),
+        ("d", "d >= '1970-01-02' and d < '1970-01-05'", range_claim("d", "date", 1, 4)),
+        ("d", "d >= '1970-01-02' and d < '1970-01-03'", value_claim("d", "date", 1)),
+        ("d", "d > '1970-01-02' and d <= '1970-01-05'", range_claim("d", "date", 2, 5)),
+        ("d", "d >= '1970-01-02' and (d >= '1970-01-03' and d < '1970-01-09') and d < '1970-01-08'", days_claim(2, 7)),
+        ("d", "d is not null and d != '1970-01-03' and d in ('1970-01-02', '1970-01-05')", days_claim(1, 5)),
+        ("d", "d = '1970-01-05' and s = 'a' or d = '1970-01-02'", days_claim(1, 5)),
+        ("d", "(d >= '1970-01-02' or d >= '1970-01-05') and d < '1970-01-08'", days_claim(1, 7)),
+        ("d", "d >= '1970-01-02' and d < '1970-01-04' or d >= '1970-01-09' and d < '1970-01-02'", days_claim(1, 3)),
+        ("d", "d >= '9999-12-30' and d <= '9999-12-31'", closed_range_claim("d", "date", 2_932_895, 2_932_896)),
+        ("id", "id >= 5 and id <= 9223372036854775807", closed_range_claim("id", "long", 5, 2**63 - 1)),
+        ("s", "s >= 'a' and s <= 'b'", closed_range_claim("s", "string", "a", "b")),
+        ("s", "s in ('x', 'a', 'm')", closed_range_claim("s", "string", "a", "x")),
         ("s", "s > 'a' and s < 'b'", Claim.between("s", "string", "a", "b", after_lower=True)),
-        ("p", "p = -1.50", value("p", "decimal(9, 2)", -150)),
-        ("p", "p > -1.50 and p <= 2", between("p", "decimal(9, 2)", -149, 201)),
-        ("x", "x = '00ff'", value("x", "fixed[2]", b"\x00\xff")),
+        ("p", "p = -1.50", value_claim("p", "decimal(9, 2)", -150)),
+        ("p", "p > -1.50 and p <= 2", range_claim("p", "decimal(9, 2)", -149, 201)),
+        ("x", "x = '00ff'", value_claim("x", "fixed[2]", b"\x00\xff")),
     ],
 )
-def test_a_claim_is_what_every_row_must_fulfil(column: str | None, where: str, wanted: Claim) -> None:
-    assert claim(column, where) == wanted
+def test_a_claim_is_the_smallest_range_that_the_filter_allows(column: str | None, where: str, wanted: Claim) -> None:
+    assert claim_by(column, where) == wanted
 
 
 @pytest.mark.parametrize(
@@ -156,8 +156,8 @@ def test_a_claim_is_what_every_row_must_fulfil(column: str | None, where: str, w
         ("id", "id = -5", "id = -5"),
     ],
 )
-def test_a_claim_is_told_in_values_of_its_type(column: str, where: str, text: str) -> None:
-    assert claim(column, where).text == text
+def test_the_text_of_a_claim_has_values_of_its_type(column: str, where: str, text: str) -> None:
+    assert claim_by(column, where).text == text
 
 
 @pytest.mark.parametrize(
@@ -169,22 +169,22 @@ def test_a_claim_is_told_in_values_of_its_type(column: str, where: str, text: st
 )
 def test_a_claim_whose_range_is_empty_in_the_type_of_the_source_is_refused(column: str, where: str, got: str) -> None:
     with pytest.raises(InputError) as caught:
-        claim(column, where, {"day": "1970-01-03"})
+        claim_by(column, where, {"day": "1970-01-03"})
     assert (caught.value.reason, caught.value.got) == ("claim_empty", got)
 
 
-def test_parts_that_stand_next_to_each_other_do_not_overlap() -> None:
-    ends = "d >= '1970-01-02' and d <= '1970-01-05'"
-    for beside in ("d > '1970-01-05' and d < '1970-01-09'", "d = '1970-01-06'", "d = '1970-01-01'"):
-        assert not overlap(claim("d", ends), claim("d", beside))
-    assert not overlap(claim("s", "s >= 'a' and s <= 'b'"), claim("s", "s > 'b' and s < 'c'"))
+def test_adjacent_claims_do_not_overlap() -> None:
+    days = "d >= '1970-01-02' and d <= '1970-01-05'"
+    for other in ("d > '1970-01-05' and d < '1970-01-09'", "d = '1970-01-06'", "d = '1970-01-01'"):
+        assert not overlap(claim_by("d", days), claim_by("d", other))
+    assert not overlap(claim_by("s", "s >= 'a' and s <= 'b'"), claim_by("s", "s > 'b' and s < 'c'"))
 
 
-def test_a_claim_takes_its_parameters(tmp_path: Path) -> None:
-    assert claim("d", "d = ${day}", {"day": "1970-01-03"}) == value("d", "date", 2)
+def test_a_claim_has_the_values_of_its_parameters(tmp_path: Path) -> None:
+    assert claim_by("d", "d = ${day}", {"day": "1970-01-03"}) == value_claim("d", "date", 2)
 
 
-def test_a_column_without_one_order_cannot_be_claimed() -> None:
+def test_a_claim_on_a_column_of_floats_is_refused() -> None:
     with pytest.raises(InputError) as caught:
-        claim("f", "f = 1.5")
+        claim_by("f", "f = 1.5")
     assert caught.value.reason == "claim_invalid"

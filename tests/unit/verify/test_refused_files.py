@@ -1,4 +1,4 @@
-"""Files that the kernel refuses: each becomes a finding of its class, whatever its bytes are."""
+"""Files that the kernel refuses: each refusal becomes a finding with its class."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TABLE = metadata(column(1, "id", required=True), column(2, "town", "string"))
 
 
 def table_of(*columns: tuple[str, Any, int | None]) -> pa.Table:
-    """Columns by name, values and field id."""
+    """A table of these columns, each given by its name, values and field id."""
     arrays = [pa.array(values) if isinstance(values, list) else values for _, values, _ in columns]
     fields: list[Any] = [
         pa.field(name, array.type, metadata=None if field_id is None else {NAME: str(field_id)})
@@ -43,19 +43,19 @@ def table_of(*columns: tuple[str, Any, int | None]) -> pa.Table:
 HONEST = table_of(("id", [1, 2, 3], 1), ("town", ["a", "b", None], 2))
 
 
-def findings(data: bytes, table: Any = TABLE) -> Sequence[Finding]:
+def findings_of(data: bytes, table: Any = TABLE) -> Sequence[Finding]:
     found = observe_file(data, table, record_count=3)
     assert found.data_file is None or not found.findings
     return found.findings
 
 
-def refusal(data: bytes, table: Any = TABLE) -> tuple[FailureClass, str]:
-    (only,) = findings(data, table)
-    return only.failure, only.code
+def class_and_code(data: bytes, table: Any = TABLE) -> tuple[FailureClass, str]:
+    (finding,) = findings_of(data, table)
+    return finding.failure, finding.code
 
 
-def test_an_honest_file_passes() -> None:
-    assert findings(parquet(HONEST)) == ()
+def test_an_honest_file_is_accepted() -> None:
+    assert findings_of(parquet(HONEST)) == ()
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ def test_an_honest_file_passes() -> None:
         ([("id", [1.0, 2.0, 3.0], 1)], "cast_refused"),
     ],
 )
-def test_columns_that_are_not_the_tables_are_refused(columns: list[tuple[str, Any, int | None]], code: str) -> None:
-    assert refusal(parquet(table_of(*columns))) == (FailureClass.SCHEMA, code)
+def test_columns_that_differ_from_the_tables_are_refused(columns: list[tuple[str, Any, int | None]], code: str) -> None:
+    assert class_and_code(parquet(table_of(*columns))) == (FailureClass.SCHEMA, code)
 
 
-def test_the_name_of_a_column_does_not_matter_where_its_id_is_right() -> None:
-    assert findings(parquet(table_of(("other", [1, 2, 3], 1)))) == ()
+def test_a_column_with_another_name_and_the_right_id_is_accepted() -> None:
+    assert findings_of(parquet(table_of(("other", [1, 2, 3], 1)))) == ()
 
 
 INNER: Any = pa.field("value", pa.int32(), metadata={NAME: "99"})
@@ -102,10 +102,10 @@ def test_an_unknown_id_is_found_at_any_depth(arrow: pa.DataType, value: Any, ice
     fields: list[Any] = [pa.field("n", arrow, metadata={NAME: "2"})]
     arrays: list[Any] = [pa.array([value] * 3, arrow)]
     data = parquet(pa.Table.from_arrays(arrays, schema=pa.schema(fields)))
-    assert refusal(data, metadata(column(2, "n", iceberg))) == (FailureClass.SCHEMA, "field_id_unknown")
+    assert class_and_code(data, metadata(column(2, "n", iceberg))) == (FailureClass.SCHEMA, "field_id_unknown")
 
 
-def test_a_column_that_no_projection_has_is_held_to_its_type_all_the_same() -> None:
+def test_a_column_outside_of_every_projection_with_another_type_is_refused() -> None:
     schema = to_model(TABLE.current_schema)
     plan = Plan(schema, (content(schema, exclude={"town": "free text"}),), Mode.STORED)
     digester = Digester(plan, {ProjectionName.CONTENT: KEYS[ProjectionName.CONTENT]}, engine=kernel_engine())
@@ -117,13 +117,13 @@ def test_a_column_that_no_projection_has_is_held_to_its_type_all_the_same() -> N
 
 @pytest.mark.parametrize("data", [b"", b"PAR1", b"PAR1" + b"\0" * 8, b"PAR1\xff\xff\xff\x00PAR1", b"x" * 100])
 def test_bytes_that_are_no_parquet_file_are_refused(data: bytes) -> None:
-    assert refusal(data) == (FailureClass.PHYSICAL, "parquet_unreadable")
+    assert class_and_code(data) == (FailureClass.PHYSICAL, "parquet_unreadable")
 
 
 def test_a_file_that_is_cut_is_refused() -> None:
     data = parquet(HONEST)
     for size in range(0, len(data), 7):
-        assert refusal(data[:size]) == (FailureClass.PHYSICAL, "parquet_unreadable")
+        assert class_and_code(data[:size]) == (FailureClass.PHYSICAL, "parquet_unreadable")
 
 
 def test_a_page_whose_checksum_is_wrong_is_refused() -> None:
@@ -136,13 +136,13 @@ def test_a_page_whose_checksum_is_wrong_is_refused() -> None:
     assert [(each.failure, each.code) for each in found.findings] == [(FailureClass.PHYSICAL, "parquet_unreadable")]
 
 
-def test_whatever_byte_is_changed_the_file_is_read_or_refused() -> None:
+def test_a_file_with_changed_bytes_is_read_or_refused_without_a_crash() -> None:
     data, rnd = parquet(HONEST), random.Random(6)
     for _ in range(1_000):
-        spoilt = bytearray(data)
+        changed = bytearray(data)
         for _ in range(rnd.randint(1, 4)):
-            spoilt[rnd.randrange(len(spoilt))] = rnd.randrange(256)
-        observe_file(bytes(spoilt), TABLE, record_count=3)
+            changed[rnd.randrange(len(changed))] = rnd.randrange(256)
+        observe_file(bytes(changed), TABLE, record_count=3)
 
 
 @pytest.mark.parametrize("plaintext_footer", [True, False])
@@ -164,7 +164,7 @@ def test_an_encrypted_file_is_refused(plaintext_footer: bool) -> None:
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, HONEST.schema, encryption_properties=properties) as writer:
         writer.write_table(HONEST)
-    assert refusal(sink.getvalue().to_pybytes()) == (FailureClass.PHYSICAL, "parquet_encrypted")
+    assert class_and_code(sink.getvalue().to_pybytes()) == (FailureClass.PHYSICAL, "parquet_encrypted")
 
 
 def varint(number: int) -> bytes:
@@ -176,7 +176,7 @@ def varint(number: int) -> bytes:
 
 
 def nested_footer(depth: int) -> bytes:
-    """A file whose schema nests as deep as asked, and which has no rows."""
+    """A file without rows whose schema has `depth` nested groups."""
     group = b"\x35\x00\x18\x01x\x15\x02\x00"  # optional, named x, one child
     leaf = b"\x15\x02\x25\x02\x18\x01x\x00"
     elements = [b"\x48\x01r\x15\x02\x00", *[group] * depth, leaf]
@@ -185,30 +185,30 @@ def nested_footer(depth: int) -> bytes:
     return b"PAR1" + body + struct.pack("<I", len(body)) + b"PAR1"
 
 
-def test_a_schema_that_nests_without_end_is_refused_and_the_process_lives() -> None:
-    assert refusal(nested_footer(90_000)) == (FailureClass.SCHEMA, "nesting_too_deep")
+def test_a_schema_that_nests_very_deeply_is_refused_without_a_crash() -> None:
+    assert class_and_code(nested_footer(90_000)) == (FailureClass.SCHEMA, "nesting_too_deep")
 
 
-def test_a_schema_that_nests_a_little_is_read() -> None:
-    assert refusal(nested_footer(3))[1] == "field_id_missing"
+def test_a_schema_that_nests_a_little_is_parsed() -> None:
+    assert class_and_code(nested_footer(3))[1] == "field_id_missing"
 
 
 def test_a_footer_that_is_too_long_is_refused() -> None:
     data = b"PAR1" + b"\0" * 67_108_865 + struct.pack("<I", 67_108_865) + b"PAR1"
-    assert refusal(data) == (FailureClass.PHYSICAL, "parquet_too_large")
+    assert class_and_code(data) == (FailureClass.PHYSICAL, "parquet_too_large")
 
 
-def test_a_page_that_grows_beyond_all_bounds_is_refused_before_it_is_opened() -> None:
+def test_a_page_with_a_very_large_declared_size_is_refused() -> None:
     table = metadata(column(1, "v", "binary"))
     value = pa.array([b"\0" * 140_000_000])
     data = bytearray(
         parquet(table_of(("v", value, 1)), compression="zstd", use_dictionary=False, write_statistics=False)
     )
-    at = 4 + 3  # behind the magic, the page's type and the head of its uncompressed size
+    at = 4 + 3  # after the magic bytes, the page's type and the field header of its uncompressed size
     assert (data[at - 1], data[at + 4] < 128) == (0x15, True)
     data[at : at + 5] = varint(2 * 1_073_741_825)
-    (only,) = observe_file(bytes(data), table, record_count=1).findings
-    assert (only.failure, only.code) == (FailureClass.PHYSICAL, "parquet_too_large")
+    (finding,) = observe_file(bytes(data), table, record_count=1).findings
+    assert (finding.failure, finding.code) == (FailureClass.PHYSICAL, "parquet_too_large")
 
 
 def test_nulls_of_a_very_wide_type_are_refused() -> None:
@@ -219,81 +219,82 @@ def test_nulls_of_a_very_wide_type_are_refused() -> None:
 
 
 @pytest.mark.parametrize("plain", [True, False])
-def test_batches_stay_small_however_long_the_values(plain: bool) -> None:
+def test_batches_stay_small_also_with_long_values(plain: bool) -> None:
     value = "x" * 1_000_000
     town = pa.DictionaryArray.from_arrays(pa.array([0] * 200, pa.int32()), pa.array([value]))
-    made: Any = pa.array([value] * 200) if plain else town
-    table = table_of(("id", list(range(200)), 1), ("town", made, 2))
+    values: Any = pa.array([value] * 200) if plain else town
+    table = table_of(("id", list(range(200)), 1), ("town", values, 2))
     data = parquet(table, write_statistics=False, use_dictionary=not plain)
     sizes = [batch.nbytes for batch in read_batches(data, to_model(TABLE.current_schema))]
     assert sum(sizes) > 200_000_000
     assert max(sizes) < 70_000_000
 
 
-def test_footer_and_pages_must_count_the_same_rows() -> None:
+def test_a_footer_with_another_row_count_than_the_pages_is_refused() -> None:
     data = bytearray(parquet(HONEST))
     # FileMetaData.num_rows comes after the schema: field 3, a zigzag 3.
     footer = len(data) - 8 - struct.unpack("<I", data[-8:-4])[0]
     at = data.index(b"\x16\x06\x19", footer)
     data[at + 1] = 8
-    assert refusal(bytes(data)) == (FailureClass.PHYSICAL, "parquet_rows_lie")
+    assert class_and_code(bytes(data)) == (FailureClass.PHYSICAL, "parquet_rows_lie")
 
 
 def test_a_page_that_panics_the_decoder_is_a_finding() -> None:
     pvdm_kernel = pytest.importorskip("pvdm_kernel")
     with mock.patch.object(pvdm_kernel, "ParquetFile", side_effect=pvdm_kernel.PanicException("index out of bounds")):
-        assert refusal(parquet(HONEST)) == (FailureClass.PHYSICAL, "parquet_unreadable")
+        assert class_and_code(parquet(HONEST)) == (FailureClass.PHYSICAL, "parquet_unreadable")
 
 
 @pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "zstd", "lz4"])
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 def test_every_codec_that_spark_reads_and_every_page_version_is_read(codec: str, version: str) -> None:
     data = parquet(HONEST, compression=codec, data_page_version=version)
-    assert findings(data) == ()
+    assert findings_of(data) == ()
 
 
-def test_a_dropped_column_is_unknown_to_a_staged_file() -> None:
+def test_a_dropped_column_in_a_staged_file_is_refused() -> None:
     past: Doc = {"type": "struct", "schema-id": 0, "fields": [column(1, "id"), column(9, "old", "int")]}
     now: Doc = {"type": "struct", "schema-id": 1, "fields": [column(1, "id")]}
     changes: dict[str, Any] = {"schemas": [past, now], "current-schema-id": 1}
     table = metadata(**changes)
     data = parquet(table_of(("id", [1, 2, 3], 1), ("old", pa.array([1, 2, 3], pa.int32()), 9)))
-    assert refusal(data, table) == (FailureClass.SCHEMA, "field_id_unknown")
+    assert class_and_code(data, table) == (FailureClass.SCHEMA, "field_id_unknown")
 
 
 VARIANT = metadata(column(1, "id"), column(2, "v", "variant"), version=3)
 
 
-def variants(*, named: bool = True, **parts: Any) -> bytes:
-    """Three variants of these parts, each a column and its field id; with the annotation that says so."""
+def file_of_variants(*, annotated: bool = True, **parts: Any) -> bytes:
+    """A file of three variants with these parts, each an array and its field id, and with the variant annotation."""
     fields: list[Any] = [
         pa.field(name, array.type, metadata=None if field_id is None else {NAME: str(field_id)})
         for name, (array, field_id) in parts.items()
     ]
-    made: Any = pa.StructArray.from_arrays([array for array, _ in parts.values()], fields=fields)
-    data = parquet(table_of(("id", [1, 2, 3], 1), ("v", made, 2)), store_schema=False)
-    return with_variants(data, "v") if named else data
+    values: Any = pa.StructArray.from_arrays([array for array, _ in parts.values()], fields=fields)
+    data = parquet(table_of(("id", [1, 2, 3], 1), ("v", values, 2)), store_schema=False)
+    return with_variants(data, "v") if annotated else data
 
 
 EMPTY: dict[str, Any] = {"metadata": (pa.array([b"\1\0\0"] * 3), None), "value": (pa.array([b"\0"] * 3), None)}
 
 
-def test_a_variant_of_metadata_and_value_passes() -> None:
-    assert findings(variants(**EMPTY), VARIANT) == ()
+def test_a_variant_of_metadata_and_value_is_accepted() -> None:
+    assert findings_of(file_of_variants(**EMPTY), VARIANT) == ()
 
 
-def test_a_variant_that_does_not_say_so_is_refused() -> None:
-    """DuckDB shows its two parts."""
-    assert refusal(variants(**EMPTY, named=False), VARIANT) == (FailureClass.PHYSICAL, "parquet_ambiguous")
+def test_a_variant_without_its_annotation_is_refused() -> None:
+    """DuckDB reads it as a struct of its two parts."""
+    data = file_of_variants(**EMPTY, annotated=False)
+    assert class_and_code(data, VARIANT) == (FailureClass.PHYSICAL, "parquet_ambiguous")
 
 
-def test_a_shredded_variant_is_refused_by_name() -> None:
-    data = variants(**EMPTY, typed_value=(pa.array([1, 2, 3]), None))
-    assert refusal(data, VARIANT) == (FailureClass.SCHEMA, "variant_shredded")
+def test_a_shredded_variant_is_refused() -> None:
+    data = file_of_variants(**EMPTY, typed_value=(pa.array([1, 2, 3]), None))
+    assert class_and_code(data, VARIANT) == (FailureClass.SCHEMA, "variant_shredded")
 
 
 @pytest.mark.parametrize("part", EMPTY)
 def test_an_id_inside_a_variant_is_refused(part: str) -> None:
-    """It would be that of a column to come."""
-    data = variants(**{**EMPTY, part: (EMPTY[part][0], 7)})
-    assert refusal(data, VARIANT) == (FailureClass.SCHEMA, "field_id_unknown")
+    """A later column of the table could get the same id."""
+    data = file_of_variants(**{**EMPTY, part: (EMPTY[part][0], 7)})
+    assert class_and_code(data, VARIANT) == (FailureClass.SCHEMA, "field_id_unknown")

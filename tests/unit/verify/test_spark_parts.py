@@ -1,4 +1,4 @@
-"""Parts of verification on Spark that need no Spark: groups, seals, reports, a keyring, frames, the archive."""
+"""Parts of verification on Spark that need no Spark: task groups, encrypted reports, keys, messages, the archive."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from pvdm.verify.spark.worker import Keyring, new_worker_name
 SCHEMA = Schema((Field("id", PrimitiveType(Kind.LONG), field_id=1),))
 PLAN = Plan(SCHEMA, (identity(SCHEMA, ("id",)), content(SCHEMA)))
 KEYS: Keys = {name: DigestKey(bytes([at + 1]) * 32, epoch=1) for at, name in enumerate(ProjectionName)}
-OTHER: Keys = {name: DigestKey(bytes([at + 9]) * 32, epoch=1) for at, name in enumerate(ProjectionName)}
+OTHER_KEYS: Keys = {name: DigestKey(bytes([at + 9]) * 32, epoch=1) for at, name in enumerate(ProjectionName)}
 ERROR = UnavailableError("source_unreadable", "gone", expected="a file", got="none", hint="bring it", file="f")
 
 
@@ -53,7 +53,7 @@ def endpoint(job_id: str = "job") -> KeyEndpoint:
 
 
 @given(st.lists(st.integers(0, 10**9), max_size=200), st.integers(1, 16))
-def test_every_file_is_in_one_of_at_most_four_tasks_a_core_and_loads_are_even(sizes: list[int], cores: int) -> None:
+def test_every_file_is_in_one_task_of_at_most_four_per_core_and_loads_are_even(sizes: list[int], cores: int) -> None:
     groups = group_by_size([(size, at) for at, size in enumerate(sizes)], cores)
     assert sorted(at for group in groups for at in group) == list(range(len(sizes)))
     assert len(groups) == min(len(sizes), TASKS_A_CORE_MAX * cores)
@@ -62,7 +62,7 @@ def test_every_file_is_in_one_of_at_most_four_tasks_a_core_and_loads_are_even(si
     assert not loads or max(loads) - min(loads) <= max(sizes) + 1
 
 
-def test_the_same_files_make_the_same_groups() -> None:
+def test_grouping_the_same_files_twice_gives_the_same_groups() -> None:
     files = [(at * 7919 % 100, at) for at in range(50)]
     assert group_by_size(files, 2) == group_by_size(files, 2)
 
@@ -70,37 +70,37 @@ def test_the_same_files_make_the_same_groups() -> None:
 @pytest.mark.usefixtures("kernel")
 @settings(max_examples=30)
 @given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20), max_size=12), st.integers(1, 3))
-def test_digests_added_up_in_a_tree_are_the_digest_of_all_rows(files: list[list[int]], cores: int) -> None:
-    def digested(rows: list[int]) -> dict[ProjectionName, Partial]:
+def test_digests_combined_by_task_and_over_tasks_are_the_digest_of_all_rows(files: list[list[int]], cores: int) -> None:
+    def partials_of(rows: list[int]) -> dict[ProjectionName, Partial]:
         digester = Digester(PLAN, KEYS)
         digester.update(pa.table({"id": pa.array(rows, pa.int64())}))
         return digester.partials()
 
-    tasks = group_by_size([(len(rows), digested(rows)) for rows in files], cores)
+    tasks = group_by_size([(len(rows), partials_of(rows)) for rows in files], cores)
     found = combine_all(PLAN, KEYS, [combine_each(task) for task in tasks if task])
-    flat = digested([row for rows in files for row in rows])
+    flat = partials_of([row for rows in files for row in rows])
     assert all(found[name].matches(flat[name]) for name in ProjectionName)
 
 
-def test_a_report_opens_only_under_its_jobs_keys_for_its_orders_and_unchanged() -> None:
-    bound = hash_task(b"common", b"task")
-    sealed = JobCipher(KEYS, "job").encrypt(b"report", bound)
-    assert JobCipher(KEYS, "job").decrypt(sealed, bound) == b"report"
+def test_a_report_is_decrypted_only_with_the_keys_of_its_job_for_its_task_and_unchanged() -> None:
+    report_task_hash = hash_task(b"common", b"task")
+    sealed = JobCipher(KEYS, "job").encrypt(b"report", report_task_hash)
+    assert JobCipher(KEYS, "job").decrypt(sealed, report_task_hash) == b"report"
     assert b"report" not in sealed
     flipped = [sealed[:at] + bytes([sealed[at] ^ 1]) + sealed[at + 1 :] for at in range(len(sealed))]
-    for seal, data, about in (
-        *((JobCipher(KEYS, "job"), each, bound) for each in (*flipped, b"", b"short", sealed[:-1])),
+    for seal, data, task_hash in (
+        *((JobCipher(KEYS, "job"), each, report_task_hash) for each in (*flipped, b"", b"short", sealed[:-1])),
         (JobCipher(KEYS, "job"), sealed, hash_task(b"common", b"another task")),
         (JobCipher(KEYS, "job"), sealed, hash_task(b"commont", b"ask")),
-        (JobCipher(KEYS, "another job"), sealed, bound),
-        (JobCipher(OTHER, "job"), sealed, bound),
+        (JobCipher(KEYS, "another job"), sealed, report_task_hash),
+        (JobCipher(OTHER_KEYS, "job"), sealed, report_task_hash),
     ):
         with pytest.raises(UnavailableError) as caught:
-            seal.decrypt(data, about)
+            seal.decrypt(data, task_hash)
         assert caught.value.reason == "worker_report_forged"
 
 
-def test_an_error_comes_back_as_it_was() -> None:
+def test_an_error_is_read_back_from_a_report_unchanged() -> None:
     found = Report.from_bytes(Report((), None, None, ERROR).to_bytes(None)).error  # type: ignore[arg-type]
     assert type(found) is UnavailableError
     assert (found.reason, str(found), found.hint, found.details) == (
@@ -111,7 +111,7 @@ def test_an_error_comes_back_as_it_was() -> None:
     )
 
 
-def test_a_finding_and_digests_come_back_as_they_were() -> None:
+def test_a_finding_and_digests_are_read_back_from_a_report_unchanged() -> None:
     finding = Finding(FailureClass.PHYSICAL, "file_changed", "changed", "a", "b", "file")
     sums = {
         name: Partial(1, Construction.HMAC_SHA256, Mode.STORED, name, bytes(32), bytes(16), 3, 5)
@@ -138,59 +138,59 @@ def test_a_finding_and_digests_come_back_as_they_were() -> None:
         b'{"entries":"%","error":null,"files":[],"intent":null,"staged":null}',
     ],
 )
-def test_nothing_but_a_report_is_read_as_one(data: bytes) -> None:
+def test_data_that_is_no_report_is_refused(data: bytes) -> None:
     with pytest.raises(InputError) as caught:
         Report.from_bytes(data)
     assert caught.value.reason in ("worker_report_malformed", "document_malformed")
 
 
-class _Steward:
-    """Counts who came for keys."""
+class RecordingKeySource:
+    """Gives keys to every worker, and records the jobs and names under which they were asked for."""
 
     def __init__(self) -> None:
-        self.came: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
 
     def __call__(self, endpoint: KeyEndpoint, worker: str) -> Keys:
-        self.came.append((endpoint.job_id, worker))
+        self.requests.append((endpoint.job_id, worker))
         return KEYS
 
 
-def test_a_worker_redeems_once_for_all_tasks_of_a_job() -> None:
-    steward = _Steward()
-    ring = Keyring(steward)
+def test_a_worker_redeems_keys_once_for_all_tasks_of_a_job() -> None:
+    key_source = RecordingKeySource()
+    ring = Keyring(key_source)
     for _ in range(3):
         assert ring.keys(endpoint()) is KEYS
         ring.start_idle_timer()
     ring.forget()
-    assert len(steward.came) == 1
+    assert len(key_source.requests) == 1
 
 
-def test_keys_of_a_job_go_when_another_job_comes() -> None:
-    steward = _Steward()
-    ring = Keyring(steward)
+def test_keys_of_a_job_are_forgotten_when_a_task_of_another_job_starts() -> None:
+    key_source = RecordingKeySource()
+    ring = Keyring(key_source)
     for job_id in ("one", "two", "one"):
         ring.keys(endpoint(job_id))
-    assert [job_id for job_id, _ in steward.came] == ["one", "two", "one"]
-    assert len({worker for _, worker in steward.came}) == 3, "each time under a name of its own"
+    assert [job_id for job_id, _ in key_source.requests] == ["one", "two", "one"]
+    assert len({worker for _, worker in key_source.requests}) == 3, "each time under a name of its own"
 
 
-def test_keys_go_when_no_task_comes_for_a_while() -> None:
-    gone = threading.Event()
+def test_keys_are_forgotten_when_no_task_starts_in_the_idle_time() -> None:
+    forgotten = threading.Event()
 
-    class Told(Keyring):
+    class SignallingKeyring(Keyring):
         def forget(self) -> None:
             super().forget()
-            gone.set()
+            forgotten.set()
 
-    ring = Told(_Steward(), idle_seconds=0.05)
+    ring = SignallingKeyring(RecordingKeySource(), idle_seconds=0.05)
     ring.keys(endpoint())
     ring.start_idle_timer()
-    assert gone.wait(10)
+    assert forgotten.wait(10)
     assert ring._keys is None
 
 
-def test_keys_stay_while_tasks_come() -> None:
-    ring = Keyring(_Steward(), idle_seconds=0.3)
+def test_keys_are_kept_while_a_task_runs() -> None:
+    ring = Keyring(RecordingKeySource(), idle_seconds=0.3)
     ring.keys(endpoint())
     ring.start_idle_timer()
     ring.keys(endpoint())
@@ -199,25 +199,26 @@ def test_keys_stay_while_tasks_come() -> None:
     ring.forget()
 
 
-def test_names_of_workers_are_all_different_and_fit_the_door() -> None:
+def test_names_of_workers_are_all_different_and_at_most_128_characters_long() -> None:
     names = {new_worker_name() for _ in range(100)}
     assert len(names) == 100
     assert all(f":{os.getpid()}:" in name for name in names)
     assert max(map(len, names)) <= 128
 
 
-def test_a_driver_that_is_silent_or_gone_is_told_apart_from_an_answer() -> None:
-    reading, writing = (os.fdopen(each, mode, buffering=0) for each, mode in zip(os.pipe(), ("rb", "wb"), strict=True))
-    with reading:
-        with writing:
-            send(writing, {"job": "one"}, [b"a", b""])
-            assert receive(reading, 5) == ({"job": "one", "parts": 2}, [b"a", b""])
-            with pytest.raises(UnavailableError) as silent:
-                receive(reading, 0.01)
-        with pytest.raises(UnavailableError) as ended:
-            receive(reading, 5)
-    assert (silent.value.reason, silent.value.got) == ("spark_driver_gone", "no answer in time")
-    assert (ended.value.reason, ended.value.got) == ("spark_driver_gone", "the end of its output")
+def test_a_driver_that_does_not_answer_in_time_or_has_ended_is_unavailable() -> None:
+    ends = zip(os.pipe(), ("rb", "wb"), strict=True)
+    read_end, write_end = (os.fdopen(end, mode, buffering=0) for end, mode in ends)
+    with read_end:
+        with write_end:
+            send(write_end, {"job": "one"}, [b"a", b""])
+            assert receive(read_end, 5) == ({"job": "one", "parts": 2}, [b"a", b""])
+            with pytest.raises(UnavailableError) as on_silence:
+                receive(read_end, 0.01)
+        with pytest.raises(UnavailableError) as on_end:
+            receive(read_end, 5)
+    assert (on_silence.value.reason, on_silence.value.got) == ("spark_driver_gone", "no answer in time")
+    assert (on_end.value.reason, on_end.value.got) == ("spark_driver_gone", "the end of its output")
 
 
 @pytest.mark.usefixtures("kernel")
@@ -233,7 +234,7 @@ def test_the_archive_holds_both_packages_and_the_native_library(tmp_path: Path) 
 
 CONFIG = {"s3.access-key-id": "AKIA1", "s3.secret-access-key": "hush" * 8, "s3.session-token": "token" * 8}
 VENDING = VendingSettings("arn:aws:iam::123456789012:role/producers", "arn:aws:iam::123456789012:role/consumers")
-JAVA = """An error occurred while calling o240.collectToPython.
+JAVA_ERROR = """An error occurred while calling o240.collectToPython.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed
 \tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:1)
 Caused by: java.lang.RuntimeException: cannot open
@@ -245,11 +246,11 @@ Caused by: org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem fo
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("message", "cause"),
     [
-        (JAVA, 'UnsupportedFileSystemException: No FileSystem for scheme "s3"'),
+        (JAVA_ERROR, 'UnsupportedFileSystemException: No FileSystem for scheme "s3"'),
         (
-            JAVA.partition("Caused by")[0],
+            JAVA_ERROR.partition("Caused by")[0],
             "SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed",
         ),
         ("[CONNECT_URL] it is wrong\nmore", "[CONNECT_URL] it is wrong"),
@@ -257,17 +258,17 @@ Caused by: org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem fo
     ],
     ids=["with causes", "without", "of Python", "nothing"],
 )
-def test_what_java_says_went_wrong_is_told_by_its_deepest_cause(said: str, told: str) -> None:
-    assert cause_of(ValueError(said)) == told
+def test_the_deepest_cause_is_taken_from_an_error_message_of_java(message: str, cause: str) -> None:
+    assert cause_of(ValueError(message)) == cause
 
 
-def test_a_credential_lies_in_a_file_of_ones_own_while_a_job_runs_and_no_longer(tmp_path: Path) -> None:
+def test_a_credential_is_in_a_file_that_only_its_owner_can_read_while_a_job_runs_and_no_longer(tmp_path: Path) -> None:
     path = credential_file(tmp_path)
     with lend_credential(tmp_path, CONFIG):
         assert path.stat().st_mode & 0o777 == 0o600
         assert all(value in path.read_text() for value in CONFIG.values())
     assert not path.exists()
-    path.write_text("of one that was killed")
+    path.write_text("of one that was killed")  # a Steward that is killed cannot remove it
     with lend_credential(tmp_path, None):
         assert not path.exists()
 
@@ -283,12 +284,12 @@ def test_settings_and_environment_of_spark_name_the_credentials_file_and_no_cred
     assert conf["spark.sql.catalog.pvdm_extraction.s3.endpoint"] == "http://127.0.0.1:1"
     assert environment["AWS_SHARED_CREDENTIALS_FILE"] == str(credential_file(tmp_path))
     assert not any("hush" in value for value in (*conf.values(), *environment.values()))
-    alone = driver_environment(settings, None), spark_conf(settings, None, None)
-    assert not any("AWS" in name for each in alone for name in each)
+    without_store = driver_environment(settings, None), spark_conf(settings, None, None)
+    assert not any("AWS" in name for each in without_store for name in each)
 
 
 @pytest.mark.parametrize(
-    ("places", "vending", "reached"),
+    ("locations", "vending", "expected"),
     [
         (["file:///a/b"], None, True),
         (["s3://lake/a/b"], None, False),
@@ -300,17 +301,17 @@ def test_settings_and_environment_of_spark_name_the_credentials_file_and_no_cred
     ],
     ids=["local", "none to vend", "vended", "a whole bucket", "another store", "too many folders", "one folder"],
 )
-def test_objects_are_reached_where_a_session_can_be_cut_down_to_them(
-    places: list[str], vending: VendingSettings | None, reached: bool
+def test_objects_are_reached_only_where_a_session_can_be_limited_to_them(
+    locations: list[str], vending: VendingSettings | None, expected: bool
 ) -> None:
-    assert StoreAccess(S3Settings("eu-central-1"), vending).reaches(places) is reached
+    assert StoreAccess(S3Settings("eu-central-1"), vending).reaches(locations) is expected
 
 
-def test_the_way_to_a_store_is_opened_by_workers_of_its_job_alone() -> None:
+def test_the_credential_of_a_store_is_decrypted_only_with_the_keys_of_its_job() -> None:
     sealed = JobCipher(KEYS, "job").encrypt_store(CONFIG)
     assert JobCipher(KEYS, "job").decrypt_store(sealed) == CONFIG
     assert b"hush" not in sealed
-    for other in (JobCipher(OTHER, "job"), JobCipher(KEYS, "another")):
+    for other in (JobCipher(OTHER_KEYS, "job"), JobCipher(KEYS, "another")):
         with pytest.raises(UnavailableError):
             other.decrypt_store(sealed)
     with pytest.raises(UnavailableError):

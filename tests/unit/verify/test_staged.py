@@ -1,4 +1,4 @@
-"""Staged branches: what each rule refuses, alone, and what passes."""
+"""Staged branches: one violation of each rule, which alone is found, and branches that are accepted."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tests.support.verify.staged import BY_TOWN, LIMITS, Yard, codes
 @pytest.fixture
 def yard(tmp_path: Path) -> Yard:
     """A table with one live file on its base."""
-    made = Yard(tmp_path / "t")
-    made.add(made.file())
-    return made
+    table = Yard(tmp_path / "t")
+    table.add(table.file())
+    return table
 
 
 def test_files_of_several_commits_are_all_staged(yard: Yard) -> None:
@@ -35,8 +35,8 @@ def test_files_of_several_commits_are_all_staged(yard: Yard) -> None:
     assert (found.snapshot_id, found.removed, found.findings) == (3, (), ())
 
 
-def test_manifests_that_a_commit_carries_on_are_not_read_again(yard: Yard) -> None:
-    class Counting(Files):
+def test_a_manifest_that_a_later_commit_lists_again_is_read_once(yard: Yard) -> None:
+    class ManifestCountingFiles(Files):
         def __init__(self) -> None:
             super().__init__()
             self.manifests: list[str] = []
@@ -51,7 +51,7 @@ def test_manifests_that_a_commit_carries_on_are_not_read_again(yard: Yard) -> No
     numbered = replace(first, sequence_number=2, min_sequence_number=2)
     second = yard.manifest([ManifestEntry(status=EntryStatus.ADDED, data_file=yard.file(), snapshot_id=3)])
     head = yard.snapshot([second, numbered])
-    files = Counting()
+    files = ManifestCountingFiles()
     found = read_staged(yard.rules(), head, files)
     assert (len(found.added), found.findings) == (2, ())
     assert sorted(files.manifests) == sorted([first.manifest_path, second.manifest_path])
@@ -69,16 +69,16 @@ def test_a_branch_of_an_empty_table_is_read_whole(tmp_path: Path) -> None:
     assert (len(found.added), found.findings) == (1, ())
 
 
-def test_nothing_staged_is_no_snapshot(yard: Yard) -> None:
+def test_a_branch_without_a_head_stages_nothing(yard: Yard) -> None:
     found = yard.read(None)
     assert (found.snapshot_id, found.added, found.removed, found.findings) == (None, (), (), ())
 
 
-def test_a_branch_that_stayed_at_its_base_is_nothing_staged(yard: Yard) -> None:
+def test_a_branch_whose_head_is_its_base_stages_nothing(yard: Yard) -> None:
     assert yard.read(yard.metadata.snapshot(1), base_id=1).snapshot_id is None
 
 
-def test_a_file_that_the_branch_took_back_is_not_staged(yard: Yard) -> None:
+def test_a_file_that_the_branch_added_and_removed_is_not_staged(yard: Yard) -> None:
     file = yard.file()
     yard.add(file)
     found = yard.read(yard.remove(file))
@@ -90,7 +90,7 @@ def test_a_branch_that_does_not_descend_from_its_base_is_refused(yard: Yard) -> 
 
 
 @pytest.mark.parametrize(
-    ("spoil", "code"),
+    ("change_path", "code"),
     [
         (lambda path: path.replace("/pvdm/attempt/", "/pvdm/other/"), "file_outside_prefix"),
         (lambda _: "file:///lake/other/data/a.parquet", "file_outside_prefix"),
@@ -103,28 +103,28 @@ def test_a_branch_that_does_not_descend_from_its_base_is_refused(yard: Yard) -> 
         (lambda path: path.replace("file:///", "file://localhost/"), "file_path_alias"),
     ],
 )
-def test_a_path_that_leaves_the_attempts_folder_or_has_a_second_spelling_is_refused(
-    yard: Yard, spoil: Callable[[str], str], code: str
+def test_a_path_outside_the_attempts_folder_or_spelled_another_way_is_refused(
+    yard: Yard, change_path: Callable[[str], str], code: str
 ) -> None:
     file = yard.file()
-    found = yard.read(yard.add(replace(file, file_path=spoil(file.file_path))))
+    found = yard.read(yard.add(replace(file, file_path=change_path(file.file_path))))
     assert codes(found.findings) == [code]
     assert found.added == ()
 
 
-def test_an_alias_of_a_scheme_is_refused(yard: Yard) -> None:
-    place = replace(yard.prefix, scheme="s3", authority="bucket")
+def test_a_path_with_another_name_of_its_scheme_is_refused(yard: Yard) -> None:
+    bucket_prefix = replace(yard.prefix, scheme="s3", authority="bucket")
     head = yard.add(replace(yard.file(), file_path=f"s3a://bucket{yard.prefix.local}/data/a.parquet"))
-    assert "file_path_alias" in yard.codes(head, folders=(place, yard.prefix))
+    assert "file_path_alias" in yard.codes(head, folders=(bucket_prefix, yard.prefix))
 
 
-@pytest.mark.parametrize("spelled", ["file:{}", "{}"])
-def test_the_two_short_spellings_of_a_local_path_pass(yard: Yard, spelled: str) -> None:
+@pytest.mark.parametrize("spelling", ["file:{}", "{}"])
+def test_the_two_short_spellings_of_a_local_path_are_accepted(yard: Yard, spelling: str) -> None:
     file = yard.file()
-    assert yard.codes(yard.add(replace(file, file_path=spelled.format(file.file_path[7:])))) == []
+    assert yard.codes(yard.add(replace(file, file_path=spelling.format(file.file_path[7:])))) == []
 
 
-def test_the_folder_itself_is_no_file(yard: Yard) -> None:
+def test_a_path_that_is_the_attempts_folder_itself_is_refused(yard: Yard) -> None:
     assert yard.codes(yard.add(replace(yard.file(), file_path=str(yard.prefix)))) == ["file_outside_prefix"]
 
 
@@ -197,21 +197,22 @@ def test_a_manifest_of_another_schema_is_refused(yard: Yard) -> None:
     assert yard.codes(yard.snapshot([yard.manifest([entry], replace(header, schema_id=4))])) == ["schema_id_other"]
 
 
-def two_specs(tmp_path: Path) -> Yard:
+def yard_of_two_specs(tmp_path: Path) -> Yard:
+    """A table with one live file; its default spec, 1, is by town."""
     yard = Yard(tmp_path / "t", specs={0: [], 1: [BY_TOWN]})
     yard.add(yard.file())
     return yard
 
 
 def test_a_manifest_of_another_spec_is_refused(tmp_path: Path) -> None:
-    yard = two_specs(tmp_path)
+    yard = yard_of_two_specs(tmp_path)
     entry = ManifestEntry(status=EntryStatus.ADDED, data_file=yard.file(partition=IdMap()), snapshot_id=2)
     head = yard.snapshot([yard.manifest([entry], yard.header(spec_id=0))])
     assert yard.codes(head) == ["spec_other"]
 
 
 def test_a_spec_with_the_tables_id_and_other_fields_is_refused(tmp_path: Path) -> None:
-    yard = two_specs(tmp_path)
+    yard = yard_of_two_specs(tmp_path)
     other = PartitionSpec.from_text(1, yard.header().spec.to_text().replace("identity", "truncate[1]"))
     entry = ManifestEntry(status=EntryStatus.ADDED, data_file=yard.file(), snapshot_id=2)
     head = yard.snapshot([yard.manifest([entry], replace(yard.header(), spec=other))])
@@ -225,7 +226,7 @@ def test_a_removal_under_append_is_refused(yard: Yard) -> None:
     assert found.removed == ("file:///lake/live",)
 
 
-def test_a_delete_file_taken_away_under_append_is_refused(yard: Yard) -> None:
+def test_a_removed_delete_file_under_append_is_refused(yard: Yard) -> None:
     entry = ManifestEntry(
         status=EntryStatus.DELETED,
         data_file=yard.file(content=FileContent.POSITION_DELETES),
@@ -237,7 +238,7 @@ def test_a_delete_file_taken_away_under_append_is_refused(yard: Yard) -> None:
     assert yard.codes(head) == ["removal_under_append"]
 
 
-def test_an_overwrite_that_removes_every_live_file_passes(tmp_path: Path) -> None:
+def test_an_overwrite_that_removes_every_live_file_is_accepted(tmp_path: Path) -> None:
     yard = Yard(tmp_path / "t")
     live = yard.file()
     yard.add(live)
@@ -286,10 +287,10 @@ def test_a_file_outside_the_declared_partition_is_refused(tmp_path: Path) -> Non
 
 def test_a_manifest_outside_the_attempts_folder_is_not_read(yard: Yard, tmp_path: Path) -> None:
     entry = ManifestEntry(status=EntryStatus.ADDED, data_file=yard.file(), snapshot_id=2)
-    inside = yard.manifest([entry])
+    inside_manifest = yard.manifest([entry])
     outside = tmp_path / "m.avro"
-    outside.write_bytes(Path(inside.manifest_path[7:]).read_bytes())
-    head = yard.snapshot([replace(inside, manifest_path=f"file://{outside}")])
+    outside.write_bytes(Path(inside_manifest.manifest_path[7:]).read_bytes())
+    head = yard.snapshot([replace(inside_manifest, manifest_path=f"file://{outside}")])
     assert yard.codes(head) == ["file_outside_prefix"]
 
 
@@ -307,18 +308,18 @@ def test_a_broken_manifest_is_a_finding(yard: Yard) -> None:
     assert yard.codes(head) == ["avro_magic_missing"]
 
 
-def test_storage_that_cannot_be_reached_is_no_finding(yard: Yard) -> None:
-    class Away:
+def test_storage_that_cannot_be_reached_raises_instead_of_giving_a_finding(yard: Yard) -> None:
+    class UnreachableFiles:
         def read(self, location: str, *, max_bytes: int) -> bytes:
             raise UnavailableError("file_unreadable", "away", got=f"{location} {max_bytes}")
 
     rules: Rules = yard.rules()
     head = yard.add(yard.file())
     with pytest.raises(UnavailableError):
-        read_staged(replace(rules, metadata=yard.metadata, base_id=1), head, Away())
+        read_staged(replace(rules, metadata=yard.metadata, base_id=1), head, UnreachableFiles())
 
 
-def test_a_removal_of_a_delete_file_passes_under_overwrite(tmp_path: Path) -> None:
+def test_a_removed_delete_file_under_overwrite_is_accepted(tmp_path: Path) -> None:
     yard = Yard(tmp_path / "t", fields=[column(1, "id", required=True)])
     live = yard.file()
     yard.add(live)

@@ -16,22 +16,22 @@ PAGE = (ROOT / "docs" / "verification.md").read_text("utf-8")
 ROWS = re.findall(r"^\| `(\w+)` \| `(\w+)` \| .+ \|$", PAGE, re.MULTILINE)
 CLASSES = dict(ROWS)
 
-# Functions that make a finding of a code that they are given.
+# Functions that create a finding from a code.
 FINDING_MAKERS = {"Finding", "_fault", "_wrong_claim", "_moved"}
-# Errors that become findings, with the class they become; other errors of the Steward are no verdict.
-BECOMING = {
+# Modules whose errors become findings, with the class of these findings. Other errors of the Steward are no verdict.
+CLASS_BY_MODULE = {
     "lake/read/entries": FailureClass.METADATA,
     "verify/fetch": FailureClass.PHYSICAL,
     "verify/observed": FailureClass.METADATA,
     "verify/staged": FailureClass.METADATA,
 }
-# Modules that loop over a table of findings.
-TABULATING = ("verify/observed", "verify/staged")
+# Modules that have a table of findings.
+TABLE_MODULES = ("verify/observed", "verify/staged")
 CODE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)+")
 
 
 def finding_codes() -> set[str]:
-    """Patterns of the codes that the sources give to the functions that make findings."""
+    """Patterns of the codes that the sources pass to functions that create findings, or have in tables of findings."""
     return {
         pattern
         for where, call in calls()
@@ -41,11 +41,11 @@ def finding_codes() -> set[str]:
         for argument in call.args[:2]
         for node in ast.walk(argument)
         for pattern in code_patterns(node)
-    } | {pattern for module in TABULATING for row in table_rows(module) for pattern in code_patterns(row.elts[0])}
+    } | {pattern for module in TABLE_MODULES for row in table_rows(module) for pattern in code_patterns(row.elts[0])}
 
 
 def table_rows(module: str) -> list[ast.Tuple]:
-    """The rows of the module's tables of findings: tuples that begin with a code and go on with words."""
+    """The rows of the module's tables of findings: tuples of more than two items that begin with a code."""
     tree = ast.parse(sources()[f"src/pvdm/{module}.py"])
     return [node for node in ast.walk(tree) if isinstance(node, ast.Tuple) and len(node.elts) > 2]
 
@@ -59,10 +59,10 @@ def code_patterns(node: ast.AST) -> list[str]:
     return []
 
 
-def becoming() -> dict[str, FailureClass]:
-    """The codes and reasons of verification errors that these modules raise."""
+def error_findings() -> dict[str, FailureClass]:
+    """The codes and reasons of verification errors that these modules raise, with the class of their finding."""
     found = {}
-    for module, failure in BECOMING.items():
+    for module, failure in CLASS_BY_MODULE.items():
         text = sources()[f"src/pvdm/{module}.py"]
         named = {Code[name].value for name in re.findall(r"\bCode\.([A-Z0-9_]+)\(", text)}
         named |= set(re.findall(r'"([a-z0-9_]+)"', text))
@@ -76,26 +76,27 @@ def has_reasons(code: str) -> bool:
     return code in CODES and bool(CODES[code].entry.reasons)
 
 
-def in_files() -> set[str]:
-    """What the kernel refuses of a staged file; of values and types the page names examples only.
+def file_codes() -> set[str]:
+    """The codes with which the kernel refuses a staged file, except those of values and types.
 
-    By their names columns are found in files of a source alone, and what is wrong with a source is no verdict.
+    The page names only examples of those. Codes about names are left out: only columns of a source are found by name,
+    and an error of a source is no verdict.
     """
     text = "\n".join(path.read_text("utf-8") for path in sorted((ROOT / "kernel" / "src").rglob("*.rs")))
     return {code for code in RUST.findall(text) if code.startswith(("field_", "parquet_")) and "_name_" not in code}
 
 
 def test_every_finding_is_on_the_page() -> None:
-    wanted = finding_codes() | set(becoming()) | in_files()
+    wanted = finding_codes() | set(error_findings()) | file_codes()
     assert [each for each in sorted(wanted) if not any(re.fullmatch(each, code) for code in CLASSES)] == []
 
 
-def test_everything_on_the_page_can_be_found() -> None:
-    wanted = finding_codes() | set(becoming()) | in_files()
+def test_every_code_on_the_page_is_a_finding() -> None:
+    wanted = finding_codes() | set(error_findings()) | file_codes()
     assert [code for code in CLASSES if not any(re.fullmatch(each, code) for each in wanted)] == []
 
 
-def test_each_code_stands_once_and_in_order() -> None:
+def test_each_code_is_listed_once_and_in_order() -> None:
     codes = [code for code, _ in ROWS]
     assert sorted(codes) == sorted(set(codes))
     for section in PAGE.split("\n### ")[1:]:
@@ -103,8 +104,8 @@ def test_each_code_stands_once_and_in_order() -> None:
         assert listed == sorted(listed)
 
 
-def test_an_error_that_becomes_a_finding_has_the_class_that_is_shown() -> None:
-    wanted = becoming() | {code: failure_class_of(code) for code in in_files()}
+def test_an_error_that_becomes_a_finding_has_the_class_on_the_page() -> None:
+    wanted = error_findings() | {code: failure_class_of(code) for code in file_codes()}
     assert {code: CLASSES[code] for code in wanted} == {code: kind.value for code, kind in wanted.items()}
 
 

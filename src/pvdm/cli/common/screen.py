@@ -89,12 +89,8 @@ def progress_bars() -> Iterator[OnProgress]:
     if not is_terminal(sys.stderr):
         yield ignore_progress
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %"),
-        TimeElapsedColumn(),
-    )
+    percentage = TextColumn("{task.percentage:>3.0f} %")
+    columns = (TextColumn("{task.description}"), BarColumn(), percentage, TimeElapsedColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False) as bars:
         yield _Bars(bars).show

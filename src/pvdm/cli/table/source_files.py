@@ -94,7 +94,7 @@ def _find_files(paths: Sequence[Path]) -> Iterator[str]:
 
 
 def _find_in(folder: Path) -> Iterator[str]:
-    """The folder's Parquet files, except names that begin with . or _ (Spark's own). Raises for a folder `day=1`."""
+    """The folder's Parquet files without Spark's own (`.*`, `_*`). Raises for files in a partition folder (`day=1`)."""
     for path in sorted(folder.rglob(f"*{_SUFFIX}")):
         names = path.relative_to(folder).parts
         if path.is_dir() or any(each.startswith((".", "_")) for each in names):
@@ -126,6 +126,7 @@ def _load_metadata(name: str, service: Service) -> dict[str, Any]:
 
     levels, last = split_name(name)
     with service.connect() as client:
+        # `load` keeps numbers in their original spelling (`Number`); here plain JSON values are needed.
         found: dict[str, Any] = json.loads(dump_json(TableClient(client, levels, last).load()))
     return found
 

@@ -250,8 +250,8 @@ class ViewDraft:
         _judge_queries(version)
         version_id = max(version.version_id, max(self.versions, default=0) + 1)
         if not 0 < version.version_id <= version_id <= INT_LAST:
-            expected, got = f"1 to {INT_LAST}, and room for the next", str(version.version_id)
-            place = f"{version.place}.version-id"
+            expected = f"1 to {INT_LAST}, in a view whose highest version id is below {INT_LAST}"
+            got, place = str(version.version_id), f"{version.place}.version-id"
             raise Code.VIEW_INVALID(reason="view_version_id_invalid", expected=expected, got=got, place=place)
         raw = {**version.raw, "version-id": version_id}
         self.versions.add(version_id, replace(version, version_id=version_id, raw=raw))
@@ -302,7 +302,7 @@ class ViewDraft:
         return kept.union(others[: max(0, size - len(kept))])
 
     def _prune_log(self, kept: set[int]) -> list[Json]:
-        """The log without versions that are not kept, and without the entries before them."""
+        """The log without versions that are removed now, and the entries before them. Versions lost earlier stay."""
         all_entries = read_objects(self.base.raw.get("version-log") if self.base else None)
         all_entries += [] if self.log_entry is None else [self.log_entry]
         entries: list[Json] = []

@@ -194,7 +194,7 @@ def list_used_chunks(unit: Unit, workload_id: str) -> list[UsedChunk]:
     return [UsedChunk(row["chunk_id"], row["snapshot_id"], row["receipt_id"]) for row in unit.rows(wanted)]
 
 
-def require_unused(unit: Unit, workload_id: str) -> None:
+def require_not_published_in_lost_time(unit: Unit, workload_id: str) -> None:
     """Raise `workload_spent` if a receipt of the lost time names the workload."""
     used = list_used_chunks(unit, workload_id)
     if used:

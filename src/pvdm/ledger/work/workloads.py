@@ -26,7 +26,7 @@ WORKLOADS_PAGE_MAX_ROWS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The parameters of a workload; `source` is the source's UUID. Every opening of the same id has the same ones."""
+    """What a caller opens a workload with: the same at each opening. `source` is a UUID, `parameters` are JSON."""
 
     workload_id: str
     contract_hash: str
@@ -119,7 +119,7 @@ def list_publishers(unit: Unit, table_uuid: str, snapshot_ids: Collection[str]) 
 def open_once(unit: Unit, opening: Opening, pinned: PinnedWorkload) -> Workload:
     """Open the workload with its chunks. If its id was opened before, return that workload unchanged."""
     _require_valid(opening, pinned)
-    restores.require_unused(unit, opening.workload_id)
+    restores.require_not_published_in_lost_time(unit, opening.workload_id)
     created = unit.insert_new(
         workloads,
         **{**asdict(opening), "parameters": opening.parameters.decode()},

@@ -126,7 +126,7 @@ def check_1_envelopes(proposal: Proposal) -> PerStatement[Envelope, Envelope]:
         with about(part):
             require_envelope_count([logged.envelope for logged in part.proofs])
             proofs.append(tuple(parse_envelope(logged.envelope) for logged in part.proofs))
-    statement = proposal.statement
+    statement = proposal.workload_statement
     return PerStatement(tuple(proofs), None if statement is None else parse_envelope(statement.envelope))
 
 
@@ -138,9 +138,9 @@ def require_complete(proposal: Proposal) -> None:
     if not complete or len(set(chunk_ids)) != len(chunk_ids) or not proposal.chunk_ids.issuperset(chunk_ids):
         expected = f"all {len(proposal.chunk_ids)} chunks of the plan" if all_at_once else "one chunk of the plan"
         raise refused("publication_not_whole", expected, f"{len(chunk_ids)} chunks")
-    if all_at_once and proposal.statement is None:
+    if all_at_once and proposal.workload_statement is None:
         raise Code.PUBLICATION_MISMATCH(reason="workload_statement_missing", got="none")
-    if not all_at_once and proposal.statement is not None:
+    if not all_at_once and proposal.workload_statement is not None:
         raise Code.PUBLICATION_MISMATCH(reason="workload_statement_needless", got="one")
 
 

@@ -303,11 +303,11 @@ def require_bytes(added: Sequence[AddedFile], files: Files, *, threads: int) -> 
 
 
 def require_versions(added: Sequence[AddedFile], prefix: Location, seals: Seals | None) -> None:
-    """Seal the attempt's folder, and require the verified versions of its files. A version's bytes cannot change."""
+    """Seal the attempt's folder again, in case its seal is gone, and require the verified versions of its files."""
     if seals is None:
         raise refused("seal_unknown", "a store that can seal", "none")
     seals.seal(prefix)
-    versions = seals.versions(prefix)
+    versions = seals.versions(prefix)  # a version's bytes cannot change
     for file in added:
         version = versions.get(parse_location(file.published_path))
         if file.version_id is None or version != file.version_id:
@@ -338,8 +338,8 @@ def _relied_on(proposal: Proposal) -> Iterator[LoggedEnvelope]:
         if part.waiver is not None:
             yield part.waiver.override
             yield from part.waiver.failed
-    if proposal.statement is not None:
-        yield proposal.statement
+    if proposal.workload_statement is not None:
+        yield proposal.workload_statement
 
 
 # 12 once, in the transaction
@@ -384,7 +384,7 @@ def check_12_chunk(unit: Unit, new: PublishedAttempt, snapshot_id: str) -> None:
 
 @check(12)
 def check_12_source(unit: Unit, workload_id: str, named: Source) -> None:
-    """The source has the UUID in the contract, else that of the last publication from this name. Note the UUID."""
+    """The source has the contract's UUID, else the one that its name had at the last publication. Record the UUID."""
     opening = workloads.get(unit, workload_id).opening
     claims.lock(unit, opening.table_uuid)
     claims.require_same_source(unit, opening.table_uuid, named, opening.source)

@@ -108,7 +108,7 @@ class Proposal:
     bound: BoundContract
     chunk_ids: frozenset[str]  # of the whole plan
     parts: tuple[Part, ...]
-    statement: LoggedEnvelope | None
+    workload_statement: LoggedEnvelope | None
     claim: Claim
 
 

@@ -92,8 +92,9 @@ class VaultSweep:
 
     A manifest of the gate stays if its snapshot was ever published, or if any snapshot of any table lists it. A
     verified manifest stays while its nonce is reserved, or if the ledger names it. Data files and quarantine are
-    not touched. Other Stewards of the ledger may work meanwhile: a file is scheduled for deletion first, and the gate
-    publishes no snapshot with such a file. After a restore nothing is swept, since lost entries may have named a file.
+    not touched. Other Stewards of the ledger may work meanwhile: a manifest of the gate is scheduled for deletion
+    first, and the gate publishes no snapshot with such a file. Unfinished files and verified manifests need no
+    schedule: nothing can use them any more. After a restore nothing is swept, since lost entries may have named a file.
     """
 
     def __init__(self, ledger: Ledger, clock: LedgerClock, catalog: Catalog, vault: Vault, reader: FileReader) -> None:

@@ -132,7 +132,7 @@ def trace(
 
 
 def publications_by_table(ledger: Ledger, archived: Sequence[ArchivedEntry]) -> dict[str, list[Publication]]:
-    """The publications that the backup lacks, by table, oldest first."""
+    """The publications whose receipts the backup lacks, by table, oldest first."""
     archived_proofs = {each.statement_id(): (each.index, proof.core) for each, proof in statements_of(archived, Proof)}
     by_table: dict[str, list[Publication]] = {}
     with ledger.read() as unit:

@@ -76,15 +76,15 @@ class Pointers:
     """What the restore will do to the catalog's tables, and what it found out about them.
 
     `shown`: ids of receipts whose snapshots the tables will show.
-    `unclear`: ids of receipts of lost publications whose rows a table may show; they must not be published again.
+    `unclear`: ids of receipts in `lost` whose rows a table shows or may show; they must not be published again.
     `unreceipted`: publications that are or may be shown without a receipt.
     `doubted`: shown publications that follow a snapshot without a receipt and without a proof.
     `migrated`: ids of migrations in force again, each with the hash of the metadata that was written for it. It is None
     if the metadata of a receipt has the change already.
-    `reached`: the state of each judged table, by UUID.
-    `with_newer_files`: UUIDs of tables that may be unprotected and have newer metadata files than is shown.
+    `shown_states`: revision, time and hash of the metadata chosen for each table, by UUID.
+    `with_newer_files`: UUIDs of tables, perhaps unprotected, with newer metadata files than the one that they show.
     `unreadable`: tables whose metadata file is gone. `unregistered`: metadata folders of unknown tables.
-    `published`: all publications that the backup lacks. `schemas`: the columns of the tables as they will be shown.
+    `published`: all publications whose receipts the backup lacks. `schemas`: the columns that the tables will show.
     """
 
     advances: list[Advance] = field(default_factory=list)
@@ -94,7 +94,7 @@ class Pointers:
     unreceipted: list[Unreceipted] = field(default_factory=list)
     doubted: list[Publication] = field(default_factory=list)
     migrated: dict[str, str | None] = field(default_factory=dict)
-    reached: dict[str, table_report.ReachedState] = field(default_factory=dict)
+    shown_states: dict[str, table_report.ReachedState] = field(default_factory=dict)
     with_newer_files: set[str] = field(default_factory=set)
     unreadable: list[table_report.UnreadableTable] = field(default_factory=list)
     unregistered: list[table_report.UnregisteredTable] = field(default_factory=list)
@@ -126,8 +126,8 @@ def prepare_pointers(notary: Notary, plan: Plan, request: RestoreRequest) -> Poi
     for each in judged:
         if each is not None:
             judge.advance(each, migrations.get(each.uuid, []), pointers)
-    ledger, archived, reached = notary.ledger, plan.archived, pointers.reached
-    pointers.with_newer_files = table_report.find_tables_with_newer_files(ledger, files, archived, reached)
+    ledger, archived, states = notary.ledger, plan.archived, pointers.shown_states
+    pointers.with_newer_files = table_report.find_tables_with_newer_files(ledger, files, archived, states)
     pointers.unregistered = table_report.find_unregistered(ledger, files, archived, published=published.keys())
     return pointers
 
@@ -140,7 +140,7 @@ def apply_pointers(unit: Unit, pointers: Pointers) -> None:
         if each.namespace is None:
             row = tables.find_by_uuid(unit, each.table.uuid)
             if row is None:
-                raise AssertionError("a table of the backup that was judged is in the backup")
+                raise AssertionError("the table was in the ledger when it was judged, and is gone now")
             tables.swap(unit, row, each.pointer, location=each.location)
             continue
         new = NewTable(
@@ -217,15 +217,16 @@ class _TableJudge:
             except _REFUSALS as error:
                 pointers.lost += [describe_lost(each, error) for each in published]
                 return None
-        backup, pointer = self._read_backup(row)
-        newest, refusals = self._find_newest(published, backup)
+        backup_metadata, pointer = self._read_backup(row)
+        newest, refusals = self._find_newest(published, backup_metadata)
         for each in published:
-            self._classify(each, newest, backup, refusals.get(each.receipt_id), pointers)
+            self._classify(each, newest, backup_metadata, refusals.get(each.receipt_id), pointers)
         if newest is None:
-            return _JudgedTable(uuid, row, namespace, backup, pointer, None)
+            return _JudgedTable(uuid, row, namespace, backup_metadata, pointer, None)
         pointers.unreceipted += newest.filled.shown
         if newest.filled.open_gaps:
             pointers.lost += [describe_gap(newest.publication, gap) for gap in newest.filled.open_gaps]
+            # The gaps are lost under this receipt's id. The publication is shown: `unclear` prevents a second one.
             pointers.unclear.add(newest.publication.receipt_id)
             pointers.doubted.append(newest.publication)
         return _JudgedTable(uuid, row, namespace, newest.metadata, newest.pointer, newest.publication)
@@ -234,13 +235,14 @@ class _TableJudge:
         self,
         publication: Publication,
         newest: _NewestPublication | None,
-        backup: TableMetadata | None,
+        backup_metadata: TableMetadata | None,
         refusal: PvdmError | None,
         pointers: Pointers,
     ) -> None:
         """Add the publication to those that are shown or lost, and perhaps to the unclear ones."""
         if refusal is None:
-            if self._is_in_backup(publication.receipt, backup) or (newest is not None and newest.shows(publication)):
+            in_backup = self._is_in_backup(publication.receipt, backup_metadata)
+            if in_backup or (newest is not None and newest.shows(publication)):
                 pointers.shown.add(publication.receipt_id)
                 return
             if newest is not None and newest.lineage.is_complete and not newest.lineage.was_unprotected:
@@ -250,9 +252,9 @@ class _TableJudge:
                 pointers.unclear.add(publication.receipt_id)
         pointers.lost.append(describe_lost(publication, refusal))
 
-    def _is_in_backup(self, receipt: Receipt, backup: TableMetadata | None) -> bool:
+    def _is_in_backup(self, receipt: Receipt, backup_metadata: TableMetadata | None) -> bool:
         """Whether the backup has the publication, though not its receipt."""
-        if receipt.new_snapshot_id in _main_history(backup):
+        if receipt.new_snapshot_id in _main_history(backup_metadata):
             return True
         with self._notary.ledger.read() as unit:
             return chunks.is_published_at(unit, receipt.table.uuid, str(receipt.new_snapshot_id))
@@ -271,8 +273,8 @@ class _TableJudge:
         revision = None if newest is None else revision_of(file_name(newest.receipt.metadata_path))
         if revision is None:
             revision = 0 if judged.row is None else judged.row.revision
-        reached = table_report.ReachedState(revision + applied, chosen.last_updated_ms, chosen_pointer.sha256)
-        pointers.reached[judged.uuid] = reached
+        state = table_report.ReachedState(revision + applied, chosen.last_updated_ms, chosen_pointer.sha256)
+        pointers.shown_states[judged.uuid] = state
         pointers.schemas[judged.uuid] = to_model(metadata.current_schema)
         if judged.row is not None and judged.row.pointer == pointer:
             return
@@ -310,30 +312,30 @@ class _TableJudge:
         return namespace
 
     def _find_newest(
-        self, published: Sequence[Publication], backup: TableMetadata | None
+        self, published: Sequence[Publication], backup_metadata: TableMetadata | None
     ) -> tuple[_NewestPublication | None, dict[str, PvdmError]]:
         """The newest publication whose metadata, proofs and files are intact, and the errors of newer ones."""
         refusals: dict[str, PvdmError] = {}
         for end in range(len(published), 0, -1):
             last = published[end - 1]
-            if backup is not None and self._is_in_backup(last.receipt, backup):
+            if backup_metadata is not None and self._is_in_backup(last.receipt, backup_metadata):
                 return None, refusals
             try:
-                return self._verify_publications(published[:end], backup), refusals
+                return self._verify_publications(published[:end], backup_metadata), refusals
             except _REFUSALS as error:
                 refusals[last.receipt_id] = error
         return None, refusals
 
     def _verify_publications(
-        self, published: Sequence[Publication], backup: TableMetadata | None
+        self, published: Sequence[Publication], backup_metadata: TableMetadata | None
     ) -> _NewestPublication:
-        """Read and verify all files that these publications add to the backup, and return the last publication."""
+        """Verify all files that these publications added to the table after the backup, and return the last one."""
         newest = published[-1]
         receipt = newest.receipt
         stored = Pointer(receipt.metadata_path, receipt.metadata_sha256)
         with in_file(stored.location):
             metadata = receipt_document.parse_receipted_metadata(receipt, self._metadata.read(stored))
-        lineage = self._trace(published, metadata, backup)
+        lineage = self._trace(published, metadata, backup_metadata)
         if lineage.is_complete and not lineage.was_unprotected:
             published = [each for each in published if each.receipt.new_snapshot_id in lineage.reached]
         for each in published:
@@ -344,7 +346,7 @@ class _TableJudge:
         live = receipt_document.require_published_bytes(receipt, metadata, list(added.values()), self._files)
         with self._notary.ledger.read() as unit:
             require_free(unit, metadata.location, for_table=tables.find_by_uuid(unit, receipt.table.uuid))
-        filled = self._fill_gaps(newest, metadata, lineage, live, cores, backup)
+        filled = self._fill_gaps(newest, metadata, lineage, live, cores, backup_metadata)
         return _NewestPublication(newest, metadata, stored, lineage, live, filled)
 
     def _fill_gaps(
@@ -354,7 +356,7 @@ class _TableJudge:
         lineage: Lineage,
         live: Mapping[str, int | None],
         cores: Sequence[ProofCore],
-        backup: TableMetadata | None,
+        backup_metadata: TableMetadata | None,
     ) -> FilledGaps:
         """Find proofs for the snapshots between the backup and this publication that have no receipt."""
         if not lineage.gaps:
@@ -363,16 +365,16 @@ class _TableJudge:
         proved = [*cores, *(shown.core for shown in filled.shown)]
         in_backup = None  # unknown, if the backup's manifests cannot be read
         with contextlib.suppress(*_REFUSALS):
-            in_backup = None if backup is None else live_files(backup, self._files)
+            in_backup = None if backup_metadata is None else live_files(backup_metadata, self._files)
         changes = protection_changes(self._archived, newest.receipt.table.uuid)
         if are_rows_proved(live, proved, in_backup, changes):
             return filled
         return replace(filled, open_gaps=filled.open_gaps or lineage.gaps[-1:])  # at least the oldest gap is open
 
     def _trace(
-        self, published: Sequence[Publication], metadata: TableMetadata, backup: TableMetadata | None
+        self, published: Sequence[Publication], metadata: TableMetadata, backup_metadata: TableMetadata | None
     ) -> Lineage:
-        uuid, history = published[-1].receipt.table.uuid, _main_history(backup)
+        uuid, history = published[-1].receipt.table.uuid, _main_history(backup_metadata)
 
         def is_in_backup(snapshot_id: int) -> bool:
             if snapshot_id in history:

@@ -31,13 +31,13 @@ def write_atomically(path: FilePath, data: bytes) -> None:
         raise
 
 
-def replace_if_unchanged(path: FilePath, seen: bytes | None, data: bytes) -> None:
-    """Replace a file or object durably. Raises `file_overtaken` if an object is not `seen`; files are not compared."""
+def replace_durably(path: FilePath, seen: bytes | None, data: bytes) -> None:
+    """Replace a file or object durably. Raises `file_overtaken` if an object is not `seen` (None: must not exist)."""
     if isinstance(path, ObjectPath):
         if not path.swap(seen, data):
             raise Code.FILE_OVERTAKEN(got=str(path))
         return
-    write_atomically(path, data)
+    write_atomically(path, data)  # without comparing: the writers of a file need a lock
     sync_folder(path.parent)
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from pvdm.errors import Code
 from pvdm.lake.stores.stores import FilePath
 from pvdm.trust.log.checkpoint import Checkpoint, read_unverified
-from pvdm.trust.log.disk import drop_leftovers, make_folders, replace_if_unchanged, sync_folder, write_atomically
+from pvdm.trust.log.disk import drop_leftovers, make_folders, replace_durably, sync_folder, write_atomically
 from pvdm.trust.log.log import LogStorage
 from pvdm.trust.log.merkle import Node, root_at
 from pvdm.trust.log.tiles import ENTRIES_LEVEL, TILE_HEIGHT, TILE_WIDTH, Tile, pack_bundle, tile_at, tiles_between
@@ -50,7 +50,7 @@ def export(storage: LogStorage, folder: FilePath, *, verify: bool = False) -> Ex
     written = _write_tiles(storage, folder, new, durable=False)
     written += _write_tiles(storage, folder, (tile for tile in compared if tile not in new), durable=True)
     if old_note != note:
-        replace_if_unchanged(folder / CHECKPOINT_FILE, old_note, note)
+        replace_durably(folder / CHECKPOINT_FILE, old_note, note)
         written += 1
     _drop_partials(folder, old_size, target.size)
     return ExportResult(target.size, written)

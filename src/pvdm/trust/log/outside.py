@@ -16,7 +16,7 @@ from typing import Final
 from pvdm.errors import Code, ConflictError, UnavailableError, VerificationError
 from pvdm.lake.stores.stores import FilePath, ObjectPath
 from pvdm.trust.log.checkpoint import Checkpoint, SignedCheckpoint, open_checkpoint
-from pvdm.trust.log.disk import replace_if_unchanged
+from pvdm.trust.log.disk import replace_durably
 from pvdm.trust.log.log import AppendedEntries, Log
 from pvdm.trust.log.note import NoteKey
 from pvdm.trust.refusal import refused
@@ -113,7 +113,7 @@ class FileOutsideCheckpoint:
                 if before is not None:
                     _require_forward(before.checkpoint, newest.checkpoint)
                 try:
-                    replace_if_unchanged(self._path, None if before is None else before.note, newest.note)
+                    replace_durably(self._path, None if before is None else before.note, newest.note)
                 except ConflictError:
                     if tries_left == 0:
                         raise OSError(errno.EAGAIN, "other processes keep writing it") from None

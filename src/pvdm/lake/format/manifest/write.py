@@ -138,11 +138,8 @@ def _check_entry(header: ManifestHeader, entry: ManifestEntry) -> None:
 _DEPRECATED: Final = ("block_size_in_bytes", "file_ordinal", "sort_columns", "distinct_counts")
 _DEPRECATED_AS_NONE: Final[dict[str, Any]] = dict.fromkeys(_DEPRECATED)
 _FIRST_VERSIONS: Final = {
-    "equality_ids": 2,
-    "referenced_data_file": 2,
-    "first_row_id": 3,
-    "content_offset": 3,
-    "content_size_in_bytes": 3,
+    **dict.fromkeys(("equality_ids", "referenced_data_file"), 2),
+    **dict.fromkeys(("first_row_id", "content_offset", "content_size_in_bytes"), 3),
 }
 
 
