@@ -175,7 +175,7 @@ def test_receipts_for_log_size_0_or_more_than_the_log_has_are_refused(audited: A
 
 def test_an_auditor_of_another_domain_gets_no_evidence(audited: Audited) -> None:
     grant = auditor(audited, "risk")
-    assert reason_of(lambda: desk_of(audited).read_evidence(grant, *TABLE))
+    assert reason_of(lambda: desk_of(audited).read_evidence(grant, *TABLE)) == "domain_wrong"
 
 
 def _id_of(envelope: bytes) -> str:

@@ -214,8 +214,9 @@ def test_an_override_is_refused_after_a_repair(line: Line, producer: StewardClie
     override_id = submit_override_of(line, operator, run_attempt(line, producer, WRONG))
     assert run_attempt(line, producer, ROWS).state is AttemptState.COMMITTED
     files = hashes_in_main(line)
-    with pytest.raises(PvdmError):
+    with pytest.raises(PvdmError) as caught:
         operator.publish_override(override_id)
+    assert caught.value.reason == "override_base_moved"
     assert hashes_in_main(line) == files
 
 

@@ -97,8 +97,13 @@ def test_a_page_of_what_is_protected_begins_after_the_given_name(db_scene: Scene
     assert desk.list_protected(grant, "namespace", levels=("risk",), count=9) == protected_namespaces[:1]
 
 
-def test_a_dropped_table_is_not_listed(scene: Scene) -> None:
+def test_a_table_is_listed_while_it_is_protected_only(scene: Scene) -> None:
+    def listed_names() -> list[str | None]:
+        return [each.name for each in scene.notary.protections.list_protected(scene.grant(), "table", count=9)]
+
     scene.protect()
+    assert listed_names() == ["orders"]
     scene.protect(scene.protection(action=UNPROTECT))
+    assert listed_names() == []
     scene.notary.catalog.tables.drop(scene.grant(), SALES, "orders")
-    assert scene.notary.protections.list_protected(scene.grant(), "table", count=9) == []
+    assert listed_names() == []
